@@ -1,0 +1,72 @@
+# Every target sets up what it needs: Python 3.11 or newer and make are enough.
+# `make` alone lists the targets. Extra arguments go in ARGS: make test ARGS="-k lease".
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+# The first Python on the path that is new enough.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# What is linted and typed; a folder that is not there yet is left out.
+CODE := $(wildcard src tests tools benchmarks examples)
+ARGS ?=
+
+.PHONY: help setup check format test test-stores run demo bench docs mutate soak requirements clean
+
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Forebay needs Python 3.11 or newer; name yours with PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+setup: $(READY) ## Create .venv with everything the other targets need (done once)
+
+check: $(READY) ## Format, lint, types, imports, requirement ids and the fast tests
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+	$(BIN)/python tools/requirements.py --check
+	$(BIN)/pytest tests/house tests/domain --quiet --cov=forebay.domain --cov-branch --cov-fail-under=100
+
+format: $(READY) ## Rewrite the code in the house format and mend what ruff can mend
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+test: $(READY) ## All tests, on two processes
+	$(BIN)/pytest -n 2 tests $(ARGS)
+
+test-stores: $(READY) ## The store contract, the model test and what one engine alone can do
+	$(BIN)/pytest -n 2 tests/stores $(ARGS)
+
+run: $(READY) ## Run the first example on a SQLite file
+	$(BIN)/python examples/hello/main.py $(ARGS)
+
+demo: $(READY) ## Show what Forebay can do so far (the same example, for now)
+	$(BIN)/python examples/hello/main.py $(ARGS)
+
+bench: $(READY) ## Measure the stores: insert and claim, with large backlogs and histories
+	$(BIN)/python benchmarks/store.py $(ARGS)
+
+docs: $(READY) ## Check that every relative link in the documents leads to a file
+	$(BIN)/python tools/check_links.py
+
+mutate: $(READY) ## Remove each guard of each statement in turn and see the suite fail
+	$(BIN)/python tools/mutate.py $(ARGS)
+
+soak: $(READY) ## Several processes on one SQLite file under full load
+	$(BIN)/python benchmarks/soak.py $(ARGS)
+
+requirements: $(READY) ## What is shown by tests, what waits and what was decided against
+	@$(BIN)/python tools/requirements.py $(ARGS)
+
+clean: ## Remove .venv, caches and build results
+	rm -rf $(VENV) build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

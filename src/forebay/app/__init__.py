@@ -1,0 +1,3 @@
+"""What a program holds in its hand."""
+
+from __future__ import annotations

@@ -1,0 +1,80 @@
+"""What is remembered about a job besides its record: its bad attempts and the rare events."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from forebay.domain.job import Job, JobId, QueueName, WorkerId
+from forebay.domain.outcome import AttemptError
+from forebay.domain.settlement import Ending
+
+MAX_EVENTS: Final = 100
+MAX_TRACEBACK: Final = 16_384
+MAX_MESSAGE: Final = 4_096
+ERRORS_KEPT: Final = 10
+
+
+class EventKind(StrEnum):
+    """The rare things worth a row. Starts and successes are on the job itself."""
+
+    SWEPT = "swept"  # a lease was taken over because it ran out or its worker died
+    REFUSED = "refused"  # a write came from somebody who no longer held the lease
+    CANCEL = "cancel"
+    FORCED = "forced"  # an operator took the lease away
+    REVIVED = "revived"
+    AMENDED = "amended"
+    DELETED = "deleted"
+    EXPIRED = "expired"
+    DROPPED = "dropped"  # its queue was dropped by force
+    UNFOLLOWED = "unfollowed"  # a follow-up was not stored because its unique key was taken
+    QUEUE = "queue"  # a queue was created, configured, paused, resumed, drained or dropped
+    MORE = "more"  # stands for all further events of a job; `detail` counts them
+    NOTE = "note"
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One rare thing that happened. `actor` is a worker id or what an operator is called."""
+
+    kind: EventKind
+    at: int = 0
+    job_id: JobId | None = None
+    queue: QueueName | None = None
+    attempt: int | None = None
+    actor: str | None = None
+    detail: str = ""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that failed, was discarded or was lost."""
+
+    job_id: JobId
+    attempt: int
+    ending: Ending
+    worker: WorkerId | None
+    started_at: int | None
+    ended_at: int
+    error: AttemptError
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known about one job, oldest first."""
+
+    job: Job
+    attempts: tuple[Attempt, ...]
+    events: tuple[Event, ...]
+
+
+def cut(error: AttemptError) -> AttemptError:
+    """The error as it is stored: without NUL, and no longer than a page can show."""
+    return AttemptError(
+        type=_clean(error.type)[:MAX_MESSAGE],
+        message=_clean(error.message)[:MAX_MESSAGE],
+        traceback=_clean(error.traceback)[-MAX_TRACEBACK:],
+    )
+
+
+def _clean(text: str) -> str:
+    return text.replace("\x00", "\N{SYMBOL FOR NULL}")

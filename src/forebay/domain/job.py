@@ -1,0 +1,320 @@
+"""A request to run a task (`NewJob`), the stored record of it (`Job`), and the limits on both."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final, NewType, TypeAlias
+
+import msgspec
+
+from forebay.domain.lifecycle import JobState, Status, is_final, status_of
+from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
+from forebay.errors import InvalidJob, PayloadError
+
+JobId = NewType("JobId", str)
+QueueName = NewType("QueueName", str)
+WorkerId = NewType("WorkerId", str)
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+DEFAULT_QUEUE: Final = QueueName("default")
+MAX_PAYLOAD: Final = 1_048_576
+MAX_METADATA: Final = 65_536
+MAX_QUEUE_NAME: Final = 50
+MAX_TASK_NAME: Final = 100
+MAX_KEY: Final = 200
+MAX_TAGS: Final = 20
+MIN_PRIORITY: Final = -100
+MAX_PRIORITY: Final = 100
+MIN_TIMEOUT_MS: Final = 1
+MAX_TIMEOUT_MS: Final = 86_400_000
+DEFAULT_TIMEOUT_MS: Final = 1_800_000
+MIN_LEASE_MS: Final = 1_000
+DAY_MS: Final = 86_400_000
+# Far enough for every plan, near enough that rank stays below 2**53 and dates stay printable.
+LATEST_AT: Final = 4_102_444_800_000  # 2100-01-01
+
+_QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
+# Control characters would end up in terminals and logs; half of a surrogate pair cannot be written as UTF-8.
+_BAD_TEXT: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class UniqueUntil(StrEnum):
+    """How long a unique key is held."""
+
+    FINAL = "final"
+    STARTED = "started"
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client asks for, before the store has given it an id.
+
+    `priority` None takes the queue's default, `lease_ms` None the queue's lease; `timeout_ms` None is
+    no limit. A job is due `delay_ms` after its insert by the store's clock, or at `run_at`. One that has
+    not started at `expires_at` is cancelled.
+    """
+
+    task: str
+    payload: bytes = b""
+    queue: QueueName = DEFAULT_QUEUE
+    id: JobId | None = None
+    priority: int | None = None
+    delay_ms: int = 0
+    run_at: int | None = None
+    deadline_at: int | None = None
+    expires_at: int | None = None
+    timeout_ms: int | None = DEFAULT_TIMEOUT_MS
+    lease_ms: int | None = None
+    extension_ms: int = DAY_MS
+    policy: RetryPolicy = DEFAULT_POLICY
+    unique_key: str | None = None
+    unique_until: UniqueUntil = UniqueUntil.FINAL
+    once_key: str | None = None
+    once_ms: int = DAY_MS
+    metadata: dict[str, Json] = {}
+    tags: tuple[str, ...] = ()
+    correlation_id: str | None = None
+    parent_id: JobId | None = None
+
+    def __post_init__(self) -> None:
+        check_queue_name(self.queue)
+        check_task_name(self.task)
+        self._check_payload()
+        self._check_times()
+        self._check_numbers()
+        self._check_texts()
+
+    def _check_payload(self) -> None:
+        if type(self.payload) is not bytes:
+            raise PayloadError("payload must be bytes; encode the arguments first", field="payload")
+        if len(self.payload) > MAX_PAYLOAD:
+            raise PayloadError(
+                f"the payload has {len(self.payload):,} bytes, the limit is {MAX_PAYLOAD:,}; "
+                "keep the data elsewhere and pass a reference",
+                field="payload",
+            )
+
+    def _check_times(self) -> None:
+        check_whole("delay_ms", self.delay_ms, 0, LATEST_AT)
+        if self.delay_ms and self.run_at is not None:
+            raise InvalidJob("give delay_ms or run_at, not both", field="run_at")
+        for name, value in (
+            ("run_at", self.run_at),
+            ("deadline_at", self.deadline_at),
+            ("expires_at", self.expires_at),
+        ):
+            if value is not None:
+                check_whole(name, value, 0, LATEST_AT)
+
+    def _check_numbers(self) -> None:
+        if self.priority is not None:
+            check_whole("priority", self.priority, MIN_PRIORITY, MAX_PRIORITY)
+        if self.timeout_ms is not None:
+            check_whole("timeout_ms", self.timeout_ms, MIN_TIMEOUT_MS, MAX_TIMEOUT_MS)
+        if self.lease_ms is not None:
+            check_whole("lease_ms", self.lease_ms, MIN_LEASE_MS, DAY_MS)
+        check_whole("extension_ms", self.extension_ms, MIN_LEASE_MS, 366 * DAY_MS)
+        check_whole("once_ms", self.once_ms, 1, 366 * DAY_MS)
+
+    def _check_texts(self) -> None:
+        if self.id is not None:
+            check_text("id", self.id)
+        if self.unique_key is not None:
+            check_text("unique_key", self.unique_key)
+        if self.once_key is not None:
+            check_text("once_key", self.once_key)
+        if self.correlation_id is not None:
+            check_text("correlation_id", self.correlation_id)
+        if self.parent_id is not None:
+            check_text("parent_id", self.parent_id)
+        if self.tags:
+            check_tags(self.tags)
+        if self.metadata:
+            check_metadata(self.metadata)
+
+
+class Job(msgspec.Struct, frozen=True, eq=False):
+    """One stored job. Two records are equal when they speak of the same job.
+
+    `worker` is the holder of the newest attempt and stays after it has ended; only `state` says
+    whether it still holds the lease. `due` times and `_at` fields are milliseconds UTC. Fields stand in
+    the order of the stores' columns, because engines build thousands of these a second by position.
+    """
+
+    id: JobId
+    seq: int
+    queue: QueueName
+    task: str
+    state: JobState
+    payload: bytes
+    priority: int
+    policy: RetryPolicy
+    attempt: int
+    failures: int
+    crashes: int
+    created_at: int
+    updated_at: int
+    ready_at: int
+    run_at: int
+    rank: int
+    capped: bool
+    gate: str | None
+    worker: WorkerId | None
+    started_at: int | None
+    lease_expires_at: int | None
+    lease_ms: int | None
+    extension_ms: int
+    timeout_ms: int | None
+    deadline_at: int | None
+    expires_at: int | None
+    unique_key: str | None
+    unique_until: UniqueUntil
+    once_key: str | None
+    metadata: dict[str, Json]
+    tags: tuple[str, ...]
+    correlation_id: str | None
+    parent_id: JobId | None
+    cancel_reason: str | None
+    errors: tuple[PastError, ...]
+    finished_at: int | None = None
+    reason: str | None = None
+    result: bytes | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def status(self) -> Status:
+        """The coarse five."""
+        return status_of(self.state)
+
+    @property
+    def is_final(self) -> bool:
+        return is_final(self.state)
+
+    @property
+    def will_retry(self) -> bool:
+        """Whether a failed attempt will be tried again, read from the state and never from a text."""
+        return self.state is JobState.RETRYING
+
+
+class PastError(msgspec.Struct, frozen=True, kw_only=True):
+    """An error of an earlier attempt; a job carries its last ten."""
+
+    attempt: int
+    at: int
+    type: str
+    message: str = ""
+    traceback: str = ""
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as a line in a list: no payload, no result."""
+
+    id: JobId
+    queue: QueueName
+    task: str
+    state: JobState
+    priority: int
+    attempt: int
+    failures: int
+    created_at: int
+    run_at: int
+    started_at: int | None
+    finished_at: int | None
+    worker: WorkerId | None
+    reason: str | None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def duration_ms(self) -> int | None:
+        """How long the attempt that ended the job took, if it has ended."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return self.finished_at - self.started_at
+
+
+class Amendment(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes to a job that waits; None leaves a thing as it is.
+
+    `delay_ms` 0 makes a scheduled or retrying job pending now. `metadata` is merged key by key, and a
+    value of None removes its key.
+    """
+
+    priority: int | None = None
+    delay_ms: int | None = None
+    metadata: dict[str, Json] | None = None
+
+    def __post_init__(self) -> None:
+        if self.priority is not None:
+            check_whole("priority", self.priority, MIN_PRIORITY, MAX_PRIORITY)
+        if self.delay_ms is not None:
+            check_whole("delay_ms", self.delay_ms, 0, LATEST_AT)
+        if self.metadata is not None:
+            check_metadata(self.metadata)
+
+
+@lru_cache(maxsize=1024)
+def check_queue_name(name: str) -> None:
+    """Raise InvalidJob unless this can name a queue."""
+    if type(name) is not str or not _QUEUE_NAME.match(name):
+        raise InvalidJob(
+            f"{name!r} cannot name a queue: use 1 to {MAX_QUEUE_NAME} letters, digits, "
+            "underscores, hyphens or dots",
+            field="queue",
+        )
+
+
+@lru_cache(maxsize=1024)
+def check_task_name(name: str) -> None:
+    """Raise InvalidJob unless this can name a task."""
+    check_text("task", name, most=MAX_TASK_NAME)
+
+
+def check_text(field: str, value: str, most: int = MAX_KEY) -> None:
+    """Raise InvalidJob unless this is a short line of plain text."""
+    if type(value) is not str or not 1 <= len(value) <= most:
+        raise InvalidJob(f"{field} must be a text of 1 to {most} characters, not {value!r:.60}", field=field)
+    if _BAD_TEXT.search(value):
+        raise InvalidJob(f"{field} must not contain control characters: {value!r:.60}", field=field)
+
+
+def check_whole(field: str, value: int, least: int, most: int) -> None:
+    """Raise InvalidJob unless this is a whole number in the range."""
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidJob(
+            f"{field} must be a whole number from {least} to {most}, not {value!r:.60}", field=field
+        )
+
+
+def check_tags(tags: tuple[str, ...]) -> None:
+    """Raise InvalidJob unless these can be a job's tags."""
+    if len(tags) > MAX_TAGS:
+        raise InvalidJob(f"a job has at most {MAX_TAGS} tags, not {len(tags)}", field="tags")
+    for tag in tags:
+        check_text("tags", tag, most=MAX_QUEUE_NAME)
+
+
+def check_metadata(metadata: dict[str, Json]) -> None:
+    """Raise InvalidJob unless this can be written as a JSON object of a sensible size, and read again."""
+    if type(metadata) is not dict:
+        raise InvalidJob(f"metadata must be a dict, not {type(metadata).__name__}", field="metadata")
+    try:
+        text = msgspec.json.encode(metadata)
+        # Not everything comes back as it was: NaN would be null, bytes a text, a number as key a text.
+        is_plain = msgspec.json.decode(text) == metadata
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise InvalidJob(f"metadata cannot be written as JSON: {exc}", field="metadata") from exc
+    if not is_plain:
+        raise InvalidJob(
+            "metadata must be plain JSON: dict, list, str, int, float, bool, None", field="metadata"
+        )
+    size = len(text)
+    if size > MAX_METADATA:
+        raise InvalidJob(
+            f"metadata has {size:,} bytes as JSON, the limit is {MAX_METADATA:,}", field="metadata"
+        )

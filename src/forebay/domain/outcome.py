@@ -1,0 +1,58 @@
+"""What happened to an attempt, as its executor or the sweep saw it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class AttemptError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why an attempt ended badly. Tracebacks are cut to 16 KiB before they are stored."""
+
+    type: str
+    message: str = ""
+    traceback: str = ""
+
+
+class Completed(msgspec.Struct, frozen=True):
+    """The task returned; `result` is its encoded value."""
+
+    result: bytes | None = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The attempt failed and counts; `after_ms` replaces the policy's delay."""
+
+    error: AttemptError
+    after_ms: int | None = None
+
+
+class Snoozed(msgspec.Struct, frozen=True):
+    """The task asks to run later; not a failure."""
+
+    delay_ms: int
+
+
+class Discarded(msgspec.Struct, frozen=True):
+    """No further attempt makes sense: straight to the dead letters."""
+
+    error: AttemptError
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """The task stopped because it was cancelled, or asked for it."""
+
+    reason: str = "cancelled"
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """Not started, or stopped in order by its worker; not a failure."""
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The worker died or its lease ran out. What it had not started counts for nothing."""
+
+    reason: str
+    started: bool = True
+
+
+Outcome = Completed | Failed | Snoozed | Discarded | Cancelled | Interrupted | Lost

@@ -1,0 +1,122 @@
+"""Questions to a store's reader, and its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from forebay.domain.job import JobId, JobSummary, Json, QueueName, WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.errors import ConfigError
+
+MAX_PAGE: Final = 1_000
+EXACT_UP_TO: Final = 10_000
+
+
+class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs are meant: all conditions must hold, an empty one holds for every job.
+
+    `text` is looked for in the payload and in the reason a job ended; `metadata` compares top-level
+    keys; all `tags` must be there.
+    """
+
+    queues: tuple[QueueName, ...] = ()
+    states: tuple[JobState, ...] = ()
+    tasks: tuple[str, ...] = ()
+    priority_from: int | None = None
+    priority_to: int | None = None
+    created_from: int | None = None
+    created_before: int | None = None
+    finished_before: int | None = None
+    unique_key: str | None = None
+    once_key: str | None = None
+    correlation_id: str | None = None
+    parent_id: JobId | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Json] = {}
+    text: str | None = None
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of a list. `after` continues it and is None at the end; a page may be short of its
+    limit, or even empty, and still have a next one, because a look at rows is limited too."""
+
+    jobs: tuple[JobSummary, ...]
+    after: str | None = None
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of a queue are in each state."""
+
+    scheduled: int = 0
+    blocked: int = 0
+    pending: int = 0
+    running: int = 0
+    retrying: int = 0
+    completed: int = 0
+    dead: int = 0
+    cancelled: int = 0
+
+    @property
+    def live(self) -> int:
+        return self.scheduled + self.blocked + self.pending + self.running + self.retrying
+
+    @property
+    def total(self) -> int:
+        return self.live + self.completed + self.dead + self.cancelled
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of its queue go before a pending one; exact up to 10,000, then an estimate.
+
+    `starts_in_ms` is the wait that the queue's pace of the last minute promises; None without a pace.
+    """
+
+    ahead: int
+    is_exact: bool
+    starts_in_ms: int | None
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says about itself; host and pid are labels, never identity."""
+
+    id: WorkerId
+    host: str = ""
+    pid: int = 0
+    queues: tuple[QueueName, ...] = ()
+    state: str = "running"
+    started_at: int = 0
+    beat_at: int = 0
+
+
+class Archived(msgspec.Struct, frozen=True, kw_only=True):
+    """The line that stays of a pruned job. `day` is the UTC day on which it ended."""
+
+    id: JobId
+    queue: QueueName
+    task: str
+    state: JobState
+    created_at: int
+    finished_at: int
+    day: str
+    duration_ms: int | None
+    attempt: int
+    failures: int
+    excerpt: str
+    reason: str | None
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at the store itself found; `problems` is empty when all is well."""
+
+    engine: str
+    schema: int
+    problems: tuple[str, ...] = ()
+
+
+def check_limit(limit: int) -> None:
+    """Raise ConfigError unless a page may have this many lines."""
+    if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
+        raise ConfigError(f"limit must be a whole number from 1 to {MAX_PAGE}, not {limit!r}")

@@ -1,0 +1,167 @@
+"""A queue: a name that jobs wait under, with its settings and its state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.domain.job import DAY_MS, MAX_PRIORITY, MIN_LEASE_MS, MIN_PRIORITY, QueueName
+from forebay.domain.rank import STRICT_AGING_MS, Scoring
+from forebay.errors import ConfigError
+
+MAX_LENGTH: Final = 1_000_000_000
+
+
+class QueueState(StrEnum):
+    """What a queue does with jobs."""
+
+    ACTIVE = "active"  # takes them and gives them out
+    PAUSED = "paused"  # takes them, gives none out
+    DRAINING = "draining"  # takes none, gives out what it has
+    DROPPED = "dropped"  # takes none, gives none out; what is left goes to the dead letters
+
+
+class QueueMode(StrEnum):
+    """Ready-made scoring; single settings given beside it win."""
+
+    AGING = "aging"
+    STRICT = "strict"
+    FIFO = "fifo"
+
+
+_MODES: Final[dict[QueueMode, dict[str, object]]] = {
+    QueueMode.AGING: {},
+    QueueMode.STRICT: {
+        "aging_ms": STRICT_AGING_MS,
+        "max_aging_bonus": None,
+        "retry_penalty": 0.0,
+        "deadline_weight": 0.0,
+    },
+    QueueMode.FIFO: {"max_aging_bonus": None, "retry_penalty": 0.0, "deadline_weight": 0.0},
+}
+
+
+def _check_whole(name: str, value: int, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+
+
+def _check_points(name: str, value: float) -> None:
+    if not math.isfinite(value) or not 0 <= value <= 1_000:  # noqa: PLR2004 - keeps rank below 2**53
+        raise ConfigError(f"{name} must be a number from 0 to 1000, not {value!r}")
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be set on a queue, with the defaults of one that nobody has configured.
+
+    `aging_ms` is the wait that is worth one point of priority; None for `max_aging_bonus` lets age
+    count without end. Final jobs are kept for `keep_finished_ms` and dead ones for `keep_dead_ms`,
+    0 meaning until somebody purges them; with `archive` a line about each stays for `keep_archive_ms`
+    (0: for ever).
+    """
+
+    mode: QueueMode = QueueMode.AGING
+    weight: int = 1
+    lease_ms: int = 30_000
+    max_length: int | None = None
+    default_priority: int = 0
+    min_priority: int = MIN_PRIORITY
+    max_priority: int = MAX_PRIORITY
+    aging_ms: int = 3_600_000
+    max_aging_bonus: float | None = 50.0
+    retry_penalty: float = 2.0
+    deadline_weight: float = 30.0
+    deadline_horizon_ms: int = 3_600_000
+    keep_finished_ms: int = 7 * DAY_MS
+    keep_dead_ms: int = 30 * DAY_MS
+    archive: bool = False
+    keep_archive_ms: int = 90 * DAY_MS
+
+    def __post_init__(self) -> None:
+        _check_whole("weight", self.weight, 1, 1_000)
+        _check_whole("lease_ms", self.lease_ms, MIN_LEASE_MS, DAY_MS)
+        if self.max_length is not None:
+            _check_whole("max_length", self.max_length, 1, MAX_LENGTH)
+        self._check_priorities()
+        self._check_scoring()
+        for name in ("keep_finished_ms", "keep_dead_ms", "keep_archive_ms"):
+            _check_whole(name, getattr(self, name), 0, 100 * 366 * DAY_MS)
+
+    def _check_priorities(self) -> None:
+        _check_whole("min_priority", self.min_priority, MIN_PRIORITY, MAX_PRIORITY)
+        _check_whole("max_priority", self.max_priority, self.min_priority, MAX_PRIORITY)
+        _check_whole("default_priority", self.default_priority, self.min_priority, self.max_priority)
+
+    def _check_scoring(self) -> None:
+        _check_whole("aging_ms", self.aging_ms, 1, STRICT_AGING_MS)
+        _check_whole("deadline_horizon_ms", self.deadline_horizon_ms, 8, 366 * DAY_MS)
+        _check_points("retry_penalty", self.retry_penalty)
+        _check_points("deadline_weight", self.deadline_weight)
+        if self.max_aging_bonus is not None:
+            _check_points("max_aging_bonus", self.max_aging_bonus)
+
+    @property
+    def scoring(self) -> Scoring:
+        """The numbers that rank needs, in thousandths of a point."""
+        bonus = self.max_aging_bonus
+        return Scoring(
+            aging_ms=self.aging_ms,
+            cap=None if bonus is None else round(bonus * 1_000),
+            retry_penalty=round(self.retry_penalty * 1_000),
+            deadline_weight=round(self.deadline_weight * 1_000),
+            deadline_horizon_ms=self.deadline_horizon_ms,
+        )
+
+    def changed(self, changes: Mapping[str, object]) -> QueueSettings:
+        """These settings with some replaced; raises ConfigError naming what is wrong.
+
+        Setting `mode` also sets what the mode stands for; single settings given beside it win.
+        """
+        try:
+            wanted = dict(changes)
+            if "mode" in wanted:
+                mode = QueueMode(str(wanted["mode"]))
+                # A mode is a fresh start: what an earlier mode had set must not linger.
+                wanted = {**_scoring_defaults(), **_MODES[mode], **wanted, "mode": mode}
+            return msgspec.convert({**msgspec.to_builtins(self), **wanted}, QueueSettings)
+        except (msgspec.ValidationError, ValueError, TypeError) as exc:
+            raise ConfigError(f"queue settings: {exc}") from exc
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored queue. `reordering` says that a change of scoring has not reached all its jobs yet."""
+
+    name: QueueName
+    state: QueueState = QueueState.ACTIVE
+    settings: QueueSettings = QueueSettings()
+    rank_version: int = 1
+    reordering: bool = False
+    created_at: int = 0
+    updated_at: int = 0
+
+    def configured(self, settings: QueueSettings, state: QueueState | None, now: int) -> Queue:
+        """This queue with new settings; a change of scoring raises `rank_version`."""
+        rescored = settings.scoring != self.settings.scoring
+        return replace(
+            self,
+            settings=settings,
+            state=state or self.state,
+            rank_version=self.rank_version + rescored,
+            reordering=self.reordering or rescored,
+            updated_at=now,
+        )
+
+
+def _scoring_defaults() -> dict[str, object]:
+    plain = QueueSettings()
+    return {
+        "aging_ms": plain.aging_ms,
+        "max_aging_bonus": plain.max_aging_bonus,
+        "retry_penalty": plain.retry_penalty,
+        "deadline_weight": plain.deadline_weight,
+    }

@@ -1,0 +1,109 @@
+"""How long to wait before the next attempt: plain data that travels with the job."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from forebay.errors import ConfigError
+
+MAX_RETRIES: Final = 100
+MAX_DELAY_MS: Final = 366 * 86_400_000
+
+
+class Curve(StrEnum):
+    """How the delay grows with the number of failures."""
+
+    EXPONENTIAL = "exponential"
+    LINEAR = "linear"
+    FIBONACCI = "fibonacci"
+    FIXED = "fixed"
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a failed or lost attempt is tried again.
+
+    The delay before the n-th retry follows `curve` from `base_ms`, is varied by chance between
+    `jitter_low` and `jitter_high` (fractions) plus up to `jitter_ms`, and ends between `floor_ms` and
+    `ceiling_ms`. `max_crashes` limits how often the job may take its worker down; 0 means that it must
+    never run twice.
+    """
+
+    max_retries: int = 3
+    max_crashes: int = 3
+    curve: Curve = Curve.EXPONENTIAL
+    base_ms: int = 1_000
+    factor: float = 2.0
+    floor_ms: int = 100
+    ceiling_ms: int = 3_600_000
+    jitter_low: float = 0.0
+    jitter_high: float = 0.1
+    jitter_ms: int = 0
+
+    def __post_init__(self) -> None:
+        _check_whole("max_retries", self.max_retries, 0, MAX_RETRIES)
+        _check_whole("max_crashes", self.max_crashes, 0, MAX_RETRIES)
+        _check_whole("base_ms", self.base_ms, 0, MAX_DELAY_MS)
+        _check_whole("floor_ms", self.floor_ms, 0, MAX_DELAY_MS)
+        _check_whole("ceiling_ms", self.ceiling_ms, self.floor_ms, MAX_DELAY_MS)
+        _check_whole("jitter_ms", self.jitter_ms, 0, MAX_DELAY_MS)
+        if not (math.isfinite(self.factor) and self.factor >= 1.0):
+            raise ConfigError(f"factor must be a number of at least 1, not {self.factor!r}")
+        if not -1.0 <= self.jitter_low <= self.jitter_high <= 1.0:
+            raise ConfigError("jitter_low and jitter_high must be in order and between -1 and 1")
+
+    def delay_ms(self, failures: int, roll: float) -> int:
+        """The wait after the given number of failures; `roll` is a number from 0 to 1."""
+        spread = self.jitter_low + roll * (self.jitter_high - self.jitter_low)
+        delay = self._grown(max(failures, 1)) * (1.0 + spread) + roll * self.jitter_ms
+        return round(min(max(delay, self.floor_ms), self.ceiling_ms))
+
+    def longest_wait_ms(self) -> int:
+        """The sum of all delays if every retry is used and the dice fall badly."""
+        return sum(self.delay_ms(n, 1.0) for n in range(1, self.max_retries + 1))
+
+    def _grown(self, failures: int) -> float:
+        match self.curve:
+            case Curve.FIXED:
+                return float(self.base_ms)
+            case Curve.LINEAR:
+                return float(self.base_ms * failures)
+            case Curve.FIBONACCI:
+                return float(self.base_ms * _fibonacci(failures))
+            case Curve.EXPONENTIAL:
+                return self._doubled(failures)
+
+    def _doubled(self, failures: int) -> float:
+        # The exponent is held down so that a float never overflows; the ceiling has long been reached.
+        steps = min(failures - 1, 1_000)
+        if steps * math.log2(self.factor) > 60:  # noqa: PLR2004 - 2**60 ms is past every ceiling
+            return float(self.ceiling_ms if self.base_ms else 0)
+        return float(self.base_ms * self.factor**steps)
+
+
+def _fibonacci(n: int) -> int:
+    a, b = 0, 1
+    for _ in range(min(n, 90)):
+        a, b = b, a + b
+    return a
+
+
+def _check_whole(name: str, value: int, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+
+
+DEFAULT_POLICY: Final = RetryPolicy()
+# The back-offs that users of table queues, task services, job processors and work tables know.
+PRESETS: Final[dict[str, RetryPolicy]] = {
+    "default": DEFAULT_POLICY,
+    "table_queue": RetryPolicy(ceiling_ms=300_000),
+    "task_service": RetryPolicy(
+        base_ms=5_000, ceiling_ms=900_000, jitter_high=0.0, jitter_ms=5_000, max_retries=2
+    ),
+    "job_processor": RetryPolicy(jitter_low=-0.1),
+    "work_table": RetryPolicy(base_ms=60_000, jitter_high=0.0, max_retries=2),
+}

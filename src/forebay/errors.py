@@ -1,0 +1,108 @@
+"""Every error Forebay raises, chosen by what the caller can do about it.
+
+    ForebayError
+      ConfigError              fix the settings
+      InvalidJob               fix the request; names the field
+        PayloadError           fix the arguments (cannot encode, decode, too large)
+      UnknownTask              deploy the code
+      JobNotFound              nothing there
+      QueueNotFound            nothing there
+      DuplicateJob             carries the id of the job that holds the key
+      QueueFull                try later, or raise the queue's max_length
+      QueueClosed              the queue is draining or was dropped
+      QueueNotEmpty            empty it first, or drop it by force
+      IllegalTransition        the operator asked for something the state forbids
+      StoreError
+        StoreUnavailable       try again later; the only class the coordinator retries
+        StoreRefused           this value can never be stored here; change it
+        StoreUnusable          this file or server cannot be used as it is
+        SchemaOutdated         run the migration
+        SchemaNewer            upgrade this program
+"""
+
+from __future__ import annotations
+
+
+class ForebayError(Exception):
+    """Root of everything Forebay raises."""
+
+
+class ConfigError(ForebayError, ValueError):
+    """A setting is missing, unknown or out of range."""
+
+
+class InvalidJob(ForebayError, ValueError):
+    """A request to run a job is not valid; `field` names the part to change."""
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class PayloadError(InvalidJob):
+    """The arguments cannot be encoded or decoded, or are too large."""
+
+
+class UnknownTask(ForebayError):
+    """No task of this name is registered in this program."""
+
+
+class JobNotFound(ForebayError, LookupError):
+    """No job has this id."""
+
+
+class QueueNotFound(ForebayError, LookupError):
+    """No queue has this name."""
+
+
+class DuplicateJob(ForebayError, ValueError):
+    """A key or an id is taken; `holder` is the id of the job that has it."""
+
+    def __init__(self, message: str, *, holder: str) -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
+class QueueFull(ForebayError):
+    """The queue holds as many pending jobs as its `max_length` allows."""
+
+    def __init__(self, message: str, *, queue: str, limit: int) -> None:
+        super().__init__(message)
+        self.queue = queue
+        self.limit = limit
+
+
+class QueueClosed(ForebayError):
+    """The queue takes no new jobs: it is draining or was dropped."""
+
+
+class QueueNotEmpty(ForebayError):
+    """The queue still has jobs, so it is not dropped without force."""
+
+
+class IllegalTransition(ForebayError):
+    """The job's state does not allow what was asked; the job is untouched."""
+
+
+class StoreError(ForebayError):
+    """Root of everything that goes wrong in a store."""
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer now (locked, full, away); the same call may work later."""
+
+
+class StoreRefused(StoreError):
+    """The store can never hold this value; the whole call was undone."""
+
+
+class StoreUnusable(StoreError):
+    """The store's file or server cannot be used as it is: read-only, not a database, wrong place."""
+
+
+class SchemaOutdated(StoreError):
+    """The store's schema is older than this program needs."""
+
+
+class SchemaNewer(StoreError):
+    """The store's schema asks for a newer program."""

@@ -1,0 +1,3 @@
+"""Where jobs live: the seam (`protocol`) and the engines behind it."""
+
+from __future__ import annotations

@@ -1,0 +1,388 @@
+"""The seam between Forebay and a storage engine: the whole contract, written once.
+
+An `Engine` is an address. It opens handles: a `Store` to write, a `Reader` to look, `Wakeups` to listen.
+A handle is blocking, cheap to open and used by one thread at a time. Engines know nothing of tasks,
+retries or policies; the suite in `tests/stores/contract` speaks for this page.
+
+Rules that hold for every method of `Store`:
+
+- One call is one transaction: it happens whole or not at all. A call that raises `StoreUnavailable` may
+  have happened if the answer was lost; all others that raise have changed nothing.
+- Every time is the store's own clock; callers speak in delays.
+- Every transition is guarded in the statement that makes it, by the state the job must be in and, for
+  lease holders, by job id, attempt and worker id. What the guard refuses is reported, never half done.
+- Whatever ends, moves or deletes a job keeps the counts by queue and state right, and frees only keys
+  that name this very job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+
+from forebay.domain.history import Event, Timeline
+from forebay.domain.job import Amendment, Job, JobId, JobSummary, NewJob, QueueName, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import Archived, Counts, Health, JobQuery, Page, Position, WorkerInfo
+from forebay.domain.queue import Queue, QueueState
+from forebay.domain.settlement import Settlement
+from forebay.errors import ForebayError, IllegalTransition, JobNotFound
+
+OnConflict = Literal["return", "raise", "ignore"]
+BATCH = 1_000
+PROMOTED_PER_EXCHANGE = 1_000
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """Where engines differ; the contract suite reads it."""
+
+    name: str
+    is_durable: bool
+    is_shared: bool  # several processes may open it
+    joins_transactions: bool  # jobs can be enqueued in the caller's own transaction
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one new job. `is_new` is false when a key was taken: `id` is then its holder's.
+
+    `error` is set only by an insert that is not atomic, for a job that was not stored.
+    """
+
+    id: JobId | None
+    is_new: bool
+    state: JobState | None = None
+    error: ForebayError | None = None
+
+
+class Want(NamedTuple):
+    """A wish for up to `most` jobs of one queue; `lease_ms` overrides the job's and the queue's."""
+
+    queue: QueueName
+    most: int
+    lease_ms: int | None = None
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A settlement or renewal whose lease was not held: other attempt, other worker, other state, gone."""
+
+    lease: Lease
+    reason: str
+
+
+class Cancel(NamedTuple):
+    """A stored wish that a running job shall stop."""
+
+    job_id: JobId
+    reason: str
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """What an exchange did. `jobs` come in the order they should run; `adopted` are leases held under
+    this worker id that the caller did not know of; `next_due_ms` is the wait until the next scheduled or
+    retrying job of the wanted queues is due, None when there is none."""
+
+    settled: tuple[JobId, ...] = ()
+    repeated: tuple[JobId, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    adopted: tuple[Job, ...] = ()
+    cancels: tuple[Cancel, ...] = ()
+    next_due_ms: int | None = None
+
+
+class Renewal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a renewal did, by lease, and which of this worker's jobs shall stop."""
+
+    renewed: tuple[Lease, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    cancels: tuple[Cancel, ...] = ()
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer about one job to an operator's wish. `state` is the job's state after it."""
+
+    job_id: JobId
+    done: bool
+    state: JobState | None
+    reason: str = ""
+
+    def check(self) -> None:
+        """Raise JobNotFound or IllegalTransition if the wish was refused."""
+        if self.done:
+            return
+        if self.state is None:
+            raise JobNotFound(f"there is no job {self.job_id}")
+        raise IllegalTransition(f"job {self.job_id}: {self.reason}")
+
+
+class Store(Protocol):
+    """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration."""
+
+    def insert(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        on_conflict: OnConflict = "return",
+        atomic: bool = True,
+        create_queues: bool = True,
+    ) -> list[Receipt]:
+        """Accept jobs; one receipt each, in the order asked. An empty batch does nothing.
+
+        A job is `scheduled` if its `delay_ms` or `run_at` lies ahead of the store's clock, else `pending`.
+        An unknown queue is created with default settings, or refused with QueueNotFound.
+
+        Refused with an error, and nothing of the batch stored: a queue that is draining or dropped
+        (QueueClosed), pending jobs beyond the queue's `max_length` (QueueFull; scheduled ones do not count),
+        a priority outside the queue's range (InvalidJob), an `id` that is taken (DuplicateJob). With
+        `atomic=False` the refused jobs carry the error in their receipts and the others are stored.
+
+        Keys belong to a queue. A taken `unique_key` or unexpired `once_key` is an answer, not an error:
+        the receipt names the holder and is not new; also for two jobs of one batch. `on_conflict="raise"`
+        makes it a DuplicateJob; "ignore" makes a taken id an answer too. A `once_key` is held for its time
+        whatever becomes of the job, so its holder may be gone: then the receipt's `state` is None.
+        """
+        ...
+
+    def exchange(
+        self,
+        worker: WorkerId,
+        settlements: Sequence[Settlement] = (),
+        wants: Sequence[Want] = (),
+        room: int = 0,
+        known: Sequence[Lease] | None = None,
+    ) -> Exchange:
+        """Settle what has ended, then claim for the room there is, in one transaction.
+
+        A settlement is valid only while the job is running with exactly its attempt under this worker. It
+        is answered `settled`; `repeated` if this worker has already ended this very attempt; else
+        `refused`, which leaves a REFUSED event on the job. Final jobs leave the live ones for the
+        finished or the dead, their unique key is freed. Ones that go back to waiting keep `ready_at`; a
+        job with a stored wish to be cancelled is cancelled instead of going back. A failed, discarded or
+        lost attempt gets a row in the history, and its error joins the last ten on the job. Follow-ups are
+        inserted whatever the queue's length or state; a taken unique or once key drops one with an
+        UNFOLLOWED event on its parent. A value the engine cannot hold raises StoreRefused and undoes all.
+
+        Claims go through `wants` in order until `room` is full. Before a claim, up to 1,000 due jobs of
+        that queue become pending, and waiting jobs past `expires_at` are cancelled with reason "expired".
+        A claim takes pending jobs by lead (see `domain.rank`): attempt + 1, this worker, a lease that ends
+        after the want's, the job's or the queue's lease time, in this order of preference. Paused and
+        dropped queues give nothing. A job with `unique_until` STARTED frees its key here.
+
+        `known` lists every lease the worker knows of; what else it holds is returned as `adopted`.
+        """
+        ...
+
+    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
+        """Push lease ends to now + `lease_ms` (or the job's, or the queue's), never beyond `extension_ms`
+        after the start of the attempt. The end never moves back. Refused leases leave no event."""
+        ...
+
+    def sweep(self, sweeper: WorkerId, limit: int = BATCH, lease_ms: int = 30_000) -> list[Job]:
+        """Take over up to `limit` running jobs whose lease has ended (expiry <= now) or whose worker is
+        known to be dead; jobs of the sweeper itself are taken over only when their lease has ended.
+
+        The takeover is a lease of the sweeper on the same attempt: from now on the old holder's writes are
+        refused, and a sweeper that dies is swept in turn. Each leaves a SWEPT event that names the old
+        holder; the attempt's row in the history will name it too. The caller puts each job through
+        `decide` as Lost and settles it.
+        """
+        ...
+
+    def promote(self, limit: int = BATCH) -> int:
+        """Make up to `limit` due scheduled and retrying jobs pending, earliest first, with fresh ranks;
+        cancel waiting jobs past `expires_at`. Answers how many jobs moved."""
+        ...
+
+    def rescore(self, limit: int = BATCH) -> int:
+        """Rewrite the place of up to `limit` waiting jobs whose `rescore_at` has come, or that wait in a
+        queue whose scoring has changed. Answers how many were looked at; 0 means nothing is left."""
+        ...
+
+    def prune(self, limit: int = BATCH) -> int:
+        """Forget up to `limit` final jobs past their queue's retention with their history, writing a line
+        to the archive first where the queue asks for it; then old archive lines, once keys that ran out,
+        audit events after 90 days, and the engine's own housekeeping. Answers how many jobs went."""
+        ...
+
+    def cancel(
+        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+    ) -> list[Verdict]:
+        """Cancel waiting jobs; store the wish on running ones (`done`, still `running`); refuse final ones.
+
+        With `force` a running job goes to the dead letters at once and its lease is taken away. Leaves a
+        CANCEL or FORCED event.
+        """
+        ...
+
+    def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
+        """Change a waiting job (`metadata` also of a running one); wholly or not at all.
+
+        A new priority gives a new place; one outside the queue's range raises InvalidJob. `delay_ms` 0 makes
+        a scheduled or retrying job pending; a longer one moves its `run_at` and leaves its state; a job that
+        has never been claimed takes that time as its `ready_at`. Leaves an AMENDED event."""
+        ...
+
+    def revive(
+        self,
+        ids: Sequence[JobId],
+        *,
+        queue: QueueName | None = None,
+        delay_ms: int = 0,
+        reset: bool = True,
+        actor: str = "",
+    ) -> list[Verdict]:
+        """Put dead and cancelled jobs back to pending (scheduled with a delay), in their own queue or in
+        another one, with a new `ready_at` and seq and without the wish to be cancelled.
+
+        `attempt` goes on growing; `reset` sets failures and crashes to 0. The unique key is taken again;
+        if somebody else has it, the job stays where it is and the reason names the holder. A dropped or
+        draining target queue refuses. Leaves a REVIVED event.
+        """
+        ...
+
+    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
+        """Remove jobs that are not running, with their unique key and their history; `state` None after it.
+        Leaves a DELETED event in the audit log, which is no part of the job's history."""
+        ...
+
+    def save_queue(
+        self,
+        name: QueueName,
+        changes: Mapping[str, object] | None = None,
+        *,
+        state: QueueState | None = None,
+        actor: str = "",
+    ) -> Queue:
+        """Create or change a queue: settings that are named, and its state. Saving a dropped queue makes it
+        active again unless `state` says otherwise. New scoring starts a reordering that `rescore` carries
+        out. Wrong settings raise ConfigError. Leaves a QUEUE event."""
+        ...
+
+    def drop_queue(
+        self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = ""
+    ) -> int:
+        """Close a queue for good. Without `force` a queue that has live jobs raises QueueNotEmpty.
+
+        With `force` it takes no more jobs from now on, and up to `limit` waiting ones go to the dead
+        letters with reason "queue dropped". Answers how many waiting jobs are left, so that the caller
+        repeats the call until that is 0. Running jobs may end; `sweep` moves what they leave behind.
+        """
+        ...
+
+    def beat(self, worker: WorkerInfo) -> None:
+        """Say that a worker is alive. From its first beat on, engines that can tell when the process dies
+        do: see `sweep`."""
+        ...
+
+    def forget_worker(self, worker: WorkerId) -> None:
+        """Take a worker that has ended in order off the list."""
+        ...
+
+    def take_duty(self, name: str, every_ms: int) -> bool:
+        """Whether the caller shall do this duty now: true for one caller each `every_ms`. Duties are safe
+        to repeat; this only spaces them out."""
+        ...
+
+    def record(self, events: Sequence[Event]) -> None:
+        """Add events to the history. A job has at most 100; after that one MORE event counts the rest."""
+        ...
+
+    def migrate(self) -> int:
+        """Bring the schema up to date and answer its number; safe when several programs do it at once."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the handle; closing twice is fine."""
+        ...
+
+
+class Reader(Protocol):
+    """The read side. It never blocks writers, and ends its transaction with each answer."""
+
+    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+        """The records of these jobs, in the order asked, wherever they are; None for unknown ids."""
+        ...
+
+    def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
+        """Jobs that fit, greatest id first (for generated ids: newest first), from `after` on."""
+        ...
+
+    def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
+        """Jobs by queue and state, from maintained counters; of all queues, dropped ones too, if none is
+        named."""
+        ...
+
+    def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
+        """The next jobs a claim would take of those already pending, in order, without taking them; a
+        pause does not matter."""
+        ...
+
+    def position(self, job_id: JobId) -> Position | None:
+        """Where a pending job stands in its queue; None for every other job."""
+        ...
+
+    def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
+        """Queues by name, dropped ones only if named; all others if none is named."""
+        ...
+
+    def workers(self) -> list[WorkerInfo]:
+        """Workers that have said they are alive and have not been forgotten, by start."""
+        ...
+
+    def history(self, job_id: JobId) -> Timeline | None:
+        """The whole known life of one job."""
+        ...
+
+    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
+        """Events of all jobs and queues with their numbers, newest first, below number `after`."""
+        ...
+
+    def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
+        """Lines about pruned jobs, last ended first."""
+        ...
+
+    def now(self) -> int:
+        """The store's clock."""
+        ...
+
+    def health(self) -> Health:
+        """Look for what should never be: damaged files, counts that do not add up, jobs in two places."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the handle; closing twice is fine."""
+        ...
+
+
+class Wakeups(Protocol):
+    """Hints that work may have come. Losing one costs delay, never a job."""
+
+    def start(self, poke: Callable[[], None]) -> None:
+        """Call `poke`, on a thread of its own, whenever somebody may have enqueued or changed something."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening; closing twice, or before the start, is fine."""
+        ...
+
+
+class Engine(Protocol):
+    """One storage engine at one address. Making it does no I/O; opening a handle does."""
+
+    @property
+    def features(self) -> Features: ...
+
+    def store(self) -> Store:
+        """Open a handle to write, creating the schema if the engine does so by itself."""
+        ...
+
+    def reader(self) -> Reader:
+        """Open a handle to look."""
+        ...
+
+    def wakeups(self) -> Wakeups:
+        """A listener for hints; `start` makes it listen."""
+        ...

@@ -1,0 +1,14 @@
+-- ahead: how many pending jobs of one class go before a place, up to :most.
+-- Relies on index forebay_jobs_ready (queue, capped, rank).
+select count(*)
+from (
+  select 1
+  from forebay_jobs
+  where state = 'pending'
+    and gate is null
+    and queue = :queue
+    and capped = :capped
+    and rank <= :rank
+    and (rank < :rank or seq < :seq)
+  limit :most
+);

@@ -1,0 +1,6 @@
+-- cancel_ask: store the wish that a running job shall stop; the first wish stays.
+update forebay_jobs
+set cancel_reason = :reason
+where id = :job_id
+  and state = 'running'
+  and cancel_reason is null;

@@ -1,0 +1,14 @@
+-- check_jobs: jobs that cannot be: in two places, or with a lease that their state does not allow.
+select id, 'is in two places' from forebay_all_jobs group by id having count(*) > 1
+union all
+select id, 'is running without a lease'
+from forebay_jobs
+where state = 'running' and (worker is null or lease_expires_at is null or started_at is null or attempt = 0)
+union all
+select id, 'has a lease but is not running'
+from forebay_jobs
+where state <> 'running' and lease_expires_at is not null
+union all
+select j.id, 'is in no known queue'
+from forebay_jobs j
+where not exists (select 1 from forebay_queues q where q.name = j.queue);

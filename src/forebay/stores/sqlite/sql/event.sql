@@ -1,0 +1,5 @@
+-- event: one rare thing that happened; a job has at most :most of them. Relies on index forebay_events_job.
+insert into forebay_events (kind, at, job_id, queue, attempt, actor, detail)
+select :kind, :at, :job_id, :queue, :attempt, :actor, :detail
+where :job_id is null
+   or (select count(*) from forebay_events where job_id = :job_id) < :most;

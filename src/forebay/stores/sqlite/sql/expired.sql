@@ -1,0 +1,9 @@
+-- expired: waiting jobs that were not started in time, soonest first.
+-- Relies on index forebay_jobs_expires (expires_at).
+select id
+from forebay_jobs
+where expires_at is not null
+  and state <> 'running'
+  and expires_at <= :now
+order by expires_at, seq
+limit :limit;

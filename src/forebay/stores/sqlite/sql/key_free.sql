@@ -1,0 +1,6 @@
+-- key_free: let go of a unique key, but only if it names this very job.
+delete from forebay_keys
+where queue = :queue
+  and kind = 'unique'
+  and key = :key
+  and job_id = :job_id;

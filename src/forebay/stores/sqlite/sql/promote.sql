@@ -1,0 +1,10 @@
+-- promote: make one due job pending. The guard repeats the states it may come from.
+update forebay_jobs
+set state = 'pending',
+    rank = :rank,
+    capped = :capped,
+    rescore_at = :rescore_at,
+    updated_at = :now
+where seq = :seq
+  and state in ('scheduled', 'retrying')
+  and run_at <= :now;

@@ -1,0 +1,18 @@
+-- put_back: a running job waits again: handed back, snoozed, or to be retried.
+-- Guarantees: only while the lease is held (state, attempt, worker). `ready_at` is kept; the worker stays
+-- on the row, so that its repeated settlement is known.
+update forebay_jobs
+set state = :state,
+    failures = :failures,
+    crashes = :crashes,
+    run_at = :run_at,
+    rank = :rank,
+    capped = :capped,
+    rescore_at = :rescore_at,
+    gate = null,
+    lease_expires_at = null,
+    updated_at = :now
+where id = :job_id
+  and attempt = :attempt
+  and worker = :worker
+  and state = 'running';

@@ -1,0 +1,8 @@
+-- rescore_due: jobs whose place has to be worked out again, soonest first.
+-- Relies on index forebay_jobs_rescore (rescore_at).
+select seq, queue, state, ready_at, priority, failures, deadline_at
+from forebay_jobs
+where rescore_at is not null
+  and rescore_at <= :now
+order by rescore_at, seq
+limit :limit;

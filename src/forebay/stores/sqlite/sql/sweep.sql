@@ -1,0 +1,18 @@
+-- sweep: take over leases that have ended, as leases of the sweeper on the same attempt.
+-- Guarantees: from here on the old holder's writes are refused, since the worker differs; the first
+-- holder is remembered for the history. A renewal and a sweep at the same instant: one of them has the
+-- write lock first, and the other sees its work.
+-- Relies on index forebay_jobs_lease (lease_expires_at).
+update forebay_jobs
+set swept_from = coalesce(swept_from, worker),
+    worker = :sweeper,
+    lease_expires_at = :now + :lease_ms,
+    updated_at = :now
+where seq = :seq
+  and state = 'running'
+  and worker = :worker
+  and attempt = :attempt
+returning id, seq, queue, task, state, payload, priority, policy, attempt, failures, crashes, created_at,
+  updated_at, ready_at, run_at, rank, capped, gate, worker, started_at, lease_expires_at, lease_ms,
+  extension_ms, timeout_ms, deadline_at, expires_at, unique_key, unique_until, once_key, metadata, tags,
+  correlation_id, parent_id, cancel_reason, errors;

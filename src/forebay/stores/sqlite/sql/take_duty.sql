@@ -1,0 +1,6 @@
+-- take_duty: one row changed means the duty is the caller's. The write lock makes it one caller's only.
+insert into forebay_duties (name, due_at)
+values (:name, :now + :every_ms)
+on conflict (name) do update
+set due_at = excluded.due_at
+where forebay_duties.due_at <= :now;
