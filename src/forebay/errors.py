@@ -1,23 +1,23 @@
 """Every error Forebay raises, chosen by what the caller can do about it.
 
-    ForebayError
-      ConfigError              fix the settings
-      InvalidJob               fix the request; names the field
-        PayloadError           fix the arguments (cannot encode, decode, too large)
-      UnknownTask              deploy the code
-      JobNotFound              nothing there
-      QueueNotFound            nothing there
-      DuplicateJob             carries the id of the job that holds the key
-      QueueFull                try later, or raise the queue's max_length
-      QueueClosed              the queue is draining or was dropped
-      QueueNotEmpty            empty it first, or drop it by force
-      IllegalTransition        the operator asked for something the state forbids
-      StoreError
-        StoreUnavailable       try again later; the only class the coordinator retries
-        StoreRefused           this value can never be stored here; change it
-        StoreUnusable          this file or server cannot be used as it is
-        SchemaOutdated         run the migration
-        SchemaNewer            upgrade this program
+ForebayError
+  ConfigError              fix the settings
+  InvalidJob               fix the request; names the field
+    PayloadError           fix the arguments (cannot encode, decode, too large)
+  UnknownTask              deploy the code
+  JobNotFound              nothing there
+  QueueNotFound            nothing there
+  DuplicateJob             carries the id of the job that holds the key
+  QueueFull                try later, or raise the queue's max_length
+  QueueClosed              the queue is draining or was dropped
+  QueueNotEmpty            empty it first, or drop it by force
+  IllegalTransition        the operator asked for something the state forbids
+  StoreError
+    StoreUnavailable       try again later; the only class the coordinator retries
+    StoreRefused           this value can never be stored here; change it
+    StoreUnusable          this file or server cannot be used as it is
+    SchemaOutdated         run the migration
+    SchemaNewer            upgrade this program
 """
 
 from __future__ import annotations

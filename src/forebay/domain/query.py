@@ -116,6 +116,13 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
+def page_end(after: str) -> int:
+    """The seq at which an earlier page ended; raises ConfigError for anything else."""
+    if not after.isdecimal() or not after.isascii():
+        raise ConfigError(f"{after!r} is not the end of an earlier page")
+    return int(after)
+
+
 def check_limit(limit: int) -> None:
     """Raise ConfigError unless a page may have this many lines."""
     if type(limit) is not int or not 1 <= limit <= MAX_PAGE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -12,6 +12,7 @@ from forebay.errors import ConfigError
 
 MAX_RETRIES: Final = 100
 MAX_DELAY_MS: Final = 366 * 86_400_000
+ENOUGH_DOUBLINGS: Final = 60  # 2**60 ms is past every ceiling
 
 
 class Curve(StrEnum):
@@ -75,12 +76,14 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
                 return float(self.base_ms * _fibonacci(failures))
             case Curve.EXPONENTIAL:
                 return self._doubled(failures)
+            case _:
+                assert_never(self.curve)
 
     def _doubled(self, failures: int) -> float:
         # The exponent is held down so that a float never overflows; the ceiling has long been reached.
         steps = min(failures - 1, 1_000)
-        if steps * math.log2(self.factor) > 60:  # noqa: PLR2004 - 2**60 ms is past every ceiling
-            return float(self.ceiling_ms if self.base_ms else 0)
+        if steps * math.log2(self.factor) > ENOUGH_DOUBLINGS:
+            return self.base_ms * 2.0**ENOUGH_DOUBLINGS
         return float(self.base_ms * self.factor**steps)
 
 

@@ -10,10 +10,13 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LENGTH: Final = 26
 # Two characters at a time: 13 look-ups instead of 26 (1.2 us instead of 2.3 us an id).
 _PAIRS: Final = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
-# Both cases by name: upper() would let a long s pass for an S, and a sharp s for two of them.
-_VALUES: Final = {
-    letter: value for case in (_ALPHABET, _ALPHABET.lower()) for value, letter in enumerate(case)
-}
+_PYTHON_DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
+# To Python's digits of base 32, in both cases. Whatever int() would also read (signs, blanks, underscores,
+# letters that Crockford left out) becomes a character that it refuses.
+_DIGITS: Final = str.maketrans(
+    _ALPHABET + _ALPHABET.lower() + "ILOUilou_+- \t\n\r\x0b\x0c",
+    _PYTHON_DIGITS * 2 + "!" * 17,
+)
 
 
 def encode_ulid(bits: int) -> str:
@@ -31,11 +34,14 @@ def decode_ulid(text: str) -> int:
     """The 128 bits behind a ULID; raises InvalidJob for anything else."""
     if len(text) != _LENGTH:
         raise InvalidJob(f"{text!r} is not a ULID: it has {len(text)} characters, not 26", field="id")
-    bits = 0
-    for letter in text:
-        if letter not in _VALUES:
-            raise InvalidJob(f"{text!r} is not a ULID: {letter!r} is not in its alphabet", field="id")
-        bits = bits << 5 | _VALUES[letter]
+    try:
+        # Straight through int() because every settlement reads an id: 0.5 us instead of 2.5 us.
+        bits = int(text.translate(_DIGITS), 32) if text.isascii() else -1
+    except ValueError:
+        bits = -1
+    if bits < 0:
+        wrong = next(letter for letter in text if letter.translate(_DIGITS) not in _PYTHON_DIGITS)
+        raise InvalidJob(f"{text!r} is not a ULID: {wrong!r} is not in its alphabet", field="id")
     if bits >> 128:
         raise InvalidJob(f"{text!r} is not a ULID: it holds more than 128 bits", field="id")
     return bits

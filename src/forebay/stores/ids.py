@@ -1,13 +1,25 @@
-"""New job ids: ULIDs made from a UUIDv7's bits, strictly increasing within a process."""
+"""New job ids: ULIDs made from a UUIDv7's bits, strictly increasing within a process.
+
+An id may carry a number of the store's own: `id_with_seq` puts it into the first bits that a UUIDv7 leaves
+free (48 bits of time, then 15 more), and `seq_in_id` reads it back. A store that counts its jobs that way
+needs no index to find a job by its id.
+"""
 
 from __future__ import annotations
 
 from threading import Lock
+from typing import Final
 
 import uuid_utils
 
 from forebay.domain.job import JobId
-from forebay.domain.ulid import encode_ulid
+from forebay.domain.ulid import decode_ulid, encode_ulid
+from forebay.errors import InvalidJob
+
+SEQS_PER_MS: Final = 2**15
+RANDOM_BITS: Final = 59
+_VERSION_AND_VARIANT: Final = 7 << 76 | 0b10 << 62
+_FIXED_BITS: Final = 0xF << 76 | 0b11 << 62
 
 
 class IdMaker:
@@ -27,3 +39,25 @@ class IdMaker:
 
 # One for the process: two engines side by side must not hand out ids that interleave.
 new_id = IdMaker()
+
+
+def first_seq(now_ms: int) -> int:
+    """The first of the numbers that belong to a millisecond."""
+    return now_ms * SEQS_PER_MS
+
+
+def id_with_seq(seq: int, noise: int) -> JobId:
+    """The id of the job with this number; `noise` is a random number of 59 bits."""
+    time_and_count = (seq >> 15) << 80 | (seq >> 3 & 0xFFF) << 64 | (seq & 7) << RANDOM_BITS
+    return JobId(encode_ulid(time_and_count | _VERSION_AND_VARIANT | noise))
+
+
+def seq_in_id(job_id: str) -> int | None:
+    """The number that an id carries; None if it cannot be one of ours."""
+    try:
+        bits = decode_ulid(job_id)
+    except InvalidJob:
+        return None
+    if bits & _FIXED_BITS != _VERSION_AND_VARIANT:
+        return None
+    return (bits >> 80) << 15 | (bits >> 64 & 0xFFF) << 3 | bits >> RANDOM_BITS & 7

@@ -180,9 +180,17 @@ class Store(Protocol):
         after the start of the attempt. The end never moves back. Refused leases leave no event."""
         ...
 
-    def sweep(self, sweeper: WorkerId, limit: int = BATCH, lease_ms: int = 30_000) -> list[Job]:
+    def sweep(
+        self,
+        sweeper: WorkerId,
+        limit: int = BATCH,
+        lease_ms: int = 30_000,
+        *,
+        only_dead: bool = False,
+    ) -> list[Job]:
         """Take over up to `limit` running jobs whose lease has ended (expiry <= now) or whose worker is
-        known to be dead; jobs of the sweeper itself are taken over only when their lease has ended.
+        known to be dead; jobs of the sweeper itself are taken over only when their lease has ended. With
+        `only_dead` leases that have merely ended are left to their holders for now.
 
         The takeover is a lease of the sweeper on the same attempt: from now on the old holder's writes are
         refused, and a sweeper that dies is swept in turn. Each leaves a SWEPT event that names the old
@@ -235,7 +243,7 @@ class Store(Protocol):
         actor: str = "",
     ) -> list[Verdict]:
         """Put dead and cancelled jobs back to pending (scheduled with a delay), in their own queue or in
-        another one, with a new `ready_at` and seq and without the wish to be cancelled.
+        another one, with a new `ready_at`, their old seq and without the wish to be cancelled.
 
         `attempt` goes on growing; `reset` sets failures and crashes to 0. The unique key is taken again;
         if somebody else has it, the job stays where it is and the reason names the holder. A dropped or
@@ -261,9 +269,7 @@ class Store(Protocol):
         out. Wrong settings raise ConfigError. Leaves a QUEUE event."""
         ...
 
-    def drop_queue(
-        self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = ""
-    ) -> int:
+    def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
         """Close a queue for good. Without `force` a queue that has live jobs raises QueueNotEmpty.
 
         With `force` it takes no more jobs from now on, and up to `limit` waiting ones go to the dead
@@ -307,7 +313,7 @@ class Reader(Protocol):
         ...
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
-        """Jobs that fit, greatest id first (for generated ids: newest first), from `after` on."""
+        """Jobs that fit, newest first (by seq), from `after` on."""
         ...
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import asdict, replace
 
 from forebay.domain.history import Attempt, Event, EventKind
-from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Lost, Outcome
@@ -18,7 +18,8 @@ from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, place
 from forebay.domain.settlement import Settlement, decide
 from forebay.stores.protocol import Engine, Exchange, Reader, Store, Want
-from tests.stores.support import ManualClock, new_job
+from forebay.testing.clock import ManualClock
+from tests.stores.support import new_job
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ W2: Final = WorkerId("w2")
 W3: Final = WorkerId("w3")
 SWEEPER: Final = WorkerId("sweeper")
 UNKNOWN: Final = JobId("nobody-has-this-id")
+# Every state that can be reached through the seam today; `blocked` comes with workflows.
+STATES: Final[list[JobState]] = [state for state in JobState if state is not JobState.BLOCKED]
 BOOM: Final = AttemptError(type="Boom", message="it broke", traceback="line 1")
 
 
@@ -215,5 +218,3 @@ def together(engine: Engine, steps: Sequence[Callable[[Store], T]]) -> list[T]:
     if errors:
         raise errors[0]
     return [answers[number] for number in range(len(steps))]
-
-

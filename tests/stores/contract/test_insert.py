@@ -12,21 +12,24 @@ from forebay.domain.queue import QueueSettings, QueueState
 from forebay.domain.retry import Curve, RetryPolicy
 from forebay.errors import DuplicateJob, InvalidJob, PayloadError, QueueClosed, QueueFull, QueueNotFound
 from forebay.stores.protocol import Reader, Store
+from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,
     HOUR,
     MAIL,
+    STATES,
     T0,
     claimed,
     counts_of,
     look,
+    make,
     put,
     put_many,
     queue_of,
     record,
     states,
 )
-from tests.stores.support import ManualClock, everything, new_job
+from tests.stores.support import everything, new_job
 
 FULL_REQUEST = NewJob(
     task="mail.send",
@@ -64,7 +67,7 @@ def test_a_job_is_kept_with_all_that_was_asked_for(store: Store, reader: Reader)
     assert len(same) == 18
 
 
-@pytest.mark.shows("R-ENQ-13", "R-ENQ-14", "R-JOB-16", "R-JOB-17", "R-JOB-18")
+@pytest.mark.shows("R-ENQ-13", "R-ENQ-14", "R-JOB-16", "R-JOB-18")
 def test_a_new_job_starts_pending_with_nothing_behind_it(store: Store, reader: Reader) -> None:
     job = look(reader, put(store))
 
@@ -142,7 +145,7 @@ def test_a_batch_larger_than_any_chunk_is_stored_whole(store: Store, reader: Rea
     assert counts_of(reader).pending == 2_345
 
 
-@pytest.mark.shows("R-ENQ-22", "R-EDGE-19", "R-SER-17", "R-CFG-50", "R-TEST-04", "R-ENQ-23")
+@pytest.mark.shows("R-ENQ-22", "R-EDGE-19", "R-TEST-04", "R-ENQ-23")
 def test_a_payload_at_the_limit_is_kept_and_one_byte_more_is_refused(store: Store, reader: Reader) -> None:
     job_id = put(store, payload=b"\x00" * MAX_PAYLOAD)
 
@@ -153,52 +156,319 @@ def test_a_payload_at_the_limit_is_kept_and_one_byte_more_is_refused(store: Stor
     assert counts_of(reader) == Counts(pending=1)
 
 
-class TestDueTime:
-    @pytest.mark.shows("R-ENQ-38")
-    @pytest.mark.parametrize("when", [{"run_at": T0}, {"run_at": T0 - HOUR}, {"run_at": 0}, {"delay_ms": 0}])
-    def test_a_job_due_now_or_earlier_is_pending_from_now(
-        self, store: Store, reader: Reader, when: dict[str, int]
-    ) -> None:
-        job = look(reader, put(store, **when))
+@pytest.mark.shows("R-ENQ-38")
+@pytest.mark.parametrize("when", [{"run_at": T0}, {"run_at": T0 - HOUR}, {"run_at": 0}, {"delay_ms": 0}])
+def test_a_job_due_now_or_earlier_is_pending_from_now(
+    store: Store, reader: Reader, when: dict[str, int]
+) -> None:
+    job = look(reader, put(store, **when))
 
-        assert (job.state, job.run_at, job.ready_at) == (JobState.PENDING, T0, T0)
-
-    @pytest.mark.shows("R-SCHED-01", "R-ENQ-13")
-    @pytest.mark.parametrize("when", [{"run_at": T0 + 1}, {"delay_ms": 1}])
-    def test_a_job_due_later_is_scheduled_for_then(
-        self, store: Store, reader: Reader, when: dict[str, int]
-    ) -> None:
-        job = look(reader, put(store, **when))
-
-        assert (job.state, job.run_at, job.ready_at) == (JobState.SCHEDULED, T0 + 1, T0 + 1)
-        assert (job.created_at, job.updated_at) == (T0, T0)
-        assert counts_of(reader) == Counts(scheduled=1)
-
-    def test_a_delay_counts_from_the_stores_clock(
-        self, store: Store, reader: Reader, clock: ManualClock
-    ) -> None:
-        clock.advance(ms=500)
-
-        job = look(reader, put(store, delay_ms=1_000))
-
-        assert job.run_at == T0 + 1_500
+    assert (job.state, job.run_at, job.ready_at) == (JobState.PENDING, T0, T0)
 
 
-class TestIds:
-    @pytest.mark.shows("R-JOB-05", "R-IDEM-09", "R-EDGE-28", "R-ENQ-12")
-    @pytest.mark.parametrize(
-        "state", [s for s in JobState if s is not JobState.BLOCKED], ids=lambda s: str(s.value)
+@pytest.mark.shows("R-SCHED-01", "R-ENQ-13")
+@pytest.mark.parametrize("when", [{"run_at": T0 + 1}, {"delay_ms": 1}])
+def test_a_job_due_later_is_scheduled_for_then(store: Store, reader: Reader, when: dict[str, int]) -> None:
+    job = look(reader, put(store, **when))
+
+    assert (job.state, job.run_at, job.ready_at) == (JobState.SCHEDULED, T0 + 1, T0 + 1)
+    assert (job.created_at, job.updated_at) == (T0, T0)
+    assert counts_of(reader) == Counts(scheduled=1)
+
+
+@pytest.mark.shows("R-BUG-34")
+def test_a_delay_counts_in_milliseconds_from_the_stores_clock(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    clock.advance(ms=500)
+
+    job = look(reader, put(store, delay_ms=1_000))
+
+    assert job.run_at == T0 + 1_500
+
+
+@pytest.mark.shows("R-JOB-05", "R-IDEM-09", "R-EDGE-28", "R-ENQ-12")
+@pytest.mark.parametrize("state", STATES)
+def test_a_taken_id_is_refused_wherever_its_job_is(store: Store, reader: Reader, state: JobState) -> None:
+    make(store, state, id=JobId("mine"))
+    before = record(reader, JobId("mine"))
+
+    with pytest.raises(DuplicateJob) as caught:
+        store.insert([new_job(id=JobId("mine"), payload=b"other")])
+
+    assert caught.value.holder == "mine"
+    assert record(reader, JobId("mine")) == before
+
+
+@pytest.mark.shows("R-EDGE-28", "R-ENQ-12")
+@pytest.mark.parametrize("state", STATES)
+def test_a_taken_id_can_be_ignored(store: Store, reader: Reader, state: JobState) -> None:
+    make(store, state, id=JobId("mine"))
+    before = record(reader, JobId("mine"))
+
+    receipts = store.insert(
+        [new_job(id=JobId("mine"), payload=b"other"), new_job(id=JobId("fresh"))], on_conflict="ignore"
     )
-    def test_a_taken_id_is_refused_wherever_its_job_is(
-        self, store: Store, reader: Reader, state: JobState
-    ) -> None:
-        from tests.stores.contract.steps import make
 
-        make(store, state, id=JobId("mine"))
-        before = record(reader, JobId("mine"))
+    assert [(r.id, r.is_new, r.state) for r in receipts] == [
+        ("mine", False, state),
+        ("fresh", True, JobState.PENDING),
+    ]
+    assert record(reader, JobId("mine")) == before
 
-        with pytest.raises(DuplicateJob) as caught:
-            store.insert([new_job(id=JobId("mine"), payload=b"other")])
 
-        assert caught.value.holder == "mine"
-        assert record(reader, JobId("mine")) == before
+def test_an_id_used_twice_in_a_batch_refuses_the_batch(store: Store, reader: Reader) -> None:
+    with pytest.raises(DuplicateJob):
+        store.insert([new_job(id=JobId("mine")), new_job(id=JobId("mine"))])
+
+    assert reader.jobs([JobId("mine")]) == [None]
+
+
+def test_an_id_used_twice_in_a_batch_can_be_ignored(store: Store, reader: Reader) -> None:
+    first, second = store.insert(
+        [new_job(id=JobId("mine"), payload=b"1"), new_job(id=JobId("mine"), payload=b"2")],
+        on_conflict="ignore",
+    )
+
+    assert (first.is_new, second.is_new, second.id) == (True, False, "mine")
+    assert look(reader, JobId("mine")).payload == b"1"
+    assert counts_of(reader) == Counts(pending=1)
+
+
+@pytest.mark.shows("R-ENQ-32", "R-QUEUE-01")
+def test_an_unknown_queue_is_created_with_default_settings(store: Store, reader: Reader) -> None:
+    put(store, queue=MAIL)
+
+    queue = queue_of(reader, MAIL)
+    assert (queue.state, queue.settings, queue.rank_version) == (QueueState.ACTIVE, QueueSettings(), 1)
+    assert (queue.created_at, queue.updated_at, queue.reordering) == (T0, T0, False)
+
+
+@pytest.mark.shows("R-ENQ-32")
+def test_an_unknown_queue_can_be_refused(store: Store, reader: Reader) -> None:
+    with pytest.raises(QueueNotFound):
+        store.insert([new_job(queue=MAIL)], create_queues=False)
+
+    assert reader.queues([MAIL]) == []
+
+
+def test_a_known_queue_needs_no_leave_to_be_created(store: Store, reader: Reader) -> None:
+    store.save_queue(MAIL)
+
+    [receipt] = store.insert([new_job(queue=MAIL)], create_queues=False)
+
+    assert receipt.is_new
+
+
+@pytest.mark.shows("R-ENQ-34", "R-QUEUE-05")
+def test_a_draining_queue_takes_no_jobs(store: Store, reader: Reader) -> None:
+    store.save_queue(MAIL, state=QueueState.DRAINING)
+
+    with pytest.raises(QueueClosed):
+        store.insert([new_job(queue=MAIL)])
+
+    assert counts_of(reader, MAIL) == Counts()
+
+
+@pytest.mark.shows("R-EDGE-52")
+def test_a_dropped_queue_takes_no_jobs(store: Store, reader: Reader) -> None:
+    store.save_queue(MAIL)
+    store.drop_queue(MAIL)
+
+    with pytest.raises(QueueClosed):
+        store.insert([new_job(queue=MAIL)])
+
+    assert counts_of(reader, MAIL) == Counts()
+
+
+@pytest.mark.shows("R-QUEUE-05")
+def test_a_paused_queue_takes_jobs(store: Store, reader: Reader) -> None:
+    store.save_queue(MAIL, state=QueueState.PAUSED)
+
+    put(store, queue=MAIL)
+
+    assert counts_of(reader, MAIL) == Counts(pending=1)
+
+
+@pytest.mark.shows("R-ENQ-28")
+@pytest.mark.parametrize("priority", [-1, 11])
+def test_a_priority_outside_the_queues_range_is_refused(store: Store, reader: Reader, priority: int) -> None:
+    store.save_queue(MAIL, {"min_priority": 0, "max_priority": 10})
+
+    with pytest.raises(InvalidJob) as caught:
+        store.insert([new_job(queue=MAIL, priority=priority)])
+
+    assert caught.value.field == "priority"
+    assert isinstance(caught.value, ValueError)
+    assert counts_of(reader, MAIL) == Counts()
+
+
+@pytest.mark.parametrize("priority", [0, 10])
+def test_a_priority_at_the_end_of_the_queues_range_is_taken(
+    store: Store, reader: Reader, priority: int
+) -> None:
+    store.save_queue(MAIL, {"min_priority": 0, "max_priority": 10})
+
+    job = look(reader, put(store, queue=MAIL, priority=priority))
+
+    assert job.priority == priority
+
+
+@pytest.mark.shows("R-ENQ-33", "R-RATE-05", "R-RATE-13", "R-EDGE-27", "R-STORE-67")
+def test_a_full_queue_refuses_the_next_job_and_names_its_limit(store: Store, reader: Reader) -> None:
+    store.save_queue(MAIL, {"max_length": 2})
+    put_many(store, 2, queue=MAIL)
+
+    with pytest.raises(QueueFull) as caught:
+        store.insert([new_job(queue=MAIL)])
+
+    assert (caught.value.queue, caught.value.limit) == (MAIL, 2)
+    assert counts_of(reader, MAIL) == Counts(pending=2)
+
+
+@pytest.mark.shows("R-RATE-17")
+def test_a_batch_that_would_overfill_a_queue_is_refused_whole(store: Store, reader: Reader) -> None:
+    store.save_queue(MAIL, {"max_length": 3})
+    kept = put_many(store, 2, queue=MAIL)
+
+    with pytest.raises(QueueFull):
+        store.insert([new_job(queue=MAIL), new_job(queue=MAIL)])
+
+    assert counts_of(reader, MAIL) == Counts(pending=2)
+    assert claimed(store, 9, queue=MAIL) == kept
+
+
+@pytest.mark.shows("R-SCHED-05", "R-EDGE-27")
+def test_scheduled_jobs_do_not_count_towards_the_length(store: Store, reader: Reader) -> None:
+    store.save_queue(MAIL, {"max_length": 1})
+    put_many(store, 3, queue=MAIL, delay_ms=HOUR)
+
+    put(store, queue=MAIL)
+
+    assert counts_of(reader, MAIL) == Counts(scheduled=3, pending=1)
+
+
+def test_a_full_queue_still_takes_scheduled_jobs(store: Store, reader: Reader) -> None:
+    store.save_queue(MAIL, {"max_length": 1})
+    put(store, queue=MAIL)
+
+    put(store, queue=MAIL, delay_ms=HOUR)
+
+    assert counts_of(reader, MAIL) == Counts(scheduled=1, pending=1)
+
+
+@pytest.mark.shows("R-ENQ-41")
+def test_running_jobs_do_not_count_towards_the_length(store: Store, reader: Reader) -> None:
+    store.save_queue(MAIL, {"max_length": 1})
+    put(store, queue=MAIL)
+    claimed(store, 1, queue=MAIL)
+
+    put(store, queue=MAIL)
+
+    assert counts_of(reader, MAIL) == Counts(running=1, pending=1)
+
+
+def test_a_job_answered_with_its_holder_does_not_count_towards_the_length(
+    store: Store, reader: Reader
+) -> None:
+    store.save_queue(MAIL, {"max_length": 1})
+    holder = put(store, queue=MAIL, unique_key="k")
+
+    [receipt] = store.insert([new_job(queue=MAIL, unique_key="k")])
+
+    assert (receipt.id, receipt.is_new) == (holder, False)
+    assert counts_of(reader, MAIL) == Counts(pending=1)
+
+
+BAD_JOBS = [
+    (new_job(queue=QueueName("closed")), QueueClosed),
+    (new_job(queue=QueueName("full")), QueueFull),
+    (new_job(queue=QueueName("narrow"), priority=99), InvalidJob),
+    (new_job(id=JobId("taken")), DuplicateJob),
+]
+
+
+def prepare_refusals(store: Store) -> None:
+    put(store, id=JobId("taken"))
+    store.save_queue(QueueName("closed"), state=QueueState.DRAINING)
+    store.save_queue(QueueName("narrow"), {"max_priority": 10})
+    store.save_queue(QueueName("full"), {"max_length": 1})
+    put(store, queue=QueueName("full"))
+
+
+@pytest.mark.shows("R-ENQ-07", "R-ENQ-15")
+@pytest.mark.parametrize(("bad", "error"), BAD_JOBS, ids=lambda value: getattr(value, "queue", None))
+def test_one_refused_job_leaves_nothing_of_its_batch(
+    store: Store, reader: Reader, bad: NewJob, error: type[Exception]
+) -> None:
+    prepare_refusals(store)
+    before = reader.counts()
+
+    with pytest.raises(error):
+        store.insert([new_job(queue=MAIL, unique_key="k", once_key="k"), bad, new_job()])
+
+    assert reader.counts() == before
+    assert reader.queues([MAIL]) == []
+
+
+@pytest.mark.parametrize(("bad", "error"), BAD_JOBS, ids=lambda value: getattr(value, "queue", None))
+def test_the_keys_of_a_refused_batch_are_free(store: Store, bad: NewJob, error: type[Exception]) -> None:
+    prepare_refusals(store)
+    with pytest.raises(error):
+        store.insert([new_job(queue=MAIL, id=JobId("mine"), unique_key="k", once_key="k"), bad])
+
+    [receipt] = store.insert([new_job(queue=MAIL, id=JobId("mine"), unique_key="k", once_key="k")])
+
+    assert receipt.is_new
+
+
+@pytest.mark.shows("R-ENQ-10")
+@pytest.mark.parametrize(("bad", "error"), BAD_JOBS, ids=lambda value: getattr(value, "queue", None))
+def test_a_batch_that_is_not_atomic_stores_what_is_not_refused(
+    store: Store, reader: Reader, bad: NewJob, error: type[Exception]
+) -> None:
+    prepare_refusals(store)
+
+    first, refused, last = store.insert([new_job(queue=MAIL), bad, new_job(queue=MAIL)], atomic=False)
+
+    assert (first.is_new, refused.is_new, last.is_new) == (True, False, True)
+    assert (first.error, type(refused.error), last.error) == (None, error, None)
+    assert counts_of(reader, MAIL) == Counts(pending=2)
+
+
+def test_a_refused_job_does_not_create_its_queue(store: Store, reader: Reader) -> None:
+    put(store, id=JobId("taken"))
+
+    [receipt] = store.insert([new_job(id=JobId("taken"), queue=MAIL)], atomic=False)
+
+    assert isinstance(receipt.error, DuplicateJob)
+    assert reader.queues([MAIL]) == []
+
+
+def test_an_ignored_job_does_not_create_its_queue(store: Store, reader: Reader) -> None:
+    put(store, id=JobId("taken"))
+
+    [receipt] = store.insert([new_job(id=JobId("taken"), queue=MAIL)], on_conflict="ignore")
+
+    assert receipt.is_new is False
+    assert reader.queues([MAIL]) == []
+
+
+def test_a_batch_that_is_not_atomic_fills_a_queue_to_its_limit(store: Store, reader: Reader) -> None:
+    store.save_queue(MAIL, {"max_length": 2})
+
+    receipts = store.insert([new_job(queue=MAIL)] * 4, atomic=False)
+
+    assert [receipt.is_new for receipt in receipts] == [True, True, False, False]
+    assert counts_of(reader, MAIL) == Counts(pending=2)
+
+
+def test_what_one_handle_inserts_another_one_sees_at_once(
+    store: Store, other_store: Store, reader: Reader
+) -> None:
+    job_id = put(store)
+
+    taken = claimed(other_store, 1)
+
+    assert taken == [job_id]
+    assert states(reader, taken) == [JobState.RUNNING]

@@ -15,15 +15,20 @@ create table forebay_queues (
 ) strict, without rowid;
 
 create table forebay_jobs (
+  -- Grows with every job that is accepted and is never used twice, so it names a job in all three tables.
   seq integer primary key,
   id text not null,
+  -- 1 if the id was brought by the caller and has to be looked up; a generated id contains its seq.
+  by_id integer not null default 0,
   queue text not null,
   task text not null,
-  state text not null check (state in ('scheduled', 'blocked', 'pending', 'running', 'retrying')),
-  payload blob not null,
+  -- `or` and not `in`, here and in the indexes: SQLite builds a list for `in` at every row (2 us an insert).
+  state text not null check (
+    state = 'pending' or state = 'running' or state = 'scheduled' or state = 'retrying' or state = 'blocked'
+  ),
   priority integer not null,
-  -- JSON, null for the default policy; metadata, tags and errors are null when empty.
-  policy text,
+  -- Settings of the job that differ from the defaults, as JSON; null for most jobs.
+  options text,
   attempt integer not null default 0,
   failures integer not null default 0,
   crashes integer not null default 0,
@@ -42,23 +47,16 @@ create table forebay_jobs (
   swept_from text,
   started_at integer,
   lease_expires_at integer,
-  lease_ms integer,
-  extension_ms integer not null,
-  timeout_ms integer,
   deadline_at integer,
   expires_at integer,
   unique_key text,
-  unique_until text,
-  once_key text,
-  metadata text,
-  tags text,
-  correlation_id text,
-  parent_id text,
   cancel_reason text,
-  errors text
+  errors text,
+  -- Last, so that whoever looks at another column need not step over a large one.
+  payload blob not null
 ) strict;
 
-create unique index forebay_jobs_id on forebay_jobs (id);
+create unique index forebay_jobs_id on forebay_jobs (id) where by_id = 1;
 
 -- claim, peek: the order of a queue, by class. seq, the rowid, is the last column of every index.
 create index forebay_jobs_ready on forebay_jobs (queue, capped, rank)
@@ -67,11 +65,10 @@ create index forebay_jobs_gated on forebay_jobs (queue, gate, rank)
   where gate is not null;
 -- promote, and how long a worker may sleep.
 create index forebay_jobs_due on forebay_jobs (queue, run_at)
-  where state in ('scheduled', 'retrying');
+  where state = 'scheduled' or state = 'retrying';
 -- sweep; also small enough to look through for the leases of one worker.
 create index forebay_jobs_lease on forebay_jobs (lease_expires_at)
   where state = 'running';
--- Not bound to a state: a claim then need not touch it.
 create index forebay_jobs_rescore on forebay_jobs (rescore_at)
   where rescore_at is not null;
 create index forebay_jobs_expires on forebay_jobs (expires_at)
@@ -80,15 +77,14 @@ create index forebay_jobs_cancel on forebay_jobs (worker)
   where cancel_reason is not null and state = 'running';
 
 create table forebay_finished (
-  number integer primary key,
+  seq integer primary key,
   id text not null,
-  seq integer not null,
+  by_id integer not null,
   queue text not null,
   task text not null,
-  state text not null check (state in ('completed', 'cancelled')),
-  payload blob not null,
+  state text not null check (state = 'completed' or state = 'cancelled'),
   priority integer not null,
-  policy text,
+  options text,
   attempt integer not null,
   failures integer not null,
   crashes integer not null,
@@ -100,38 +96,29 @@ create table forebay_finished (
   capped integer not null,
   worker text,
   started_at integer,
-  lease_ms integer,
-  extension_ms integer not null,
-  timeout_ms integer,
   deadline_at integer,
   expires_at integer,
   unique_key text,
-  unique_until text,
-  once_key text,
-  metadata text,
-  tags text,
-  correlation_id text,
-  parent_id text,
   cancel_reason text,
   errors text,
   finished_at integer not null,
   reason text,
+  payload blob not null,
   result blob
 ) strict;
 
-create unique index forebay_finished_id on forebay_finished (id);
+create unique index forebay_finished_id on forebay_finished (id) where by_id = 1;
 create index forebay_finished_queue on forebay_finished (queue, finished_at);
 
 create table forebay_dead (
-  number integer primary key,
+  seq integer primary key,
   id text not null,
-  seq integer not null,
+  by_id integer not null,
   queue text not null,
   task text not null,
   state text not null check (state = 'dead'),
-  payload blob not null,
   priority integer not null,
-  policy text,
+  options text,
   attempt integer not null,
   failures integer not null,
   crashes integer not null,
@@ -143,47 +130,35 @@ create table forebay_dead (
   capped integer not null,
   worker text,
   started_at integer,
-  lease_ms integer,
-  extension_ms integer not null,
-  timeout_ms integer,
   deadline_at integer,
   expires_at integer,
   unique_key text,
-  unique_until text,
-  once_key text,
-  metadata text,
-  tags text,
-  correlation_id text,
-  parent_id text,
   cancel_reason text,
   errors text,
   finished_at integer not null,
   reason text,
+  payload blob not null,
   result blob
 ) strict;
 
-create unique index forebay_dead_id on forebay_dead (id);
+create unique index forebay_dead_id on forebay_dead (id) where by_id = 1;
 create index forebay_dead_queue on forebay_dead (queue, finished_at);
 
 -- Every job, wherever it is. `place` names the table, so that a search can leave one out.
 create view forebay_all_jobs as
-  select 'live' as place, id, seq, queue, task, state, payload, priority, policy, attempt, failures, crashes,
-    created_at, updated_at, ready_at, run_at, rank, capped, gate, worker, started_at, lease_expires_at,
-    lease_ms, extension_ms, timeout_ms, deadline_at, expires_at, unique_key, unique_until, once_key, metadata,
-    tags, correlation_id, parent_id, cancel_reason, errors, null as finished_at, null as reason,
-    null as result
+  select 'live' as place, by_id, id, seq, queue, task, state, payload, priority, options, attempt, failures, crashes, created_at,
+    updated_at, ready_at, run_at, rank, capped, gate, worker, started_at, lease_expires_at, deadline_at, expires_at,
+    unique_key, cancel_reason, errors, null as finished_at, null as reason, null as result
   from forebay_jobs
   union all
-  select 'finished', id, seq, queue, task, state, payload, priority, policy, attempt, failures, crashes,
-    created_at, updated_at, ready_at, run_at, rank, capped, null, worker, started_at, null,
-    lease_ms, extension_ms, timeout_ms, deadline_at, expires_at, unique_key, unique_until, once_key, metadata,
-    tags, correlation_id, parent_id, cancel_reason, errors, finished_at, reason, result
+  select 'finished', by_id, id, seq, queue, task, state, payload, priority, options, attempt, failures, crashes, created_at,
+    updated_at, ready_at, run_at, rank, capped, null, worker, started_at, null, deadline_at, expires_at,
+    unique_key, cancel_reason, errors, finished_at, reason, result
   from forebay_finished
   union all
-  select 'dead', id, seq, queue, task, state, payload, priority, policy, attempt, failures, crashes,
-    created_at, updated_at, ready_at, run_at, rank, capped, null, worker, started_at, null,
-    lease_ms, extension_ms, timeout_ms, deadline_at, expires_at, unique_key, unique_until, once_key, metadata,
-    tags, correlation_id, parent_id, cancel_reason, errors, finished_at, reason, result
+  select 'dead', by_id, id, seq, queue, task, state, payload, priority, options, attempt, failures, crashes, created_at,
+    updated_at, ready_at, run_at, rank, capped, null, worker, started_at, null, deadline_at, expires_at,
+    unique_key, cancel_reason, errors, finished_at, reason, result
   from forebay_dead;
 
 -- Keys stand beside the jobs, so that moving a job between tables does not touch them.
@@ -203,7 +178,9 @@ create table forebay_attempts (
   job_id text not null,
   attempt integer not null,
   ending text not null,
+  -- Who ran it, and who wrote down how it ended: after a sweep these are two.
   worker text,
+  settled_by text not null,
   started_at integer,
   ended_at integer not null,
   error text not null,
@@ -224,7 +201,9 @@ create table forebay_events (
 create index forebay_events_job on forebay_events (job_id) where job_id is not null;
 create index forebay_events_at on forebay_events (at);
 
--- Jobs by queue and state. SQLite has one writer anyway, so a counter row holds nobody up.
+-- Jobs by queue and state. SQLite has one writer anyway, so a counter row holds nobody up. An insert leaves
+-- the counting to whoever writes next: jobs with a greater seq than the row ('', 'counted') says are not
+-- counted yet.
 create table forebay_counts (
   queue text not null,
   state text not null,
@@ -264,5 +243,7 @@ create table forebay_workers (
 
 create table forebay_duties (
   name text primary key,
-  due_at integer not null
+  due_at integer not null,
+  -- How far a duty that goes through the jobs by seq has come.
+  walked_to integer not null default 0
 ) strict, without rowid;

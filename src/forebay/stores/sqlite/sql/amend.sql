@@ -2,12 +2,14 @@
 update forebay_jobs
 set state = :state,
     priority = :priority,
-    metadata = :metadata,
+    options = :options,
     run_at = :run_at,
     ready_at = :ready_at,
     rank = :rank,
     capped = :capped,
-    rescore_at = :rescore_at,
+    -- A job that keeps its place keeps the time at which that is looked at again.
+    rescore_at = iif(:has_place, :rescore_at, rescore_at),
     updated_at = :now
-where id = :job_id
+where seq = :seq
+  and id = :job_id
   and state = :was;

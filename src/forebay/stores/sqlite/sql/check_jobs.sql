@@ -1,5 +1,7 @@
 -- check_jobs: jobs that cannot be: in two places, or with a lease that their state does not allow.
-select id, 'is in two places' from forebay_all_jobs group by id having count(*) > 1
+select id, 'is in two places' from forebay_all_jobs group by seq having count(*) > 1
+union all
+select id, 'has its id twice' from forebay_all_jobs group by id having count(*) > 1
 union all
 select id, 'is running without a lease'
 from forebay_jobs

@@ -9,7 +9,7 @@ union all
 select 'job ' || j.id, 'does not hold its unique key'
 from forebay_jobs j
 where j.unique_key is not null
-  and (j.unique_until is null or j.attempt = 0)
+  and (coalesce(j.options ->> 'unique_until', 'final') = 'final' or j.attempt = 0)
   and not exists (
     select 1
     from forebay_keys k

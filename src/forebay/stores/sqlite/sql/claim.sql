@@ -29,11 +29,10 @@ set state = 'running',
     swept_from = null,
     started_at = :now,
     updated_at = :now,
-    lease_expires_at = :now + coalesce(:lease_ms, lease_ms, :queue_lease_ms)
+    lease_expires_at = :now + coalesce(:lease_ms, options ->> 'lease_ms', :queue_lease_ms)
 where seq in (select seq from heads order by lead desc, seq limit :room)
   and state = 'pending'
 -- RETURNING promises no order; the caller sorts by lead and seq again.
-returning id, seq, queue, task, payload, priority, policy, attempt, failures, crashes, created_at,
-  ready_at, run_at, rank, capped, lease_expires_at, lease_ms, extension_ms, timeout_ms, deadline_at,
-  expires_at, unique_key, unique_until, once_key, metadata, tags, correlation_id, parent_id, cancel_reason,
+returning id, seq, queue, task, payload, priority, options, attempt, failures, crashes, created_at,
+  ready_at, run_at, rank, capped, lease_expires_at, deadline_at, expires_at, unique_key, cancel_reason,
   errors;

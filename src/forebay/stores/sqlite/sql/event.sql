@@ -2,4 +2,4 @@
 insert into forebay_events (kind, at, job_id, queue, attempt, actor, detail)
 select :kind, :at, :job_id, :queue, :attempt, :actor, :detail
 where :job_id is null
-   or (select count(*) from forebay_events where job_id = :job_id) < :most;
+   or (select count(*) from forebay_events where job_id = :job_id and kind <> 'deleted') < :most;

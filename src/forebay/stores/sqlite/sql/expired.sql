@@ -1,6 +1,6 @@
 -- expired: waiting jobs that were not started in time, soonest first.
 -- Relies on index forebay_jobs_expires (expires_at).
-select id
+select seq, id
 from forebay_jobs
 where expires_at is not null
   and state <> 'running'

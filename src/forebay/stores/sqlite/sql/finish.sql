@@ -2,18 +2,17 @@
 -- Guarantees: only while the lease is held (state, attempt, worker); `finish_remove` follows in the same
 -- transaction.
 insert into forebay_finished (
-  id, seq, queue, task, state, payload, priority, policy, attempt, failures, crashes, created_at,
-  updated_at, ready_at, run_at, rank, capped, worker, started_at, lease_ms, extension_ms, timeout_ms,
-  deadline_at, expires_at, unique_key, unique_until, once_key, metadata, tags, correlation_id, parent_id,
-  cancel_reason, errors, finished_at, reason, result
+  seq, id, by_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
+  ready_at, run_at, rank, capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
+  errors, finished_at, reason, payload, result
 )
 select
-  id, seq, queue, task, :state, payload, priority, policy, attempt, :failures, :crashes, created_at,
-  :now, ready_at, run_at, rank, capped, worker, started_at, lease_ms, extension_ms, timeout_ms,
-  deadline_at, expires_at, unique_key, unique_until, once_key, metadata, tags, correlation_id, parent_id,
-  cancel_reason, errors, :now, :reason, :result
+  seq, id, by_id, queue, task, :state, priority, options, attempt, :failures, :crashes, created_at, :now,
+  ready_at, run_at, rank, capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
+  errors, :now, :reason, payload, :result
 from forebay_jobs
-where id = :job_id
+where seq = :seq
+  and id = :job_id
   and attempt = :attempt
   and worker = :worker
   and state = 'running';

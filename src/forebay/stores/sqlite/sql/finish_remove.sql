@@ -1,7 +1,8 @@
 -- finish_remove: take a job that was just copied to the finished or the dead out of the live ones.
 -- The guard is the same as in the copy; the transaction holds the write lock in between.
 delete from forebay_jobs
-where id = :job_id
+where seq = :seq
+  and id = :job_id
   and attempt = :attempt
   and worker = :worker
   and state = 'running'

@@ -2,7 +2,8 @@
 select queue, unique_key, cancel_reason, errors, started_at, swept_from, ready_at, priority, deadline_at,
   rank, capped
 from forebay_jobs
-where id = :job_id
+where seq = :seq
+  and id = :job_id
   and attempt = :attempt
   and worker = :worker
   and state = 'running';

@@ -1,11 +1,11 @@
 -- peek: the jobs that `claim` would take, in order, without taking them.
 -- Relies on index forebay_jobs_ready, like `claim`.
 select id, queue, task, state, priority, attempt, failures, created_at, run_at, started_at, finished_at,
-  worker, reason, tags
+  worker, reason, options, seq
 from (
   select * from (
     select :now - rank as lead, seq, id, queue, task, state, priority, attempt, failures, created_at,
-      run_at, started_at, null as finished_at, worker, null as reason, tags
+      run_at, started_at, null as finished_at, worker, null as reason, options
     from forebay_jobs
     where state = 'pending' and gate is null and queue = :queue and capped = 0
       and (expires_at is null or expires_at > :now)
@@ -15,7 +15,7 @@ from (
   union all
   select * from (
     select :cap_ms - rank as lead, seq, id, queue, task, state, priority, attempt, failures, created_at,
-      run_at, started_at, null as finished_at, worker, null as reason, tags
+      run_at, started_at, null as finished_at, worker, null as reason, options
     from forebay_jobs
     where state = 'pending' and gate is null and queue = :queue and capped = 1
       and (expires_at is null or expires_at > :now)

@@ -6,5 +6,5 @@ set state = 'pending',
     rescore_at = :rescore_at,
     updated_at = :now
 where seq = :seq
-  and state in ('scheduled', 'retrying')
+  and (state = 'scheduled' or state = 'retrying')
   and run_at <= :now;

@@ -1,4 +1,5 @@
 -- remove_dead: take one job out of the dead ones.
 delete from forebay_dead
-where id = :job_id
-returning queue, state;
+where seq = :seq
+  and id = :job_id
+returning queue;

@@ -1,4 +1,5 @@
 -- remove_finished: take one job out of the finished ones.
 delete from forebay_finished
-where id = :job_id
-returning queue, state;
+where seq = :seq
+  and id = :job_id
+returning queue;

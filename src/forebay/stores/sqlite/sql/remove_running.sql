@@ -1,5 +1,6 @@
 -- remove_running: take a job out of the live ones whose lease an operator has just taken away.
 delete from forebay_jobs
-where id = :job_id
+where seq = :seq
+  and id = :job_id
   and state = 'running'
 returning queue, unique_key, attempt;

@@ -3,10 +3,18 @@
 update forebay_jobs
 set lease_expires_at = max(
   lease_expires_at,
-  min(:now + coalesce(:lease_ms, lease_ms, :queue_lease_ms), started_at + extension_ms)
+  min(
+    :now + coalesce(
+      :lease_ms,
+      options ->> 'lease_ms',
+      (select settings ->> 'lease_ms' from forebay_queues where name = forebay_jobs.queue)
+    ),
+    started_at + coalesce(options ->> 'extension_ms', :extension_ms)
+  )
 )
-where id = :job_id
+where seq = :seq
+  and id = :job_id
   and attempt = :attempt
   and worker = :worker
   and state = 'running'
-  and started_at + extension_ms > :now;
+  and started_at + coalesce(options ->> 'extension_ms', :extension_ms) > :now;

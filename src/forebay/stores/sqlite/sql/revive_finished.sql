@@ -1,15 +1,14 @@
--- revive_finished: copy a cancelled job back among the live ones, with a new seq. `attempt` goes on growing.
+-- revive_finished: copy a cancelled job back among the live ones, under its own seq. `attempt` goes on growing.
 -- Guarantees: only a cancelled job; `remove_finished` follows in the same transaction.
 insert into forebay_jobs (
-  id, queue, task, state, payload, priority, policy, attempt, failures, crashes, created_at, updated_at,
-  ready_at, run_at, rank, capped, rescore_at, lease_ms, extension_ms, timeout_ms, deadline_at, expires_at,
-  unique_key, unique_until, once_key, metadata, tags, correlation_id, parent_id, errors
+  seq, id, by_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
+  ready_at, run_at, rank, capped, rescore_at, deadline_at, expires_at, unique_key, errors, payload
 )
 select
-  id, :queue, task, :state, payload, priority, policy, attempt, :failures, :crashes, created_at, :now,
-  :due_at, :due_at, :rank, :capped, :rescore_at, lease_ms, extension_ms, timeout_ms, deadline_at,
-  case when expires_at > :now then expires_at end,
-  unique_key, unique_until, once_key, metadata, tags, correlation_id, parent_id, errors
+  seq, id, by_id, :queue, task, :state, priority, options, attempt, :failures, :crashes, created_at, :now,
+  :due_at, :due_at, :rank, :capped, :rescore_at, deadline_at, case when expires_at > :now then expires_at end,
+  unique_key, errors, payload
 from forebay_finished
-where id = :job_id
+where seq = :seq
+  and id = :job_id
   and state = 'cancelled';

@@ -1,11 +1,11 @@
--- search: jobs that fit, greatest id first, between :until and :after.
--- Relies on the id index of each table, merged in order; :until keeps the look short when few rows fit.
+-- search: jobs that fit, newest first, between :until and :after.
+-- Relies on the rowid of each table, merged in order; :until keeps the look short when few rows fit.
 select id, queue, task, state, priority, attempt, failures, created_at, run_at, started_at, finished_at,
-  worker, reason, tags
+  worker, reason, options, seq
 from forebay_all_jobs
 where place in (select value from json_each(:places))
-  and (:after is null or id < :after)
-  and (:until is null or id >= :until)
+  and (:after is null or seq < :after)
+  and (:until is null or seq >= :until)
   and (:states is null or state in (select value from json_each(:states)))
   and (:queues is null or queue in (select value from json_each(:queues)))
   and (:tasks is null or task in (select value from json_each(:tasks)))
@@ -15,15 +15,15 @@ where place in (select value from json_each(:places))
   and (:created_before is null or created_at < :created_before)
   and (:finished_before is null or finished_at < :finished_before)
   and (:unique_key is null or unique_key = :unique_key)
-  and (:once_key is null or once_key = :once_key)
-  and (:correlation_id is null or correlation_id = :correlation_id)
-  and (:parent_id is null or parent_id = :parent_id)
+  and (:once_key is null or options ->> 'once_key' = :once_key)
+  and (:correlation_id is null or options ->> 'correlation_id' = :correlation_id)
+  and (:parent_id is null or options ->> 'parent_id' = :parent_id)
   and (
     :tags is null
     or not exists (
       select 1
       from json_each(:tags) wanted
-      where wanted.value not in (select value from json_each(coalesce(forebay_all_jobs.tags, '[]')))
+      where wanted.value not in (select value from json_each(coalesce(options -> 'tags', '[]')))
     )
   )
   and (
@@ -33,7 +33,7 @@ where place in (select value from json_each(:places))
       from json_each(:metadata) wanted
       where not exists (
         select 1
-        from json_each(coalesce(forebay_all_jobs.metadata, '{}')) has
+        from json_each(coalesce(options -> 'metadata', '{}')) has
         where has.key = wanted.key
           and has.type = wanted.type
           and has.value is wanted.value
@@ -41,5 +41,5 @@ where place in (select value from json_each(:places))
     )
   )
   and (:text is null or instr(payload, cast(:text as blob)) > 0 or instr(coalesce(reason, ''), :text) > 0)
-order by id desc
+order by seq desc
 limit :limit;

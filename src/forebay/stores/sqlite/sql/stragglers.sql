@@ -1,7 +1,7 @@
 -- stragglers: jobs that wait in a queue, by seq, to be moved to the dead letters with it.
-select id
+select seq, id
 from forebay_jobs
 where queue = :queue
-  and state in ('scheduled', 'blocked', 'pending', 'retrying')
+  and (state = 'pending' or state = 'scheduled' or state = 'retrying' or state = 'blocked')
 order by seq
 limit :limit;

@@ -1,0 +1,119 @@
+"""Operations on all jobs that fit a filter, in batches, with progress.
+
+Each job's move is atomic, the whole is not: an operation that is broken off has done a part, and can be
+asked for again. A walk goes through the ids once, from the greatest to the least, so that it ends however
+many jobs arrive meanwhile. Only what was really done is counted: a job that has changed between the look
+and the wish answers for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from forebay.domain.job import JobId, QueueName
+from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.query import MAX_PAGE, JobQuery
+from forebay.stores.protocol import Reader, Store, Verdict
+
+Progress: TypeAlias = Callable[[int], None]
+
+_DELETABLE = frozenset(JobState) - {JobState.RUNNING}
+_REVIVABLE = frozenset({JobState.DEAD, JobState.CANCELLED})
+
+
+def _in_silence(count: int) -> None:
+    pass
+
+
+def purge(
+    store: Store, reader: Reader, query: JobQuery, *, actor: str = "", progress: Progress = _in_silence
+) -> int:
+    """Delete the jobs that fit, except running ones; answers how many went.
+
+    `progress` hears the number so far after each batch.
+    """
+
+    def delete(ids: Sequence[JobId]) -> list[Verdict]:
+        return store.delete(ids, actor=actor)
+
+    return _walk(reader, query, _DELETABLE, delete, progress)
+
+
+def revive_matching(
+    store: Store,
+    reader: Reader,
+    query: JobQuery,
+    *,
+    queue: QueueName | None = None,
+    delay_ms: int = 0,
+    reset: bool = True,
+    actor: str = "",
+    progress: Progress = _in_silence,
+) -> int:
+    """Put back the dead and cancelled jobs that fit; answers how many. The options are those of `revive`."""
+
+    def revive(ids: Sequence[JobId]) -> list[Verdict]:
+        return store.revive(ids, queue=queue, delay_ms=delay_ms, reset=reset, actor=actor)
+
+    return _walk(reader, query, _REVIVABLE, revive, progress)
+
+
+def cancel_matching(
+    store: Store,
+    reader: Reader,
+    query: JobQuery,
+    *,
+    reason: str = "cancelled",
+    actor: str = "",
+    progress: Progress = _in_silence,
+) -> int:
+    """Cancel the live jobs that fit; answers how many. Running ones are asked to stop, and count."""
+
+    def cancel(ids: Sequence[JobId]) -> list[Verdict]:
+        return store.cancel(ids, reason, actor=actor)
+
+    return _walk(reader, query, LIVE, cancel, progress)
+
+
+def drop_queue(
+    store: Store,
+    name: QueueName,
+    *,
+    force: bool = False,
+    actor: str = "",
+    progress: Progress = _in_silence,
+) -> None:
+    """Close a queue for good and, with `force`, move all its waiting jobs to the dead letters.
+
+    `progress` hears after each batch how many are left. It ends because a dropped queue takes no jobs:
+    only what is running now can still come back to it.
+    """
+    left = store.drop_queue(name, force=force, actor=actor)
+    progress(left)
+    while left:
+        left = store.drop_queue(name, force=force, actor=actor)
+        progress(left)
+
+
+def _walk(
+    reader: Reader,
+    query: JobQuery,
+    allowed: frozenset[JobState],
+    do: Callable[[Sequence[JobId]], list[Verdict]],
+    progress: Progress,
+) -> int:
+    states = tuple(state for state in query.states or JobState if state in allowed)
+    if not states:
+        # To a reader no states mean every state.
+        return 0
+    narrow, done, after, is_over = replace(query, states=states), 0, None, False
+    while not is_over:
+        page = reader.search(narrow, limit=MAX_PAGE, after=after)
+        if page.jobs:
+            done += sum(verdict.done for verdict in do([job.id for job in page.jobs]))
+            progress(done)
+        after, is_over = page.after, page.after is None
+    return done

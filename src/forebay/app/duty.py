@@ -1,0 +1,49 @@
+"""Duties: what has to be done by the clock with a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from forebay.stores.protocol import Store
+
+# More than this at a time, and whoever runs the duties would neglect its other work.
+BATCHES_IN_A_ROW: Final = 10
+
+
+class Duty(Protocol):
+    """Something to do every `every_ms`, by whoever comes first.
+
+    A duty is bounded, safe to repeat and safe with any number of runners: there is no leader.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is called in `take_duty`."""
+        ...
+
+    @property
+    def every_ms(self) -> int: ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this runner may do it now. Asked before `take_duty`, so that one who must hold back does
+        not use up the turn of one who need not."""
+        ...
+
+    def run(self, store: Store) -> bool:
+        """Do one bounded batch; true if there is more to do."""
+        ...
+
+
+def run_due(store: Store, duties: Iterable[Duty]) -> bool:
+    """Do the duties that are due and that nobody else has done; true if one of them has more to do."""
+    has_more = [
+        _run(store, duty) for duty in duties if duty.is_ready and store.take_duty(duty.name, duty.every_ms)
+    ]
+    return any(has_more)
+
+
+def _run(store: Store, duty: Duty) -> bool:
+    # Ends with the first batch that leaves nothing to do.
+    return all(duty.run(store) for _ in range(BATCHES_IN_A_ROW))

@@ -1,0 +1,96 @@
+"""Settling in a batch that must not die of one member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from forebay.domain.job import Job, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.outcome import AttemptError, Failed
+from forebay.domain.settlement import Settlement, decide
+from forebay.errors import StoreRefused
+from forebay.stores.protocol import Exchange, Refusal, Store, Want
+
+Fallback = Callable[[Settlement, StoreRefused], Settlement]
+
+
+def exchange_all(
+    store: Store,
+    worker: WorkerId,
+    settlements: Sequence[Settlement],
+    wants: Sequence[Want] = (),
+    room: int = 0,
+    known: Sequence[Lease] | None = None,
+    *,
+    fallback: Fallback,
+) -> Exchange:
+    """Exchange; if the store refuses to hold some settlement, settle all others in this same call.
+
+    The culprit is settled by what `fallback` makes of it (see `as_failed`). If the store refuses that as
+    well, it is answered as refused with the store's reason; its lease runs out and the sweep decides. All
+    answers come in the order of the settlements. The claim happens once, at the end.
+    """
+    try:
+        return store.exchange(worker, settlements, wants, room, known)
+    except StoreRefused as error:
+        if not settlements:
+            raise
+        refusal = error
+    # StoreUnavailable passes through from here on as it did above, and nothing is lost: the caller keeps
+    # every settlement and offers all of them again, and what this call had already written is then
+    # answered `repeated`. (A job that was handed back and is already running elsewhere is answered
+    # `refused`; its new attempt is the one that counts.) So it need not be told how far we came.
+    answers = list(_settled(store, worker, settlements, refusal, fallback))
+    if known is not None:
+        # What was refused twice is still running under this worker; it must not be adopted and run again.
+        known = [*known, *map(_lease, settlements)]
+    last = store.exchange(worker, (), wants, room, known)
+    return replace(
+        last,
+        settled=tuple(job_id for answer in answers for job_id in answer.settled),
+        repeated=tuple(job_id for answer in answers for job_id in answer.repeated),
+        refused=tuple(one for answer in answers for one in answer.refused),
+    )
+
+
+def as_failed(job: Job, settlement: Settlement, error: StoreRefused, roll: float) -> Settlement:
+    """The settlement of an attempt whose own ending the store cannot hold: a failure with the reason."""
+    was = settlement.error
+    failure = AttemptError(
+        type=type(error).__name__,
+        message=_writable(f"the attempt was {settlement.ending}, but the store cannot hold that: {error}"),
+        traceback=_writable(f"{was.type}: {was.message}\n{was.traceback}") if was else "",
+    )
+    return decide(job, Failed(failure), roll)
+
+
+def _settled(
+    store: Store, worker: WorkerId, batch: Sequence[Settlement], refusal: StoreRefused, fallback: Fallback
+) -> Iterator[Exchange]:
+    """Settle a batch that was refused as a whole: by halves, down to the culprits."""
+    if len(batch) == 1:
+        yield _settled_instead(store, worker, batch[0], fallback(batch[0], refusal))
+        return
+    middle = len(batch) // 2
+    for half in (batch[:middle], batch[middle:]):
+        try:
+            yield store.exchange(worker, half)
+        except StoreRefused as error:
+            yield from _settled(store, worker, half, error, fallback)
+
+
+def _settled_instead(store: Store, worker: WorkerId, culprit: Settlement, instead: Settlement) -> Exchange:
+    try:
+        return store.exchange(worker, [instead])
+    except StoreRefused as error:
+        return Exchange(refused=(Refusal(lease=_lease(culprit), reason=str(error)),))
+
+
+def _lease(settlement: Settlement) -> Lease:
+    return Lease(settlement.job_id, settlement.attempt)
+
+
+def _writable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,79 @@
+"""What should never be in the memory engine's state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forebay.domain.job import Job, UniqueUntil
+from forebay.domain.lifecycle import LIVE, WAITING, JobState
+from forebay.stores.memory.order import Record
+from forebay.stores.memory.state import State
+
+
+def problems(state: State) -> Iterator[str]:
+    """A sentence for each thing that is wrong."""
+    yield from _misplaced(state)
+    for record in state.jobs.values():
+        yield from (f"job {record.job.id} {what}" for what in _wrong_with(state, record))
+    yield from _unordered(state)
+    yield from _loose_keys(state)
+    yield from _loose_history(state)
+
+
+def _misplaced(state: State) -> Iterator[str]:
+    for (queue, into), jobs in state.standing.items():
+        for job_id, record in jobs.items():
+            if state.jobs.get(job_id) is not record or (record.job.queue, record.job.state) != (queue, into):
+                yield f"job {job_id} is counted as {into} in queue {queue} and is not there"
+    counted = sum(map(len, state.standing.values()))
+    if counted != len(state.jobs):
+        yield f"{counted} jobs are counted, {len(state.jobs)} are there"
+    running = {job_id for held in state.held.values() for job_id in held}
+    if running != {it.job.id for it in state.jobs.values() if it.job.state is JobState.RUNNING}:
+        yield "the leases by worker are not the running jobs"
+
+
+def _wrong_with(state: State, record: Record) -> Iterator[str]:
+    job = record.job
+    if job.queue not in state.queues:
+        yield "is in no known queue"
+    if job.state is JobState.RUNNING:
+        if None in (job.worker, job.started_at, job.lease_expires_at) or job.attempt == 0:
+            yield "is running without a lease"
+    elif job.lease_expires_at is not None:
+        yield "has a lease but is not running"
+    if job.is_final != (job.finished_at is not None):
+        yield f"is {job.state}, and its end does not say so"
+    if _should_hold_key(job) and state.unique.get((job.queue, job.unique_key or "")) != job.id:
+        yield "does not hold its unique key"
+
+
+def _unordered(state: State) -> Iterator[str]:
+    everywhere = [([*state.jobs.values()], [state.expiring, state.rescoring])]
+    for name in state.queues:
+        orders = [state.ready_in(name, False), state.ready_in(name, True), state.due_in(name)]
+        everywhere.append(([*state.among(name, WAITING)], orders))
+    for records, orders in everywhere:
+        for order in orders:
+            yield from (f"job {record.job.id} is missing in an order" for record in order.missing(records))
+
+
+def _should_hold_key(job: Job) -> bool:
+    is_held = job.unique_until is UniqueUntil.FINAL or job.attempt == 0
+    return job.unique_key is not None and job.state in LIVE and is_held
+
+
+def _loose_keys(state: State) -> Iterator[str]:
+    for (queue, key), job_id in state.unique.items():
+        holder = state.jobs.get(job_id)
+        if holder is None or holder.job.is_final or (holder.job.queue, holder.job.unique_key) != (queue, key):
+            yield f"key {key} of queue {queue} is held by no live job"
+
+
+def _loose_history(state: State) -> Iterator[str]:
+    for job_id in state.attempts:
+        if job_id not in state.jobs:
+            yield f"job {job_id} is gone and its attempts are not"
+    for job_id, numbers in state.events_of.items():
+        if any(number not in state.events for number in numbers):
+            yield f"job {job_id} has events that are gone"

@@ -1,0 +1,183 @@
+"""What is done by the clock: jobs that come due, expire, change their place or are forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from heapq import nsmallest
+from itertools import islice
+from typing import Final
+
+from msgspec.structs import replace
+
+from forebay.domain.history import EventKind
+from forebay.domain.job import DAY_MS, Job, QueueName
+from forebay.domain.lifecycle import LIVE, WAITING, JobState
+from forebay.domain.query import Archived, WorkerInfo
+from forebay.domain.queue import Queue, QueueState
+from forebay.stores.memory.order import Order, Record
+from forebay.stores.memory.state import State, check_writable
+
+AUDIT_KEPT_MS: Final = 90 * DAY_MS
+WORKERS_KEPT_MS: Final = DAY_MS
+_EXCERPT: Final = 200
+
+
+def promote(state: State, limit: int) -> int:
+    return expire(state, limit) + _promote_from(state, list(state.due.values()), limit)
+
+
+def promote_in(state: State, queue: QueueName, limit: int) -> int:
+    """Make up to `limit` due jobs of one queue pending."""
+    return _promote_from(state, [state.due_in(queue)], limit)
+
+
+def expire(state: State, limit: int) -> int:
+    """Cancel up to `limit` waiting jobs that were not started in time."""
+    for count in range(limit):
+        record = state.expiring.first()
+        if record is None or (record.job.expires_at or 0) > state.now:
+            return count
+        state.put_final(record.job, JobState.CANCELLED, "expired")
+        state.tell(EventKind.EXPIRED, record.job)
+    return limit
+
+
+def bury_stragglers(state: State, limit: int) -> None:
+    """Move up to `limit` jobs that wait in dropped queues to the dead letters."""
+    for name in sorted(state.queues):
+        if state.queues[name].state is QueueState.DROPPED:
+            limit -= bury(state, name, limit)
+
+
+def bury(state: State, queue: QueueName, limit: int) -> int:
+    """Move up to `limit` jobs that wait in this dropped queue to the dead letters, by seq."""
+    waiting = nsmallest(limit, state.among(queue, WAITING), key=_seq)
+    for record in waiting:
+        state.put_final(record.job, JobState.DEAD, "queue dropped")
+        state.tell(EventKind.DROPPED, record.job)
+    return len(waiting)
+
+
+def rescore(state: State, limit: int) -> int:
+    looked_at = 0
+    while looked_at < limit and (record := state.rescoring.first()) is not None:
+        if (record.rescore_at or 0) > state.now:
+            break
+        _rescore_one(state, record)
+        looked_at += 1
+    for name in sorted(state.queues):
+        if state.queues[name].reordering and looked_at < limit:
+            looked_at += _reorder(state, state.queues[name], limit - looked_at)
+    return looked_at
+
+
+def prune(state: State, limit: int) -> int:
+    gone = list(islice(_prunable(state), limit))
+    for job in gone:
+        if state.queues[job.queue].settings.archive:
+            state.write(state.archive, state.number("archive"), _archived(job))
+        state.remove(job)
+    _prune_archive(state)
+    _prune_rest(state)
+    return len(gone)
+
+
+def beat(state: State, worker: WorkerInfo) -> None:
+    check_writable(worker.id, worker.host, worker.state, *worker.queues)
+    known = state.workers.get(worker.id)
+    started_at = (worker.started_at or state.now) if known is None else known.started_at
+    state.write(state.workers, worker.id, replace(worker, started_at=started_at, beat_at=state.now))
+
+
+def take_duty(state: State, name: str, every_ms: int) -> bool:
+    if state.duties.get(name, 0) > state.now:
+        return False
+    state.write(state.duties, name, state.now + every_ms)
+    return True
+
+
+def _promote_from(state: State, orders: list[Order], limit: int) -> int:
+    for count in range(limit):
+        heads = [head for head in (order.first() for order in orders) if head is not None]
+        first = min(heads, key=lambda head: (head.job.run_at, head.job.seq), default=None)
+        if first is None or first.job.run_at > state.now:
+            return count
+        state.put_pending(replace(first.job, updated_at=state.now))
+    return limit
+
+
+def _seq(record: Record) -> int:
+    return record.job.seq
+
+
+def _rescore_one(state: State, record: Record) -> None:
+    if record.job.state is JobState.PENDING:
+        state.put_pending(record.job)
+    else:
+        # It gets its place when it becomes pending again.
+        state.put(record._replace(rescore_at=None))
+
+
+def _reorder(state: State, queue: Queue, limit: int) -> int:
+    after = state.reordered_to.get(queue.name, 0)
+    rest = (record for record in state.among(queue.name, LIVE) if record.job.seq > after)
+    batch = nsmallest(limit, rest, key=_seq)
+    for record in batch:
+        _rescore_one(state, record)
+    if len(batch) < limit:
+        state.write(state.queues, queue.name, replace(queue, reordering=False))
+        state.write(state.reordered_to, queue.name, None)
+    else:
+        state.write(state.reordered_to, queue.name, batch[-1].job.seq)
+    return len(batch)
+
+
+def _prunable(state: State) -> Iterator[Job]:
+    for name in sorted(state.queues):
+        settings = state.queues[name].settings
+        yield from _older(state, name, (JobState.COMPLETED, JobState.CANCELLED), settings.keep_finished_ms)
+        yield from _older(state, name, (JobState.DEAD,), settings.keep_dead_ms)
+
+
+def _older(state: State, queue: QueueName, states: tuple[JobState, ...], keep_ms: int) -> list[Job]:
+    ended = state.among(queue, states) if keep_ms else ()
+    old = [record for record in ended if (record.job.finished_at or 0) + keep_ms <= state.now]
+    return [record.job for record in sorted(old, key=lambda it: (it.job.finished_at or 0, it.ended))]
+
+
+def _archived(job: Job) -> Archived:
+    ended_at = job.finished_at or 0
+    return Archived(
+        id=job.id,
+        queue=job.queue,
+        task=job.task,
+        state=job.state,
+        created_at=job.created_at,
+        finished_at=ended_at,
+        day=datetime.fromtimestamp(ended_at / 1_000, UTC).strftime("%Y-%m-%d"),
+        duration_ms=None if job.started_at is None else ended_at - job.started_at,
+        attempt=job.attempt,
+        failures=job.failures,
+        excerpt=(job.result or b"").decode(errors="replace")[:_EXCERPT],
+        reason=job.reason,
+    )
+
+
+def _prune_archive(state: State) -> None:
+    for number, line in list(state.archive.items()):
+        keep_ms = state.queues[line.queue].settings.keep_archive_ms
+        if keep_ms and line.finished_at + keep_ms <= state.now:
+            state.write(state.archive, number, None)
+
+
+def _prune_rest(state: State) -> None:
+    for key, (_, until) in list(state.once.items()):
+        if until <= state.now:
+            state.write(state.once, key, None)
+    for number, event in list(state.events.items()):
+        if event.at <= state.now - AUDIT_KEPT_MS:
+            state.forget_event(number)
+    for worker in list(state.workers.values()):
+        if worker.beat_at <= state.now - WORKERS_KEPT_MS:
+            state.write(state.workers, worker.id, None)

@@ -1,0 +1,191 @@
+"""New jobs, asked for by clients or handed back by tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from forebay.domain.history import EventKind
+from forebay.domain.job import Job, JobId, Json, NewJob, QueueName, WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.queue import Queue, QueueSettings, QueueState
+from forebay.errors import (
+    DuplicateJob,
+    ForebayError,
+    InvalidJob,
+    QueueClosed,
+    QueueFull,
+    QueueNotFound,
+    StoreRefused,
+)
+from forebay.stores.memory.state import State
+from forebay.stores.protocol import OnConflict, Receipt
+
+
+def insert(
+    state: State, jobs: Sequence[NewJob], on_conflict: OnConflict, atomic: bool, create_queues: bool
+) -> list[Receipt]:
+    receipts = []
+    for new in jobs:
+        try:
+            receipts.append(_insert_one(state, new, on_conflict, create_queues))
+        except ForebayError as exc:
+            if atomic:
+                raise
+            receipts.append(Receipt(id=None, is_new=False, error=exc))
+    return receipts
+
+
+def follow(state: State, parent: Job, worker: WorkerId, new: NewJob) -> None:
+    """Store a job that a task handed back; neither the queue's length nor its state matters."""
+    try:
+        _check_priority(_queue(state, new.queue).settings, new)
+        if new.id in state.jobs:
+            raise DuplicateJob(f"the id {new.id} is taken", holder=new.id or "")
+    except (InvalidJob, DuplicateJob) as exc:
+        raise StoreRefused(f"the follow-up {new.task} of job {parent.id} cannot be stored: {exc}") from exc
+    holder = _key_holder(state, new)
+    if holder is None:
+        _store(state, new, new.parent_id or parent.id)
+    else:
+        detail = f"{new.task}: key taken by {holder}"
+        state.tell(EventKind.UNFOLLOWED, parent, actor=worker, attempt=parent.attempt, detail=detail)
+
+
+def open_queue(state: State, name: QueueName) -> Queue:
+    """The queue of this name, created if there is none."""
+    queue = _queue(state, name)
+    if name not in state.queues:
+        state.write(state.queues, name, queue)
+    return queue
+
+
+def fresh(metadata: dict[str, Json]) -> dict[str, Json]:
+    """A copy that nobody else holds, as it would come back from JSON."""
+    copy: dict[str, Json] = msgspec.json.decode(msgspec.json.encode(metadata)) if metadata else {}
+    return copy
+
+
+def check_priority(settings: QueueSettings, priority: int) -> None:
+    """Raise InvalidJob unless the queue takes this priority."""
+    if not settings.min_priority <= priority <= settings.max_priority:
+        raise InvalidJob(
+            f"priority must be from {settings.min_priority} to {settings.max_priority} in this queue, "
+            f"not {priority}",
+            field="priority",
+        )
+
+
+def _insert_one(state: State, new: NewJob, on_conflict: OnConflict, create_queues: bool) -> Receipt:
+    # Every check comes before the first write: a refused member of a batch leaves no trace of its own.
+    if new.queue not in state.queues and not create_queues:
+        raise QueueNotFound(f"there is no queue {new.queue}")
+    queue = _queue(state, new.queue)
+    if queue.state in (QueueState.DRAINING, QueueState.DROPPED):
+        raise QueueClosed(f"queue {queue.name} is {queue.state} and takes no new jobs")
+    _check_priority(queue.settings, new)
+    holder = _holder(state, new, on_conflict)
+    if holder is not None:
+        held = state.jobs.get(holder)
+        return Receipt(id=holder, is_new=False, state=None if held is None else held.job.state)
+    _check_room(state, queue, new)
+    job = _store(state, new, new.parent_id)
+    return Receipt(id=job.id, is_new=True, state=job.state)
+
+
+def _queue(state: State, name: QueueName) -> Queue:
+    return state.queues.get(name) or Queue(name=name, created_at=state.now, updated_at=state.now)
+
+
+def _check_priority(settings: QueueSettings, new: NewJob) -> None:
+    if new.priority is not None:
+        check_priority(settings, new.priority)
+
+
+def _check_room(state: State, queue: Queue, new: NewJob) -> None:
+    limit = queue.settings.max_length
+    if limit is None or _due_at(state, new) > state.now:
+        return
+    if state.count(queue.name, JobState.PENDING) >= limit:
+        raise QueueFull(f"queue {queue.name} has its {limit} pending jobs", queue=queue.name, limit=limit)
+
+
+def _holder(state: State, new: NewJob, on_conflict: OnConflict) -> JobId | None:
+    if new.id is not None and new.id in state.jobs:
+        if on_conflict == "ignore":
+            return new.id
+        raise DuplicateJob(f"the id {new.id} is taken", holder=new.id)
+    holder = _key_holder(state, new)
+    if holder is not None and on_conflict == "raise":
+        raise DuplicateJob(f"job {holder} of queue {new.queue} has this key", holder=holder)
+    return holder
+
+
+def _key_holder(state: State, new: NewJob) -> JobId | None:
+    if new.unique_key is not None and (new.queue, new.unique_key) in state.unique:
+        return state.unique[new.queue, new.unique_key]
+    if new.once_key is not None:
+        holder, until = state.once.get((new.queue, new.once_key), (None, 0))
+        return holder if until > state.now else None
+    return None
+
+
+def _due_at(state: State, new: NewJob) -> int:
+    return max(state.now, state.now + new.delay_ms if new.run_at is None else new.run_at)
+
+
+def _store(state: State, new: NewJob, parent_id: JobId | None) -> Job:
+    queue = open_queue(state, new.queue)
+    job = _job(state, queue, new, parent_id)
+    _take_keys(state, job, new.once_ms)
+    state.put_new(job)
+    return state.jobs[job.id].job
+
+
+def _take_keys(state: State, job: Job, once_ms: int) -> None:
+    if job.unique_key is not None:
+        state.write(state.unique, (job.queue, job.unique_key), job.id)
+    if job.once_key is not None:
+        state.write(state.once, (job.queue, job.once_key), (job.id, state.now + once_ms))
+
+
+def _job(state: State, queue: Queue, new: NewJob, parent_id: JobId | None) -> Job:
+    due_at = _due_at(state, new)
+    return Job(
+        id=new.id or state.new_id(),
+        seq=state.number("seq"),
+        queue=queue.name,
+        task=new.task,
+        state=JobState.PENDING,
+        payload=new.payload,
+        priority=queue.settings.default_priority if new.priority is None else new.priority,
+        policy=new.policy,
+        attempt=0,
+        failures=0,
+        crashes=0,
+        created_at=state.now,
+        updated_at=state.now,
+        ready_at=due_at,
+        run_at=due_at,
+        rank=0,
+        capped=False,
+        gate=None,
+        worker=None,
+        started_at=None,
+        lease_expires_at=None,
+        lease_ms=new.lease_ms,
+        extension_ms=new.extension_ms,
+        timeout_ms=new.timeout_ms,
+        deadline_at=new.deadline_at,
+        expires_at=new.expires_at,
+        unique_key=new.unique_key,
+        unique_until=new.unique_until,
+        once_key=new.once_key,
+        metadata=fresh(new.metadata),
+        tags=tuple(new.tags),
+        correlation_id=new.correlation_id,
+        parent_id=parent_id,
+        cancel_reason=None,
+        errors=(),
+    )

@@ -1,0 +1,256 @@
+"""The hot path: leases given, renewed, taken over and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec.structs import replace
+
+from forebay.domain.history import ERRORS_KEPT, Attempt, EventKind, cut
+from forebay.domain.job import Job, PastError, UniqueUntil, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState, check_transition, is_final
+from forebay.domain.outcome import AttemptError
+from forebay.domain.queue import Queue, QueueState
+from forebay.domain.settlement import Ending, Settlement
+from forebay.stores.memory.duties import expire, promote_in
+from forebay.stores.memory.inserting import follow, fresh
+from forebay.stores.memory.order import Record, is_in_time, turn
+from forebay.stores.memory.state import State, check_writable
+from forebay.stores.protocol import PROMOTED_PER_EXCHANGE, Cancel, Exchange, Refusal, Renewal, Want
+
+Answer = Literal["settled", "repeated"] | Refusal
+
+
+def exchange(
+    state: State,
+    worker: WorkerId,
+    settlements: Sequence[Settlement],
+    wants: Sequence[Want],
+    room: int,
+    known: Sequence[Lease] | None,
+) -> Exchange:
+    answers = [(end, _settle(state, worker, end)) for end in settlements]
+    settled = [end for end, answer in answers if answer == "settled"]
+    jobs = _claim_all(state, worker, wants, room)
+    return Exchange(
+        settled=tuple(end.job_id for end in settled),
+        repeated=tuple(end.job_id for end, answer in answers if answer == "repeated"),
+        refused=tuple(answer for _, answer in answers if isinstance(answer, Refusal)),
+        jobs=tuple(map(handed_out, jobs)),
+        adopted=() if known is None else _adopted(state, worker, {*known, *map(_lease, jobs)}),
+        cancels=_cancels(state, worker),
+        next_due_ms=_next_due_ms(state, wants),
+    )
+
+
+def renew(state: State, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> Renewal:
+    answers = [(lease, _renew_one(state, worker, lease, lease_ms)) for lease in leases]
+    return Renewal(
+        renewed=tuple(lease for lease, reason in answers if reason is None),
+        refused=tuple(Refusal(lease=lease, reason=reason) for lease, reason in answers if reason is not None),
+        cancels=_cancels(state, worker),
+    )
+
+
+def sweep(state: State, sweeper: WorkerId, limit: int, lease_ms: int) -> list[Job]:
+    running = [record for held in state.held.values() for record in held.values()]
+    ended = [record for record in running if _lease_end(record.job) <= state.now]
+    ended.sort(key=lambda record: (_lease_end(record.job), record.job.seq))
+    return [_take_over(state, record, sweeper, lease_ms) for record in ended[:limit]]
+
+
+def handed_out(job: Job) -> Job:
+    """The job as callers get it: its metadata is theirs to change."""
+    return replace(job, metadata=fresh(job.metadata))
+
+
+def _settle(state: State, worker: WorkerId, end: Settlement) -> Answer:
+    record = state.jobs.get(end.job_id)
+    reason = _refusal(record, end.attempt, worker)
+    if record is not None and reason is None:
+        _end(state, record, worker, end)
+        for new in end.follow_ups:
+            follow(state, record.job, worker, new)
+        return "settled"
+    if record is not None and _has_ended(state, record.job, end.attempt, worker):
+        return "repeated"
+    if record is not None:
+        detail = f"{end.ending}: {reason}"
+        state.tell(EventKind.REFUSED, record.job, actor=worker, attempt=end.attempt, detail=detail)
+    return Refusal(lease=Lease(end.job_id, end.attempt), reason=reason or "")
+
+
+def _refusal(record: Record | None, attempt: int, worker: WorkerId) -> str | None:
+    if record is None:
+        return "gone"
+    if record.job.attempt != attempt:
+        return "other attempt"
+    if record.job.state is not JobState.RUNNING:
+        return "other state"
+    return None if record.job.worker == worker else "other worker"
+
+
+def _has_ended(state: State, job: Job, attempt: int, worker: WorkerId) -> bool:
+    if job.state is not JobState.RUNNING and (job.attempt, job.worker) == (attempt, worker):
+        return True
+    # Who settled it, not who ran it: a holder whose lease was swept has ended nothing.
+    return any((bad.attempt, by) == (attempt, worker) for bad, by in state.attempts.get(job.id, ()))
+
+
+def _end(state: State, record: Record, worker: WorkerId, end: Settlement) -> None:
+    check_transition(record.job.state, end.state)
+    if end.error is not None:
+        record = _with_error(state, record, worker, end.ending, cut(end.error))
+    job = replace(record.job, failures=end.failures, crashes=end.crashes)
+    if is_final(end.state):
+        reason = "cancelled" if end.state is JobState.CANCELLED and end.reason is None else end.reason
+        state.put_final(job, end.state, reason, end.result)
+    elif job.cancel_reason is not None:
+        state.put_final(job, JobState.CANCELLED, job.cancel_reason)
+    else:
+        _put_back(state, job, end)
+
+
+def _put_back(state: State, job: Job, end: Settlement) -> None:
+    delay = 0 if end.state is JobState.PENDING else end.delay_ms
+    job = replace(
+        job,
+        state=end.state,
+        run_at=state.now + delay,
+        gate=None,
+        lease_expires_at=None,
+        updated_at=state.now,
+    )
+    if end.state is JobState.PENDING:
+        state.put_pending(job)
+    else:
+        state.put(Record(job))
+
+
+def _with_error(
+    state: State, record: Record, worker: WorkerId, ending: Ending, error: AttemptError
+) -> Record:
+    job = record.job
+    check_writable(error.type, error.message, error.traceback)
+    bad = Attempt(
+        job_id=job.id,
+        attempt=job.attempt,
+        ending=ending,
+        worker=record.swept_from or worker,
+        started_at=job.started_at,
+        ended_at=state.now,
+        error=error,
+    )
+    state.write(state.attempts, job.id, (*state.attempts.get(job.id, ()), (bad, worker)))
+    past = PastError(
+        attempt=job.attempt,
+        at=state.now,
+        type=error.type,
+        message=error.message,
+        traceback=error.traceback,
+    )
+    return record._replace(job=replace(job, errors=(*job.errors, past)[-ERRORS_KEPT:]))
+
+
+def _claim_all(state: State, worker: WorkerId, wants: Sequence[Want], room: int) -> list[Job]:
+    jobs: list[Job] = []
+    if wants:
+        expire(state, PROMOTED_PER_EXCHANGE)
+    for want in wants:
+        promote_in(state, want.queue, PROMOTED_PER_EXCHANGE)
+        jobs += _claim(state, worker, want, min(want.most, room - len(jobs)))
+    return jobs
+
+
+def _claim(state: State, worker: WorkerId, want: Want, most: int) -> list[Job]:
+    queue = state.queues.get(want.queue)
+    if queue is None or queue.state not in (QueueState.ACTIVE, QueueState.DRAINING):
+        return []
+    jobs: list[Job] = []
+    while len(jobs) < most and (record := _next(state, queue)) is not None:
+        jobs.append(_start(state, record, worker, want.lease_ms))
+    return jobs
+
+
+def _next(state: State, queue: Queue) -> Record | None:
+    classes = [state.ready_in(queue.name, capped) for capped in (False, True)]
+    heads = [order.first(lambda record: is_in_time(record.job, state.now)) for order in classes]
+    scoring = queue.settings.scoring
+    return min(
+        (head for head in heads if head is not None),
+        key=lambda head: turn(scoring, head.job, state.now),
+        default=None,
+    )
+
+
+def _start(state: State, record: Record, worker: WorkerId, lease_ms: int | None) -> Job:
+    job = replace(
+        record.job,
+        state=JobState.RUNNING,
+        attempt=record.job.attempt + 1,
+        worker=worker,
+        started_at=state.now,
+        updated_at=state.now,
+        lease_expires_at=state.now + _lease_ms(state, record.job, lease_ms),
+    )
+    if job.unique_until is UniqueUntil.STARTED:
+        state.free_unique(job)
+    state.put(Record(job, rescore_at=record.rescore_at))
+    return job
+
+
+def _lease_ms(state: State, job: Job, wanted: int | None) -> int:
+    return wanted or job.lease_ms or state.queues[job.queue].settings.lease_ms
+
+
+def _renew_one(state: State, worker: WorkerId, lease: Lease, lease_ms: int | None) -> str | None:
+    record = state.jobs.get(lease.job_id)
+    reason = _refusal(record, lease.attempt, worker)
+    if record is None or reason is not None:
+        return reason
+    job = record.job
+    limit = (job.started_at or 0) + job.extension_ms
+    if state.now >= limit:
+        return "extension over"
+    end = min(state.now + _lease_ms(state, job, lease_ms), limit)
+    state.put(record._replace(job=replace(job, lease_expires_at=max(_lease_end(job), end))))
+    return None
+
+
+def _take_over(state: State, record: Record, sweeper: WorkerId, lease_ms: int) -> Job:
+    old = record.job
+    job = replace(old, worker=sweeper, lease_expires_at=state.now + lease_ms, updated_at=state.now)
+    state.put(record._replace(job=job, swept_from=record.swept_from or old.worker))
+    state.tell(EventKind.SWEPT, job, actor=sweeper, attempt=job.attempt, detail=old.worker or "")
+    return handed_out(job)
+
+
+def _lease_end(job: Job) -> int:
+    return job.lease_expires_at or 0
+
+
+def _lease(job: Job) -> Lease:
+    return Lease(job.id, job.attempt)
+
+
+def _held(state: State, worker: WorkerId) -> list[Job]:
+    held = state.held.get(worker, {})
+    return [held[job_id].job for job_id in sorted(held)]
+
+
+def _cancels(state: State, worker: WorkerId) -> tuple[Cancel, ...]:
+    return tuple(
+        Cancel(job.id, job.cancel_reason) for job in _held(state, worker) if job.cancel_reason is not None
+    )
+
+
+def _adopted(state: State, worker: WorkerId, known: set[Lease]) -> tuple[Job, ...]:
+    return tuple(handed_out(job) for job in _held(state, worker) if _lease(job) not in known)
+
+
+def _next_due_ms(state: State, wants: Sequence[Want]) -> int | None:
+    heads = [state.due_in(want.queue).first() for want in wants]
+    times = [head.job.run_at for head in heads if head is not None]
+    return max(0, min(times) - state.now) if times else None

@@ -1,0 +1,220 @@
+"""The read side: looks at the state under the engine's lock, and thinks after letting go of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from heapq import nlargest, nsmallest
+from math import inf
+from typing import Final
+
+import msgspec
+
+from forebay.domain.history import Event, Timeline
+from forebay.domain.job import Job, JobId, JobSummary, Json, QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import (
+    EXACT_UP_TO,
+    Archived,
+    Counts,
+    Health,
+    JobQuery,
+    Page,
+    Position,
+    WorkerInfo,
+    check_limit,
+    page_end,
+)
+from forebay.domain.queue import Queue, QueueState
+from forebay.errors import StoreError
+from forebay.stores.memory.checking import problems
+from forebay.stores.memory.leasing import handed_out
+from forebay.stores.memory.order import is_in_time, turn
+from forebay.stores.memory.state import State
+
+_PACE_MS: Final = 60_000
+
+
+class MemoryReader:
+    def __init__(self, looking: Callable[[], AbstractContextManager[State]]) -> None:
+        self._open = looking
+        self._closed = False
+
+    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+        with self._looking() as state:
+            found = [state.jobs.get(job_id) for job_id in ids]
+        return [None if record is None else handed_out(record.job) for record in found]
+
+    def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
+        check_limit(limit)
+        with self._looking() as state:
+            jobs = [record.job for record in state.jobs.values()]
+        below = inf if after is None else page_end(after)
+        fitting = (job for job in jobs if job.seq < below and fits(query, job))
+        # One more than asked for tells whether there is a next page.
+        found = nlargest(limit + 1, fitting, key=lambda job: job.seq)
+        page = found[:limit]
+        return Page(jobs=tuple(map(_summary, page)), after=str(page[-1].seq) if len(found) > limit else None)
+
+    def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
+        with self._looking() as state:
+            names = queues or sorted(state.queues)
+            return {name: Counts(**{each: state.count(name, each) for each in JobState}) for name in names}
+
+    def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
+        check_limit(limit)
+        with self._looking() as state:
+            if queue not in state.queues:
+                return []
+            scoring, now = state.queues[queue].settings.scoring, state.now
+            jobs = [job for job in _ready(state, queue) if is_in_time(job, now)]
+        return [_summary(job) for job in nsmallest(limit, jobs, key=lambda job: turn(scoring, job, now))]
+
+    def position(self, job_id: JobId) -> Position | None:
+        with self._looking() as state:
+            record = state.jobs.get(job_id)
+            if record is None or record.job.state is not JobState.PENDING or record.job.gate is not None:
+                return None
+            job, scoring, now = record.job, state.queues[record.job.queue].settings.scoring, state.now
+            ready = _ready(state, job.queue)
+            pace = _pace(state, job.queue)
+        mine = turn(scoring, job, now)
+        ahead = sum(turn(scoring, other, now) < mine for other in ready)
+        is_exact = ahead <= EXACT_UP_TO
+        ahead = ahead if is_exact else _estimate(job, ready)
+        return Position(
+            ahead=ahead, is_exact=is_exact, starts_in_ms=ahead * _PACE_MS // pace if pace else None
+        )
+
+    def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
+        with self._looking() as state:
+            queues = [state.queues[name] for name in sorted(state.queues)]
+        if names:
+            return [queue for queue in queues if queue.name in names]
+        return [queue for queue in queues if queue.state is not QueueState.DROPPED]
+
+    def workers(self) -> list[WorkerInfo]:
+        with self._looking() as state:
+            workers = list(state.workers.values())
+        return sorted(workers, key=lambda worker: (worker.started_at, worker.id))
+
+    def history(self, job_id: JobId) -> Timeline | None:
+        with self._looking() as state:
+            record = state.jobs.get(job_id)
+            if record is None:
+                return None
+            return Timeline(
+                job=handed_out(record.job),
+                attempts=tuple(bad for bad, _ in state.attempts.get(job_id, ())),
+                events=tuple(state.events[number] for number in state.events_of.get(job_id, ())),
+            )
+
+    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
+        check_limit(limit)
+        with self._looking() as state:
+            numbers = [number for number in state.events if after is None or number < after]
+            return [(number, state.events[number]) for number in nlargest(limit, numbers)]
+
+    def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
+        check_limit(limit)
+        with self._looking() as state:
+            lines = list(state.archive.items())
+        fitting = [
+            (line.finished_at, number, line)
+            for number, line in lines
+            if (day is None or line.day == day) and (task is None or line.task == task)
+        ]
+        return [line for *_, line in nlargest(limit, fitting, key=lambda it: it[:2])]
+
+    def now(self) -> int:
+        with self._looking() as state:
+            return state.now
+
+    def health(self) -> Health:
+        with self._looking() as state:
+            return Health(engine="memory", schema=1, problems=tuple(problems(state)))
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _looking(self) -> AbstractContextManager[State]:
+        if self._closed:
+            raise StoreError("this handle is closed")
+        return self._open()
+
+
+def fits(query: JobQuery, job: Job) -> bool:
+    """Whether all conditions of a query hold for a job."""
+    return _is_one_of(query, job) and _is_in_range(query, job) and _carries(query, job)
+
+
+def _is_one_of(query: JobQuery, job: Job) -> bool:
+    wanted = ((query.queues, job.queue), (query.states, job.state), (query.tasks, job.task))
+    keys = (
+        (query.unique_key, job.unique_key),
+        (query.once_key, job.once_key),
+        (query.correlation_id, job.correlation_id),
+        (query.parent_id, job.parent_id),
+    )
+    return all(not some or has in some for some, has in wanted) and all(
+        key is None or key == has for key, has in keys
+    )
+
+
+def _is_in_range(query: JobQuery, job: Job) -> bool:
+    at_least = ((query.priority_from, job.priority), (query.created_from, job.created_at))
+    below = ((query.created_before, job.created_at), (query.finished_before, job.finished_at))
+    return (
+        all(least is None or has >= least for least, has in at_least)
+        and all(end is None or (has is not None and has < end) for end, has in below)
+        and (query.priority_to is None or job.priority <= query.priority_to)
+    )
+
+
+def _carries(query: JobQuery, job: Job) -> bool:
+    return (
+        set(query.tags) <= set(job.tags)
+        and all(_has_entry(job, name, value) for name, value in query.metadata.items())
+        and (query.text is None or query.text.encode() in job.payload or query.text in (job.reason or ""))
+    )
+
+
+def _has_entry(job: Job, name: str, value: Json) -> bool:
+    # As JSON, because to Python True is 1 and 1 is 1.0.
+    return name in job.metadata and msgspec.json.encode(job.metadata[name]) == msgspec.json.encode(value)
+
+
+def _ready(state: State, queue: QueueName) -> list[Job]:
+    pending = state.among(queue, [JobState.PENDING])
+    return [record.job for record in pending if record.job.gate is None]
+
+
+def _pace(state: State, queue: QueueName) -> int:
+    completed = state.among(queue, [JobState.COMPLETED])
+    since = state.now - _PACE_MS
+    return min(EXACT_UP_TO, sum((record.job.finished_at or 0) > since for record in completed))
+
+
+def _estimate(job: Job, ready: list[Job]) -> int:
+    ranks = [other.rank for other in ready if other.capped is job.capped]
+    span = max(ranks) - min(ranks)
+    return len(ready) * (job.rank - min(ranks)) // span if span else len(ready)
+
+
+def _summary(job: Job) -> JobSummary:
+    return JobSummary(
+        id=job.id,
+        queue=job.queue,
+        task=job.task,
+        state=job.state,
+        priority=job.priority,
+        attempt=job.attempt,
+        failures=job.failures,
+        created_at=job.created_at,
+        run_at=job.run_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        worker=job.worker,
+        reason=job.reason,
+        tags=job.tags,
+    )

@@ -1,0 +1,281 @@
+"""All that the memory engine knows. Every write goes through here and can be undone until its call ends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from forebay.domain.history import MAX_EVENTS, Attempt, Event, EventKind
+from forebay.domain.job import Job, JobId, QueueName, WorkerId
+from forebay.domain.lifecycle import WAITING, JobState
+from forebay.domain.query import Archived, WorkerInfo
+from forebay.domain.queue import Queue
+from forebay.domain.rank import Place, place
+from forebay.errors import StoreRefused
+from forebay.stores.memory.order import Order, Record
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+QueueKey = tuple[QueueName, str]
+
+
+class State:
+    """Tables as dictionaries, and a list of how to undo what the current call has done.
+
+    Values are never changed in place, so that undoing is putting the old one back.
+    """
+
+    def __init__(self, new_id: Callable[[], JobId]) -> None:
+        self.new_id = new_id
+        self.now = 0
+        self.jobs: dict[JobId, Record] = {}
+        self.standing: dict[tuple[QueueName, JobState], dict[JobId, Record]] = defaultdict(dict)
+        self.held: dict[WorkerId, dict[JobId, Record]] = defaultdict(dict)
+        self.queues: dict[QueueName, Queue] = {}
+        self.reordered_to: dict[QueueName, int] = {}
+        self.unique: dict[QueueKey, JobId] = {}
+        self.once: dict[QueueKey, tuple[JobId, int]] = {}
+        # Each bad attempt with the worker that settled it, who need not be the one that ran it.
+        self.attempts: dict[JobId, tuple[tuple[Attempt, WorkerId], ...]] = {}
+        self.events: dict[int, Event] = {}
+        self.events_of: dict[JobId, tuple[int, ...]] = {}
+        self.archive: dict[int, Archived] = {}
+        self.workers: dict[WorkerId, WorkerInfo] = {}
+        self.duties: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
+        self.ready: dict[tuple[QueueName, bool], Order] = {}
+        self.due: dict[QueueName, Order] = {}
+        self.expiring = Order(self.jobs, _expires_at)
+        self.rescoring = Order(self.jobs, _rescore_at)
+        self.has_news = False
+        self._undo: list[Callable[[], None]] = []
+
+    def begin(self, now: int) -> None:
+        self.now = now
+        self.has_news = False
+        self._undo = []
+
+    def undo(self) -> None:
+        self.has_news = False
+        for step in reversed(self._undo):
+            step()
+
+    def write(self, table: dict[K, V], key: K, value: V | None) -> None:
+        """Set a value, or remove it with None."""
+        self._undo.append(partial(_set, table, key, table.get(key)))
+        _set(table, key, value)
+
+    def number(self, name: str) -> int:
+        """The next number of a series."""
+        number = self.numbers.get(name, 0) + 1
+        self.write(self.numbers, name, number)
+        return number
+
+    # Jobs
+
+    def put(self, record: Record) -> None:
+        """Write a job, wherever it was before."""
+        job = record.job
+        check_writable(job.worker, job.reason, job.cancel_reason)
+        self._undo.append(partial(self._stand, job.id, self.jobs.get(job.id)))
+        self._stand(job.id, record)
+        self.has_news = self.has_news or job.state in WAITING
+
+    def put_new(self, job: Job) -> None:
+        """Write a job that begins to wait: pending if it is due, else scheduled."""
+        if job.run_at <= self.now:
+            self.put_pending(job)
+        else:
+            self.put(Record(replace(job, state=JobState.SCHEDULED, rank=self._place(job).rank, capped=False)))
+
+    def put_pending(self, job: Job) -> None:
+        """Write a job that becomes pending, or whose place among the pending ones has changed."""
+        at = self._place(job)
+        job = replace(job, state=JobState.PENDING, rank=at.rank, capped=at.capped)
+        self.put(Record(job, rescore_at=at.rescore_at))
+
+    def put_final(self, job: Job, state: JobState, reason: str | None, result: bytes | None = None) -> None:
+        """End a job and free its unique key."""
+        self.free_unique(job)
+        ended = replace(
+            job,
+            state=state,
+            reason=reason,
+            result=result,
+            gate=None,
+            lease_expires_at=None,
+            finished_at=self.now,
+            updated_at=self.now,
+        )
+        self.put(Record(ended, ended=self.number("ended")))
+
+    def remove(self, job: Job) -> None:
+        """Forget a job with its unique key and its history."""
+        self.free_unique(job)
+        self._undo.append(partial(self._stand, job.id, self.jobs[job.id]))
+        self._stand(job.id, None)
+        self.write(self.attempts, job.id, None)
+        for number in self.events_of.get(job.id, ()):
+            self.write(self.events, number, None)
+        self.write(self.events_of, job.id, None)
+
+    def free_unique(self, job: Job) -> None:
+        """Free the job's unique key if it names this very job."""
+        if job.unique_key is not None and self.unique.get((job.queue, job.unique_key)) == job.id:
+            self.write(self.unique, (job.queue, job.unique_key), None)
+
+    def count(self, queue: QueueName, *states: JobState) -> int:
+        return sum(len(self.standing.get((queue, state), ())) for state in states)
+
+    def among(self, queue: QueueName, states: Iterable[JobState]) -> Iterator[Record]:
+        """The jobs of a queue in any of these states, in no order."""
+        for state in states:
+            yield from self.standing.get((queue, state), {}).values()
+
+    def ready_in(self, queue: QueueName, capped: bool) -> Order:
+        """The pending jobs of one class, by rank."""
+        key = (queue, capped)
+        if key not in self.ready:
+            self.ready[key] = Order(self.jobs, partial(_rank, capped))
+        return self.ready[key]
+
+    def due_in(self, queue: QueueName) -> Order:
+        """The scheduled and retrying jobs of a queue, by the time they are due."""
+        if queue not in self.due:
+            self.due[queue] = Order(self.jobs, _run_at)
+        return self.due[queue]
+
+    def _place(self, job: Job) -> Place:
+        return place(
+            self.queues[job.queue].settings.scoring,
+            ready_at=job.ready_at,
+            priority=job.priority,
+            failures=job.failures,
+            deadline_at=job.deadline_at,
+            now=self.now,
+        )
+
+    def _stand(self, job_id: JobId, record: Record | None) -> None:
+        old = self.jobs.get(job_id)
+        if old is not None:
+            self._leave(old.job)
+        _set(self.jobs, job_id, record)
+        if record is not None:
+            self._enter(record, old)
+
+    def _leave(self, job: Job) -> None:
+        del self.standing[job.queue, job.state][job.id]
+        if job.state is JobState.RUNNING and job.worker is not None:
+            del self.held[job.worker][job.id]
+            if not self.held[job.worker]:
+                del self.held[job.worker]
+
+    def _enter(self, record: Record, old: Record | None) -> None:
+        job = record.job
+        self.standing[job.queue, job.state][job.id] = record
+        if job.state is JobState.RUNNING and job.worker is not None:
+            self.held[job.worker][job.id] = record
+        elif job.state is JobState.PENDING:
+            self.ready_in(job.queue, job.capped).add(record, old)
+        elif job.state in WAITING:
+            self.due_in(job.queue).add(record, old)
+        self.expiring.add(record, old)
+        self.rescoring.add(record, old)
+
+    # Events
+
+    def tell(
+        self,
+        kind: EventKind,
+        job: Job,
+        *,
+        actor: str | None = None,
+        attempt: int | None = None,
+        detail: str = "",
+    ) -> None:
+        """Note what happened to a job."""
+        self.record(
+            Event(
+                kind=kind,
+                job_id=job.id,
+                queue=job.queue,
+                attempt=attempt,
+                actor=actor,
+                detail=detail,
+            )
+        )
+
+    def record(self, event: Event) -> None:
+        """Add an event, or count it if its job has as many as it may have."""
+        check_writable(event.job_id, event.queue, event.actor, event.detail)
+        event = replace(event, at=event.at or self.now)
+        # A deletion is told about a job that is gone: it belongs to the audit log alone.
+        if event.job_id is None or event.kind is EventKind.DELETED:
+            self.write(self.events, self.number("event"), event)
+        elif len(self.events_of.get(event.job_id, ())) < MAX_EVENTS:
+            self._record_of(event.job_id, event)
+        else:
+            self._count_more(event.job_id, event)
+
+    def forget_event(self, number: int) -> None:
+        job_id = self.events[number].job_id
+        self.write(self.events, number, None)
+        if job_id is not None and number in self.events_of.get(job_id, ()):
+            rest = tuple(one for one in self.events_of[job_id] if one != number)
+            self.write(self.events_of, job_id, rest or None)
+
+    def _record_of(self, job_id: JobId, event: Event) -> None:
+        number = self.number("event")
+        self.write(self.events, number, event)
+        self.write(self.events_of, job_id, (*self.events_of.get(job_id, ()), number))
+
+    def _count_more(self, job_id: JobId, event: Event) -> None:
+        for number in self.events_of[job_id]:
+            more = self.events[number]
+            if more.kind is EventKind.MORE:
+                self.write(self.events, number, replace(more, at=event.at, detail=str(int(more.detail) + 1)))
+                return
+        more = Event(kind=EventKind.MORE, at=event.at, job_id=job_id, queue=event.queue, detail="1")
+        self._record_of(job_id, more)
+
+
+def check_writable(*texts: str | None) -> None:
+    """Raise StoreRefused for text that an engine which writes UTF-8 could not hold."""
+    for text in texts:
+        if text is None or text.isascii():
+            continue
+        try:
+            text.encode()
+        except UnicodeEncodeError as exc:
+            raise StoreRefused(f"this text cannot be written as UTF-8: {text!r:.60}") from exc
+
+
+def _set(table: dict[K, V], key: K, value: V | None) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _rank(capped: bool, record: Record) -> int | None:
+    job = record.job
+    is_here = job.state is JobState.PENDING and job.gate is None and job.capped is capped
+    return job.rank if is_here else None
+
+
+def _run_at(record: Record) -> int | None:
+    is_here = record.job.state in (JobState.SCHEDULED, JobState.RETRYING)
+    return record.job.run_at if is_here else None
+
+
+def _expires_at(record: Record) -> int | None:
+    return record.job.expires_at if record.job.state in WAITING else None
+
+
+def _rescore_at(record: Record) -> int | None:
+    return record.rescore_at

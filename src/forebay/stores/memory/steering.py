@@ -1,0 +1,218 @@
+"""What operators and programs ask for: jobs cancelled, amended, revived, deleted; queues saved, dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import Amendment, Job, JobId, Json, QueueName, check_metadata, check_queue_name
+from forebay.domain.lifecycle import LIVE, WAITING, JobState
+from forebay.domain.queue import Queue, QueueState
+from forebay.errors import QueueNotEmpty, QueueNotFound
+from forebay.stores.memory.duties import bury
+from forebay.stores.memory.inserting import check_priority, fresh, open_queue
+from forebay.stores.memory.state import State
+from forebay.stores.protocol import Verdict
+
+
+def cancel(state: State, ids: Sequence[JobId], reason: str, actor: str, force: bool) -> list[Verdict]:
+    return [_cancel_one(state, job_id, reason, actor, force) for job_id in ids]
+
+
+def amend(state: State, job_id: JobId, change: Amendment, actor: str) -> Verdict:
+    record = state.jobs.get(job_id)
+    if record is None:
+        return _missing(job_id)
+    refusal = _not_amendable(record.job, change)
+    if refusal is not None:
+        return _refused(record.job, refusal)
+    job = _amended(state, record.job, change)
+    has_new_place = job.state is not record.job.state or change.priority is not None
+    if job.state is JobState.PENDING and has_new_place:
+        state.put_pending(job)
+    else:
+        state.put(record._replace(job=job))
+    names = [name for name in ("priority", "delay_ms", "metadata") if getattr(change, name) is not None]
+    state.tell(EventKind.AMENDED, job, actor=actor, detail=",".join(names))
+    return _done(job_id, job.state)
+
+
+def revive(
+    state: State, ids: Sequence[JobId], queue: QueueName | None, delay_ms: int, reset: bool, actor: str
+) -> list[Verdict]:
+    if queue is not None:
+        check_queue_name(queue)
+    return [_revive_one(state, job_id, queue, delay_ms, reset, actor) for job_id in ids]
+
+
+def delete(state: State, ids: Sequence[JobId], actor: str) -> list[Verdict]:
+    return [_delete_one(state, job_id, actor) for job_id in ids]
+
+
+def save_queue(
+    state: State,
+    name: QueueName,
+    changes: Mapping[str, object] | None,
+    into: QueueState | None,
+    actor: str,
+) -> Queue:
+    check_queue_name(name)
+    old = open_queue(state, name)
+    back = QueueState.ACTIVE if old.state is QueueState.DROPPED else None
+    queue = old.configured(old.settings.changed(changes or {}), into or back, state.now)
+    if queue.rank_version != old.rank_version:
+        state.write(state.reordered_to, name, None)
+    if not state.count(name, *LIVE):
+        queue = replace(queue, reordering=False)
+    _write_queue(state, queue, actor, "settings" if into is None else str(queue.state))
+    return queue
+
+
+def drop_queue(state: State, name: QueueName, force: bool, limit: int, actor: str) -> int:
+    queue = state.queues.get(name)
+    if queue is None:
+        raise QueueNotFound(f"there is no queue {name}")
+    live = state.count(name, *LIVE)
+    if live and not force:
+        raise QueueNotEmpty(f"queue {name} has {live} live jobs; empty it first, or drop it by force")
+    if queue.state is not QueueState.DROPPED:
+        queue = queue.configured(queue.settings, QueueState.DROPPED, state.now)
+        _write_queue(state, queue, actor, "dropped")
+    bury(state, name, limit)
+    return state.count(name, *WAITING)
+
+
+def _write_queue(state: State, queue: Queue, actor: str, detail: str) -> None:
+    state.write(state.queues, queue.name, queue)
+    state.record(Event(kind=EventKind.QUEUE, queue=queue.name, actor=actor, detail=detail))
+    state.has_news = True
+
+
+def _done(job_id: JobId, state: JobState | None) -> Verdict:
+    return Verdict(job_id=job_id, done=True, state=state)
+
+
+def _missing(job_id: JobId) -> Verdict:
+    return Verdict(job_id=job_id, done=False, state=None)
+
+
+def _refused(job: Job, reason: str) -> Verdict:
+    return Verdict(job_id=job.id, done=False, state=job.state, reason=reason)
+
+
+def _cancel_one(state: State, job_id: JobId, reason: str, actor: str, force: bool) -> Verdict:
+    record = state.jobs.get(job_id)
+    if record is None:
+        return _missing(job_id)
+    job = record.job
+    if job.is_final:
+        return _refused(job, f"it is already {job.state}")
+    tell = partial(state.tell, job=job, actor=actor, detail=reason)
+    if job.state is not JobState.RUNNING:
+        state.put_final(job, JobState.CANCELLED, reason)
+        tell(EventKind.CANCEL)
+    elif force:
+        # Without a worker, so that the old holder's settlement is refused and not taken for a repeated one.
+        state.put_final(replace(job, worker=None), JobState.DEAD, reason)
+        tell(EventKind.FORCED, attempt=job.attempt)
+    elif job.cancel_reason is None:
+        state.put(record._replace(job=replace(job, cancel_reason=reason)))
+        tell(EventKind.CANCEL)
+    state.has_news = True
+    return _done(job_id, state.jobs[job_id].job.state)
+
+
+def _not_amendable(job: Job, change: Amendment) -> str | None:
+    if job.is_final:
+        return f"it is already {job.state}"
+    if job.state is JobState.RUNNING and (change.priority is not None or change.delay_ms is not None):
+        return "it is running"
+    if job.state is JobState.PENDING and change.delay_ms:
+        return "a pending job cannot become scheduled"
+    if job.state is JobState.BLOCKED and change.delay_ms is not None:
+        return "it is blocked"
+    return None
+
+
+def _amended(state: State, job: Job, change: Amendment) -> Job:
+    job = replace(job, updated_at=state.now)
+    if change.priority is not None:
+        check_priority(state.queues[job.queue].settings, change.priority)
+        job = replace(job, priority=change.priority)
+    if change.delay_ms is not None and job.state is not JobState.PENDING:
+        due_at = state.now + change.delay_ms
+        into = job.state if change.delay_ms else JobState.PENDING
+        job = replace(job, state=into, run_at=due_at, ready_at=job.ready_at if job.attempt else due_at)
+    if change.metadata is not None:
+        job = replace(job, metadata=_merged(job.metadata, change.metadata))
+    return job
+
+
+def _merged(metadata: dict[str, Json], change: dict[str, Json]) -> dict[str, Json]:
+    both = {name: value for name, value in {**metadata, **change}.items() if change.get(name, 0) is not None}
+    check_metadata(both)
+    return fresh(both)
+
+
+def _revive_one(
+    state: State, job_id: JobId, queue: QueueName | None, delay_ms: int, reset: bool, actor: str
+) -> Verdict:
+    record = state.jobs.get(job_id)
+    if record is None:
+        return _missing(job_id)
+    target = queue or record.job.queue
+    refusal = _not_revivable(state, record.job, target)
+    if refusal is not None:
+        return _refused(record.job, refusal)
+    open_queue(state, target)
+    job = _revived(state, record.job, target, delay_ms, reset)
+    if job.unique_key is not None:
+        state.write(state.unique, (target, job.unique_key), job.id)
+    state.put_new(job)
+    state.tell(EventKind.REVIVED, job, actor=actor)
+    return _done(job_id, state.jobs[job_id].job.state)
+
+
+def _not_revivable(state: State, job: Job, target: QueueName) -> str | None:
+    if job.state not in (JobState.DEAD, JobState.CANCELLED):
+        return f"a {job.state} job cannot be revived"
+    queue = state.queues.get(target)
+    if queue is not None and queue.state in (QueueState.DRAINING, QueueState.DROPPED):
+        return f"queue {target} is {queue.state}"
+    holder = None if job.unique_key is None else state.unique.get((target, job.unique_key))
+    return None if holder is None else f"its unique key is held by {holder}"
+
+
+def _revived(state: State, job: Job, target: QueueName, delay_ms: int, reset: bool) -> Job:
+    has_expired = job.expires_at is not None and job.expires_at <= state.now
+    return replace(
+        job,
+        queue=target,
+        failures=0 if reset else job.failures,
+        crashes=0 if reset else job.crashes,
+        updated_at=state.now,
+        ready_at=state.now + delay_ms,
+        run_at=state.now + delay_ms,
+        worker=None,
+        started_at=None,
+        expires_at=None if has_expired else job.expires_at,
+        cancel_reason=None,
+        finished_at=None,
+        reason=None,
+        result=None,
+    )
+
+
+def _delete_one(state: State, job_id: JobId, actor: str) -> Verdict:
+    record = state.jobs.get(job_id)
+    if record is None:
+        return _missing(job_id)
+    job = record.job
+    if job.state is JobState.RUNNING:
+        return _refused(job, "it is running")
+    state.remove(job)
+    state.tell(EventKind.DELETED, job, actor=actor, detail=str(job.state))
+    return _done(job_id, None)

@@ -1,0 +1,205 @@
+"""The memory engine and its write side: each method is one change of the state, under one lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import RLock
+
+from forebay.clock import Clock, SystemClock
+from forebay.domain.history import Event
+from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.query import WorkerInfo
+from forebay.domain.queue import Queue, QueueState
+from forebay.domain.settlement import Settlement
+from forebay.errors import StoreError
+from forebay.stores import ids as job_ids
+from forebay.stores.memory import duties, inserting, leasing, steering
+from forebay.stores.memory.reader import MemoryReader
+from forebay.stores.memory.state import State
+from forebay.stores.memory.wakeups import Bell, MemoryWakeups
+from forebay.stores.protocol import (
+    BATCH,
+    Exchange,
+    Features,
+    OnConflict,
+    Reader,
+    Receipt,
+    Renewal,
+    Store,
+    Verdict,
+    Wakeups,
+    Want,
+)
+
+
+class MemoryEngine:
+    """Jobs that live as long as this object. Its handles may be used by several threads at once."""
+
+    features = Features(name="memory", is_durable=False, is_shared=False, joins_transactions=False)
+
+    def __init__(self, *, clock: Clock | None = None, new_id: Callable[[], JobId] = job_ids.new_id) -> None:
+        self._clock = clock or SystemClock()
+        self._state = State(new_id)
+        self._lock = RLock()
+        self._bell = Bell()
+
+    def store(self) -> Store:
+        return MemoryStore(self)
+
+    def reader(self) -> Reader:
+        return MemoryReader(self.looking)
+
+    def wakeups(self) -> Wakeups:
+        return MemoryWakeups(self._bell)
+
+    @contextmanager
+    def looking(self) -> Iterator[State]:
+        """The state for as long as nobody changes it."""
+        with self._lock:
+            self._state.now = self._clock.now_ms()
+            yield self._state
+
+    @contextmanager
+    def changing(self) -> Iterator[State]:
+        """The state for one call that happens whole or not at all."""
+        with self._lock:
+            self._state.begin(self._clock.now_ms())
+            try:
+                yield self._state
+            except BaseException:
+                self._state.undo()
+                raise
+            has_news = self._state.has_news
+        if has_news:
+            self._bell.ring()
+
+
+class MemoryStore:
+    def __init__(self, engine: MemoryEngine) -> None:
+        self._engine = engine
+        self._closed = False
+
+    def insert(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        on_conflict: OnConflict = "return",
+        atomic: bool = True,
+        create_queues: bool = True,
+    ) -> list[Receipt]:
+        with self._changing() as state:
+            return inserting.insert(state, jobs, on_conflict, atomic, create_queues)
+
+    def exchange(
+        self,
+        worker: WorkerId,
+        settlements: Sequence[Settlement] = (),
+        wants: Sequence[Want] = (),
+        room: int = 0,
+        known: Sequence[Lease] | None = None,
+    ) -> Exchange:
+        with self._changing() as state:
+            return leasing.exchange(state, worker, settlements, wants, room, known)
+
+    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
+        with self._changing() as state:
+            return leasing.renew(state, worker, leases, lease_ms)
+
+    def sweep(
+        self,
+        sweeper: WorkerId,
+        limit: int = BATCH,
+        lease_ms: int = 30_000,
+        *,
+        only_dead: bool = False,
+    ) -> list[Job]:
+        with self._changing() as state:
+            duties.bury_stragglers(state, limit)
+            # Workers live and die with the store here, so nobody is known to be dead before the others.
+            return [] if only_dead else leasing.sweep(state, sweeper, limit, lease_ms)
+
+    def promote(self, limit: int = BATCH) -> int:
+        with self._changing() as state:
+            return duties.promote(state, limit)
+
+    def rescore(self, limit: int = BATCH) -> int:
+        with self._changing() as state:
+            return duties.rescore(state, limit)
+
+    def prune(self, limit: int = BATCH) -> int:
+        with self._changing() as state:
+            return duties.prune(state, limit)
+
+    def cancel(
+        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+    ) -> list[Verdict]:
+        with self._changing() as state:
+            return steering.cancel(state, ids, reason, actor, force)
+
+    def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
+        with self._changing() as state:
+            return steering.amend(state, job_id, change, actor)
+
+    def revive(
+        self,
+        ids: Sequence[JobId],
+        *,
+        queue: QueueName | None = None,
+        delay_ms: int = 0,
+        reset: bool = True,
+        actor: str = "",
+    ) -> list[Verdict]:
+        with self._changing() as state:
+            return steering.revive(state, ids, queue, delay_ms, reset, actor)
+
+    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
+        with self._changing() as state:
+            return steering.delete(state, ids, actor)
+
+    def save_queue(
+        self,
+        name: QueueName,
+        changes: Mapping[str, object] | None = None,
+        *,
+        state: QueueState | None = None,
+        actor: str = "",
+    ) -> Queue:
+        with self._changing() as changed:
+            return steering.save_queue(changed, name, changes, state, actor)
+
+    def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
+        with self._changing() as state:
+            return steering.drop_queue(state, name, force, limit, actor)
+
+    def beat(self, worker: WorkerInfo) -> None:
+        with self._changing() as state:
+            duties.beat(state, worker)
+
+    def forget_worker(self, worker: WorkerId) -> None:
+        with self._changing() as state:
+            state.write(state.workers, worker, None)
+
+    def take_duty(self, name: str, every_ms: int) -> bool:
+        with self._changing() as state:
+            return duties.take_duty(state, name, every_ms)
+
+    def record(self, events: Sequence[Event]) -> None:
+        with self._changing() as state:
+            for event in events:
+                state.record(event)
+
+    def migrate(self) -> int:
+        with self._changing():
+            return 1
+
+    def close(self) -> None:
+        self._closed = True
+
+    @contextmanager
+    def _changing(self) -> Iterator[State]:
+        if self._closed:
+            raise StoreError("this handle is closed")
+        with self._engine.changing() as state:
+            yield state

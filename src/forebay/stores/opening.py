@@ -1,0 +1,92 @@
+"""From a URL to an engine. The only file that names engines, and it loads just the one that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from forebay.clock import Clock
+from forebay.errors import ConfigError
+from forebay.stores.protocol import Engine
+
+Durability = Literal["default", "relaxed", "full"]
+
+_DURABILITIES: Final[dict[str, Durability]] = {
+    "default": "default",
+    "relaxed": "relaxed",
+    "full": "full",
+}
+_FORMS: Final = "memory://, sqlite:///relative.db, sqlite:////absolute.db"
+
+
+def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
+    """The engine at this address; nothing is opened yet.
+
+    `memory://` makes a new one each time. `sqlite:///jobs.db` is a path from the current folder,
+    `sqlite:////var/lib/jobs.db` one from the root; its options are `durability` (default, relaxed,
+    full) and `lock_wait` (seconds). Raises ConfigError for everything else.
+    """
+    parts = _split(url)
+    match parts.scheme:
+        case "memory":
+            return _memory(url, parts, clock)
+        case "sqlite":
+            return _sqlite(url, parts, clock)
+        case _:
+            raise ConfigError(f"{url!r} names no store that Forebay knows; write one of {_FORMS}")
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except (ValueError, AttributeError, TypeError) as exc:
+        raise ConfigError(f"{url!r} is not a store URL; write one of {_FORMS}") from exc
+
+
+def _memory(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
+    if parts.netloc or parts.path:
+        raise ConfigError(f"{url!r}: a memory store has no address; write memory://")
+    _options(url, parts, known=())
+    from forebay.stores.memory.store import MemoryEngine
+
+    return MemoryEngine(clock=clock)
+
+
+def _sqlite(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
+    path = unquote(parts.path[1:])
+    # Two slashes make the first folder a host, and an empty path would be a database nobody finds again.
+    if parts.netloc or not path or path.endswith("/"):
+        raise ConfigError(f"{url!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db")
+    options = _options(url, parts, known=("durability", "lock_wait"))
+    durability = _DURABILITIES.get(options.get("durability", "default"))
+    if durability is None:
+        raise ConfigError(f"{url!r}: durability must be one of {', '.join(_DURABILITIES)}")
+    from forebay.stores.sqlite.store import SqliteEngine
+
+    return SqliteEngine(path, clock=clock, durability=durability, lock_wait_ms=_lock_wait_ms(url, options))
+
+
+def _options(url: str, parts: SplitResult, known: tuple[str, ...]) -> Mapping[str, str]:
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    options = dict(given)
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        names = ", ".join(known) or "none"
+        raise ConfigError(f"{url!r}: unknown option {', '.join(unknown)}; known are: {names}")
+    if len(options) < len(given):
+        raise ConfigError(f"{url!r}: an option is given twice")
+    if parts.fragment:
+        raise ConfigError(f"{url!r}: a store URL has no part behind #; write %23 for one in a file name")
+    return options
+
+
+def _lock_wait_ms(url: str, options: Mapping[str, str]) -> int:
+    text = options.get("lock_wait", "30")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3_600:  # noqa: PLR2004 - an hour is longer than anybody waits; also refuses NaN
+        raise ConfigError(f"{url!r}: lock_wait must be a number of seconds from 0 to 3600, not {text!r}")
+    return round(seconds * 1_000)

@@ -1,0 +1,225 @@
+"""One SQLite connection: pragmas, errors in our words, and write transactions that wait their turn."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, Literal
+
+from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+from forebay.stores.sqlite.places import Places
+
+Durability = Literal["default", "relaxed", "full"]
+
+OLDEST_SQLITE: Final = (3, 37, 0)  # STRICT tables
+OPENING_WAIT_MS: Final = 5_000
+CACHE_KIB: Final = -65_536  # 64 MiB; negative means kibibytes and not pages
+PATIENCE_SECONDS: Final = 0.1
+PAUSE_SECONDS: Final = 0.002
+
+# What the first part of an error's name means to the caller.
+_MEANING: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
+    ("SQLITE_BUSY", StoreUnavailable, "is locked by another program"),
+    ("SQLITE_LOCKED", StoreUnavailable, "is locked by another program"),
+    ("SQLITE_FULL", StoreUnavailable, "has no room left: free some space on its disk"),
+    ("SQLITE_IOERR", StoreUnavailable, "cannot be read or written: look at its disk"),
+    (
+        "SQLITE_READONLY",
+        StoreUnusable,
+        "is read-only: give this user the right to write the file and its folder",
+    ),
+    ("SQLITE_CANTOPEN", StoreUnusable, "cannot be opened: look at its folder and who may write there"),
+    ("SQLITE_NOTADB", StoreUnusable, "is not a SQLite database: name another file"),
+    ("SQLITE_CORRUPT", StoreUnusable, "is damaged: restore it from a backup"),
+    ("SQLITE_PERM", StoreUnusable, "may not be used by this user"),
+    ("SQLITE_AUTH", StoreUnusable, "may not be used by this user"),
+    ("SQLITE_TOOBIG", StoreRefused, "cannot hold a value of this size"),
+    ("SQLITE_CONSTRAINT", StoreRefused, "cannot hold this value"),
+    ("SQLITE_MISMATCH", StoreRefused, "cannot hold this value"),
+)
+
+
+def translated(path: str, exc: Exception) -> StoreError:
+    """The error of ours that says what a driver's error means to the caller."""
+    if isinstance(exc, sqlite3.Error):
+        name = getattr(exc, "sqlite_errorname", None) or ""
+        for start, kind, meaning in _MEANING:
+            if name.startswith(start):
+                return kind(f"{path} {meaning} ({exc})")
+        # Without an error code it is the module's own complaint about a value it cannot bind.
+        if not name and isinstance(
+            exc, (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError)
+        ):
+            return StoreRefused(f"{path} cannot hold a value: {exc}")
+        return StoreError(f"{path}: {exc}")
+    return StoreRefused(f"{path} cannot hold a value: {exc}")
+
+
+# What binding a value can raise besides the driver's own errors: half a surrogate pair, an integer that
+# does not fit into 64 bits.
+DRIVER_ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
+
+
+class Connection:
+    """A connection of our own to one database file."""
+
+    def __init__(
+        self, places: Places, *, durability: Durability = "default", lock_wait_ms: int = 30_000
+    ) -> None:
+        check_version()
+        self._places = places
+        self._path = str(places.database)
+        self._durability = durability
+        self._lock_wait = lock_wait_ms / 1_000
+        self._is_full: bool | None = None
+        self._raw = self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        folder = Path(self._path).resolve().parent
+        if not folder.is_dir():
+            raise StoreUnusable(f"{self._path} cannot be opened: the folder {folder} does not exist")
+        try:
+            raw = sqlite3.connect(
+                self._path, isolation_level=None, timeout=0, check_same_thread=False, cached_statements=256
+            )
+            with suppressed_close(raw):
+                # Several programs may open a new file at once, and only one of them can switch it to WAL.
+                raw.execute(f"pragma busy_timeout = {OPENING_WAIT_MS:d}")
+                self._switch_to_wal(raw)
+                raw.execute("pragma temp_store = memory")
+                raw.execute(f"pragma cache_size = {CACHE_KIB:d}")
+                raw.execute("pragma busy_timeout = 0")
+        except DRIVER_ERRORS as exc:
+            raise translated(self._path, exc) from exc
+        return raw
+
+    def _switch_to_wal(self, raw: sqlite3.Connection) -> None:
+        (mode,) = raw.execute("pragma journal_mode = wal").fetchone()
+        if mode != "wal":
+            raise StoreUnusable(
+                f"{self._path} cannot be switched to write-ahead logging (it stays in {mode} mode): "
+                "use a file on a local disk"
+            )
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def execute(self, statement: str, values: Mapping[str, object] | tuple[()] = ()) -> sqlite3.Cursor:
+        """Run one statement, in the transaction that is open or in one of its own."""
+        return self._raw.execute(statement, values)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """One look at the store: whatever is read inside is of the same moment."""
+        self._raw.execute("begin")
+        try:
+            yield self._raw
+        finally:
+            self._raw.execute("rollback")
+
+    @contextmanager
+    def writing(self, *, durable: bool) -> Iterator[sqlite3.Connection]:
+        """A write transaction that happens whole or not at all.
+
+        `durable` marks one that accepts jobs: by default it is on the disk before it returns, while claims
+        and settlements may be lost to a power cut together with everybody who knew of them.
+        """
+        try:
+            self._sync(full=durable if self._durability == "default" else self._durability == "full")
+            self._begin()
+            try:
+                yield self._raw
+                self._raw.execute("commit")
+            except BaseException:
+                self._undo()
+                raise
+        except DRIVER_ERRORS as exc:
+            raise translated(self._path, exc) from exc
+
+    def _undo(self) -> None:
+        # SQLite may have rolled back by itself (disk full); then there is nothing left to undo.
+        if self._raw.in_transaction:
+            with suppress(sqlite3.Error):
+                self._raw.execute("rollback")
+
+    def _sync(self, *, full: bool) -> None:
+        if full is not self._is_full:
+            self._raw.execute("pragma synchronous = full" if full else "pragma synchronous = normal")
+            self._is_full = full
+
+    def _begin(self) -> None:
+        """Take the write lock, waiting up to the limit.
+
+        SQLite's own waiting is not fair: a program in a tight loop takes the lock again before a sleeper
+        looks. So whoever has waited 100 ms leaves a note beside the database, and everybody pauses for
+        2 ms between two transactions while it is there.
+        """
+        if self._places.somebody_waits():
+            time.sleep(PAUSE_SECONDS)
+        try:
+            self._raw.execute("begin immediate")
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            self._wait_for_lock()
+
+    def _wait_for_lock(self) -> None:
+        began = time.monotonic()
+        pause = 0.000_2
+        noted = False
+        try:
+            while True:
+                waited = time.monotonic() - began
+                if waited > PATIENCE_SECONDS:
+                    noted = self._places.note_waiting()
+                time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the waiters, guards nothing
+                pause = min(pause * 1.5, PAUSE_SECONDS)
+                if self._took_lock(waited):
+                    return
+        finally:
+            if noted:
+                self._places.drop_waiting_note()
+
+    def _took_lock(self, waited: float) -> bool:
+        try:
+            self._raw.execute("begin immediate")
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            if waited > self._lock_wait:
+                raise StoreUnavailable(
+                    f"{self._path} is locked by another program for more than {self._lock_wait:g} s"
+                ) from exc
+            return False
+        return True
+
+    def checkpoint(self) -> None:
+        """Bring the write-ahead log back into the database file, as far as readers allow."""
+        self._raw.execute("pragma wal_checkpoint(truncate)")
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+@contextmanager
+def suppressed_close(raw: sqlite3.Connection) -> Iterator[None]:
+    """Close the connection if its preparation fails."""
+    try:
+        yield
+    except BaseException:
+        raw.close()
+        raise
+
+
+def check_version() -> None:
+    """Raise ConfigError if Python's SQLite is older than the schema needs."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        needed = ".".join(map(str, OLDEST_SQLITE))
+        raise ConfigError(
+            f"Python's sqlite3 uses SQLite {sqlite3.sqlite_version}; Forebay needs {needed} or newer"
+        )

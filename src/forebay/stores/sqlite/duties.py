@@ -1,0 +1,206 @@
+"""What is done by the clock: promote, expire, rescore, prune."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import DAY_MS, JobId, QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.queue import Queue
+from forebay.domain.rank import place
+from forebay.stores.sqlite.rows import STATES, Row, queue_from_row
+from forebay.stores.sqlite.transaction import Transaction
+
+AUDIT_MS: Final = 90 * DAY_MS
+WORKERS_MS: Final = DAY_MS
+EXCERPT: Final = 200
+CAP_WALK: Final = "look at old jobs"
+
+
+def promote_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
+    """Make due jobs of one queue pending, earliest first."""
+    return _promote_rows(tx, queue, tx.all("due", {"queue": queue, "now": tx.now, "limit": limit}))
+
+
+def _promote_rows(tx: Transaction, queue: QueueName, rows: list[Row]) -> int:
+    for seq, state, ready_at, priority, failures, deadline_at, _ in rows:
+        values = _place_values(tx, queue, ready_at, priority, failures, deadline_at)
+        tx.run("promote", {**values, "seq": seq, "now": tx.now})
+        tx.move(queue, STATES[state], JobState.PENDING)
+        tx.has_news = True
+    return len(rows)
+
+
+def promote(tx: Transaction, limit: int) -> int:
+    """Expire and promote in all queues."""
+    moved = expire(tx, limit)
+    due = [
+        (row[6], row[0], queue.name, row)
+        for queue in all_queues(tx)
+        for row in tx.all("due", {"queue": queue.name, "now": tx.now, "limit": limit})
+    ]
+    for _, _, name, row in sorted(due)[:limit]:
+        moved += _promote_rows(tx, name, [row])
+    return moved
+
+
+def expire(tx: Transaction, limit: int) -> int:
+    """Cancel waiting jobs that were not started in time."""
+    rows = tx.all("expired", {"now": tx.now, "limit": limit})
+    for seq, job_id in rows:
+        queue = end_waiting(tx, seq, job_id, JobState.CANCELLED, "expired")
+        tx.record(Event(kind=EventKind.EXPIRED, job_id=job_id, queue=queue))
+    return len(rows)
+
+
+def end_waiting(tx: Transaction, seq: int, job_id: JobId, state: JobState, reason: str) -> QueueName | None:
+    """Move a job that waits to the finished or the dead; None if it does not wait."""
+    values = {"seq": seq, "job_id": job_id, "reason": reason, "now": tx.now}
+    tx.run("bury_waiting" if state is JobState.DEAD else "finish_waiting", values)
+    removed = tx.all("remove_waiting", {"seq": seq, "job_id": job_id})
+    if not removed:
+        return None
+    queue, old, unique_key = removed[0]
+    tx.free_key(queue, unique_key, job_id)
+    tx.move(queue, STATES[old], state)
+    return QueueName(queue)
+
+
+def bury_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
+    """Move waiting jobs of a dropped queue to the dead letters."""
+    rows = tx.all("stragglers", {"queue": queue, "limit": limit})
+    for seq, job_id in rows:
+        end_waiting(tx, seq, job_id, JobState.DEAD, "queue dropped")
+        tx.record(Event(kind=EventKind.DROPPED, job_id=job_id, queue=queue))
+    return len(rows)
+
+
+def rescore(tx: Transaction, limit: int) -> int:
+    """New places for jobs whose time for it has come, and for those of queues with new scoring."""
+    looked = _look_at_old(tx, limit)
+    rows = tx.all("rescore_due", {"now": tx.now, "limit": max(limit - looked, 0)})
+    for row in rows:
+        _rescore_one(tx, row)
+    looked += len(rows)
+    for row in tx.all("queues", {}):
+        if row[4] is not None and looked < limit:
+            looked += _reorder(tx, queue_from_row(row), row[4], limit - looked)
+    return looked
+
+
+def _look_at_old(tx: Transaction, limit: int) -> int:
+    """Give jobs that have waited for half of the shortest cap their entry among those to be rescored.
+
+    Nearly every job has run by then, so nearly none pays for an entry. Created times grow with seq, so the
+    walk ends at the first job that is too young, and goes on from there the next time.
+    """
+    caps = [queue.settings.scoring.cap_ms for queue in all_queues(tx) if queue.settings.max_aging_bonus]
+    if not caps:
+        return 0
+    (walked_to,) = tx.one("walked_to", {"name": CAP_WALK}) or (0,)
+    young = tx.now - min(caps) // 2
+    rows = tx.all("walk_next", {"after": walked_to, "limit": limit})
+    old = [row for row in rows if row[7] <= young]
+    for row in old:
+        if row[2] == JobState.PENDING:
+            _rescore_one(tx, row[:7])
+    if old:
+        tx.run("walk_save", {"name": CAP_WALK, "walked_to": old[-1][0]})
+    return len(old)
+
+
+def _rescore_one(tx: Transaction, row: Row) -> None:
+    seq, queue, state, ready_at, priority, failures, deadline_at = row
+    if state == JobState.PENDING:
+        values = _place_values(tx, queue, ready_at, priority, failures, deadline_at)
+        tx.run("rescore", {**values, "seq": seq})
+    else:
+        tx.run("rescore_drop", {"seq": seq})
+
+
+def _reorder(tx: Transaction, queue: Queue, reordered_to: int, limit: int) -> int:
+    """Walk on by seq. Whatever enters the order behind the walk already has its place by the new scoring."""
+    rows = tx.all("walk_next", {"after": reordered_to, "limit": limit})
+    for row in rows:
+        if row[1] == queue.name and row[2] == JobState.PENDING:
+            _rescore_one(tx, row[:7])
+    is_done = len(rows) < limit
+    tx.save_queue(replace(queue, reordering=not is_done), None if is_done else rows[-1][0])
+    return len(rows)
+
+
+def _place_values(
+    tx: Transaction, queue: QueueName, ready_at: int, priority: int, failures: int, deadline_at: int | None
+) -> dict[str, object]:
+    where = place(
+        tx.scoring(queue),
+        ready_at=ready_at,
+        priority=priority,
+        failures=failures,
+        deadline_at=deadline_at,
+        now=tx.now,
+    )
+    return {"rank": where.rank, "capped": where.capped, "rescore_at": where.rescore_at}
+
+
+def prune(tx: Transaction, limit: int) -> int:
+    """Forget what is past its retention, in all queues."""
+    pruned = 0
+    for queue in all_queues(tx):
+        settings = queue.settings
+        for table, keep_ms in (("finished", settings.keep_finished_ms), ("dead", settings.keep_dead_ms)):
+            if keep_ms and pruned < limit:
+                pruned += _prune_table(tx, queue, table, tx.now - keep_ms, limit - pruned)
+        if settings.keep_archive_ms:
+            before = tx.now - settings.keep_archive_ms
+            tx.run("archive_prune", {"queue": queue.name, "before": before, "limit": limit})
+    tx.run("keys_prune", {"now": tx.now, "limit": limit})
+    tx.run("events_prune", {"before": tx.now - AUDIT_MS, "limit": limit})
+    tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
+    return pruned
+
+
+def _prune_table(tx: Transaction, queue: Queue, table: str, before: int, limit: int) -> int:
+    rows = tx.all(f"prunable_{table}", {"queue": queue.name, "before": before, "limit": limit})
+    if queue.settings.archive:
+        for row in rows:
+            tx.run("archive_add", _archive_line(row))
+    for seq, job_id, _, _, state, *_ in rows:
+        tx.all(f"remove_{table}", {"seq": seq, "job_id": job_id})
+        forget_history(tx, job_id)
+        tx.count(queue.name, STATES[state], -1)
+    return len(rows)
+
+
+def forget_history(tx: Transaction, job_id: JobId) -> None:
+    """A job's attempts and events go with it."""
+    tx.run("attempts_remove", {"job_id": job_id})
+    tx.run("events_remove", {"job_id": job_id})
+
+
+def _archive_line(row: Row) -> dict[str, object]:
+    _, job_id, queue, task, state, created_at, finished_at, started_at, *rest = row
+    attempt, failures, reason, excerpt = rest
+    return {
+        "id": job_id,
+        "queue": queue,
+        "task": task,
+        "state": state,
+        "created_at": created_at,
+        "finished_at": finished_at,
+        "day": datetime.fromtimestamp(finished_at / 1_000, UTC).strftime("%Y-%m-%d"),
+        "duration_ms": None if started_at is None else finished_at - started_at,
+        "attempt": attempt,
+        "failures": failures,
+        "excerpt": "" if excerpt is None else excerpt.decode(errors="replace")[:EXCERPT],
+        "reason": reason,
+    }
+
+
+def all_queues(tx: Transaction) -> list[Queue]:
+    """Every queue, dropped ones too."""
+    return [queue_from_row(row) for row in tx.all("queues", {})]

@@ -1,0 +1,84 @@
+"""Keeping leases, and taking over those of the dead."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import DAY_MS, Job, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.queue import QueueState
+from forebay.stores.protocol import Refusal, Renewal
+from forebay.stores.sqlite.duties import all_queues, bury_queue
+from forebay.stores.sqlite.exchanging import Token, cancels_for, relocated, token_values, why_refused
+from forebay.stores.sqlite.rows import Row, job_from_row, json_text
+from forebay.stores.sqlite.transaction import Transaction
+
+
+def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> Renewal:
+    """Push lease ends away; what is no longer held is reported."""
+    renewed: list[Lease] = []
+    refused: list[Refusal] = []
+    for lease in leases:
+        token = token_values(worker, lease.job_id, lease.attempt)
+        if _renew(tx, token, lease_ms) or (relocated(tx, token) and _renew(tx, token, lease_ms)):
+            renewed.append(lease)
+        else:
+            reason = why_refused(tx, token) or "extension over"
+            refused.append(Refusal(lease=lease, reason=reason))
+    return Renewal(renewed=tuple(renewed), refused=tuple(refused), cancels=cancels_for(tx, worker))
+
+
+def _renew(tx: Transaction, token: Token, lease_ms: int | None) -> bool:
+    values = {**token, "lease_ms": lease_ms, "extension_ms": DAY_MS, "now": tx.now}
+    return tx.run("renew", values).rowcount == 1
+
+
+def sweep(
+    tx: Transaction,
+    sweeper: WorkerId,
+    dead: Collection[WorkerId],
+    limit: int,
+    lease_ms: int,
+    *,
+    only_dead: bool,
+) -> list[Job]:
+    """Take over leases that ended or whose worker died, and clear dropped queues of what came late."""
+    left = limit
+    for queue in all_queues(tx):
+        if queue.state is QueueState.DROPPED and left:
+            left -= bury_queue(tx, queue.name, left)
+    overdue = [] if only_dead else tx.all("overdue", {"now": tx.now, "limit": limit})
+    if dead:
+        overdue += tx.all("orphaned", {"dead": json_text(sorted(dead)), "limit": limit})
+    # A lease may be on both lists.
+    rows = list(dict.fromkeys(overdue))[:limit]
+    taken = (_take_over(tx, sweeper, row, lease_ms) for row in rows)
+    return [job for job in taken if job is not None]
+
+
+def _take_over(tx: Transaction, sweeper: WorkerId, row: Row, lease_ms: int) -> Job | None:
+    seq, attempt, worker = row
+    values = {
+        "seq": seq,
+        "attempt": attempt,
+        "worker": worker,
+        "sweeper": sweeper,
+        "now": tx.now,
+        "lease_ms": lease_ms,
+    }
+    rows = tx.all("sweep", values)
+    if not rows:
+        return None
+    job = job_from_row(rows[0])
+    tx.record(
+        Event(
+            kind=EventKind.SWEPT,
+            job_id=job.id,
+            queue=job.queue,
+            attempt=attempt,
+            actor=sweeper,
+            detail=worker,
+        )
+    )
+    return job

@@ -1,0 +1,102 @@
+"""Which workers are dead: each holds an operating system lock on a file that is named after it.
+
+The kernel lets go of the lock when the process ends, however it ends. So whoever can take it knows that
+the worker is dead, and need not wait for its leases to run out. A process that the worker has forked
+shares the lock; while such a child lives on, a dead worker is noticed only when its leases end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote
+
+from forebay.domain.job import WorkerId
+from forebay.stores.sqlite.places import Places
+
+try:
+    import fcntl
+
+    HAS_FLOCK = True
+except ImportError:  # Windows: leases alone tell who is dead there
+    HAS_FLOCK = False
+
+_PREFIX: Final = "worker-"
+_ENDING: Final = ".lock"
+
+
+class Liveness:
+    """The locks of the workers that beat through one store handle."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._held: dict[WorkerId, int] = {}
+
+    def hold(self, worker: WorkerId) -> None:
+        """Show that this process runs the worker, for as long as the process lives."""
+        if not HAS_FLOCK or worker in self._held:
+            return
+        target = self._file(worker)
+        draft = target.with_name(f"{target.name}.{os.getpid()}")
+        self._places.made_folder()
+        descriptor = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o660)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Locked first, named second: nobody can find the file and not the lock.
+        os.rename(draft, target)
+        self._held[worker] = descriptor
+
+    def forget(self, worker: WorkerId) -> None:
+        """The worker has ended in order: nothing is left to take over."""
+        descriptor = self._held.pop(worker, None)
+        if descriptor is not None:
+            with suppress(OSError):
+                os.unlink(self._file(worker))
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Let go of the locks but leave the files: what these workers hold may be taken over at once."""
+        while self._held:
+            os.close(self._held.popitem()[1])
+
+    @contextmanager
+    def dead_workers(self) -> Iterator[frozenset[WorkerId]]:
+        """Workers whose lock is free. It is held meanwhile, and their files go when all went well."""
+        taken = dict(self._free_locks())
+        try:
+            yield frozenset(taken)
+            for worker in taken:
+                with suppress(OSError):
+                    os.unlink(self._file(worker))
+        finally:
+            for descriptor in taken.values():
+                os.close(descriptor)
+
+    def _free_locks(self) -> Iterator[tuple[WorkerId, int]]:
+        if not HAS_FLOCK or not self._places.folder.is_dir():
+            return
+        for file in self._places.folder.glob(f"{_PREFIX}*{_ENDING}"):
+            worker = WorkerId(unquote(file.name.removeprefix(_PREFIX).removesuffix(_ENDING)))
+            if worker not in self._held:
+                descriptor = _locked(file)
+                if descriptor is not None:
+                    yield worker, descriptor
+
+    def _file(self, worker: WorkerId) -> Path:
+        return self._places.folder / f"{_PREFIX}{quote(worker, safe='')}{_ENDING}"
+
+
+def _locked(file: Path) -> int | None:
+    """A descriptor that holds the lock of a file; None while somebody else does, or if it is gone."""
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor

@@ -1,0 +1,293 @@
+"""What operators and programs do to jobs and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+from msgspec.structs import replace
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import Amendment, Job, JobId, Json, QueueName, check_metadata, check_queue_name
+from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
+from forebay.domain.queue import Queue, QueueState
+from forebay.errors import InvalidJob, QueueNotEmpty, QueueNotFound
+from forebay.stores.protocol import Verdict
+from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_history
+from forebay.stores.sqlite.inserting import place_of
+from forebay.stores.sqlite.rows import job_from_row, options_of, options_text
+from forebay.stores.sqlite.transaction import Transaction
+
+
+class Named(TypedDict):
+    """What names one job in a statement."""
+
+    seq: int
+    job_id: JobId
+
+
+def find(tx: Transaction, job_id: JobId) -> Job | None:
+    found = tx.find(job_id)
+    row = None if found is None else tx.one("job", {"seq": found[0], "job_id": job_id})
+    return None if row is None else job_from_row(row)
+
+
+def _missing(job_id: JobId) -> Verdict:
+    return Verdict(job_id=job_id, done=False, state=None)
+
+
+def _refused(job: Job, reason: str) -> Verdict:
+    return Verdict(job_id=job.id, done=False, state=job.state, reason=reason)
+
+
+# Cancel
+
+
+def cancel(tx: Transaction, job_id: JobId, reason: str, actor: str, *, force: bool) -> Verdict:
+    found = tx.find(job_id)
+    if found is None:
+        return _missing(job_id)
+    seq, state = found
+    if is_final(state):
+        return Verdict(job_id=job_id, done=False, state=state, reason=f"it is already {state}")
+    if state is JobState.RUNNING:
+        end = _take_away if force else _ask
+        return end(tx, {"seq": seq, "job_id": job_id}, reason, actor)
+    queue = end_waiting(tx, seq, job_id, JobState.CANCELLED, reason)
+    tx.record(Event(kind=EventKind.CANCEL, job_id=job_id, queue=queue, actor=actor, detail=reason))
+    return Verdict(job_id=job_id, done=True, state=JobState.CANCELLED)
+
+
+def _ask(tx: Transaction, job: Named, reason: str, actor: str) -> Verdict:
+    for (queue,) in tx.all("cancel_ask", {**job, "reason": reason}):
+        tx.record(Event(kind=EventKind.CANCEL, job_id=job["job_id"], queue=queue, actor=actor, detail=reason))
+        tx.has_news = True
+    return Verdict(job_id=job["job_id"], done=True, state=JobState.RUNNING)
+
+
+def _take_away(tx: Transaction, job: Named, reason: str, actor: str) -> Verdict:
+    job_id = job["job_id"]
+    tx.run("bury_running", {**job, "reason": reason, "now": tx.now})
+    queue, unique_key, attempt = tx.all("remove_running", job)[0]
+    tx.free_key(queue, unique_key, job_id)
+    tx.move(queue, JobState.RUNNING, JobState.DEAD)
+    tx.record(
+        Event(
+            kind=EventKind.FORCED,
+            job_id=job_id,
+            queue=queue,
+            attempt=attempt,
+            actor=actor,
+            detail=reason,
+        )
+    )
+    return Verdict(job_id=job_id, done=True, state=JobState.DEAD)
+
+
+# Amend
+
+
+def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verdict:
+    job = find(tx, job_id)
+    if job is None:
+        return _missing(job_id)
+    objection = _objection(job, change)
+    if objection:
+        return _refused(job, objection)
+    state = JobState.PENDING if change.delay_ms == 0 else job.state
+    tx.run("amend", {**_amended(tx, job, change, state), "was": job.state.value})
+    if state is not job.state:
+        tx.move(job.queue, job.state, state)
+    tx.has_news = True
+    changed = [name for name in ("priority", "delay_ms", "metadata") if getattr(change, name) is not None]
+    tx.record(
+        Event(
+            kind=EventKind.AMENDED,
+            job_id=job_id,
+            queue=job.queue,
+            actor=actor,
+            detail=",".join(changed),
+        )
+    )
+    return Verdict(job_id=job_id, done=True, state=state)
+
+
+def _objection(job: Job, change: Amendment) -> str:
+    if is_final(job.state):
+        return f"it is already {job.state}"
+    moves = change.delay_ms is not None
+    if job.state is JobState.RUNNING and (moves or change.priority is not None):
+        return "it is running"
+    if job.state is JobState.BLOCKED and moves:
+        return "it is blocked"
+    if job.state is JobState.PENDING and change.delay_ms:
+        return "a pending job cannot become scheduled"
+    return ""
+
+
+def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> dict[str, object]:
+    priority = job.priority if change.priority is None else _in_range(tx, job.queue, change.priority)
+    options = options_of(job)
+    if change.metadata is not None:
+        options = replace(options, metadata=_merged(job, change))
+    run_at = job.run_at
+    if change.delay_ms is not None and job.state is not JobState.PENDING:
+        run_at = tx.now + change.delay_ms
+    ready_at = run_at if job.attempt == 0 else job.ready_at
+    values: dict[str, object] = {
+        "rank": job.rank,
+        "capped": job.capped,
+        "has_place": False,
+        "rescore_at": None,
+    }
+    if state is JobState.PENDING and (change.priority is not None or state is not job.state):
+        where = place_of(
+            tx, job, queue=job.queue, ready_at=ready_at, priority=priority, failures=job.failures
+        )
+        values = {**where._asdict(), "has_place": True}
+    return {
+        "seq": job.seq,
+        "job_id": job.id,
+        "state": state.value,
+        "priority": priority,
+        "options": options_text(options),
+        "run_at": run_at,
+        "ready_at": ready_at,
+        "now": tx.now,
+        **values,
+    }
+
+
+def _in_range(tx: Transaction, name: QueueName, priority: int) -> int:
+    settings = tx.existing_queue(name).settings
+    if not settings.min_priority <= priority <= settings.max_priority:
+        raise InvalidJob(
+            f"priority {priority} is outside the range of queue {name}: "
+            f"{settings.min_priority} to {settings.max_priority}",
+            field="priority",
+        )
+    return priority
+
+
+def _merged(job: Job, change: Amendment) -> dict[str, Json]:
+    both = {**job.metadata, **(change.metadata or {})}
+    removed = {key for key, value in (change.metadata or {}).items() if value is None}
+    merged: dict[str, Json] = {key: value for key, value in both.items() if key not in removed}
+    check_metadata(merged)
+    return merged
+
+
+# Revive, delete
+
+
+def revive(
+    tx: Transaction, job_id: JobId, queue: QueueName | None, delay_ms: int, actor: str, *, reset: bool
+) -> Verdict:
+    if queue is not None:
+        check_queue_name(queue)
+    job = find(tx, job_id)
+    if job is None:
+        return _missing(job_id)
+    if job.state not in (JobState.DEAD, JobState.CANCELLED):
+        return _refused(job, f"a {job.state} job cannot be revived")
+    name = queue or job.queue
+    target = tx.queue(name) or tx.fresh_queue(name)
+    if target.state in (QueueState.DRAINING, QueueState.DROPPED):
+        return _refused(job, f"queue {target.name} is {target.state}")
+    if job.unique_key is not None:
+        holder = tx.key_holder(target.name, "unique", job.unique_key)
+        if holder is not None:
+            return _refused(job, f"its unique key is held by {holder}")
+        tx.take_key(target.name, "unique", job.unique_key, job.id, None)
+    state = _put_among_live(tx, job, target, delay_ms, reset=reset)
+    tx.record(Event(kind=EventKind.REVIVED, job_id=job_id, queue=target.name, actor=actor))
+    tx.has_news = True
+    return Verdict(job_id=job_id, done=True, state=state)
+
+
+def _put_among_live(tx: Transaction, job: Job, target: Queue, delay_ms: int, *, reset: bool) -> JobState:
+    tx.existing_queue(target.name)
+    failures = 0 if reset else job.failures
+    state = JobState.SCHEDULED if delay_ms else JobState.PENDING
+    due_at = tx.now + delay_ms
+    where = place_of(tx, job, queue=target.name, ready_at=due_at, priority=job.priority, failures=failures)
+    values = {
+        "seq": job.seq,
+        "job_id": job.id,
+        "queue": target.name,
+        "state": state.value,
+        "failures": failures,
+        "crashes": 0 if reset else job.crashes,
+        "due_at": due_at,
+        "rank": where.rank,
+        "capped": where.capped,
+        "rescore_at": where.rescore_at if state is JobState.PENDING else None,
+        "now": tx.now,
+    }
+    table = "dead" if job.state is JobState.DEAD else "finished"
+    tx.run(f"revive_{table}", values)
+    tx.all(f"remove_{table}", {"seq": job.seq, "job_id": job.id})
+    tx.count(job.queue, job.state, -1)
+    tx.count(target.name, state, 1)
+    return state
+
+
+def delete(tx: Transaction, job_id: JobId, actor: str) -> Verdict:
+    found = tx.find(job_id)
+    if found is None:
+        return _missing(job_id)
+    seq, state = found
+    if state is JobState.RUNNING:
+        return Verdict(job_id=job_id, done=False, state=state, reason="it is running")
+    queue = _remove(tx, {"seq": seq, "job_id": job_id}, state)
+    forget_history(tx, job_id)
+    tx.count(queue, state, -1)
+    tx.record(Event(kind=EventKind.DELETED, job_id=job_id, queue=queue, actor=actor, detail=state.value))
+    return Verdict(job_id=job_id, done=True, state=None)
+
+
+def _remove(tx: Transaction, job: Named, state: JobState) -> QueueName:
+    if state in WAITING:
+        queue, _, unique_key = tx.all("remove_waiting", job)[0]
+        tx.free_key(queue, unique_key, job["job_id"])
+    else:
+        table = "dead" if state is JobState.DEAD else "finished"
+        (queue,) = tx.all(f"remove_{table}", job)[0]
+    return QueueName(queue)
+
+
+# Queues
+
+
+def save_queue(
+    tx: Transaction,
+    name: QueueName,
+    changes: Mapping[str, object],
+    state: QueueState | None,
+    actor: str,
+) -> Queue:
+    check_queue_name(name)
+    queue = tx.queue(name) or tx.fresh_queue(name)
+    into = QueueState.ACTIVE if state is None and queue.state is QueueState.DROPPED else state
+    configured = queue.configured(queue.settings.changed(changes), into, tx.now)
+    if configured.reordering and not tx.counted(name, *LIVE):
+        configured = replace(configured, reordering=False)
+    saved = tx.save_queue(configured)
+    detail = "settings" if state is None else state.value
+    tx.record(Event(kind=EventKind.QUEUE, queue=name, actor=actor, detail=detail))
+    tx.has_news = True
+    return saved
+
+
+def drop_queue(tx: Transaction, name: QueueName, limit: int, actor: str, *, force: bool) -> int:
+    queue = tx.queue(name)
+    if queue is None:
+        raise QueueNotFound(f"there is no queue {name}")
+    live = tx.counted(name, *LIVE)
+    if live and not force:
+        raise QueueNotEmpty(f"queue {name} has {live} live jobs; drain it, or drop it by force")
+    if queue.state is not QueueState.DROPPED:
+        tx.save_queue(queue.configured(queue.settings, QueueState.DROPPED, tx.now))
+        tx.record(Event(kind=EventKind.QUEUE, queue=name, actor=actor, detail="dropped"))
+    bury_queue(tx, name, limit)
+    return tx.counted(name, *WAITING)

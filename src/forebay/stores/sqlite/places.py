@@ -1,0 +1,99 @@
+"""The files around a database: the folder beside it, and what the operating system says of its disk."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from forebay.errors import StoreUnusable
+
+NOTE_LIFE_SECONDS: Final = 0.5
+
+# File systems on which SQLite's locks and its shared memory cannot be trusted between machines.
+NETWORK_FILE_SYSTEMS: Final = frozenset(
+    {
+        "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "fuse.ceph", "fuse.sshfs", "fuse.glusterfs",
+        "glusterfs", "lustre", "gpfs", "beegfs", "ocfs2", "gfs2", "ncpfs", "fuse.s3fs", "fuse.rclone",
+        "fuse.gcsfuse", "davfs", "fuse.davfs",
+    }
+)  # fmt: skip
+
+
+class Places:
+    """Where things are that belong to one database file.
+
+    Everything that is not a table lives in one folder beside the database, `<name>-forebay`: lock files of
+    workers, sockets of listeners, and the note of whoever waits for the write lock.
+    """
+
+    def __init__(self, database: str, *, mounts: str = "/proc/self/mountinfo") -> None:
+        self.database = Path(os.path.abspath(database))
+        self.folder = Path(f"{self.database}-forebay")
+        self._note = str(self.folder / "waiting")
+        self._mounts = mounts
+
+    def made_folder(self) -> Path:
+        """The folder beside the database, created if need be."""
+        self.folder.mkdir(mode=0o770, exist_ok=True)
+        return self.folder
+
+    def somebody_waits(self) -> bool:
+        """Whether somebody has waited long for the write lock. A note left by the dead is soon too old."""
+        if not os.access(self._note, os.F_OK):
+            return False
+        with suppress(OSError):
+            return time.time() - os.stat(self._note).st_mtime < NOTE_LIFE_SECONDS  # noqa: TID251 - file times
+        return False
+
+    def note_waiting(self) -> bool:
+        """Leave or renew the note; it is a courtesy, so a folder that cannot be written is no error."""
+        with suppress(OSError):
+            self.made_folder()
+            Path(self._note).touch()
+            return True
+        return False
+
+    def drop_waiting_note(self) -> None:
+        with suppress(OSError):
+            os.unlink(self._note)
+
+    def wal_size(self) -> int:
+        """The size of the write-ahead log in bytes."""
+        with suppress(OSError):
+            return os.stat(f"{self.database}-wal").st_size
+        return 0
+
+    def check_disk(self) -> None:
+        """Raise StoreUnusable if the database lies on a network file system, where that can be told."""
+        kind = self._file_system()
+        if kind in NETWORK_FILE_SYSTEMS:
+            raise StoreUnusable(
+                f"{self.database} lies on a network file system ({kind}), where SQLite's locks cannot be "
+                "trusted: use a local disk, or a postgresql:// store to share jobs between machines"
+            )
+
+    def _file_system(self) -> str:
+        try:
+            text = Path(self._mounts).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""  # not Linux: it cannot be told
+        return file_system_of(os.path.realpath(self.database), text)
+
+
+def file_system_of(path: str, mountinfo: str) -> str:
+    """The type of the file system a path is on, by the longest mount point that leads to it."""
+    best, kind = "", ""
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) < 5 or not right:  # noqa: PLR2004 - the fifth field is the mount point
+            continue
+        point = fields[4].replace("\\040", " ")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        # Not `>`: a later mount hides an earlier one on the same point.
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split()[0]
+    return kind

@@ -1,0 +1,246 @@
+"""Looking at a database file without holding anybody up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from forebay.clock import Clock
+from forebay.domain.history import Event, Timeline
+from forebay.domain.job import Job, JobId, JobSummary, QueueName
+from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.query import (
+    EXACT_UP_TO,
+    Archived,
+    Counts,
+    Health,
+    JobQuery,
+    Page,
+    Position,
+    WorkerInfo,
+    check_limit,
+    page_end,
+)
+from forebay.domain.queue import Queue, QueueState
+from forebay.errors import StoreError
+from forebay.stores.ids import seq_in_id
+from forebay.stores.migrations import load_migrations
+from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
+from forebay.stores.sqlite.rows import (
+    Row,
+    archived_from_row,
+    attempt_from_row,
+    event_from_row,
+    job_from_row,
+    json_text,
+    queue_from_row,
+    summary_from_row,
+    worker_from_row,
+)
+from forebay.stores.sqlite.schema import PACKAGE
+from forebay.stores.statements import load_statements
+
+PACE_MS: Final = 60_000
+ROWS_PER_LOOK: Final = 10_000
+_FINISHED: Final = (JobState.COMPLETED, JobState.CANCELLED)
+
+
+class SqliteReader:
+    """A handle to look at one database file."""
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        connection.execute("pragma query_only = 1")
+        connection.execute("pragma busy_timeout = 5000")
+        self._connection = connection
+        self._clock = clock
+        self._statements = load_statements(PACKAGE)
+        self._is_closed = False
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        if self._is_closed:
+            raise StoreError("this handle is closed; open another one")
+        try:
+            with self._connection.reading():
+                yield
+        except DRIVER_ERRORS as exc:
+            raise translated(self._connection.path, exc) from exc
+
+    def _all(self, name: str, values: Mapping[str, object] | None = None) -> list[Row]:
+        return self._connection.execute(self._statements[name], values or {}).fetchall()
+
+    def _one(self, name: str, values: Mapping[str, object]) -> Row | None:
+        row: Row | None = self._connection.execute(self._statements[name], values).fetchone()
+        return row
+
+    def _job(self, job_id: JobId) -> Job | None:
+        found = self._one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
+        row = None if found is None else self._one("job", {"seq": found[0], "job_id": job_id})
+        return None if row is None else job_from_row(row)
+
+    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+        with self._looking():
+            return [self._job(job_id) for job_id in ids]
+
+    def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
+        check_limit(limit)
+        places = json_text(_places(query.states))
+        with self._looking():
+            span = {"places": places, "after": None if after is None else page_end(after)}
+            window = self._one("search_window", {**span, "rows": ROWS_PER_LOOK - 1})
+            until = None if window is None else window[0]
+            rows = self._all("search", {**_conditions(query), **span, "until": until, "limit": limit})
+        last = rows[-1][-1] if len(rows) == limit else until
+        jobs = tuple(summary_from_row(row) for row in rows)
+        return Page(jobs=jobs, after=None if last is None else str(last))
+
+    def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
+        with self._looking():
+            names = list(queues) or [row[0] for row in self._all("queues")]
+            rows = self._all("counts")
+        by_queue: dict[QueueName, dict[str, int]] = {name: {} for name in names}
+        for queue, state, jobs in rows:
+            if queue in by_queue:
+                by_queue[queue][state] = jobs
+        return {name: Counts(**states) for name, states in by_queue.items()}
+
+    def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
+        check_limit(limit)
+        with self._looking():
+            found = self._queue(queue)
+            if found is None:
+                return []
+            cap_ms = found.settings.scoring.cap_ms
+            values = {"queue": queue, "now": self.now(), "cap_ms": cap_ms, "limit": limit}
+            return [summary_from_row(row) for row in self._all("peek", values)]
+
+    def position(self, job_id: JobId) -> Position | None:
+        with self._looking():
+            job = self._job(job_id)
+            if job is None or job.state is not JobState.PENDING or job.gate is not None:
+                return None
+            ahead = self._ahead(job)
+            is_exact = ahead <= EXACT_UP_TO
+            if not is_exact:
+                ahead = self._estimate(job)
+            since = self.now() - PACE_MS
+            pace = self._one("pace", {"queue": job.queue, "since": since, "most": EXACT_UP_TO})
+            done = pace[0] if pace else 0
+        wait = ahead * PACE_MS // done if done else None
+        return Position(ahead=ahead, is_exact=is_exact, starts_in_ms=wait)
+
+    def _ahead(self, job: Job) -> int:
+        """Jobs with a greater lead, or the same one and a lower seq, in both classes."""
+        queue = self._queue(job.queue)
+        cap_ms = 0 if queue is None else queue.settings.scoring.cap_ms
+        # The rank that a job of the other class must stay below to go first.
+        other = job.rank + (self.now() - cap_ms if job.capped else cap_ms - self.now())
+        ahead = 0
+        for capped, rank in ((job.capped, job.rank), (not job.capped, other)):
+            values = {"queue": job.queue, "capped": capped, "rank": rank, "seq": job.seq}
+            row = self._one("ahead", {**values, "most": EXACT_UP_TO + 1})
+            ahead += row[0] if row else 0
+        return ahead
+
+    def _estimate(self, job: Job) -> int:
+        """Where the job's rank lies between the queue's lowest and highest, as a share of its jobs."""
+        span = self._one("rank_span", {"queue": job.queue})
+        pending: int = next((row[2] for row in self._all("counts") if row[:2] == (job.queue, "pending")), 0)
+        lowest, highest = span or (None, None)
+        if lowest is None or highest is None or highest == lowest or job.capped:
+            return max(pending - 1, EXACT_UP_TO)
+        share: float = (job.rank - lowest) / (highest - lowest)
+        return min(max(round(pending * share), EXACT_UP_TO), max(pending - 1, EXACT_UP_TO))
+
+    def _queue(self, name: QueueName) -> Queue | None:
+        row = self._one("queue", {"name": name})
+        return None if row is None else queue_from_row(row)
+
+    def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
+        with self._looking():
+            found = [queue_from_row(row) for row in self._all("queues")]
+        if names:
+            return [queue for queue in found if queue.name in names]
+        return [queue for queue in found if queue.state is not QueueState.DROPPED]
+
+    def workers(self) -> list[WorkerInfo]:
+        with self._looking():
+            return [worker_from_row(row) for row in self._all("workers")]
+
+    def history(self, job_id: JobId) -> Timeline | None:
+        with self._looking():
+            job = self._job(job_id)
+            if job is None:
+                return None
+            attempts = tuple(
+                attempt_from_row(job_id, row) for row in self._all("attempts", {"job_id": job_id})
+            )
+            events = tuple(event_from_row(row) for row in self._all("events", {"job_id": job_id}))
+        return Timeline(job=job, attempts=attempts, events=events)
+
+    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
+        check_limit(limit)
+        with self._looking():
+            rows = self._all("audit", {"after": after, "limit": limit})
+        return [(row[0], event_from_row(row[1:])) for row in rows]
+
+    def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
+        check_limit(limit)
+        with self._looking():
+            rows = self._all("archive", {"day": day, "task": task, "limit": limit})
+        return [archived_from_row(row) for row in rows]
+
+    def now(self) -> int:
+        return self._clock.now_ms()
+
+    def health(self) -> Health:
+        problems: list[str] = []
+        with self._looking():
+            for (line,) in self._connection.execute("pragma quick_check(10)").fetchall():
+                if line != "ok":
+                    problems.append(f"the file is damaged: {line}")
+            problems += self._miscounted()
+            for name in ("check_jobs", "check_keys"):
+                problems += [f"{what} {trouble}" for what, trouble in self._all(name)]
+        return Health(engine="sqlite", schema=len(load_migrations(PACKAGE)), problems=tuple(problems))
+
+    def _miscounted(self) -> Iterator[str]:
+        real = {(queue, state): jobs for queue, state, jobs in self._all("check_counts")}
+        counted = {(queue, state): jobs for queue, state, jobs in self._all("counts")}
+        for queue, state in sorted(real.keys() | counted.keys()):
+            here, there = counted.get((queue, state), 0), real.get((queue, state), 0)
+            if here != there:
+                yield f"queue {queue} counts {here} {state} jobs and has {there}"
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._connection.close()
+
+
+def _places(states: Sequence[JobState]) -> list[str]:
+    """The tables in which jobs of these states can be."""
+    wanted = set(states or JobState)
+    places = (("live", LIVE), ("finished", frozenset(_FINISHED)), ("dead", frozenset({JobState.DEAD})))
+    return [place for place, inside in places if wanted & inside]
+
+
+def _conditions(query: JobQuery) -> dict[str, object]:
+    return {
+        "states": json_text(query.states) if query.states else None,
+        "queues": json_text(query.queues) if query.queues else None,
+        "tasks": json_text(query.tasks) if query.tasks else None,
+        "priority_from": query.priority_from,
+        "priority_to": query.priority_to,
+        "created_from": query.created_from,
+        "created_before": query.created_before,
+        "finished_before": query.finished_before,
+        "unique_key": query.unique_key,
+        "once_key": query.once_key,
+        "correlation_id": query.correlation_id,
+        "parent_id": query.parent_id,
+        "tags": json_text(query.tags) if query.tags else None,
+        "metadata": json_text(dict(query.metadata)) if query.metadata else None,
+        "text": query.text,
+    }

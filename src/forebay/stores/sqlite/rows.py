@@ -1,0 +1,275 @@
+"""Rows to records and back: the only place that knows the columns."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from forebay.domain.history import Attempt, Event, EventKind
+from forebay.domain.job import (
+    DAY_MS,
+    DEFAULT_TIMEOUT_MS,
+    Job,
+    JobId,
+    JobSummary,
+    NewJob,
+    PastError,
+    QueueName,
+    UniqueUntil,
+    WorkerId,
+)
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import AttemptError
+from forebay.domain.query import Archived, WorkerInfo
+from forebay.domain.queue import Queue, QueueSettings, QueueState
+from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
+from forebay.domain.settlement import Ending
+
+Row = tuple[Any, ...]
+
+STATES: Final = {state.value: state for state in JobState}
+_RUNNING: Final = JobState.RUNNING
+_encode: Final = msgspec.json.Encoder().encode
+_errors: Final = msgspec.json.Decoder(tuple[PastError, ...])
+_names: Final = msgspec.json.Decoder(tuple[QueueName, ...])
+
+
+def json_text(value: object) -> str:
+    """A value as JSON text."""
+    return _encode(value).decode()
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job was given besides its place in a queue; the column `options` holds what is not default."""
+
+    policy: RetryPolicy = DEFAULT_POLICY
+    lease_ms: int | None = None
+    extension_ms: int = DAY_MS
+    timeout_ms: int | None = DEFAULT_TIMEOUT_MS
+    unique_until: UniqueUntil = UniqueUntil.FINAL
+    once_key: str | None = None
+    metadata: dict[str, Any] = {}
+    tags: tuple[str, ...] = ()
+    correlation_id: str | None = None
+    parent_id: JobId | None = None
+
+
+_PLAIN: Final = JobOptions()
+_options: Final = msgspec.json.Decoder(JobOptions)
+
+
+# A program has a handful of queues and asks for their settings in every transaction.
+@lru_cache(maxsize=1024)
+def settings_from_text(text: str) -> QueueSettings:
+    return msgspec.json.decode(text, type=QueueSettings)
+
+
+def errors_from_text(text: str | None) -> tuple[PastError, ...]:
+    """The last errors; a damaged list is shown as one, and never stops a listing or a worker."""
+    if text is None:
+        return ()
+    try:
+        return _errors.decode(text)
+    except msgspec.MsgspecError:
+        return (PastError(attempt=0, at=0, type="Unreadable", message=text[:200]),)
+
+
+def options_from_text(text: str | None) -> JobOptions:
+    """The settings of a job; ones that cannot be read are replaced by the defaults and shown as such."""
+    if text is None:
+        return _PLAIN
+    try:
+        return _options.decode(text)
+    except msgspec.MsgspecError:
+        return JobOptions(metadata={"unreadable": text[:200]})
+
+
+def options_text(options: JobOptions) -> str | None:
+    return None if options == _PLAIN else json_text(options)
+
+
+def options_of(job: Job) -> JobOptions:
+    """The settings of a stored job, to write them again."""
+    return JobOptions(
+        policy=job.policy,
+        lease_ms=job.lease_ms,
+        extension_ms=job.extension_ms,
+        timeout_ms=job.timeout_ms,
+        unique_until=job.unique_until,
+        once_key=job.once_key,
+        metadata=job.metadata,
+        tags=job.tags,
+        correlation_id=job.correlation_id,
+        parent_id=job.parent_id,
+    )
+
+
+def new_options_text(job: NewJob) -> str | None:
+    """The settings of a new job that differ from the defaults; None for most jobs."""
+    if (
+        job.policy is DEFAULT_POLICY
+        and job.timeout_ms == DEFAULT_TIMEOUT_MS
+        and job.lease_ms is None
+        and job.extension_ms == DAY_MS
+        and job.once_key is None
+        and job.unique_until is UniqueUntil.FINAL
+        and not job.metadata
+        and not job.tags
+        and job.correlation_id is None
+        and job.parent_id is None
+    ):
+        return None
+    return options_text(
+        JobOptions(
+            policy=job.policy,
+            lease_ms=job.lease_ms,
+            extension_ms=job.extension_ms,
+            timeout_ms=job.timeout_ms,
+            unique_until=job.unique_until,
+            once_key=job.once_key,
+            metadata=job.metadata,
+            tags=job.tags,
+            correlation_id=job.correlation_id,
+            parent_id=job.parent_id,
+        )
+    )
+
+
+def job_from_row(row: Row) -> Job:
+    """A job from the columns of `job`; live rows lack the last three."""
+    lease = (bool(row[16]), *row[17:21])
+    head = (*row[:4], STATES[row[4]], *row[5:7])
+    return _job(head, row[7], (*row[8:16], *lease), row[21:25], row[25], row[26:])
+
+
+def claimed_job(row: Row, worker: WorkerId, now: int) -> Job:
+    """A job from the columns that `claim` returns; what the claim itself has set is known here."""
+    head = (*row[:4], _RUNNING, *row[4:6])
+    middle = (*row[7:11], now, *row[11:14], bool(row[14]), None, worker, now, row[15])
+    return _job(head, row[6], middle, row[16:20], row[20], ())
+
+
+def _job(head: Row, options: str | None, middle: Row, limits: Row, errors: str | None, end: Row) -> Job:
+    """The columns in the order of `Job`, with what `options` holds put between them."""
+    has = _PLAIN if options is None else options_from_text(options)
+    deadline_at, expires_at, unique_key, cancel_reason = limits
+    values: Row = (
+        *head,
+        has.policy,
+        *middle,
+        has.lease_ms,
+        has.extension_ms,
+        has.timeout_ms,
+        deadline_at,
+        expires_at,
+        unique_key,
+        has.unique_until,
+        has.once_key,
+        # Its receiver may change it, so the defaults are not handed out.
+        has.metadata or {},
+        has.tags,
+        has.correlation_id,
+        has.parent_id,
+        cancel_reason,
+        () if errors is None else errors_from_text(errors),
+        *end,
+    )
+    return Job(*values)
+
+
+def summary_from_row(row: Row) -> JobSummary:
+    return JobSummary(
+        id=row[0],
+        queue=row[1],
+        task=row[2],
+        state=STATES[row[3]],
+        priority=row[4],
+        attempt=row[5],
+        failures=row[6],
+        created_at=row[7],
+        run_at=row[8],
+        started_at=row[9],
+        finished_at=row[10],
+        worker=row[11],
+        reason=row[12],
+        tags=options_from_text(row[13]).tags,
+    )
+
+
+def queue_from_row(row: Row) -> Queue:
+    return Queue(
+        name=row[0],
+        state=QueueState(row[1]),
+        settings=settings_from_text(row[2]),
+        rank_version=row[3],
+        reordering=row[4] is not None,
+        created_at=row[5],
+        updated_at=row[6],
+    )
+
+
+def row_from_queue(queue: Queue, reordered_to: int | None) -> dict[str, object]:
+    return {
+        "name": queue.name,
+        "state": queue.state.value,
+        "settings": json_text(queue.settings),
+        "rank_version": queue.rank_version,
+        "reordered_to": reordered_to,
+        "created_at": queue.created_at,
+        "updated_at": queue.updated_at,
+    }
+
+
+def event_from_row(row: Row) -> Event:
+    return Event(
+        kind=EventKind(row[0]),
+        at=row[1],
+        job_id=row[2],
+        queue=row[3],
+        attempt=row[4],
+        actor=row[5],
+        detail=row[6],
+    )
+
+
+def attempt_from_row(job_id: JobId, row: Row) -> Attempt:
+    return Attempt(
+        job_id=job_id,
+        attempt=row[0],
+        ending=Ending(row[1]),
+        worker=row[2],
+        started_at=row[3],
+        ended_at=row[4],
+        error=msgspec.json.decode(row[5], type=AttemptError),
+    )
+
+
+def worker_from_row(row: Row) -> WorkerInfo:
+    return WorkerInfo(
+        id=row[0],
+        host=row[1],
+        pid=row[2],
+        queues=_names.decode(row[3]),
+        state=row[4],
+        started_at=row[5],
+        beat_at=row[6],
+    )
+
+
+def archived_from_row(row: Row) -> Archived:
+    return Archived(
+        id=row[0],
+        queue=row[1],
+        task=row[2],
+        state=STATES[row[3]],
+        created_at=row[4],
+        finished_at=row[5],
+        day=row[6],
+        duration_ms=row[7],
+        attempt=row[8],
+        failures=row[9],
+        excerpt=row[10],
+        reason=row[11],
+    )

@@ -1,0 +1,54 @@
+"""Bringing the schema of a database file up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from forebay.stores.migrations import Migration, load_migrations, missing
+from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
+
+PACKAGE: Final = "forebay.stores.sqlite"
+
+
+def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> int:
+    """Apply what is missing and answer the schema's number."""
+    known = load_migrations(PACKAGE)
+    try:
+        number, oldest = _present(connection, statements)
+    except DRIVER_ERRORS as exc:
+        raise translated(connection.path, exc) from exc
+    if not missing(known, number, oldest):
+        return max(number, len(known))
+    with connection.writing(durable=True) as raw:
+        # Looked at again under the write lock: somebody else may have migrated meanwhile.
+        number, oldest = _present(connection, statements)
+        raw.execute(statements["schema_create"])
+        for migration in missing(known, number, oldest):
+            _apply(raw, statements, migration, now)
+    return len(known)
+
+
+def _present(connection: Connection, statements: Mapping[str, str]) -> tuple[int, int]:
+    if connection.execute(statements["schema_exists"]).fetchone() is None:
+        return 0, 0
+    number, oldest = connection.execute(statements["schema_number"]).fetchone()
+    return number, oldest
+
+
+def _apply(raw: sqlite3.Connection, statements: Mapping[str, str], migration: Migration, now: int) -> None:
+    for statement in split_statements(migration.script):
+        raw.execute(statement)
+    values = {"number": migration.number, "name": migration.name, "oldest": migration.oldest, "now": now}
+    raw.execute(statements["schema_add"], values)
+
+
+def split_statements(script: str) -> Iterator[str]:
+    """The single statements of a script: `executescript` would commit our transaction first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

@@ -1,0 +1,2 @@
+-- count_of: the counter of one queue and state.
+select jobs from forebay_counts where queue = :queue and state = :state;

@@ -1,0 +1,6 @@
+-- uncounted: jobs that were inserted since somebody last counted, with the greatest seq among them.
+-- Relies on the rowid: a range at the end of the table.
+select queue, state, count(*), max(seq)
+from forebay_jobs
+where seq > :counted
+group by queue, state;

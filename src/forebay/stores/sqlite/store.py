@@ -1,0 +1,247 @@
+"""SQLite behind the seam: the engine, and the write side with each method bound to its operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from forebay.clock import Clock, SystemClock
+from forebay.domain.history import Event
+from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.query import WorkerInfo
+from forebay.domain.queue import Queue, QueueState
+from forebay.domain.settlement import Settlement
+from forebay.errors import StoreError
+from forebay.stores.protocol import BATCH, Exchange, Features, OnConflict, Receipt, Renewal, Verdict, Want
+from forebay.stores.sqlite import duties, leasing, operating
+from forebay.stores.sqlite.connection import Connection, Durability
+from forebay.stores.sqlite.exchanging import exchange
+from forebay.stores.sqlite.inserting import Rules, insert_all
+from forebay.stores.sqlite.liveness import Liveness
+from forebay.stores.sqlite.places import Places
+from forebay.stores.sqlite.reader import SqliteReader
+from forebay.stores.sqlite.rows import json_text
+from forebay.stores.sqlite.schema import PACKAGE, migrate
+from forebay.stores.sqlite.transaction import QueueCache, Transaction
+from forebay.stores.sqlite.wakeups import Pokes, SqliteWakeups
+from forebay.stores.statements import load_statements
+
+LARGE_WAL: Final = 64 * 1_048_576
+
+
+class SqliteEngine:
+    """A database file, embedded in the program or shared by several programs of one machine.
+
+    `durability` says what a power cut may take: "default" nothing that was accepted, but the last claims
+    and settlements, so that a job may run again; "relaxed" also the last accepted jobs; "full" nothing.
+    """
+
+    features = Features(name="sqlite", is_durable=True, is_shared=True, joins_transactions=True)
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Clock | None = None,
+        new_id: Callable[[], JobId] | None = None,
+        durability: Durability = "default",
+        lock_wait_ms: int = 30_000,
+    ) -> None:
+        self._places = Places(path)
+        self._clock = clock or SystemClock()
+        self._new_id = new_id
+        self._durability: Durability = durability
+        self._lock_wait_ms = lock_wait_ms
+
+    def store(self) -> SqliteStore:
+        return SqliteStore(self._connection(), self._places, self._clock, self._new_id)
+
+    def reader(self) -> SqliteReader:
+        return SqliteReader(self._connection(), self._clock)
+
+    def wakeups(self) -> SqliteWakeups:
+        return SqliteWakeups(self._places)
+
+    def _connection(self) -> Connection:
+        self._places.check_disk()
+        connection = Connection(self._places, durability=self._durability, lock_wait_ms=self._lock_wait_ms)
+        try:
+            migrate(connection, load_statements(PACKAGE), self._clock.now_ms())
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class SqliteStore:
+    """A handle to write to one database file."""
+
+    def __init__(
+        self, connection: Connection, places: Places, clock: Clock, new_id: Callable[[], JobId] | None
+    ) -> None:
+        self._connection = connection
+        self._places = places
+        self._clock = clock
+        self._new_id = new_id
+        self._statements = load_statements(PACKAGE)
+        self._queues = QueueCache()
+        self._liveness = Liveness(places)
+        self._pokes = Pokes(places)
+        self._is_closed = False
+
+    @contextmanager
+    def _writing(self, *, durable: bool = False, moves: bool = True) -> Iterator[Transaction]:
+        """A transaction; one that `moves` jobs counts the new ones first."""
+        if self._is_closed:
+            raise StoreError("this handle is closed; open another one")
+        try:
+            with self._connection.writing(durable=durable) as raw:
+                self._queues.refresh(raw)
+                # The clock is read under the write lock, so no transaction is older than the one before.
+                tx = Transaction(raw, self._statements, self._queues, self._clock.now_ms())
+                if moves:
+                    tx.count_new()
+                yield tx
+                tx.flush_counts()
+        except BaseException:
+            self._queues.clear()  # it may hold what was undone
+            raise
+        if tx.has_news:
+            self._pokes.send()
+
+    def insert(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        on_conflict: OnConflict = "return",
+        atomic: bool = True,
+        create_queues: bool = True,
+    ) -> list[Receipt]:
+        if not jobs:
+            return []
+        rules = Rules(on_conflict=on_conflict, create_queues=create_queues)
+        with self._writing(durable=True, moves=False) as tx:
+            return insert_all(tx, self._new_id, jobs, rules, atomic=atomic)
+
+    def exchange(
+        self,
+        worker: WorkerId,
+        settlements: Sequence[Settlement] = (),
+        wants: Sequence[Want] = (),
+        room: int = 0,
+        known: Sequence[Lease] | None = None,
+    ) -> Exchange:
+        with self._writing() as tx:
+            return exchange(tx, self._new_id, worker, settlements, wants, room, known)
+
+    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
+        with self._writing() as tx:
+            return leasing.renew(tx, worker, leases, lease_ms)
+
+    def sweep(
+        self,
+        sweeper: WorkerId,
+        limit: int = BATCH,
+        lease_ms: int = 30_000,
+        *,
+        only_dead: bool = False,
+    ) -> list[Job]:
+        with self._liveness.dead_workers() as dead, self._writing() as tx:
+            return leasing.sweep(tx, sweeper, dead, limit, lease_ms, only_dead=only_dead)
+
+    def promote(self, limit: int = BATCH) -> int:
+        with self._writing() as tx:
+            return duties.promote(tx, limit)
+
+    def rescore(self, limit: int = BATCH) -> int:
+        with self._writing() as tx:
+            return duties.rescore(tx, limit)
+
+    def prune(self, limit: int = BATCH) -> int:
+        with self._writing() as tx:
+            pruned = duties.prune(tx, limit)
+        if self._places.wal_size() > LARGE_WAL:
+            self._connection.checkpoint()
+        return pruned
+
+    def cancel(
+        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+    ) -> list[Verdict]:
+        with self._writing() as tx:
+            return [operating.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
+
+    def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
+        with self._writing() as tx:
+            return operating.amend(tx, job_id, change, actor)
+
+    def revive(
+        self,
+        ids: Sequence[JobId],
+        *,
+        queue: QueueName | None = None,
+        delay_ms: int = 0,
+        reset: bool = True,
+        actor: str = "",
+    ) -> list[Verdict]:
+        with self._writing(durable=True) as tx:
+            return [operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset) for job_id in ids]
+
+    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
+        with self._writing() as tx:
+            return [operating.delete(tx, job_id, actor) for job_id in ids]
+
+    def save_queue(
+        self,
+        name: QueueName,
+        changes: Mapping[str, object] | None = None,
+        *,
+        state: QueueState | None = None,
+        actor: str = "",
+    ) -> Queue:
+        with self._writing(durable=True) as tx:
+            return operating.save_queue(tx, name, changes or {}, state, actor)
+
+    def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
+        with self._writing(durable=True) as tx:
+            return operating.drop_queue(tx, name, limit, actor, force=force)
+
+    def beat(self, worker: WorkerInfo) -> None:
+        self._liveness.hold(worker.id)
+        with self._writing() as tx:
+            values = {
+                "id": worker.id,
+                "host": worker.host,
+                "pid": worker.pid,
+                "queues": json_text(worker.queues),
+                "state": worker.state,
+                "started_at": worker.started_at or tx.now,
+                "now": tx.now,
+            }
+            tx.run("beat", values)
+
+    def forget_worker(self, worker: WorkerId) -> None:
+        with self._writing() as tx:
+            tx.run("forget_worker", {"id": worker})
+        self._liveness.forget(worker)
+
+    def take_duty(self, name: str, every_ms: int) -> bool:
+        with self._writing() as tx:
+            values = {"name": name, "every_ms": every_ms, "now": tx.now}
+            return tx.run("take_duty", values).rowcount == 1
+
+    def record(self, events: Sequence[Event]) -> None:
+        with self._writing() as tx:
+            for event in events:
+                tx.record(event)
+
+    def migrate(self) -> int:
+        return migrate(self._connection, self._statements, self._clock.now_ms())
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._liveness.close()
+            self._pokes.close()
+            self._connection.close()

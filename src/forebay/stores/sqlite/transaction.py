@@ -1,0 +1,174 @@
+"""One write transaction: statements by name, counts that are added up, keys, queues and events."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
+
+from forebay.domain.history import MAX_EVENTS, Event
+from forebay.domain.job import JobId, QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.queue import Queue
+from forebay.domain.rank import Scoring
+from forebay.stores.ids import seq_in_id
+from forebay.stores.sqlite.rows import STATES, Row, queue_from_row, row_from_queue
+
+Values = Mapping[str, object]
+
+
+@cache
+def insert_statements(statement: str) -> tuple[tuple[int, str], ...]:
+    """`insert` for 64, 8 and 1 rows: its last line, the values of one row, is written that often."""
+    head, row = statement.rstrip().rstrip(";").rsplit("\n", 1)
+    return tuple((rows, f"{head}\n{','.join([row] * rows)}") for rows in (64, 8, 1))
+
+
+class QueueCache:
+    """Queues as this handle last saw them. Whatever another connection commits empties it."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self.queues: dict[str, Queue | None] = {}
+        self.scorings: dict[str, Scoring] = {}
+
+    def refresh(self, raw: sqlite3.Connection) -> None:
+        # data_version changes with every commit of somebody else; our own changes pass through here.
+        (version,) = raw.execute("pragma data_version").fetchone()
+        if version != self._version:
+            self.clear()
+            self._version = version
+
+    def clear(self) -> None:
+        self.queues.clear()
+        self.scorings.clear()
+
+
+class Transaction:
+    """What all operations of one transaction share. `now` is read once, so they agree about the time."""
+
+    def __init__(
+        self, raw: sqlite3.Connection, statements: Mapping[str, str], queues: QueueCache, now: int
+    ) -> None:
+        self._raw = raw
+        self._statements = statements
+        self._cache = queues
+        self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
+        self.insert_statements = insert_statements(statements["insert"])
+        self.now = now
+        self.has_news = False  # somebody should look: work has come, or something changed
+
+    def run(self, name: str, values: Values) -> sqlite3.Cursor:
+        return self._raw.execute(self._statements[name], values)
+
+    def run_text(self, statement: str, values: list[object]) -> None:
+        self._raw.execute(statement, values)
+
+    def one(self, name: str, values: Values) -> Row | None:
+        row: Row | None = self._raw.execute(self._statements[name], values).fetchone()
+        return row
+
+    def all(self, name: str, values: Values) -> list[Row]:
+        return self._raw.execute(self._statements[name], values).fetchall()
+
+    # Counts
+
+    def count(self, queue: str, state: JobState, change: int) -> None:
+        self._counts[queue, state] += change
+
+    def move(self, queue: str, old: JobState, new: JobState, jobs: int = 1) -> None:
+        self._counts[queue, old] -= jobs
+        self._counts[queue, new] += jobs
+
+    def count_new(self) -> None:
+        """Count what has been inserted since somebody last did.
+
+        Inserts leave the counters alone: their page would have to be written for every single job. So
+        whoever moves jobs counts the new ones first; a job must not be moved before it was counted.
+        """
+        (counted,) = self.one("counted", {}) or (0,)
+        rows = self.all("uncounted", {"counted": counted})
+        for queue, state, jobs, _ in rows:
+            self.count(queue, STATES[state], jobs)
+        if rows:
+            self.run("counted_save", {"counted": max(row[3] for row in rows)})
+
+    def counted(self, queue: str, *states: JobState) -> int:
+        """How many jobs of a queue are in these states, with what this transaction has done so far."""
+        rows = (self.one("count_of", {"queue": queue, "state": state.value}) for state in states)
+        stored: int = sum(row[0] for row in rows if row is not None)
+        return stored + sum(self._counts[queue, state] for state in states)
+
+    def flush_counts(self) -> None:
+        """Write each counter once, however many jobs have moved."""
+        for (queue, state), jobs in self._counts.items():
+            if jobs:
+                self.run("count", {"queue": queue, "state": state.value, "jobs": jobs})
+        self._counts.clear()
+
+    # Queues
+
+    def queue(self, name: str) -> Queue | None:
+        queues = self._cache.queues
+        if name not in queues:
+            row = self.one("queue", {"name": name})
+            queues[name] = None if row is None else queue_from_row(row)
+        return queues[name]
+
+    def existing_queue(self, name: QueueName) -> Queue:
+        """The queue, made with default settings if nobody has before."""
+        found = self.queue(name)
+        return self.save_queue(self.fresh_queue(name)) if found is None else found
+
+    def fresh_queue(self, name: QueueName) -> Queue:
+        return Queue(name=name, created_at=self.now, updated_at=self.now)
+
+    def save_queue(self, queue: Queue, reordered_to: int | None = None) -> Queue:
+        """Write a queue; `reordered_to` matters only while it is being reordered."""
+        self.run("queue_save", row_from_queue(queue, (reordered_to or 0) if queue.reordering else None))
+        self._cache.queues[queue.name] = queue
+        self._cache.scorings.pop(queue.name, None)
+        return queue
+
+    def scoring(self, name: QueueName) -> Scoring:
+        scorings = self._cache.scorings
+        if name not in scorings:
+            scorings[name] = self.existing_queue(name).settings.scoring
+        return scorings[name]
+
+    # Keys
+
+    def key_holder(self, queue: str, kind: str, key: str) -> JobId | None:
+        row = self.one("key_holder", {"queue": queue, "kind": kind, "key": key, "now": self.now})
+        return None if row is None else row[0]
+
+    def take_key(self, queue: str, kind: str, key: str, job_id: JobId, until: int | None) -> None:
+        values = {"queue": queue, "kind": kind, "key": key, "job_id": job_id, "until": until, "now": self.now}
+        self.run("key_take", values)
+
+    def free_key(self, queue: str, key: str | None, job_id: JobId) -> None:
+        if key is not None:
+            self.run("key_free", {"queue": queue, "key": key, "job_id": job_id})
+
+    # Jobs and events
+
+    def find(self, job_id: JobId) -> tuple[int, JobState] | None:
+        """The seq and the state of a job, wherever it is."""
+        row = self.one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
+        return None if row is None else (row[0], STATES[row[1]])
+
+    def record(self, event: Event) -> None:
+        values: dict[str, object] = {
+            "kind": event.kind.value,
+            "at": event.at or self.now,
+            "job_id": event.job_id,
+            "queue": event.queue,
+            "attempt": event.attempt,
+            "actor": event.actor,
+            "detail": event.detail,
+        }
+        if self.run("event", {**values, "most": MAX_EVENTS}).rowcount == 0:
+            more = {"at": values["at"], "job_id": event.job_id, "queue": event.queue}
+            if self.run("event_more", more).rowcount == 0:
+                self.run("event_first_more", more)

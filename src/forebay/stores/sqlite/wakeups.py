@@ -1,0 +1,180 @@
+"""Wake-ups between processes without a server: datagrams to socket files beside the database.
+
+A listener binds a socket in the folder beside the database; whoever has committed something worth a look
+sends an empty datagram to each socket there. What cannot be sent (a transaction of the caller's own, a
+folder that cannot be written, a container with a file system of its own) is found by the poll: SQLite
+counts commits of others in `data_version`, and looking at that every 50 ms costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from threading import Event, Thread
+from typing import Final
+
+from forebay.errors import StoreError
+from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection
+from forebay.stores.sqlite.places import Places
+
+POLL_SECONDS: Final = 0.05
+LONGEST_ADDRESS: Final = 100  # the kernel's limit is 107 bytes
+_PREFIX: Final = "wake-"
+
+logger = logging.getLogger(__name__)
+
+
+class Pokes:
+    """The sending side. The list of listeners is read again only when the folder has changed."""
+
+    def __init__(self, places: Places) -> None:
+        self._folder = places.folder
+        self._seen = -1
+        self._listeners: list[str] = []
+        self._socket: socket.socket | None = None
+
+    def send(self) -> None:
+        """Poke every listener. A hint that gets lost costs delay, never a job, so nothing here may fail."""
+        with suppress(OSError):
+            self._look()
+        for name in self._listeners:
+            self._send_to(name)
+
+    def _look(self) -> None:
+        changed = os.stat(self._folder).st_mtime_ns
+        if changed != self._seen:
+            self._listeners = [name for name in os.listdir(self._folder) if name.startswith(_PREFIX)]
+            self._seen = changed
+
+    def _send_to(self, name: str) -> None:
+        try:
+            with _Address(self._folder / name) as address:
+                self._sender().sendto(b"", socket.MSG_DONTWAIT, address)
+        except (ConnectionRefusedError, FileNotFoundError):
+            # Its owner is gone. Two senders may both find that out; the second has nothing to remove.
+            with suppress(OSError):
+                os.unlink(self._folder / name)
+            self._seen = -1
+        except OSError:
+            pass  # its buffer is full: it has been poked already
+
+    def _sender(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        return self._socket
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class SqliteWakeups:
+    """The listening side, on a thread of its own."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._thread: Thread | None = None
+        self._socket: socket.socket | None = None
+        self._file: Path | None = None
+        self._stopped = Event()
+
+    def start(self, poke: Callable[[], None]) -> None:
+        if self._thread is not None or self._stopped.is_set():
+            raise StoreError("these wake-ups were started or closed before; ask the engine for others")
+        self._bind()
+        connection = Connection(self._places)
+        self._thread = Thread(
+            target=self._listen, args=(poke, connection), name="forebay-sqlite-wakeups", daemon=True
+        )
+        self._thread.start()
+
+    def _bind(self) -> None:
+        try:
+            file = self._places.made_folder() / f"{_PREFIX}{token_hex(6)}"
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            with _Address(file) as address:
+                listener.bind(address)
+        except OSError as exc:
+            logger.warning("no wake-ups by socket beside %s (%s): polling only", self._places.database, exc)
+            return
+        listener.settimeout(POLL_SECONDS)
+        self._socket, self._file = listener, file
+
+    def _listen(self, poke: Callable[[], None], connection: Connection) -> None:
+        version = _data_version(connection)
+        while not self._stopped.is_set():
+            heard = self._wait()
+            now_at = _data_version(connection)
+            if (heard or now_at != version) and not self._stopped.is_set():
+                poke()
+            version = now_at
+        connection.close()
+
+    def _wait(self) -> bool:
+        """Whether a datagram came within the poll's time; a burst of them counts as one."""
+        if self._socket is None:
+            self._stopped.wait(POLL_SECONDS)
+            return False
+        try:
+            self._socket.recv(1)
+            self._socket.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    self._socket.recv(1)
+        except TimeoutError:
+            return False
+        finally:
+            self._socket.settimeout(POLL_SECONDS)
+        return True
+
+    def close(self) -> None:
+        self._stopped.set()
+        if self._thread is not None:
+            self._nudge()
+            self._thread.join(timeout=5)
+            self._thread = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._file is not None:
+            with suppress(OSError):
+                os.unlink(self._file)
+            self._file = None
+
+    def _nudge(self) -> None:
+        if self._file is None:
+            return
+        datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with suppress(OSError), datagrams as sender, _Address(self._file) as address:
+            sender.sendto(b"", address)
+
+
+def _data_version(connection: Connection) -> int:
+    with suppress(StoreError, *DRIVER_ERRORS):
+        return int(connection.execute("pragma data_version").fetchone()[0])
+    return -1
+
+
+class _Address:
+    """The address of a socket file. A long path is reached through the descriptor of its folder."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> str:
+        address = str(self._file)
+        if len(os.fsencode(address)) <= LONGEST_ADDRESS:
+            return address
+        self._descriptor = os.open(self._file.parent, os.O_RDONLY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._descriptor}/{self._file.name}"
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)

@@ -1,0 +1,7 @@
+"""The engines of the store tests: what is built on the seam must work on each of them."""
+
+from __future__ import annotations
+
+from tests.stores.conftest import engine, make_engine, other_store, reader, store
+
+__all__ = ["engine", "make_engine", "other_store", "reader", "store"]

@@ -1,0 +1,297 @@
+"""A batch of settlements does not die of one member."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.app.settling import as_failed, exchange_all
+from forebay.domain.history import EventKind
+from forebay.domain.job import Job, JobId
+from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import AttemptError, Completed, Failed
+from forebay.domain.retry import RetryPolicy
+from forebay.domain.settlement import Settlement, decide
+from forebay.errors import StoreRefused, StoreUnavailable
+from forebay.stores.protocol import Exchange, Reader, Store, Want
+from tests.app.watching import Watched
+from tests.domain.making import a_job
+from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
+
+HALF = "half a character: \ud800"
+
+
+def running(store: Store, count: int, **fields: Any) -> list[Job]:
+    store.insert([new_job(**fields)] * count)
+    return claim(store, count)
+
+
+def bad(job: Job) -> Settlement:
+    """A failure whose message cannot be written as UTF-8."""
+    return decide(job, Failed(AttemptError(type="Boom", message=HALF, traceback=HALF)), 0.0)
+
+
+def ended(jobs: Sequence[Job], culprits: set[int]) -> list[Settlement]:
+    return [bad(job) if number in culprits else complete(job) for number, job in enumerate(jobs)]
+
+
+def exchanged(store: Store, jobs: Sequence[Job], settlements: Sequence[Settlement], **more: Any) -> Exchange:
+    by_id = {job.id: job for job in jobs}
+    return exchange_all(
+        store,
+        WORKER,
+        settlements,
+        fallback=lambda end, error: as_failed(by_id[end.job_id], end, error, 0.0),
+        **more,
+    )
+
+
+def states(reader: Reader, jobs: Sequence[Job]) -> list[JobState]:
+    return [job.state for job in reader.jobs([job.id for job in jobs]) if job is not None]
+
+
+def look(reader: Reader, job_id: JobId) -> Job:
+    [job] = reader.jobs([job_id])
+    assert job is not None
+    return job
+
+
+CULPRITS = [
+    pytest.param({50}, id="one in the middle"),
+    pytest.param({0}, id="the first"),
+    pytest.param({99}, id="the last"),
+    pytest.param({0, 99}, id="first and last"),
+    pytest.param({41, 42}, id="two neighbours"),
+    pytest.param(set(range(100)), id="all"),
+]
+
+
+@pytest.mark.parametrize("culprits", CULPRITS)
+def test_what_the_store_cannot_hold_is_a_failed_attempt_and_the_others_are_settled(
+    store: Store, reader: Reader, culprits: set[int]
+) -> None:
+    jobs = running(store, 100)
+
+    answer = exchanged(store, jobs, ended(jobs, culprits))
+
+    assert answer.settled == tuple(job.id for job in jobs)
+    assert (answer.repeated, answer.refused) == ((), ())
+    assert states(reader, jobs) == ["retrying" if n in culprits else "completed" for n in range(100)]
+
+
+def test_the_failed_attempt_has_the_reason_and_what_it_had_said(store: Store, reader: Reader) -> None:
+    jobs = running(store, 3)
+
+    exchanged(store, jobs, ended(jobs, {1}))
+
+    failed = look(reader, jobs[1].id)
+    [error] = failed.errors
+    assert (failed.failures, error.attempt, error.type) == (1, 1, "StoreRefused")
+    assert error.message.startswith("the attempt was failed, but the store cannot hold that: ")
+    assert error.traceback == "Boom: half a character: \\ud800\nhalf a character: \\ud800"
+
+
+def test_the_failed_attempt_is_in_the_history(store: Store, reader: Reader) -> None:
+    [job] = running(store, 1)
+
+    exchanged(store, [job], [bad(job)])
+
+    timeline = reader.history(job.id)
+    assert timeline is not None
+    assert [(one.attempt, one.ending, one.worker) for one in timeline.attempts] == [(1, "failed", WORKER)]
+
+
+def test_without_retries_the_culprit_is_dead(store: Store, reader: Reader) -> None:
+    jobs = running(store, 2, policy=RetryPolicy(max_retries=0))
+
+    exchanged(store, jobs, ended(jobs, {0}))
+
+    assert states(reader, jobs) == ["dead", "completed"]
+
+
+@pytest.mark.parametrize(("size", "most"), [(1, 3), (2, 5), (100, 17), (1_000, 23)])
+def test_one_culprit_costs_few_transactions(store: Store, size: int, most: int) -> None:
+    jobs = running(store, size)
+    watched = Watched(store)
+
+    exchanged(watched.seam, jobs, ended(jobs, {size // 3}))
+
+    assert len(watched.calls) <= most
+
+
+def test_without_a_culprit_it_is_one_exchange(store: Store) -> None:
+    jobs = running(store, 10)
+    watched = Watched(store)
+
+    answer = exchanged(watched.seam, jobs, ended(jobs, set()))
+
+    assert len(answer.settled) == 10
+    assert watched.calls == ["exchange"]
+
+
+@pytest.mark.parametrize("culprits", [set(), {2}])
+def test_the_claim_happens_once(store: Store, culprits: set[int]) -> None:
+    jobs = running(store, 5)
+    store.insert([new_job()] * 10)
+
+    answer = exchanged(store, jobs, ended(jobs, culprits), wants=[Want(jobs[0].queue, 10)], room=4)
+
+    assert len(answer.settled) == 5
+    assert [job.attempt for job in answer.jobs] == [1, 1, 1, 1]
+
+
+# ------------------------------------------------------------------ follow-ups
+
+
+def test_a_follow_up_that_cannot_be_stored_fails_only_its_parent(store: Store, reader: Reader) -> None:
+    taken = JobId("taken")
+    store.insert([new_job(id=taken, delay_ms=60_000)])
+    jobs = running(store, 3)
+    ends = [
+        replace(complete(job), follow_ups=(new_job(id=follow_up),))
+        for job, follow_up in zip(jobs, ("fine", taken, "also-fine"), strict=True)
+    ]
+
+    exchanged(store, jobs, ends)
+
+    assert states(reader, jobs) == ["completed", "retrying", "completed"]
+    assert [job is not None for job in reader.jobs([JobId("fine"), JobId("also-fine")])] == [True, True]
+    assert look(reader, taken).parent_id is None
+
+
+def test_a_follow_up_whose_key_is_taken_fails_nobody(store: Store, reader: Reader) -> None:
+    store.insert([new_job(unique_key="k", delay_ms=60_000)])
+    [job] = running(store, 1)
+
+    answer = exchanged(store, [job], [replace(complete(job), follow_ups=(new_job(unique_key="k"),))])
+
+    assert answer.settled == (job.id,)
+    timeline = reader.history(job.id)
+    assert timeline is not None
+    assert [event.kind for event in timeline.events] == [EventKind.UNFOLLOWED]
+
+
+# ------------------------------------------------------------------ what else may happen
+
+
+def test_repeated_and_refused_are_answered_beside_a_culprit(store: Store) -> None:
+    jobs = running(store, 4)
+    lost = claim(store, 1) or running(store, 1)
+    exchanged(store, jobs[:1], [complete(jobs[0])])
+    settlements = [*ended(jobs, {2}), replace(complete(lost[0]), attempt=9)]
+
+    answer = exchanged(store, [*jobs, *lost], settlements)
+
+    assert answer.repeated == (jobs[0].id,)
+    assert answer.settled == tuple(job.id for job in jobs[1:])
+    assert [(one.lease, one.reason) for one in answer.refused] == [(Lease(lost[0].id, 9), "other attempt")]
+
+
+def test_a_culprit_whose_lease_was_lost_is_refused(store: Store, other_store: Store) -> None:
+    jobs = running(store, 2)
+    other_store.cancel([jobs[0].id], force=True)
+
+    answer = exchanged(store, jobs, ended(jobs, {0}))
+
+    assert answer.settled == (jobs[1].id,)
+    assert [(one.lease.job_id, one.reason) for one in answer.refused] == [(jobs[0].id, "other state")]
+
+
+def test_a_fallback_that_is_refused_too_is_reported_and_not_tried_again(store: Store, reader: Reader) -> None:
+    jobs = running(store, 4)
+
+    answer = exchange_all(store, WORKER, ended(jobs, {1}), fallback=lambda end, _: bad(jobs[1]))
+
+    assert answer.settled == (jobs[0].id, jobs[2].id, jobs[3].id)
+    [refusal] = answer.refused
+    assert refusal.lease == Lease(jobs[1].id, 1)
+    assert refusal.reason
+    assert states(reader, jobs) == ["completed", "running", "completed", "completed"]
+
+
+def test_what_was_refused_twice_is_not_adopted(store: Store) -> None:
+    jobs = running(store, 2)
+
+    answer = exchange_all(store, WORKER, ended(jobs, {1}), known=[], fallback=lambda end, _: bad(jobs[1]))
+
+    assert answer.adopted == ()
+
+
+def test_leases_that_nobody_knew_of_are_adopted_beside_a_culprit(store: Store) -> None:
+    jobs = running(store, 3)
+
+    answer = exchanged(store, jobs, ended(jobs[:2], {1}), known=[])
+
+    assert [job.id for job in answer.adopted] == [jobs[2].id]
+
+
+def test_wishes_to_cancel_arrive_beside_a_culprit(store: Store, other_store: Store) -> None:
+    jobs = running(store, 3)
+    other_store.cancel([jobs[2].id], "not needed")
+
+    answer = exchanged(store, jobs, ended(jobs[:2], {1}))
+
+    assert [(one.job_id, one.reason) for one in answer.cancels] == [(jobs[2].id, "not needed")]
+
+
+def test_a_refusal_that_no_settlement_has_caused_passes_through(store: Store) -> None:
+    def refuse(name: str, args: tuple[Any, ...]) -> None:
+        raise StoreRefused("no")
+
+    with pytest.raises(StoreRefused, match="no"):
+        exchanged(Watched(store, refuse).seam, [], [], wants=[])
+
+
+# It takes nine calls, of which four are refused because of the culprit and five have an answer to lose.
+@pytest.mark.parametrize(
+    ("too_late", "good_calls"), [*((False, n) for n in range(9)), *((True, n) for n in range(5))]
+)
+def test_after_an_outage_in_the_middle_the_same_settlements_end_well(
+    store: Store, reader: Reader, too_late: bool, good_calls: int
+) -> None:
+    jobs = running(store, 8)
+    settlements = ended(jobs, {3})
+    calls_left = iter(range(good_calls))
+
+    def go_away(name: str, args: tuple[Any, ...]) -> None:
+        if next(calls_left, None) is None:
+            raise StoreUnavailable("away")
+
+    with pytest.raises(StoreUnavailable):
+        exchanged(Watched(store, go_away, too_late=too_late).seam, jobs, settlements)
+    answer = exchanged(store, jobs, settlements)
+
+    assert sorted([*answer.settled, *answer.repeated]) == [job.id for job in jobs]
+    assert answer.refused == ()
+    assert states(reader, jobs) == ["retrying" if n == 3 else "completed" for n in range(8)]
+    assert look(reader, jobs[3].id).failures == 1
+
+
+def test_another_worker_cannot_use_it_to_settle_what_is_not_its_own(store: Store, reader: Reader) -> None:
+    [job] = running(store, 1)
+
+    answer = exchange_all(
+        store, OTHER_WORKER, [complete(job)], fallback=lambda end, error: as_failed(job, end, error, 0.0)
+    )
+
+    assert [one.reason for one in answer.refused] == ["other worker"]
+    assert states(reader, [job]) == ["running"]
+
+
+# ------------------------------------------------------------------ as_failed
+
+
+def test_a_success_that_cannot_be_stored_is_a_failure() -> None:
+    job = a_job()
+
+    end = as_failed(job, decide(job, Completed(b"1"), 0.0), StoreRefused("too large \ud800"), 0.0)
+
+    assert (end.state, end.failures, end.result, end.follow_ups) == (JobState.RETRYING, 1, None, ())
+    assert end.error == AttemptError(
+        type="StoreRefused",
+        message="the attempt was completed, but the store cannot hold that: too large \\ud800",
+    )

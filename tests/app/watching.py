@@ -1,0 +1,42 @@
+"""A store that writes down which calls reach it, and can fail on command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from forebay.stores.protocol import Store
+
+Trouble = Callable[[str, tuple[Any, ...]], None]
+
+
+class Watched:
+    """Every call goes on to the real store; `calls` names them, `trouble` may raise instead of one.
+
+    With `too_late` the trouble comes when the store has done its work, as when an answer is lost.
+    """
+
+    def __init__(self, store: Store, trouble: Trouble | None = None, *, too_late: bool = False) -> None:
+        self._store = store
+        self._trouble = trouble
+        self._too_late = too_late
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            self.calls.append(name)
+            if self._trouble is not None and not self._too_late:
+                self._trouble(name, args)
+            answer = method(*args, **options)
+            if self._trouble is not None and self._too_late:
+                self._trouble(name, args)
+            return answer
+
+        return call
+
+    @property
+    def seam(self) -> Store:
+        """This one, as what it stands in for."""
+        return cast(Store, self)

@@ -1,0 +1,46 @@
+"""Errors are cut to what a page can show before they are stored."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.domain.history import MAX_MESSAGE, MAX_TRACEBACK, Event, EventKind, cut
+from forebay.domain.outcome import AttemptError
+
+
+def test_a_short_error_stays_as_it_is() -> None:
+    error = AttemptError(type="ValueError", message="no", traceback="Traceback ...")
+
+    assert cut(error) == error
+
+
+def test_of_a_long_message_the_beginning_stays() -> None:
+    error = cut(AttemptError(type="E" * 5_000, message="first" + "x" * 5_000))
+
+    assert len(error.type) == MAX_MESSAGE
+    assert len(error.message) == MAX_MESSAGE
+    assert error.message.startswith("first")
+
+
+def test_of_a_long_traceback_the_end_stays() -> None:
+    error = cut(AttemptError(type="E", traceback="x" * 20_000 + "last"))
+
+    assert len(error.traceback) == MAX_TRACEBACK
+    assert error.traceback.endswith("last")
+
+
+@pytest.mark.parametrize("size", [MAX_TRACEBACK - 1, MAX_TRACEBACK])
+def test_a_traceback_up_to_the_limit_stays_whole(size: int) -> None:
+    assert len(cut(AttemptError(type="E", traceback="x" * size)).traceback) == size
+
+
+def test_nul_is_shown_as_a_picture() -> None:
+    error = cut(AttemptError(type="a\x00", message="b\x00", traceback="c\x00"))
+
+    assert (error.type, error.message, error.traceback) == ("a␀", "b␀", "c␀")
+
+
+def test_an_event_needs_only_its_kind() -> None:
+    event = Event(kind=EventKind.NOTE)
+
+    assert (event.at, event.job_id, event.queue, event.detail) == (0, None, None, "")

@@ -1,0 +1,321 @@
+"""What may be asked for, and what a stored job says about itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forebay.domain.job import (
+    DAY_MS,
+    LATEST_AT,
+    MAX_METADATA,
+    MAX_PAYLOAD,
+    Amendment,
+    Job,
+    JobId,
+    JobSummary,
+    NewJob,
+    QueueName,
+    check_queue_name,
+)
+from forebay.domain.lifecycle import JobState, Status
+from forebay.errors import InvalidJob, PayloadError
+from tests.domain.making import NOW, a_job
+
+YEAR = 366 * DAY_MS
+TEXTS = ["id", "unique_key", "once_key", "correlation_id", "parent_id"]
+
+# The field, the least and the greatest value it takes.
+RANGES: list[tuple[str, int, int]] = [
+    ("priority", -100, 100),
+    ("delay_ms", 0, LATEST_AT),
+    ("run_at", 0, LATEST_AT),
+    ("deadline_at", 0, LATEST_AT),
+    ("expires_at", 0, LATEST_AT),
+    ("timeout_ms", 1, 86_400_000),
+    ("lease_ms", 1_000, DAY_MS),
+    ("extension_ms", 1_000, YEAR),
+    ("once_ms", 1, YEAR),
+]
+ENDS = [(field, value) for field, *ends in RANGES for value in ends]
+BEYOND = [(field, value) for field, least, most in RANGES for value in (least - 1, most + 1)]
+NOT_WHOLE: list[Any] = [1.0, 1_500.5, "5", True, float("nan")]
+BAD_LINES = ["\n", "a\nb", "\x00", "tab\t", "\x1b[31m", "del\x7f", "half \ud800", "half \udfff"]
+
+
+def new_job(**fields: Any) -> NewJob:
+    return NewJob(**{"task": "send"} | fields)
+
+
+def refused_field(**fields: Any) -> str | None:
+    with pytest.raises(InvalidJob) as caught:
+        new_job(**fields)
+    return caught.value.field
+
+
+# ------------------------------------------------------------------ requests
+
+
+@pytest.mark.shows("R-JOB-11")
+def test_a_task_name_is_enough() -> None:
+    job = NewJob(task="send")
+
+    assert (job.queue, job.payload, job.priority, job.delay_ms, job.run_at) == ("default", b"", None, 0, None)
+    assert (job.timeout_ms, job.lease_ms, job.id, job.metadata, job.tags) == (1_800_000, None, None, {}, ())
+
+
+@pytest.mark.shows("R-ENQ-26", "R-JOB-19", "R-JOB-20", "R-JOB-21")
+@pytest.mark.parametrize(("field", "value"), ENDS)
+def test_a_number_at_its_limit_passes(field: str, value: int) -> None:
+    assert getattr(new_job(**{field: value}), field) == value
+
+
+@pytest.mark.shows("R-ENQ-26", "R-ENQ-28", "R-ENQ-31")
+@pytest.mark.parametrize(("field", "value"), BEYOND)
+def test_a_number_beyond_its_limit_is_refused_by_name(field: str, value: int) -> None:
+    assert refused_field(**{field: value}) == field
+
+
+@pytest.mark.parametrize("value", NOT_WHOLE)
+@pytest.mark.parametrize("field", [field for field, *_ in RANGES])
+def test_what_is_not_a_whole_number_is_refused_by_name(field: str, value: Any) -> None:
+    assert refused_field(**{field: value}) == field
+
+
+@pytest.mark.parametrize("field", ["delay_ms", "extension_ms", "once_ms"])
+@pytest.mark.parametrize("value", [None, 0.0, False])
+def test_a_number_that_must_be_there_is_not_guessed(field: str, value: Any) -> None:
+    assert refused_field(**{field: value}) == field
+
+
+def test_no_limit_of_time_can_be_asked_for() -> None:
+    assert new_job(timeout_ms=None).timeout_ms is None
+
+
+def test_a_delay_and_a_time_together_are_refused() -> None:
+    assert refused_field(delay_ms=1, run_at=NOW) == "run_at"
+
+
+@pytest.mark.shows("R-ENQ-28")
+def test_a_refusal_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="priority must be a whole number from -100 to 100, not 101"):
+        new_job(priority=101)
+
+
+@pytest.mark.shows("R-ENQ-22", "R-EDGE-19")
+def test_a_payload_exactly_at_the_limit_passes() -> None:
+    assert len(new_job(payload=b"x" * MAX_PAYLOAD).payload) == 1_048_576
+
+
+@pytest.mark.shows("R-ENQ-22", "R-ENQ-23", "R-EDGE-19")
+def test_a_payload_of_one_byte_more_is_refused() -> None:
+    with pytest.raises(PayloadError, match="1,048,577 bytes, the limit is 1,048,576") as caught:
+        new_job(payload=b"x" * (MAX_PAYLOAD + 1))
+
+    assert caught.value.field == "payload"
+
+
+@pytest.mark.parametrize("payload", ["text", bytearray(b"x"), memoryview(b"x"), None, {"a": 1}])
+def test_a_payload_must_be_bytes(payload: Any) -> None:
+    assert refused_field(payload=payload) == "payload"
+
+
+# ------------------------------------------------------------------ names
+
+
+@pytest.mark.shows("R-QUEUE-02")
+@pytest.mark.parametrize("name", ["q", "mail", "test-queue", "a.b_c-D9", "9", "x" * 50])
+def test_a_queue_can_be_called(name: str) -> None:
+    assert new_job(queue=QueueName(name)).queue == name
+
+
+@pytest.mark.shows("R-QUEUE-02")
+@pytest.mark.parametrize(
+    "name", ["", "x" * 51, "a:b", "a b", "a/b", "a\n", "ä", "\ud800", "q\x00", 5, None, True, b"q"]
+)
+def test_a_queue_cannot_be_called(name: Any) -> None:
+    assert refused_field(queue=name) == "queue"
+
+
+def test_the_error_shows_the_name() -> None:
+    with pytest.raises(InvalidJob, match="'a:b' cannot name a queue: use 1 to 50 letters"):
+        check_queue_name("a:b")
+
+
+@pytest.mark.shows("R-JOB-07")
+@pytest.mark.parametrize("name", ["f", "app.mail:send", "senden für Ada", "x" * 100])
+def test_a_task_can_be_called(name: str) -> None:
+    assert new_job(task=name).task == name
+
+
+@pytest.mark.shows("R-JOB-07")
+@pytest.mark.parametrize("name", ["", "x" * 101, 5, None, b"f", *BAD_LINES])
+def test_a_task_cannot_be_called(name: Any) -> None:
+    assert refused_field(task=name) == "task"
+
+
+@pytest.mark.parametrize("field", TEXTS)
+@pytest.mark.parametrize("text", ["k", "user:5/mail", "ключ", "x" * 200])
+def test_a_key_may_be_any_short_line(field: str, text: str) -> None:
+    assert getattr(new_job(**{field: text}), field) == text
+
+
+@pytest.mark.parametrize("field", TEXTS)
+@pytest.mark.parametrize("text", ["", "x" * 201, 5, b"k", *BAD_LINES])
+def test_a_key_cannot_be(field: str, text: Any) -> None:
+    assert refused_field(**{field: text}) == field
+
+
+@pytest.mark.parametrize("tags", [(), ("a",), ("x" * 50,), tuple(f"t{n}" for n in range(20))])
+def test_a_job_has_up_to_twenty_tags(tags: tuple[str, ...]) -> None:
+    assert new_job(tags=tags).tags == tags
+
+
+@pytest.mark.parametrize(
+    "tags", [("",), ("x" * 51,), ("a", "b\n"), (5,), ("half \ud800",), tuple(f"t{n}" for n in range(21))]
+)
+def test_other_tags_are_refused(tags: Any) -> None:
+    assert refused_field(tags=tags) == "tags"
+
+
+# ------------------------------------------------------------------ metadata
+
+
+def of_size(size: int) -> dict[str, Any]:
+    return {"k": "x" * (size - len('{"k":""}'))}
+
+
+@pytest.mark.shows("R-JOB-13")
+@pytest.mark.parametrize(
+    "metadata",
+    [{}, {"tenant": "a", "deep": {"list": [1, 2.5, None, True, "ü\n"]}}, of_size(MAX_METADATA)],
+)
+def test_metadata_is_plain_json(metadata: dict[str, Any]) -> None:
+    assert new_job(metadata=metadata).metadata == metadata
+
+
+def nested(depth: int) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    for _ in range(depth):
+        metadata = {"in": metadata}
+    return metadata
+
+
+@pytest.mark.shows("R-ENQ-31")
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param(of_size(MAX_METADATA + 1), id="too large"),
+        pytest.param({"f": lambda: None}, id="a function"),
+        pytest.param({"o": object()}, id="an object"),
+        pytest.param({"t": "half \ud800"}, id="half a character"),
+        pytest.param({"n": float("nan")}, id="not a number"),
+        pytest.param({"n": float("inf")}, id="infinite"),
+        pytest.param({"b": b"bytes"}, id="bytes"),
+        pytest.param({"s": {1, 2}}, id="a set"),
+        pytest.param({"t": (1, 2)}, id="a tuple"),
+        pytest.param({1: "key"}, id="a number as key"),
+        pytest.param(["a", "list"], id="a list"),
+        pytest.param("text", id="a text"),
+        pytest.param(nested(100_000), id="too deep"),
+    ],
+)
+def test_other_metadata_is_refused(metadata: Any) -> None:
+    assert refused_field(metadata=metadata) == "metadata"
+
+
+# ------------------------------------------------------------------ amendments
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"priority": -100},
+        {"priority": 100},
+        {"delay_ms": 0},
+        {"delay_ms": LATEST_AT},
+        {"metadata": {"gone": None}},
+    ],
+)
+def test_an_amendment_within_the_limits_passes(change: dict[str, Any]) -> None:
+    assert {name: getattr(Amendment(**change), name) for name in change} == change
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("priority", -101),
+        ("priority", 101),
+        ("priority", 1.0),
+        ("delay_ms", -1),
+        ("delay_ms", LATEST_AT + 1),
+        ("metadata", {"o": object()}),
+    ],
+)
+def test_an_amendment_beyond_the_limits_is_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        Amendment(**{field: value})
+
+    assert caught.value.field == field
+
+
+# ------------------------------------------------------------------ stored jobs
+
+
+def test_records_of_one_job_are_equal() -> None:
+    one, other = a_job(state=JobState.PENDING), a_job(state=JobState.DEAD)
+
+    assert one == other
+    assert len({one, other}) == 1
+
+
+def test_records_of_two_jobs_differ() -> None:
+    assert a_job(id=JobId("a")) != a_job(id=JobId("b"))
+    assert a_job(id=JobId("a")) != "a"
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "is_final", "will_retry"),
+    [
+        (JobState.SCHEDULED, Status.PENDING, False, False),
+        (JobState.RUNNING, Status.RUNNING, False, False),
+        (JobState.RETRYING, Status.FAILED, False, True),
+        (JobState.DEAD, Status.FAILED, True, False),
+        (JobState.COMPLETED, Status.COMPLETED, True, False),
+    ],
+)
+def test_a_job_says_where_it_stands(
+    state: JobState, status: Status, is_final: bool, will_retry: bool
+) -> None:
+    job: Job = a_job(state=state)
+
+    assert (job.status, job.is_final, job.will_retry) == (status, is_final, will_retry)
+
+
+@pytest.mark.shows("R-JOB-32")
+@pytest.mark.parametrize(
+    ("started_at", "finished_at", "duration"),
+    [(NOW, NOW + 1_500, 1_500), (None, NOW, None), (NOW, None, None), (None, None, None)],
+)
+def test_a_summary_tells_how_long_the_last_attempt_took(
+    started_at: int | None, finished_at: int | None, duration: int | None
+) -> None:
+    summary = JobSummary(
+        id=JobId("a"),
+        queue=QueueName("q"),
+        task="send",
+        state=JobState.COMPLETED,
+        priority=0,
+        attempt=1,
+        failures=0,
+        created_at=NOW,
+        run_at=NOW,
+        started_at=started_at,
+        finished_at=finished_at,
+        worker=None,
+        reason=None,
+    )
+
+    assert summary.duration_ms == duration

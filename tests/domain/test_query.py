@@ -1,0 +1,41 @@
+"""Questions and answers for readers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import MAX_PAGE, Counts, JobQuery, check_limit
+from forebay.errors import ConfigError
+
+ONE_EACH = {state.value: 2**place for place, state in enumerate(JobState)}
+
+
+def test_counts_have_a_field_for_every_state() -> None:
+    assert set(Counts.__struct_fields__) == set(JobState)
+
+
+def test_live_and_total_add_up() -> None:
+    counts = Counts(**ONE_EACH)
+
+    assert counts.live == sum(
+        ONE_EACH[state] for state in ("scheduled", "blocked", "pending", "running", "retrying")
+    )
+    assert counts.total == sum(ONE_EACH.values())
+
+
+def test_a_query_without_conditions_means_every_job() -> None:
+    assert JobQuery() == JobQuery(queues=(), states=(), metadata={})
+
+
+@pytest.mark.parametrize("limit", [1, 100, MAX_PAGE])
+def test_a_page_may_have_up_to_a_thousand_lines(limit: int) -> None:
+    check_limit(limit)
+
+
+@pytest.mark.parametrize("limit", [0, -1, MAX_PAGE + 1, 10.0, True, None, "10"])
+def test_any_other_page_is_refused(limit: Any) -> None:
+    with pytest.raises(ConfigError, match="limit must be a whole number from 1 to 1000"):
+        check_limit(limit)

@@ -1,0 +1,297 @@
+"""Every outcome, every branch: what is written because of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forebay.domain.lifecycle import JobState, check_transition
+from forebay.domain.outcome import (
+    AttemptError,
+    Cancelled,
+    Completed,
+    Discarded,
+    Failed,
+    Interrupted,
+    Lost,
+    Outcome,
+    Snoozed,
+)
+from forebay.domain.retry import RetryPolicy
+from forebay.domain.settlement import MAX_REASON, Ending, Settlement, decide
+from tests.domain.making import a_job
+
+ERROR = AttemptError(type="ValueError", message="no such address", traceback="Traceback ...")
+LOST = AttemptError(type="Lost", message="its worker died")
+FEW = RetryPolicy(max_retries=2, max_crashes=2, jitter_high=0.0)
+
+
+def row(name: str, outcome: Outcome, so_far: dict[str, Any], shows: tuple[str, ...] = (), **end: Any) -> Any:
+    """A case: the job's numbers before, and all that its settlement says beyond the defaults."""
+    return pytest.param(outcome, so_far, end, id=name, marks=pytest.mark.shows(*shows) if shows else ())
+
+
+CASES = [
+    row(
+        "completed with a result",
+        Completed(b"42"),
+        {"failures": 1, "crashes": 1},
+        ending=Ending.COMPLETED,
+        state=JobState.COMPLETED,
+        failures=1,
+        crashes=1,
+        result=b"42",
+    ),
+    row("completed with nothing", Completed(), {}, ending=Ending.COMPLETED, state=JobState.COMPLETED),
+    row(
+        "first failure",
+        Failed(ERROR),
+        {},
+        ("R-RETRY-01",),
+        ending=Ending.FAILED,
+        state=JobState.RETRYING,
+        failures=1,
+        delay_ms=1_000,
+        error=ERROR,
+    ),
+    row(
+        "last failure that is tried again",
+        Failed(ERROR),
+        {"failures": 1},
+        ending=Ending.FAILED,
+        state=JobState.RETRYING,
+        failures=2,
+        delay_ms=2_000,
+        error=ERROR,
+    ),
+    row(
+        "one failure too many",
+        Failed(ERROR),
+        {"failures": 2},
+        ("R-RETRY-06",),
+        ending=Ending.FAILED,
+        state=JobState.DEAD,
+        failures=3,
+        error=ERROR,
+        reason="ValueError: no such address",
+    ),
+    row(
+        "failure of a job without retries",
+        Failed(ERROR),
+        {"policy": RetryPolicy(max_retries=0)},
+        ("R-RETRY-04",),
+        ending=Ending.FAILED,
+        state=JobState.DEAD,
+        failures=1,
+        error=ERROR,
+        reason="ValueError: no such address",
+    ),
+    row(
+        "failure that names its own delay",
+        Failed(ERROR, after_ms=90_000),
+        {},
+        ending=Ending.FAILED,
+        state=JobState.RETRYING,
+        failures=1,
+        delay_ms=90_000,
+        error=ERROR,
+    ),
+    row(
+        "failure that asks to be tried at once",
+        Failed(ERROR, after_ms=0),
+        {},
+        ending=Ending.FAILED,
+        state=JobState.RETRYING,
+        failures=1,
+        error=ERROR,
+    ),
+    row(
+        "its own delay does not lift the limit",
+        Failed(ERROR, after_ms=90_000),
+        {"failures": 2},
+        ending=Ending.FAILED,
+        state=JobState.DEAD,
+        failures=3,
+        error=ERROR,
+        reason="ValueError: no such address",
+    ),
+    row(
+        "crashes do not count as failures",
+        Failed(ERROR),
+        {"crashes": 2},
+        ending=Ending.FAILED,
+        state=JobState.RETRYING,
+        failures=1,
+        crashes=2,
+        delay_ms=1_000,
+        error=ERROR,
+    ),
+    row(
+        "snoozed",
+        Snoozed(60_000),
+        {"failures": 2, "crashes": 1},
+        ending=Ending.SNOOZED,
+        state=JobState.SCHEDULED,
+        failures=2,
+        crashes=1,
+        delay_ms=60_000,
+    ),
+    row(
+        "discarded",
+        Discarded(ERROR),
+        {},
+        ("R-JOB-57",),
+        ending=Ending.DISCARDED,
+        state=JobState.DEAD,
+        failures=1,
+        error=ERROR,
+        reason="ValueError: no such address",
+    ),
+    row(
+        "cancelled",
+        Cancelled("not needed"),
+        {"failures": 1},
+        ending=Ending.CANCELLED,
+        state=JobState.CANCELLED,
+        failures=1,
+        reason="not needed",
+    ),
+    row(
+        "cancelled without a word",
+        Cancelled(),
+        {},
+        ending=Ending.CANCELLED,
+        state=JobState.CANCELLED,
+        reason="cancelled",
+    ),
+    row(
+        "interrupted",
+        Interrupted(),
+        {"failures": 2, "crashes": 2},
+        ending=Ending.INTERRUPTED,
+        state=JobState.PENDING,
+        failures=2,
+        crashes=2,
+    ),
+    row(
+        "lost for the first time",
+        Lost("its worker died"),
+        {"failures": 2},
+        ending=Ending.LOST,
+        state=JobState.PENDING,
+        failures=2,
+        crashes=1,
+        error=LOST,
+    ),
+    row(
+        "lost again",
+        Lost("its worker died"),
+        {"crashes": 1},
+        ("R-SWEEP-13", "R-BUG-10"),
+        ending=Ending.LOST,
+        state=JobState.RETRYING,
+        crashes=2,
+        delay_ms=1_000,
+        error=LOST,
+    ),
+    row(
+        "lost once too often",
+        Lost("its worker died"),
+        {"crashes": 2},
+        ("R-SWEEP-14",),
+        ending=Ending.LOST,
+        state=JobState.DEAD,
+        crashes=3,
+        error=LOST,
+        reason="lost 3 times, the last time: its worker died",
+    ),
+    row(
+        "lost, and must never run twice",
+        Lost("its worker died"),
+        {"policy": RetryPolicy(max_crashes=0)},
+        ending=Ending.LOST,
+        state=JobState.DEAD,
+        crashes=1,
+        error=LOST,
+        reason="lost 1 times, the last time: its worker died",
+    ),
+    row(
+        "lost before it was started",
+        Lost("its worker died", started=False),
+        {"crashes": 2},
+        ending=Ending.INTERRUPTED,
+        state=JobState.PENDING,
+        crashes=2,
+    ),
+]
+
+
+@pytest.mark.parametrize(("outcome", "so_far", "end"), CASES)
+def test_an_outcome_becomes_this_settlement(
+    outcome: Outcome, so_far: dict[str, Any], end: dict[str, Any]
+) -> None:
+    job = a_job(**{"attempt": 7, "policy": FEW} | so_far)
+
+    settlement = decide(job, outcome, 0.5)
+
+    assert settlement == Settlement(job_id=job.id, attempt=7, **{"failures": 0, "crashes": 0} | end)
+
+
+@pytest.mark.parametrize(("outcome", "so_far", "end"), CASES)
+def test_every_settlement_is_a_legal_move(
+    outcome: Outcome, so_far: dict[str, Any], end: dict[str, Any]
+) -> None:
+    check_transition(JobState.RUNNING, decide(a_job(policy=FEW), outcome, 0.5).state)
+
+
+@pytest.mark.shows("R-RETRY-05", "R-TEST-20")
+def test_with_three_retries_a_job_runs_four_times() -> None:
+    job, ends = a_job(policy=RetryPolicy(jitter_high=0.0)), []
+    for attempt in range(1, 5):
+        end = decide(job, Failed(ERROR), 0.0)
+        ends.append((end.state.value, end.delay_ms))
+        job = a_job(policy=job.policy, attempt=attempt + 1, failures=end.failures)
+
+    assert ends == [("retrying", 1_000), ("retrying", 2_000), ("retrying", 4_000), ("dead", 0)]
+
+
+@pytest.mark.shows("R-EDGE-11")
+def test_a_job_that_always_kills_its_worker_is_dead_in_the_end() -> None:
+    crashes = 0
+    states: list[str] = []
+    while not states or states[-1] != "dead":
+        end = decide(a_job(crashes=crashes), Lost("its worker died"), 0.0)
+        crashes = end.crashes
+        states.append(end.state.value)
+
+    assert states == ["pending", "retrying", "retrying", "dead"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "so_far", "delay"),
+    [(Failed(ERROR), {}, 1_100), (Lost("its worker died"), {"crashes": 2}, 2_200)],
+)
+def test_the_roll_varies_the_delay(outcome: Outcome, so_far: dict[str, Any], delay: int) -> None:
+    assert decide(a_job(**so_far), outcome, 1.0).delay_ms == delay
+
+
+def test_an_error_without_a_message_is_named_by_its_type() -> None:
+    assert decide(a_job(), Discarded(AttemptError(type="Full")), 0.0).reason == "Full"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "so_far"),
+    [
+        (Discarded(AttemptError(type="Full", message="\x00" * 5_000)), {}),
+        (Failed(AttemptError(type="Full", message="\x00" * 5_000)), {"failures": 100}),
+        (Cancelled("\x00" * 5_000), {}),
+        (Lost("\x00" * 5_000), {"crashes": 100}),
+    ],
+)
+def test_a_reason_is_cut_and_has_no_nul(outcome: Outcome, so_far: dict[str, Any]) -> None:
+    reason = decide(a_job(**so_far), outcome, 0.0).reason
+
+    assert reason is not None
+    assert len(reason) == MAX_REASON
+    assert "\x00" not in reason

@@ -1,0 +1,73 @@
+"""Every test of the contract runs on every engine, and leaves a store without problems behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from forebay.domain.job import JobId
+from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.protocol import Engine, Reader, Store
+from forebay.testing.clock import ManualClock
+from tests.stores.support import counting_ids
+
+MakeEngine = Callable[[], Engine]
+
+
+@pytest.fixture
+def ids() -> Callable[[], JobId]:
+    """Ids that are the same in each run."""
+    return counting_ids()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make_engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> MakeEngine:
+    """Makes engines that know nothing of each other."""
+    name: str = request.param
+    made = iter(range(1_000))
+
+    def make() -> Engine:
+        if name == "memory":
+            return MemoryEngine(clock=clock)
+        # Imported here, so that the other engines are tested while this one cannot even be loaded.
+        sqlite = import_module("forebay.stores.sqlite.store")
+        engine: Engine = sqlite.SqliteEngine(str(tmp_path / f"jobs-{next(made)}.db"), clock=clock)
+        return engine
+
+    return make
+
+
+@pytest.fixture
+def engine(make_engine: MakeEngine) -> Iterator[Engine]:
+    engine = make_engine()
+    yield engine
+    reader = engine.reader()
+    try:
+        assert reader.health().problems == ()
+    finally:
+        reader.close()
+
+
+@pytest.fixture
+def store(engine: Engine) -> Iterator[Store]:
+    store = engine.store()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def other_store(engine: Engine) -> Iterator[Store]:
+    """A second handle to write, as another worker has one."""
+    store = engine.store()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def reader(engine: Engine) -> Iterator[Reader]:
+    reader = engine.reader()
+    yield reader
+    reader.close()

@@ -1,0 +1,195 @@
+"""Duties, workers and recorded events: what workers tell the store about themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import Amendment
+from forebay.domain.query import WorkerInfo
+from forebay.stores.protocol import Engine, Reader, Store, Wakeups
+from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import DEFAULT, MAIL, T0, W1, W2, W3, events_of, kinds_of, put
+
+
+def test_a_duty_is_given_to_one_caller_each_interval(
+    store: Store, other_store: Store, clock: ManualClock
+) -> None:
+    assert store.take_duty("sweep", 1_000) is True
+    assert other_store.take_duty("sweep", 1_000) is False
+
+    clock.advance(ms=999)
+    assert store.take_duty("sweep", 1_000) is False
+
+    clock.advance(ms=1)
+    assert other_store.take_duty("sweep", 1_000) is True
+    assert store.take_duty("sweep", 1_000) is False
+
+
+def test_duties_of_different_names_do_not_wait_for_each_other(store: Store) -> None:
+    store.take_duty("sweep", 1_000)
+
+    assert store.take_duty("prune", 1_000) is True
+
+
+def test_an_interval_counts_from_when_the_duty_was_last_taken(store: Store, clock: ManualClock) -> None:
+    store.take_duty("sweep", 1_000)
+    clock.advance(ms=1_700)
+    store.take_duty("sweep", 1_000)
+
+    clock.advance(ms=999)
+
+    assert store.take_duty("sweep", 1_000) is False
+
+
+def test_a_worker_is_listed_from_its_first_beat_with_its_last_one(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    info = WorkerInfo(id=W1, host="h", pid=7, queues=(DEFAULT, MAIL), state="running")
+    store.beat(info)
+    clock.advance(ms=5_000)
+
+    store.beat(WorkerInfo(id=W1, host="h", pid=7, queues=(MAIL,), state="stopping"))
+
+    assert reader.workers() == [
+        WorkerInfo(
+            id=W1,
+            host="h",
+            pid=7,
+            queues=(MAIL,),
+            state="stopping",
+            started_at=T0,
+            beat_at=T0 + 5_000,
+        )
+    ]
+
+
+def test_a_worker_may_say_when_it_started(store: Store, reader: Reader, clock: ManualClock) -> None:
+    store.beat(WorkerInfo(id=W1, started_at=T0 - 777))
+    clock.advance(ms=5)
+
+    store.beat(WorkerInfo(id=W1))
+
+    [worker] = reader.workers()
+    assert (worker.started_at, worker.beat_at) == (T0 - 777, T0 + 5)
+
+
+def test_workers_are_listed_by_start_and_id(store: Store, reader: Reader, clock: ManualClock) -> None:
+    store.beat(WorkerInfo(id=W3))
+    clock.advance(ms=1)
+    store.beat(WorkerInfo(id=W2))
+    store.beat(WorkerInfo(id=W1))
+
+    assert [worker.id for worker in reader.workers()] == [W3, W1, W2]
+
+
+def test_a_worker_that_has_ended_in_order_is_off_the_list(store: Store, reader: Reader) -> None:
+    store.beat(WorkerInfo(id=W1))
+    store.beat(WorkerInfo(id=W2))
+
+    store.forget_worker(W1)
+    store.forget_worker(W1)
+
+    assert [worker.id for worker in reader.workers()] == [W2]
+
+
+def test_a_recorded_event_is_kept_as_it_is(store: Store, reader: Reader) -> None:
+    job_id = put(store)
+    event = Event(
+        kind=EventKind.NOTE, at=T0 - 5, job_id=job_id, queue=DEFAULT, attempt=3, actor="ann", detail="größer"
+    )
+
+    store.record([event])
+
+    assert events_of(reader, job_id) == [event]
+
+
+def test_an_event_without_a_time_happens_now(store: Store, reader: Reader, clock: ManualClock) -> None:
+    clock.advance(ms=9)
+
+    store.record([Event(kind=EventKind.NOTE)])
+
+    [(_, event)] = reader.audit()
+    assert event == Event(kind=EventKind.NOTE, at=T0 + 9)
+
+
+@pytest.mark.shows("R-HIST-05")
+def test_a_job_has_at_most_100_events_and_then_a_count(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    job_id = put(store)
+    store.record([Event(kind=EventKind.NOTE, job_id=job_id, detail=str(n)) for n in range(100)])
+    clock.advance(ms=1)
+    store.record([Event(kind=EventKind.NOTE, job_id=job_id, detail=str(n)) for n in range(100, 105)])
+    clock.advance(ms=1)
+
+    store.amend(job_id, Amendment(priority=1))
+
+    *notes, more = events_of(reader, job_id)
+    assert [note.detail for note in notes] == [str(n) for n in range(100)]
+    assert (more.kind, more.detail, more.at, more.job_id) == (EventKind.MORE, "6", T0 + 2, job_id)
+
+
+def test_the_100th_event_is_still_kept_without_a_count(store: Store, reader: Reader) -> None:
+    job_id = put(store)
+
+    store.record([Event(kind=EventKind.NOTE, job_id=job_id)] * 100)
+
+    assert kinds_of(reader, job_id) == [EventKind.NOTE] * 100
+
+
+def test_events_of_no_job_are_not_counted_away(store: Store, reader: Reader) -> None:
+    store.record([Event(kind=EventKind.NOTE, queue=MAIL)] * 150)
+
+    assert len(reader.audit(limit=1_000)) == 150
+
+
+def test_the_events_of_one_job_do_not_count_for_another(store: Store, reader: Reader) -> None:
+    first, second = put(store), put(store)
+    store.record([Event(kind=EventKind.NOTE, job_id=first)] * 150)
+
+    store.record([Event(kind=EventKind.NOTE, job_id=second)] * 2)
+
+    assert kinds_of(reader, second) == [EventKind.NOTE] * 2
+
+
+def test_migrating_again_changes_nothing(store: Store, reader: Reader) -> None:
+    put(store)
+
+    first = store.migrate()
+    second = store.migrate()
+
+    assert first == second == reader.health().schema
+    assert len(reader.counts()) == 1
+
+
+@pytest.mark.shows("R-STORE-68")
+def test_a_handle_may_be_closed_twice(engine: Engine) -> None:
+    store, reader, wakeups = engine.store(), engine.reader(), engine.wakeups()
+
+    for handle in (store, reader, wakeups):
+        handle.close()
+        handle.close()
+
+    assert engine.features.name
+
+
+@pytest.mark.shows("R-TEST-64")
+def test_the_store_tells_its_own_time(reader: Reader, clock: ManualClock) -> None:
+    clock.advance(ms=123)
+
+    assert reader.now() == T0 + 123
+
+
+@pytest.mark.shows("R-STORE-01", "R-STORE-03")
+def test_an_engine_has_every_method_of_the_seam(engine: Engine, store: Store, reader: Reader) -> None:
+    seam = [(Store, store), (Reader, reader), (Wakeups, engine.wakeups()), (Engine, engine)]
+
+    missing = [
+        f"{protocol.__name__}.{name}"
+        for protocol, handle in seam
+        for name in vars(protocol)
+        if not name.startswith("_") and not hasattr(handle, name)
+    ]
+
+    assert missing == []

@@ -1,0 +1,310 @@
+"""The fence: a settlement counts only for the attempt and the worker that hold the lease."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lost, Outcome, Snoozed
+from forebay.domain.settlement import Ending
+from forebay.stores.protocol import Reader, Refusal, Store
+from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import (
+    BOOM,
+    DEFAULT,
+    HOUR,
+    SWEEPER,
+    T0,
+    UNKNOWN,
+    W1,
+    W2,
+    attempts_of,
+    ended,
+    events_of,
+    kinds_of,
+    look,
+    make,
+    record,
+    settle,
+    start,
+    started,
+)
+
+ENDS: list[Outcome] = [Completed(b"stale"), Failed(BOOM, 5), Snoozed(5), Interrupted(), Discarded(BOOM)]
+
+
+@pytest.mark.shows("R-LEASE-22", "R-JOB-48", "R-LEASE-26", "R-BUG-05", "R-BUG-33", "R-LEASE-25")
+@pytest.mark.parametrize("outcome", ENDS)
+def test_another_worker_cannot_settle_an_attempt(store: Store, reader: Reader, outcome: Outcome) -> None:
+    job = started(store, W1)
+    before = record(reader, job.id)
+
+    answer = settle(store, job, outcome, W2)
+
+    assert (answer.settled, answer.repeated) == ((), ())
+    assert answer.refused == (Refusal(lease=Lease(job.id, 1), reason="other worker"),)
+    assert record(reader, job.id) == before
+    assert attempts_of(reader, job.id) == []
+
+
+@pytest.mark.shows("R-LEASE-20", "R-LEASE-21", "R-LEASE-22", "R-LEASE-26", "R-JOB-27", "R-LEASE-34")
+@pytest.mark.parametrize("outcome", ENDS)
+def test_an_earlier_attempt_of_the_same_worker_cannot_be_settled(
+    store: Store, reader: Reader, outcome: Outcome
+) -> None:
+    first = started(store, W1)
+    settle(store, first, Interrupted())
+    second = start(store, W1)
+    before = record(reader, first.id)
+
+    answer = settle(store, first, outcome)
+
+    assert (answer.settled, answer.repeated) == ((), ())
+    assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
+    assert record(reader, first.id) == before
+    assert (second.attempt, attempts_of(reader, first.id)) == (2, [])
+
+
+def test_an_attempt_that_has_not_begun_cannot_be_settled(store: Store, reader: Reader) -> None:
+    job = started(store, W1)
+    before = record(reader, job.id)
+
+    answer = settle(store, job, Completed(b"1"), attempt=2)
+
+    assert [refusal.reason for refusal in answer.refused] == ["other attempt"]
+    assert record(reader, job.id) == before
+
+
+@pytest.mark.shows("R-LEASE-25", "R-JOB-45")
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.SCHEDULED, JobState.CANCELLED])
+def test_a_job_that_never_ran_cannot_be_settled(store: Store, reader: Reader, state: JobState) -> None:
+    job = look(reader, make(store, state))
+    before = record(reader, job.id)
+
+    answer = settle(store, job, Completed(b"1"), W1)
+
+    assert answer.refused == (Refusal(lease=Lease(job.id, 0), reason="other state"),)
+    assert record(reader, job.id) == before
+
+
+@pytest.mark.shows("R-LEASE-25")
+def test_a_job_that_is_gone_is_refused_as_gone(store: Store, reader: Reader) -> None:
+    job = started(store)
+    settle(store, job, Completed(b"1"))
+    store.delete([job.id])
+
+    answer = settle(store, job, Completed(b"1"))
+
+    assert answer.refused == (Refusal(lease=Lease(job.id, 1), reason="gone"),)
+    assert reader.history(job.id) is None
+
+
+def test_an_unknown_job_is_refused_as_gone_without_an_event(store: Store, reader: Reader) -> None:
+    job = started(store)
+
+    answer = settle(store, job, Completed(b"1"), job_id=UNKNOWN)
+
+    assert [refusal.reason for refusal in answer.refused] == ["gone"]
+    assert reader.audit() == []
+
+
+@pytest.mark.shows("R-LEASE-25")
+@pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.DEAD, JobState.RETRYING])
+def test_another_worker_is_refused_for_the_state_when_the_attempt_is_over(
+    store: Store, reader: Reader, state: JobState
+) -> None:
+    job = look(reader, make(store, state))
+    before = record(reader, job.id)
+
+    answer = settle(store, job, Completed(b"other"), W2)
+
+    assert [refusal.reason for refusal in answer.refused] == ["other state"]
+    assert record(reader, job.id) == before
+
+
+@pytest.mark.shows("R-LEASE-24", "R-HIST-04", "R-BUG-02", "R-HIST-02")
+def test_a_refused_settlement_leaves_an_event_that_says_who_and_why(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    job = started(store, W1)
+    clock.advance(ms=77)
+
+    settle(store, job, Completed(b"1"), W2)
+
+    assert events_of(reader, job.id) == [
+        Event(
+            kind=EventKind.REFUSED,
+            at=T0 + 77,
+            job_id=job.id,
+            queue=DEFAULT,
+            attempt=1,
+            actor=W2,
+            detail="completed: other worker",
+        )
+    ]
+
+
+@pytest.mark.shows("R-LEASE-25", "R-DONE-02")
+@pytest.mark.parametrize("outcome", ENDS)
+def test_the_same_settlement_again_is_answered_as_repeated(
+    store: Store, reader: Reader, outcome: Outcome
+) -> None:
+    job = started(store)
+    settle(store, job, outcome)
+    before = record(reader, job.id)
+    rows = attempts_of(reader, job.id)
+
+    answer = settle(store, job, outcome)
+
+    assert (answer.settled, answer.repeated, answer.refused) == ((), (job.id,), ())
+    assert record(reader, job.id) == before
+    assert attempts_of(reader, job.id) == rows
+    assert kinds_of(reader, job.id) == []
+
+
+@pytest.mark.parametrize("outcome", ENDS)
+def test_another_end_of_an_attempt_that_has_ended_changes_nothing(
+    store: Store, reader: Reader, outcome: Outcome
+) -> None:
+    job = started(store)
+    settle(store, job, Interrupted())
+    before = record(reader, job.id)
+
+    answer = settle(store, job, outcome)
+
+    assert answer.repeated == (job.id,)
+    assert record(reader, job.id) == before
+    assert attempts_of(reader, job.id) == []
+
+
+def test_a_settlement_given_twice_in_one_exchange_is_done_once(store: Store, reader: Reader) -> None:
+    job = started(store)
+    end = ended(job, Failed(BOOM, 5))
+
+    answer = store.exchange(W1, [end, end])
+
+    assert (answer.settled, answer.repeated) == ((job.id,), (job.id,))
+    assert len(attempts_of(reader, job.id)) == 1
+
+
+@pytest.mark.shows("R-LEASE-32", "R-EDGE-09")
+def test_a_failure_repeated_after_the_next_attempt_has_begun_is_still_known(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    first = started(store, W1)
+    settle(store, first, Failed(BOOM, 5))
+    clock.advance(ms=5)
+    start(store, W2)
+    before = record(reader, first.id)
+
+    answer = settle(store, first, Failed(BOOM, 5), W1)
+
+    assert (answer.repeated, answer.refused) == ((first.id,), ())
+    assert record(reader, first.id) == before
+    assert [row.attempt for row in attempts_of(reader, first.id)] == [1]
+
+
+@pytest.mark.shows("R-EDGE-02")
+def test_a_late_settlement_is_accepted_while_nobody_has_taken_the_job_over(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    job = started(store)
+    clock.advance(ms=HOUR)
+
+    answer = settle(store, job, Completed(b"late"))
+
+    assert answer.settled == (job.id,)
+    assert look(reader, job.id).result == b"late"
+
+
+@pytest.mark.shows("R-EDGE-02", "R-SWEEP-02", "R-LEASE-22")
+@pytest.mark.parametrize("outcome", ENDS)
+def test_a_late_settlement_is_refused_after_the_takeover(
+    store: Store, reader: Reader, clock: ManualClock, outcome: Outcome
+) -> None:
+    job = started(store, W1)
+    clock.advance(ms=HOUR)
+    store.sweep(SWEEPER)
+    before = record(reader, job.id)
+
+    answer = settle(store, job, outcome, W1)
+
+    assert answer.refused == (Refusal(lease=Lease(job.id, 1), reason="other worker"),)
+    assert record(reader, job.id) == before
+    assert kinds_of(reader, job.id) == [EventKind.SWEPT, EventKind.REFUSED]
+
+
+@pytest.mark.shows(
+    "R-LEASE-27", "R-DONE-19", "R-EDGE-03", "R-EDGE-04", "R-TEST-51", "R-LEASE-24", "R-LEASE-34"
+)
+def test_a_worker_that_comes_back_after_another_has_finished_is_refused(
+    store: Store, other_store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    lost = started(store, W1)
+    clock.advance(ms=HOUR)
+    [swept] = other_store.sweep(SWEEPER)
+    settle(other_store, swept, Lost("its lease ran out"), SWEEPER)
+    second = start(other_store, W2)
+    settle(other_store, second, Completed(b"from w2"), W2)
+    before = record(reader, lost.id)
+
+    answer = settle(store, lost, Completed(b"from w1"), W1)
+
+    assert (answer.settled, answer.repeated) == ((), ())
+    assert answer.refused == (Refusal(lease=Lease(lost.id, 1), reason="other attempt"),)
+    assert record(reader, lost.id) == before
+    assert look(reader, lost.id).result == b"from w2"
+    assert events_of(reader, lost.id)[-1].detail == f"{Ending.COMPLETED}: other attempt"
+
+
+@pytest.mark.shows("R-SWEEP-02")
+def test_a_worker_that_comes_back_before_anybody_else_has_started_is_refused(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    lost = started(store, W1)
+    clock.advance(ms=HOUR)
+    [swept] = store.sweep(SWEEPER)
+    settle(store, swept, Lost("its lease ran out"), SWEEPER)
+    before = record(reader, lost.id)
+
+    answer = settle(store, lost, Completed(b"from w1"), W1)
+
+    assert answer.refused == (Refusal(lease=Lease(lost.id, 1), reason="other state"),)
+    assert record(reader, lost.id) == before
+
+
+def test_a_refused_settlement_does_not_keep_the_others_from_being_settled(
+    store: Store, reader: Reader
+) -> None:
+    mine, theirs = started(store, W1), started(store, W2)
+
+    answer = store.exchange(W1, [ended(theirs, Completed(b"1")), ended(mine, Completed(b"1"))])
+
+    assert answer.settled == (mine.id,)
+    assert [refusal.lease.job_id for refusal in answer.refused] == [theirs.id]
+    assert look(reader, theirs.id).state is JobState.RUNNING
+
+
+def test_a_lease_taken_away_by_force_cannot_be_settled(store: Store, reader: Reader) -> None:
+    job = started(store, W1)
+    store.cancel([job.id], "stuck", force=True)
+    before = record(reader, job.id)
+
+    answer = settle(store, job, Completed(b"1"), W1)
+
+    assert [refusal.reason for refusal in answer.refused] == ["other state"]
+    assert record(reader, job.id) == before
+
+
+def test_an_attempt_of_a_job_that_was_revived_cannot_be_settled(store: Store, reader: Reader) -> None:
+    job = started(store, W1)
+    store.cancel([job.id], force=True)
+    store.revive([job.id])
+    before = record(reader, job.id)
+
+    answer = settle(store, job, Completed(b"1"), W1)
+
+    assert [refusal.reason for refusal in answer.refused] == ["other state"]
+    assert record(reader, job.id) == before

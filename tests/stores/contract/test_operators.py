@@ -1,0 +1,552 @@
+"""Cancel, amend and delete: what an operator may do to single jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import Amendment, JobId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import Completed, Failed, Interrupted
+from forebay.domain.query import Counts
+from forebay.errors import IllegalTransition, InvalidJob, JobNotFound, StoreRefused
+from forebay.stores.protocol import Reader, Store, Verdict
+from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import (
+    BOOM,
+    DAY,
+    DEFAULT,
+    HOUR,
+    MAIL,
+    T0,
+    UNKNOWN,
+    W1,
+    attempts_of,
+    claimed,
+    counts_of,
+    events_of,
+    kinds_of,
+    look,
+    make,
+    put,
+    record,
+    settle,
+    started,
+    states,
+)
+
+WAITING_STATES = [JobState.SCHEDULED, JobState.PENDING, JobState.RETRYING]
+FINAL_STATES = [JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED]
+
+
+# Cancel.
+
+
+@pytest.mark.shows("R-CANCEL-01", "R-CANCEL-04", "R-JOB-53", "R-CANCEL-07", "R-JOB-46")
+@pytest.mark.parametrize("state", WAITING_STATES)
+def test_a_waiting_job_is_cancelled_at_once(
+    store: Store, reader: Reader, clock: ManualClock, state: JobState
+) -> None:
+    job_id = make(store, state, unique_key="k")
+    clock.advance(ms=5)
+
+    verdicts = store.cancel([job_id], "no longer needed", actor="ann")
+
+    job = look(reader, job_id)
+    assert verdicts == [Verdict(job_id=job_id, done=True, state=JobState.CANCELLED)]
+    assert (job.state, job.reason, job.cancel_reason) == (JobState.CANCELLED, "no longer needed", None)
+    assert (job.finished_at, job.updated_at, job.lease_expires_at) == (T0 + 5, T0 + 5, None)
+    assert counts_of(reader) == Counts(cancelled=1)
+    assert put(store, unique_key="k") != job_id
+
+
+@pytest.mark.shows("R-CANCEL-04", "R-HIST-02", "R-HIST-27")
+def test_a_cancel_leaves_an_event_with_who_and_why(store: Store, reader: Reader) -> None:
+    job_id = put(store)
+
+    store.cancel([job_id], "no longer needed", actor="ann")
+
+    [event] = events_of(reader, job_id)
+    assert (event.kind, event.actor, event.detail) == (EventKind.CANCEL, "ann", "no longer needed")
+    assert (event.at, event.queue) == (T0, DEFAULT)
+
+
+def test_a_cancel_without_a_reason_has_one(store: Store, reader: Reader) -> None:
+    job_id = put(store)
+
+    store.cancel([job_id])
+
+    assert look(reader, job_id).reason == "cancelled"
+
+
+@pytest.mark.parametrize("state", WAITING_STATES)
+def test_a_cancelled_job_never_runs(
+    store: Store, reader: Reader, clock: ManualClock, state: JobState
+) -> None:
+    job_id = make(store, state)
+    store.cancel([job_id])
+    clock.advance(ms=DAY)
+
+    assert (store.promote(), claimed(store, 9)) == (0, [])
+
+    assert look(reader, job_id).state is JobState.CANCELLED
+
+
+def test_a_running_job_is_asked_to_stop_and_runs_on(store: Store, reader: Reader, clock: ManualClock) -> None:
+    job = started(store, unique_key="k")
+    before = record(reader, job.id)
+    assert before is not None
+
+    verdicts = store.cancel([job.id], "stop it", actor="ann")
+
+    after = record(reader, job.id)
+    assert verdicts == [Verdict(job_id=job.id, done=True, state=JobState.RUNNING)]
+    assert after == before | {"cancel_reason": "stop it"}
+    assert [(event.kind, event.actor, event.detail) for event in events_of(reader, job.id)] == [
+        (EventKind.CANCEL, "ann", "stop it")
+    ]
+
+
+def test_the_first_wish_to_cancel_stands(store: Store, reader: Reader) -> None:
+    job = started(store)
+    store.cancel([job.id], "first")
+
+    [verdict] = store.cancel([job.id], "second")
+
+    assert (verdict.done, verdict.state) == (True, JobState.RUNNING)
+    assert look(reader, job.id).cancel_reason == "first"
+    assert kinds_of(reader, job.id) == [EventKind.CANCEL]
+
+
+@pytest.mark.shows("R-CANCEL-01", "R-CANCEL-06", "R-BUG-11", "R-JOB-56")
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("state", FINAL_STATES)
+def test_a_final_job_cannot_be_cancelled(store: Store, reader: Reader, state: JobState, force: bool) -> None:
+    job_id = make(store, state)
+    before = record(reader, job_id)
+    events = events_of(reader, job_id)
+
+    [verdict] = store.cancel([job_id], "again", force=force)
+
+    assert (verdict.done, verdict.state, verdict.reason) == (False, state, f"it is already {state}")
+    assert record(reader, job_id) == before
+    assert events_of(reader, job_id) == events
+
+
+@pytest.mark.shows("R-CANCEL-01")
+def test_an_unknown_job_cannot_be_cancelled(store: Store, reader: Reader) -> None:
+    [verdict] = store.cancel([UNKNOWN])
+
+    assert (verdict.job_id, verdict.done, verdict.state) == (UNKNOWN, False, None)
+    assert reader.audit() == []
+
+
+def test_verdicts_come_in_the_order_asked_and_see_what_went_before(store: Store) -> None:
+    first, second = put(store), put(store)
+
+    verdicts = store.cancel([second, UNKNOWN, first, second])
+
+    assert [(verdict.job_id, verdict.done) for verdict in verdicts] == [
+        (second, True),
+        (UNKNOWN, False),
+        (first, True),
+        (second, False),
+    ]
+    assert verdicts[3].reason == "it is already cancelled"
+
+
+def test_a_refused_verdict_can_be_raised(store: Store) -> None:
+    job_id = make(store, JobState.COMPLETED)
+
+    done, missing = store.cancel([job_id, UNKNOWN])
+
+    with pytest.raises(IllegalTransition, match="already completed"):
+        done.check()
+    with pytest.raises(JobNotFound):
+        missing.check()
+
+
+# By force.
+
+
+@pytest.mark.shows("R-JOB-48")
+def test_force_takes_the_lease_of_a_running_job_away_and_buries_it(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    job = started(store, unique_key="k")
+    clock.advance(ms=5)
+
+    verdicts = store.cancel([job.id], "stuck", actor="ann", force=True)
+
+    dead = look(reader, job.id)
+    assert verdicts == [Verdict(job_id=job.id, done=True, state=JobState.DEAD)]
+    assert (dead.state, dead.reason, dead.worker) == (JobState.DEAD, "stuck", None)
+    assert (dead.finished_at, dead.lease_expires_at, dead.attempt) == (T0 + 5, None, 1)
+    assert counts_of(reader) == Counts(dead=1)
+    assert put(store, unique_key="k") != job.id
+    assert events_of(reader, job.id) == [
+        Event(
+            kind=EventKind.FORCED,
+            at=T0 + 5,
+            job_id=job.id,
+            queue=DEFAULT,
+            attempt=1,
+            actor="ann",
+            detail="stuck",
+        )
+    ]
+
+
+def test_force_makes_no_difference_to_a_waiting_job(store: Store, reader: Reader) -> None:
+    job_id = put(store)
+
+    store.cancel([job_id], force=True)
+
+    assert look(reader, job_id).state is JobState.CANCELLED
+
+
+def test_a_worker_is_not_asked_to_stop_a_job_that_was_taken_from_it(store: Store) -> None:
+    job = started(store)
+    store.cancel([job.id])
+    store.cancel([job.id], force=True)
+
+    answer = store.exchange(W1, known=[])
+
+    assert (answer.cancels, answer.adopted) == ((), ())
+
+
+# Amend.
+
+
+@pytest.mark.shows("R-PRI-10", "R-JOB-28", "R-CANCEL-07")
+def test_a_pending_job_with_a_new_priority_has_a_new_place(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    first, second = put(store), put(store)
+    clock.advance(ms=5)
+
+    verdict = store.amend(second, Amendment(priority=1))
+
+    job = look(reader, second)
+    assert verdict == Verdict(job_id=second, done=True, state=JobState.PENDING)
+    assert (job.priority, job.rank, job.updated_at) == (1, T0 - HOUR, T0 + 5)
+    assert claimed(store, 2) == [second, first]
+
+
+@pytest.mark.parametrize("state", [JobState.SCHEDULED, JobState.RETRYING])
+def test_a_new_priority_of_a_job_that_waits_for_its_time_counts_when_it_is_due(
+    store: Store, reader: Reader, clock: ManualClock, state: JobState
+) -> None:
+    job_id = make(store, state)
+    store.amend(job_id, Amendment(priority=50))
+    clock.advance(ms=HOUR)
+    put(store, priority=40)
+
+    assert claimed(store, 1) == [job_id]
+
+
+@pytest.mark.parametrize("priority", [-1, 11])
+def test_a_priority_outside_the_queues_range_is_refused_and_nothing_is_changed(
+    store: Store, reader: Reader, priority: int
+) -> None:
+    store.save_queue(DEFAULT, {"min_priority": 0, "max_priority": 10})
+    job_id = put(store, metadata={"a": 1})
+    before = record(reader, job_id)
+
+    with pytest.raises(InvalidJob):
+        store.amend(job_id, Amendment(priority=priority, metadata={"b": 2}))
+
+    assert record(reader, job_id) == before
+    assert kinds_of(reader, job_id) == []
+
+
+@pytest.mark.shows("R-JOB-52", "R-RETRY-11")
+@pytest.mark.parametrize("state", [JobState.SCHEDULED, JobState.RETRYING])
+def test_a_job_can_be_made_pending_at_once(
+    store: Store, reader: Reader, clock: ManualClock, state: JobState
+) -> None:
+    job_id = make(store, state)
+    clock.advance(ms=5)
+
+    verdict = store.amend(job_id, Amendment(delay_ms=0))
+
+    job = look(reader, job_id)
+    assert (verdict.done, verdict.state) == (True, JobState.PENDING)
+    assert (job.state, job.run_at) == (JobState.PENDING, T0 + 5)
+    assert counts_of(reader) == Counts(pending=1)
+    assert claimed(store, 1) == [job_id]
+
+
+@pytest.mark.shows("R-CANCEL-07")
+@pytest.mark.parametrize("state", [JobState.SCHEDULED, JobState.RETRYING])
+def test_a_job_can_be_put_off_and_stays_what_it_is(
+    store: Store, reader: Reader, clock: ManualClock, state: JobState
+) -> None:
+    job_id = make(store, state)
+    clock.advance(ms=5)
+
+    verdict = store.amend(job_id, Amendment(delay_ms=9 * HOUR))
+
+    assert (verdict.done, verdict.state) == (True, state)
+    assert look(reader, job_id).run_at == T0 + 5 + 9 * HOUR
+    clock.advance(ms=9 * HOUR - 1)
+    assert store.promote() == 0
+    clock.advance(ms=1)
+    assert store.promote() == 1
+
+
+@pytest.mark.parametrize("delay", [0, 9 * HOUR])
+def test_a_new_time_is_the_ready_time_of_a_job_that_has_never_run(
+    store: Store, reader: Reader, delay: int
+) -> None:
+    job_id = make(store, JobState.SCHEDULED)
+
+    store.amend(job_id, Amendment(delay_ms=delay))
+
+    assert look(reader, job_id).ready_at == T0 + delay
+
+
+@pytest.mark.parametrize("delay", [0, 9 * HOUR])
+def test_a_new_time_leaves_the_ready_time_of_a_job_that_has_run(
+    store: Store, reader: Reader, clock: ManualClock, delay: int
+) -> None:
+    job_id = make(store, JobState.RETRYING)
+    clock.advance(ms=5)
+
+    store.amend(job_id, Amendment(delay_ms=delay))
+
+    assert look(reader, job_id).ready_at == T0
+
+
+def test_a_pending_job_cannot_become_scheduled(store: Store, reader: Reader) -> None:
+    job_id = put(store)
+    before = record(reader, job_id)
+
+    verdict = store.amend(job_id, Amendment(delay_ms=1, priority=3))
+
+    assert (verdict.done, verdict.state) == (False, JobState.PENDING)
+    assert verdict.reason == "a pending job cannot become scheduled"
+    assert record(reader, job_id) == before
+
+
+def test_a_pending_job_may_be_made_pending(store: Store, reader: Reader, clock: ManualClock) -> None:
+    job_id = put(store)
+    clock.advance(ms=5)
+
+    verdict = store.amend(job_id, Amendment(delay_ms=0))
+
+    assert (verdict.done, verdict.state) == (True, JobState.PENDING)
+    assert look(reader, job_id).run_at == T0
+
+
+@pytest.mark.shows("R-JOB-13")
+@pytest.mark.parametrize("state", [*WAITING_STATES, JobState.RUNNING])
+def test_metadata_are_merged_key_by_key(store: Store, reader: Reader, state: JobState) -> None:
+    job_id = make(store, state, metadata={"keep": 1, "change": 1, "remove": 1})
+
+    verdict = store.amend(job_id, Amendment(metadata={"change": [2], "remove": None, "add": {"x": None}}))
+
+    job = look(reader, job_id)
+    assert (verdict.done, job.state) == (True, state)
+    assert job.metadata == {"keep": 1, "change": [2], "add": {"x": None}}
+
+
+def test_metadata_that_were_nothing_before_stay_when_others_are_merged(store: Store, reader: Reader) -> None:
+    job_id = put(store, metadata={"empty": None})
+
+    store.amend(job_id, Amendment(metadata={"b": 1}))
+
+    assert look(reader, job_id).metadata == {"empty": None, "b": 1}
+
+
+def test_new_metadata_leave_a_pending_job_in_its_place(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    store.save_queue(DEFAULT, {"aging_ms": 1_000, "max_aging_bonus": 10.0})
+    job_id = put(store)
+    clock.advance(ms=60_000)
+
+    store.amend(job_id, Amendment(metadata={"a": 1}))
+
+    job = look(reader, job_id)
+    assert (job.capped, job.rank) == (False, T0)
+
+
+def test_metadata_that_would_grow_too_large_are_refused(store: Store, reader: Reader) -> None:
+    job_id = put(store, metadata={"a": "x" * 40_000})
+
+    with pytest.raises(InvalidJob):
+        store.amend(job_id, Amendment(metadata={"b": "x" * 40_000}))
+
+    assert look(reader, job_id).metadata.keys() == {"a"}
+
+
+@pytest.mark.shows("R-PRI-10", "R-JOB-28")
+@pytest.mark.parametrize("change", [Amendment(priority=1), Amendment(delay_ms=0), Amendment(delay_ms=5)])
+def test_a_running_job_keeps_its_priority_and_time(store: Store, reader: Reader, change: Amendment) -> None:
+    job = started(store)
+    before = record(reader, job.id)
+
+    verdict = store.amend(job.id, change)
+
+    assert (verdict.done, verdict.state, verdict.reason) == (False, JobState.RUNNING, "it is running")
+    assert record(reader, job.id) == before
+    assert kinds_of(reader, job.id) == []
+
+
+@pytest.mark.parametrize(
+    "change", [Amendment(priority=1), Amendment(delay_ms=0), Amendment(metadata={"a": 1})]
+)
+@pytest.mark.parametrize("state", FINAL_STATES)
+def test_a_final_job_cannot_be_amended(
+    store: Store, reader: Reader, state: JobState, change: Amendment
+) -> None:
+    job_id = make(store, state)
+    before = record(reader, job_id)
+
+    verdict = store.amend(job_id, change)
+
+    assert (verdict.done, verdict.state, verdict.reason) == (False, state, f"it is already {state}")
+    assert record(reader, job_id) == before
+
+
+def test_an_unknown_job_cannot_be_amended(store: Store) -> None:
+    verdict = store.amend(UNKNOWN, Amendment(priority=1))
+
+    assert (verdict.job_id, verdict.done, verdict.state) == (UNKNOWN, False, None)
+
+
+@pytest.mark.shows("R-HIST-02")
+def test_an_amendment_leaves_an_event_that_names_what_was_changed(store: Store, reader: Reader) -> None:
+    job_id = make(store, JobState.SCHEDULED)
+
+    store.amend(job_id, Amendment(metadata={"a": 1}, delay_ms=0, priority=3), actor="ann")
+    store.amend(job_id, Amendment(metadata={"a": 2}), actor="bob")
+
+    assert [(event.kind, event.actor, event.detail) for event in events_of(reader, job_id)] == [
+        (EventKind.AMENDED, "ann", "priority,delay_ms,metadata"),
+        (EventKind.AMENDED, "bob", "metadata"),
+    ]
+
+
+# Delete.
+
+
+@pytest.mark.shows("R-ENQ-44", "R-DLQ-10", "R-HIST-21", "R-STORE-68")
+@pytest.mark.parametrize("state", [*WAITING_STATES, *FINAL_STATES])
+def test_a_job_that_does_not_run_is_deleted_for_good(store: Store, reader: Reader, state: JobState) -> None:
+    job_id = make(store, state, unique_key="k", queue=MAIL)
+
+    verdicts = store.delete([job_id])
+
+    assert verdicts == [Verdict(job_id=job_id, done=True, state=None)]
+    assert (record(reader, job_id), reader.history(job_id)) == (None, None)
+    assert counts_of(reader, MAIL) == Counts()
+    assert put(store, unique_key="k", queue=MAIL) != job_id
+
+
+def test_a_running_job_cannot_be_deleted(store: Store, reader: Reader) -> None:
+    job = started(store)
+    before = record(reader, job.id)
+
+    [verdict] = store.delete([job.id])
+
+    assert (verdict.done, verdict.state, verdict.reason) == (False, JobState.RUNNING, "it is running")
+    assert record(reader, job.id) == before
+
+
+@pytest.mark.shows("R-ENQ-44")
+def test_deleting_an_unknown_job_says_so(store: Store, reader: Reader) -> None:
+    [verdict] = store.delete([UNKNOWN])
+
+    assert (verdict.job_id, verdict.done, verdict.state) == (UNKNOWN, False, None)
+    assert reader.audit() == []
+
+
+@pytest.mark.shows("R-HIST-30", "R-HIST-27")
+def test_a_deletion_stays_in_the_audit_log_when_the_history_is_gone(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    job = started(store)
+    settle(store, job, Failed(BOOM, 1))
+    store.cancel([job.id])
+    clock.advance(ms=5)
+
+    store.delete([job.id], actor="ann")
+
+    [(_, event)] = reader.audit()
+    assert event == Event(
+        kind=EventKind.DELETED, at=T0 + 5, job_id=job.id, queue=DEFAULT, actor="ann", detail="cancelled"
+    )
+
+
+def test_a_new_job_of_a_deleted_id_has_no_errors_of_the_old_one(store: Store, reader: Reader) -> None:
+    old = started(store, id=JobId("mine"))
+    settle(store, old, Failed(BOOM, 1))
+    store.delete([old.id])
+
+    put(store, id=JobId("mine"))
+
+    assert attempts_of(reader, JobId("mine")) == []
+    assert look(reader, JobId("mine")).errors == ()
+
+
+def test_deleting_several_jobs_answers_for_each(store: Store, reader: Reader) -> None:
+    running = started(store)
+    waiting = put(store)
+
+    verdicts = store.delete([waiting, running.id, waiting, UNKNOWN])
+
+    assert [(verdict.job_id, verdict.done) for verdict in verdicts] == [
+        (waiting, True),
+        (running.id, False),
+        (waiting, False),
+        (UNKNOWN, False),
+    ]
+    assert states(reader, [running.id, waiting]) == [JobState.RUNNING, None]
+
+
+def test_a_job_handed_back_can_be_deleted(store: Store, reader: Reader) -> None:
+    job = started(store)
+    settle(store, job, Interrupted())
+
+    store.delete([job.id])
+
+    assert settle(store, job, Completed(b"1")).refused[0].reason == "gone"
+
+
+@pytest.mark.shows("R-HIST-27")
+def test_each_deletion_of_an_id_used_again_stays_in_the_audit_log(store: Store, reader: Reader) -> None:
+    put(store, id=JobId("mine"))
+    store.delete([JobId("mine")], actor="ann")
+    put(store, id=JobId("mine"))
+
+    store.delete([JobId("mine")], actor="bob")
+
+    assert [event.actor for _, event in reader.audit()] == ["bob", "ann"]
+
+
+def test_a_deletion_is_no_part_of_the_history_of_the_next_job_of_that_id(
+    store: Store, reader: Reader
+) -> None:
+    put(store, id=JobId("mine"))
+    store.delete([JobId("mine")])
+
+    put(store, id=JobId("mine"))
+
+    assert kinds_of(reader, JobId("mine")) == []
+
+
+@pytest.mark.parametrize(("reason", "actor"), [("\ud800", "ann"), ("stop", "\ud800")])
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.RUNNING])
+def test_a_cancel_with_text_that_cannot_be_written_changes_nothing(
+    store: Store, reader: Reader, state: JobState, reason: str, actor: str
+) -> None:
+    job_id = make(store, state)
+    before = record(reader, job_id)
+
+    with pytest.raises(StoreRefused):
+        store.cancel([job_id], reason, actor=actor)
+
+    assert record(reader, job_id) == before
+    assert kinds_of(reader, job_id) == []

@@ -1,0 +1,349 @@
+"""Revive: dead and cancelled jobs get another life."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import JobId, QueueName, UniqueUntil
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import Completed, Discarded
+from forebay.domain.query import Counts
+from forebay.domain.queue import QueueState
+from forebay.errors import InvalidJob
+from forebay.stores.protocol import Reader, Store, Verdict
+from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import (
+    BOOM,
+    DEFAULT,
+    HOUR,
+    MAIL,
+    STATES,
+    T0,
+    UNKNOWN,
+    W1,
+    attempts_of,
+    claimed,
+    counts_of,
+    events_of,
+    holder_of,
+    kinds_of,
+    look,
+    make,
+    put,
+    queue_of,
+    record,
+    settle,
+    start,
+    started,
+    states,
+)
+
+REVIVABLE = [JobState.DEAD, JobState.CANCELLED]
+NOT_REVIVABLE = [state for state in STATES if state not in REVIVABLE]
+
+
+@pytest.mark.shows("R-JOB-51", "R-DLQ-07", "R-DLQ-04")
+@pytest.mark.parametrize("state", REVIVABLE)
+def test_a_dead_or_cancelled_job_becomes_pending_again(
+    store: Store, reader: Reader, clock: ManualClock, state: JobState
+) -> None:
+    job_id = make(store, state, payload=b"abc")
+    clock.advance(ms=5)
+
+    verdicts = store.revive([job_id])
+
+    job = look(reader, job_id)
+    assert verdicts == [Verdict(job_id=job_id, done=True, state=JobState.PENDING)]
+    assert (job.state, job.payload, job.created_at) == (JobState.PENDING, b"abc", T0)
+    assert (job.ready_at, job.run_at, job.updated_at) == (T0 + 5, T0 + 5, T0 + 5)
+    assert (job.finished_at, job.reason, job.result) == (None, None, None)
+    assert (job.worker, job.started_at, job.lease_expires_at) == (None, None, None)
+    assert counts_of(reader) == Counts(pending=1)
+    assert claimed(store, 1) == [job_id]
+
+
+@pytest.mark.shows("R-JOB-51")
+@pytest.mark.parametrize("state", REVIVABLE)
+def test_a_job_can_be_revived_for_later(
+    store: Store, reader: Reader, clock: ManualClock, state: JobState
+) -> None:
+    job_id = make(store, state)
+    clock.advance(ms=5)
+
+    [verdict] = store.revive([job_id], delay_ms=1_000)
+
+    job = look(reader, job_id)
+    assert (verdict.done, verdict.state) == (True, JobState.SCHEDULED)
+    assert (job.state, job.run_at, job.ready_at) == (JobState.SCHEDULED, T0 + 1_005, T0 + 1_005)
+    assert counts_of(reader) == Counts(scheduled=1)
+
+
+@pytest.mark.shows("R-JOB-45", "R-JOB-56")
+@pytest.mark.parametrize("state", NOT_REVIVABLE)
+def test_no_other_job_can_be_revived(store: Store, reader: Reader, state: JobState) -> None:
+    job_id = make(store, state)
+    before = record(reader, job_id)
+
+    [verdict] = store.revive([job_id], queue=MAIL)
+
+    assert (verdict.done, verdict.state) == (False, state)
+    assert verdict.reason == f"a {state} job cannot be revived"
+    assert record(reader, job_id) == before
+    assert kinds_of(reader, job_id) == []
+
+
+def test_an_unknown_job_cannot_be_revived(store: Store) -> None:
+    [verdict] = store.revive([UNKNOWN])
+
+    assert (verdict.job_id, verdict.done, verdict.state) == (UNKNOWN, False, None)
+
+
+@pytest.mark.shows("R-DLQ-07", "R-TEST-23", "R-LEASE-20")
+def test_a_revived_job_starts_with_fresh_failures_and_its_attempts_go_on(
+    store: Store, reader: Reader
+) -> None:
+    job = started(store)
+    settle(store, job, Discarded(BOOM), failures=4, crashes=2)
+
+    store.revive([job.id])
+
+    again = start(store)
+    assert (again.failures, again.crashes, again.attempt) == (0, 0, 2)
+    settle(store, again, Completed(b"1"))
+    assert look(reader, job.id).state is JobState.COMPLETED
+
+
+@pytest.mark.shows("R-DLQ-07")
+def test_a_revived_job_may_keep_its_failures(store: Store, reader: Reader) -> None:
+    job = started(store)
+    settle(store, job, Discarded(BOOM), failures=4, crashes=2)
+
+    store.revive([job.id], reset=False)
+
+    again = look(reader, job.id)
+    assert (again.failures, again.crashes) == (4, 2)
+    assert again.rank == T0 + 8 * HOUR
+
+
+def test_a_revived_job_keeps_its_errors_and_its_history(store: Store, reader: Reader) -> None:
+    job_id = make(store, JobState.DEAD)
+
+    store.revive([job_id])
+
+    assert [error.type for error in look(reader, job_id).errors] == ["Boom"]
+    assert len(attempts_of(reader, job_id)) == 1
+
+
+def test_a_revived_job_keeps_its_seq_and_goes_behind_the_jobs_that_wait(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    revived = make(store, JobState.CANCELLED)
+    seq = look(reader, revived).seq
+    waiting = put(store)
+    clock.advance(ms=1)
+
+    store.revive([revived])
+
+    assert look(reader, revived).seq == seq
+    assert claimed(store, 2) == [waiting, revived]
+
+
+def test_a_revived_job_is_rid_of_the_wish_to_cancel_it(store: Store, reader: Reader) -> None:
+    job = started(store)
+    store.cancel([job.id], "stop")
+    settle(store, job, Discarded(BOOM))
+
+    store.revive([job.id])
+
+    assert look(reader, job.id).cancel_reason is None
+    start(store)
+    assert store.exchange(W1).cancels == ()
+
+
+@pytest.mark.shows("R-DLQ-09")
+def test_a_job_can_be_revived_in_another_queue(store: Store, reader: Reader) -> None:
+    job_id = make(store, JobState.DEAD)
+    store.save_queue(MAIL)
+
+    store.revive([job_id], queue=MAIL)
+
+    assert look(reader, job_id).queue == MAIL
+    assert counts_of(reader) == Counts()
+    assert counts_of(reader, MAIL) == Counts(pending=1)
+    assert claimed(store, 1, queue=MAIL) == [job_id]
+
+
+def test_the_queue_a_job_is_revived_in_is_created_if_need_be(store: Store, reader: Reader) -> None:
+    job_id = make(store, JobState.DEAD)
+
+    store.revive([job_id], queue=MAIL)
+
+    assert queue_of(reader, MAIL).state is QueueState.ACTIVE
+    assert look(reader, job_id).queue == MAIL
+
+
+@pytest.mark.parametrize("state", [QueueState.DRAINING, QueueState.DROPPED])
+def test_a_queue_that_takes_no_jobs_takes_no_revived_ones(
+    store: Store, reader: Reader, state: QueueState
+) -> None:
+    job_id = make(store, JobState.DEAD)
+    store.save_queue(MAIL, state=state)
+    before = record(reader, job_id)
+
+    [verdict] = store.revive([job_id], queue=MAIL)
+
+    assert (verdict.done, verdict.state) == (False, JobState.DEAD)
+    assert verdict.reason == f"queue mail is {state}"
+    assert record(reader, job_id) == before
+
+
+def test_a_job_of_a_dropped_queue_can_be_revived_in_another_one(store: Store, reader: Reader) -> None:
+    job_id = put(store)
+    store.drop_queue(DEFAULT, force=True)
+
+    refused, *_ = store.revive([job_id])
+    [verdict] = store.revive([job_id], queue=MAIL)
+
+    assert (refused.done, refused.reason) == (False, "queue default is dropped")
+    assert (verdict.done, look(reader, job_id).queue) == (True, MAIL)
+
+
+def test_a_revived_job_takes_its_unique_key_again(store: Store) -> None:
+    job_id = make(store, JobState.DEAD, unique_key="k")
+
+    store.revive([job_id])
+
+    assert holder_of(store, unique_key="k") == job_id
+
+
+def test_a_revived_job_takes_its_unique_key_in_its_new_queue(store: Store) -> None:
+    job_id = make(store, JobState.DEAD, unique_key="k")
+
+    store.revive([job_id], queue=MAIL)
+
+    assert holder_of(store, unique_key="k", queue=MAIL) == job_id
+    assert put(store, unique_key="k") != job_id
+
+
+@pytest.mark.parametrize("until", list(UniqueUntil))
+def test_a_job_whose_unique_key_is_taken_stays_where_it_is(
+    store: Store, reader: Reader, until: UniqueUntil
+) -> None:
+    job_id = make(store, JobState.DEAD, unique_key="k", unique_until=until)
+    holder = put(store, unique_key="k")
+    before = record(reader, job_id)
+
+    [verdict] = store.revive([job_id])
+
+    assert (verdict.done, verdict.state) == (False, JobState.DEAD)
+    assert verdict.reason == f"its unique key is held by {holder}"
+    assert record(reader, job_id) == before
+    assert holder_of(store, unique_key="k") == holder
+
+
+def test_of_two_jobs_with_one_unique_key_only_the_first_is_revived(store: Store, reader: Reader) -> None:
+    first = make(store, JobState.CANCELLED, unique_key="k")
+    second = make(store, JobState.CANCELLED, unique_key="k")
+
+    verdicts = store.revive([second, first])
+
+    assert [verdict.done for verdict in verdicts] == [True, False]
+    assert states(reader, [first, second]) == [JobState.CANCELLED, JobState.PENDING]
+
+
+def test_an_expiry_in_the_past_is_forgotten_at_the_revival(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    job_id = put(store, expires_at=T0 + 1_000)
+    clock.advance(ms=1_000)
+    store.promote()
+
+    store.revive([job_id])
+
+    assert look(reader, job_id).expires_at is None
+    assert claimed(store, 1) == [job_id]
+
+
+def test_an_expiry_ahead_is_kept_at_the_revival(store: Store, reader: Reader, clock: ManualClock) -> None:
+    job_id = make(store, JobState.CANCELLED, expires_at=T0 + 1_000)
+    store.revive([job_id])
+    clock.advance(ms=1_000)
+
+    store.promote()
+
+    assert look(reader, job_id).reason == "expired"
+
+
+@pytest.mark.shows("R-HIST-02", "R-HIST-30")
+def test_a_revival_leaves_an_event_with_who_and_where(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    job_id = make(store, JobState.DEAD)
+    clock.advance(ms=5)
+
+    store.revive([job_id], queue=MAIL, actor="ann")
+
+    [event] = events_of(reader, job_id)
+    assert (event.kind, event.at, event.actor, event.queue) == (EventKind.REVIVED, T0 + 5, "ann", MAIL)
+    assert isinstance(event, Event)
+
+
+@pytest.mark.shows("R-DLQ-04")
+def test_a_job_that_dies_again_is_among_the_dead_letters_once(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    job_id = make(store, JobState.DEAD)
+    store.revive([job_id])
+    clock.advance(ms=5)
+
+    settle(store, start(store), Discarded(BOOM))
+
+    dead = look(reader, job_id)
+    assert (dead.state, dead.finished_at, dead.failures) == (JobState.DEAD, T0 + 5, 1)
+    assert counts_of(reader) == Counts(dead=1)
+    assert [row.attempt for row in attempts_of(reader, job_id)] == [1, 2]
+
+
+def test_a_revived_job_is_not_held_up_by_a_full_queue(store: Store, reader: Reader) -> None:
+    job_id = make(store, JobState.CANCELLED)
+    store.save_queue(DEFAULT, {"max_length": 1})
+    put(store)
+
+    [verdict] = store.revive([job_id])
+
+    assert verdict.done
+
+
+def test_verdicts_come_in_the_order_asked(store: Store) -> None:
+    dead, done = make(store, JobState.DEAD), make(store, JobState.COMPLETED)
+
+    verdicts = store.revive([done, UNKNOWN, dead, dead])
+
+    assert [(verdict.job_id, verdict.done) for verdict in verdicts] == [
+        (done, False),
+        (UNKNOWN, False),
+        (dead, True),
+        (dead, False),
+    ]
+    assert isinstance(verdicts[0].job_id, str)
+    assert verdicts[3].reason == "a pending job cannot be revived"
+
+
+def test_a_revived_job_keeps_an_id_that_was_brought(store: Store, reader: Reader) -> None:
+    make(store, JobState.CANCELLED, id=JobId("mine"))
+
+    store.revive([JobId("mine")])
+
+    assert look(reader, JobId("mine")).state is JobState.PENDING
+
+
+def test_a_job_cannot_be_revived_in_a_queue_with_a_wrong_name(store: Store, reader: Reader) -> None:
+    job_id = make(store, JobState.DEAD)
+    before = record(reader, job_id)
+
+    with pytest.raises(InvalidJob):
+        store.revive([job_id], queue=QueueName("a:b"))
+
+    assert record(reader, job_id) == before
+    assert [queue.name for queue in reader.queues()] == [DEFAULT]

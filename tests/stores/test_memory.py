@@ -1,0 +1,390 @@
+"""What is special to the memory engine: it forgets, it hands out nothing of its own, it undoes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from threading import Event, Thread
+
+import pytest
+from msgspec.structs import asdict, replace
+
+from forebay.domain.history import Event as HistoryEvent
+from forebay.domain.history import EventKind
+from forebay.domain.job import Amendment, JobId, QueueName
+from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import Interrupted
+from forebay.domain.query import JobQuery, WorkerInfo
+from forebay.domain.settlement import decide
+from forebay.errors import DuplicateJob, StoreError, StoreRefused
+from forebay.stores.memory.order import Order, Record
+from forebay.stores.memory.state import State
+from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.protocol import Reader, Store, Wakeups
+from forebay.testing.clock import ManualClock
+from tests.stores.support import WORKER, claim, complete, counting_ids, everything, new_job
+
+DEFAULT = QueueName("default")
+NOBODY = JobId("nobody")
+PATIENCE = 10
+
+
+@pytest.fixture
+def engine(clock: ManualClock) -> Iterator[MemoryEngine]:
+    engine = MemoryEngine(clock=clock, new_id=counting_ids())
+    yield engine
+    assert engine.reader().health().problems == ()
+
+
+@pytest.fixture
+def wakeups(engine: MemoryEngine) -> Iterator[Wakeups]:
+    wakeups = engine.wakeups()
+    yield wakeups
+    wakeups.close()
+
+
+def listening_threads() -> list[Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "forebay-memory-wakeups"]
+
+
+@pytest.mark.shows("R-STORE-71")
+def test_nothing_is_left_for_the_next_engine(store: Store, clock: ManualClock) -> None:
+    store.insert([new_job()])
+
+    assert everything(MemoryEngine(clock=clock).reader()) == []
+
+
+@pytest.mark.shows("R-STORE-71")
+def test_it_says_that_it_is_neither_durable_nor_shared(engine: MemoryEngine) -> None:
+    assert (engine.features.name, engine.features.is_durable, engine.features.is_shared) == (
+        "memory",
+        False,
+        False,
+    )
+
+
+def test_closing_a_handle_loses_no_jobs(engine: MemoryEngine, reader: Reader) -> None:
+    store = engine.store()
+    store.insert([new_job()])
+
+    store.close()
+
+    assert len(everything(reader)) == 1
+
+
+WRITES: list[Callable[[Store], object]] = [
+    lambda store: store.insert([new_job()]),
+    lambda store: store.insert([]),
+    lambda store: store.exchange(WORKER),
+    lambda store: store.renew(WORKER, [Lease(NOBODY, 1)]),
+    lambda store: store.sweep(WORKER),
+    lambda store: store.promote(),
+    lambda store: store.rescore(),
+    lambda store: store.prune(),
+    lambda store: store.cancel([NOBODY]),
+    lambda store: store.amend(NOBODY, Amendment(priority=1)),
+    lambda store: store.revive([NOBODY]),
+    lambda store: store.delete([NOBODY]),
+    lambda store: store.save_queue(DEFAULT),
+    lambda store: store.drop_queue(DEFAULT),
+    lambda store: store.beat(WorkerInfo(id=WORKER)),
+    lambda store: store.forget_worker(WORKER),
+    lambda store: store.take_duty("sweep", 1_000),
+    lambda store: store.record([HistoryEvent(kind=EventKind.NOTE)]),
+    lambda store: store.migrate(),
+]
+
+READS: list[Callable[[Reader], object]] = [
+    lambda reader: reader.jobs([NOBODY]),
+    lambda reader: reader.search(JobQuery()),
+    lambda reader: reader.counts(),
+    lambda reader: reader.peek(DEFAULT),
+    lambda reader: reader.position(NOBODY),
+    lambda reader: reader.queues(),
+    lambda reader: reader.workers(),
+    lambda reader: reader.history(NOBODY),
+    lambda reader: reader.audit(),
+    lambda reader: reader.archive(),
+    lambda reader: reader.now(),
+    lambda reader: reader.health(),
+]
+
+
+@pytest.mark.shows("R-STORE-69")
+@pytest.mark.parametrize("write", WRITES)
+def test_a_closed_handle_writes_no_more(store: Store, write: Callable[[Store], object]) -> None:
+    store.close()
+    store.close()
+
+    with pytest.raises(StoreError, match="this handle is closed"):
+        write(store)
+
+
+@pytest.mark.shows("R-STORE-69")
+@pytest.mark.parametrize("read", READS)
+def test_a_closed_handle_reads_no_more(reader: Reader, read: Callable[[Reader], object]) -> None:
+    reader.close()
+    reader.close()
+
+    with pytest.raises(StoreError, match="this handle is closed"):
+        read(reader)
+
+
+@pytest.mark.shows("R-STORE-69")
+def test_closing_wakes_a_waiting_listener(wakeups: Wakeups) -> None:
+    wakeups.start(lambda: None)
+    [thread] = listening_threads()
+
+    wakeups.close()
+
+    assert not thread.is_alive()
+    assert listening_threads() == []
+
+
+def test_a_listener_may_be_closed_twice_or_before_its_start(wakeups: Wakeups) -> None:
+    wakeups.close()
+    wakeups.close()
+
+    with pytest.raises(StoreError, match="this handle is closed"):
+        wakeups.start(lambda: None)
+
+
+def test_a_listener_starts_once(wakeups: Wakeups) -> None:
+    wakeups.start(lambda: None)
+
+    with pytest.raises(StoreError, match="listens already"):
+        wakeups.start(lambda: None)
+
+
+def test_a_poke_may_close_its_own_listener(store: Store, wakeups: Wakeups) -> None:
+    closed = Event()
+
+    def poke() -> None:
+        wakeups.close()
+        closed.set()
+
+    wakeups.start(poke)
+    store.insert([new_job()])
+
+    assert closed.wait(PATIENCE)
+
+
+def running(store: Store) -> None:
+    store.insert([new_job()])
+    claim(store)
+
+
+def waiting(store: Store) -> None:
+    store.insert([new_job(id="mine", delay_ms=5)])
+
+
+def cancelled(store: Store) -> None:
+    waiting(store)
+    store.cancel([JobId("mine")])
+
+
+def nothing(store: Store) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("before", "write"),
+    [
+        (nothing, lambda store: store.insert([new_job()])),
+        (nothing, lambda store: store.insert([new_job(delay_ms=5)])),
+        (nothing, lambda store: store.save_queue(DEFAULT)),
+        (waiting, lambda store: store.amend(JobId("mine"), Amendment(delay_ms=0))),
+        (waiting, lambda store: store.cancel([JobId("mine")])),
+        (cancelled, lambda store: store.revive([JobId("mine")])),
+        (
+            running,
+            lambda store: store.exchange(
+                WORKER, [decide(job, Interrupted(), 0.0) for job in store.exchange(WORKER, known=[]).adopted]
+            ),
+        ),
+        (
+            running,
+            lambda store: store.cancel([job.id for job in store.exchange(WORKER, known=[]).adopted]),
+        ),
+    ],
+)
+def test_a_listener_is_poked_by(
+    store: Store, wakeups: Wakeups, before: Callable[[Store], None], write: Callable[[Store], object]
+) -> None:
+    before(store)
+    poked = Event()
+    wakeups.start(poked.set)
+
+    write(store)
+
+    assert poked.wait(PATIENCE)
+
+
+def test_a_call_that_changes_nothing_pokes_nobody(engine: MemoryEngine, store: Store) -> None:
+    running(store)
+    rung = engine._bell.listen()
+
+    [job] = store.exchange(WORKER, known=[]).adopted
+    store.renew(WORKER, [Lease(job.id, job.attempt)])
+    store.promote()
+    store.exchange(WORKER, [complete(job)])
+
+    assert not rung.is_set()
+
+
+def test_what_a_caller_does_to_metadata_does_not_reach_the_store(store: Store, reader: Reader) -> None:
+    metadata: dict[str, object] = {"list": [1]}
+    [receipt] = store.insert([new_job(metadata=metadata)])
+    assert receipt.id is not None
+
+    metadata["list"] = "mine"
+    for found in [*reader.jobs([receipt.id]), *claim(store)]:
+        assert found is not None
+        found.metadata["more"] = 1
+
+    [job] = reader.jobs([receipt.id])
+    assert job is not None
+    assert job.metadata == {"list": [1]}
+
+
+def test_a_call_that_raises_leaves_no_trace(store: Store, reader: Reader) -> None:
+    store.insert([new_job(id="first", unique_key="k")])
+    [job] = claim(store)
+    before = asdict(job)
+    good = complete(job)
+    bad = replace(good, follow_ups=(new_job(queue="other", unique_key="x"), new_job(id="first")))
+
+    with pytest.raises(StoreRefused) as refused:
+        store.exchange(WORKER, [bad])
+
+    assert isinstance(refused.value.__cause__, DuplicateJob)
+    [job_after] = reader.jobs([job.id])
+    assert job_after is not None
+    assert asdict(job_after) == before
+    assert [queue.name for queue in reader.queues()] == ["default"]
+    assert store.exchange(WORKER, [good]).settled == (job.id,)
+
+
+def test_a_claim_that_is_undone_can_be_made_again(store: Store, reader: Reader, clock: ManualClock) -> None:
+    store.insert([new_job(id="ready"), new_job(id="due", delay_ms=5)])
+    clock.advance(ms=5)
+
+    # The claim goes through the orders before its worker's name turns out to be unwritable.
+    with pytest.raises(StoreRefused):
+        claim(store, 2, worker=type(WORKER)("\ud800"))
+
+    assert reader.health().problems == ()
+    assert [job.id for job in claim(store, 2)] == ["ready", "due"]
+
+
+@pytest.mark.parametrize("use", [0, 1])
+def test_text_that_cannot_be_written_as_utf_8_is_refused(store: Store, reader: Reader, use: int) -> None:
+    store.insert([new_job(id="mine")])
+    texts = {"reason": "\ud800" if use == 0 else "fine", "actor": "\udfff" if use == 1 else "fine"}
+
+    with pytest.raises(StoreRefused, match="UTF-8"):
+        store.cancel([JobId("mine")], texts["reason"], actor=texts["actor"])
+
+    assert reader.audit() == []
+    assert [job.state for job in everything(reader)] == ["pending"]
+
+
+def test_an_order_does_not_grow_with_what_has_left_it(store: Store, reader: Reader) -> None:
+    store.insert([new_job(id="mine")])
+    [job] = reader.jobs([JobId("mine")])
+    assert job is not None
+    jobs = {job.id: Record(job)}
+    order = Order(jobs, lambda record: record.job.rank)
+
+    for rank in range(10_000):
+        old = jobs[job.id]
+        jobs[job.id] = Record(replace(job, rank=rank))
+        order.add(jobs[job.id], old)
+
+    first = order.first()
+    assert first is not None
+    assert first.job.rank == 9_999
+    assert len(order._heap) < 100
+
+
+def unplaced(state: State) -> None:
+    state.standing[DEFAULT, JobState.PENDING].clear()
+
+
+def misplaced(state: State) -> None:
+    state.standing[DEFAULT, JobState.DEAD] = state.standing.pop((DEFAULT, JobState.PENDING))
+
+
+def unheld(state: State) -> None:
+    state.held.clear()
+
+
+def unleased(state: State) -> None:
+    change(state, "running", lease_expires_at=None)
+
+
+def leased(state: State) -> None:
+    change(state, "ready", lease_expires_at=5)
+
+
+def ended_alive(state: State) -> None:
+    change(state, "ready", finished_at=5)
+
+
+def unqueued(state: State) -> None:
+    state.queues.clear()
+
+
+def unordered(state: State) -> None:
+    state.ready.clear()
+
+
+def keyless(state: State) -> None:
+    state.unique.clear()
+
+
+def loose_key(state: State) -> None:
+    state.unique[DEFAULT, "other"] = JobId("ready")
+
+
+def loose_attempts(state: State) -> None:
+    state.attempts[NOBODY] = ()
+
+
+def loose_events(state: State) -> None:
+    state.events_of[JobId("ready")] = (99,)
+
+
+def change(state: State, job_id: str, **changes: object) -> None:
+    state.put(Record(replace(state.jobs[JobId(job_id)].job, **changes)))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (unplaced, "1 jobs are counted, 2 are there"),
+        (misplaced, "is counted as dead in queue default and is not there"),
+        (unheld, "the leases by worker are not the running jobs"),
+        (unleased, "is running without a lease"),
+        (leased, "has a lease but is not running"),
+        (ended_alive, "is pending, and its end does not say so"),
+        (unqueued, "is in no known queue"),
+        (unordered, "is missing in an order"),
+        (keyless, "does not hold its unique key"),
+        (loose_key, "is held by no live job"),
+        (loose_attempts, "is gone and its attempts are not"),
+        (loose_events, "has events that are gone"),
+    ],
+)
+def test_health_finds(damage: Callable[[State], None], said: str, clock: ManualClock) -> None:
+    engine = MemoryEngine(clock=clock)
+    store = engine.store()
+    store.insert([new_job(id="running")])
+    claim(store)
+    store.insert([new_job(id="ready", unique_key="k")])
+    assert engine.reader().health().problems == ()
+
+    damage(engine._state)
+
+    assert said in "; ".join(engine.reader().health().problems)

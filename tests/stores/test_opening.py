@@ -1,0 +1,103 @@
+"""From a URL to an engine, or to an error that says what to write instead."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from forebay.errors import ConfigError
+from forebay.stores.opening import open_engine
+from forebay.testing.clock import ManualClock
+from tests.stores.support import everything, new_job
+
+
+def test_memory_gives_a_new_engine_each_time(clock: ManualClock) -> None:
+    one, other = open_engine("memory://", clock=clock), open_engine("memory://", clock=clock)
+
+    one.store().insert([new_job()])
+
+    assert one.features.name == "memory"
+    assert everything(other.reader()) == []
+
+
+def test_an_engine_uses_the_clock_it_was_given(clock: ManualClock) -> None:
+    assert open_engine("memory://", clock=clock).reader().now() == clock.now_ms()
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///jobs.db", "jobs.db"),
+        ("sqlite:///here/jobs.db", "here/jobs.db"),
+        ("sqlite:////{root}/jobs.db", "{root}/jobs.db"),
+        ("sqlite:///with%20space%23.db", "with space#.db"),
+        ("sqlite:///jobs.db?durability=relaxed", "jobs.db"),
+        ("sqlite:///jobs.db?durability=full&lock_wait=0.5", "jobs.db"),
+    ],
+)
+def test_a_sqlite_url_names_a_file(
+    url: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    root = str(tmp_path).lstrip("/")
+    engine = open_engine(url.format(root=root))
+
+    store = engine.store()
+    store.close()
+
+    assert engine.features.name == "sqlite"
+    assert (tmp_path / path.format(root=tmp_path)).is_file()
+
+
+def test_naming_a_file_does_not_open_it(tmp_path: Path) -> None:
+    open_engine(f"sqlite:///{tmp_path}/jobs.db")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "memory://, sqlite:///"),
+        ("jobs.db", "memory://, sqlite:///"),
+        ("mysql://host/db", "memory://, sqlite:///"),
+        ("sqlite", "memory://, sqlite:///"),
+        ("http://[broken", "memory://, sqlite:///"),
+        ("memory://host", "write memory://"),
+        ("memory:///path", "write memory://"),
+        ("memory://?durability=full", "unknown option durability; known are: none"),
+        ("sqlite://", "sqlite:///relative.db or sqlite:////absolute.db"),
+        ("sqlite:///", "sqlite:///relative.db or sqlite:////absolute.db"),
+        ("sqlite:///folder/", "sqlite:///relative.db or sqlite:////absolute.db"),
+        ("sqlite://folder/jobs.db", "sqlite:///relative.db or sqlite:////absolute.db"),
+        ("sqlite:///jobs.db?timeout=3", "unknown option timeout; known are: durability, lock_wait"),
+        ("sqlite:///jobs.db?durability=some", "one of default, relaxed, full"),
+        ("sqlite:///jobs.db?durability=", "one of default, relaxed, full"),
+        ("sqlite:///jobs.db?lock_wait=soon", "seconds from 0 to 3600"),
+        ("sqlite:///jobs.db?lock_wait=-1", "seconds from 0 to 3600"),
+        ("sqlite:///jobs.db?lock_wait=nan", "seconds from 0 to 3600"),
+        ("sqlite:///jobs.db?lock_wait=inf", "seconds from 0 to 3600"),
+        ("sqlite:///jobs.db?lock_wait=1&lock_wait=2", "given twice"),
+        ("sqlite:///jobs.db#part", "%23"),
+    ],
+)
+def test_a_url_that_makes_no_sense_is_refused_with_the_way_out(url: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        open_engine(url)
+
+    assert said in str(refused.value)
+
+
+def test_an_engine_that_is_not_asked_for_is_not_loaded() -> None:
+    script = (
+        "import sys; from forebay.stores.opening import open_engine; open_engine('memory://');"
+        "print([name for name in ('sqlite3', 'forebay.stores.sqlite.store') if name in sys.modules])"
+    )
+
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert answer.stdout.strip() == "[]"
