@@ -47,7 +47,7 @@ class UniqueUntil(StrEnum):
     STARTED = "started"
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a client asks for, before the store has given it an id.
 
     `priority` None takes the queue's default, `lease_ms` None the queue's lease; `timeout_ms` None is
@@ -134,7 +134,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
             check_metadata(self.metadata)
 
 
-class Job(msgspec.Struct, frozen=True, eq=False):
+class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One stored job. Two records are equal when they speak of the same job.
 
     `worker` is the holder of the newest attempt and stays after it has ended; only `state` says

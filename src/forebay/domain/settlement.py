@@ -37,7 +37,7 @@ class Ending(StrEnum):
     LOST = "lost"
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """This lease ends like this.
 
     Speaks in delays: the store adds its own clock. `follow_ups` are new jobs that are written in the

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from forebay.errors import InvalidJob
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LENGTH: Final = 26
+_TAIL: Final = (1 << 50) - 1
 # Two characters at a time: 13 look-ups instead of 26 (1.2 us instead of 2.3 us an id).
 _PAIRS: Final = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
 _PYTHON_DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
@@ -28,6 +30,26 @@ def encode_ulid(bits: int) -> str:
         f"{p[bits >> 40 & 1023]}{p[bits >> 30 & 1023]}{p[bits >> 20 & 1023]}{p[bits >> 10 & 1023]}"
         f"{p[bits & 1023]}"
     )
+
+
+@lru_cache(maxsize=4)
+def _time_part(milliseconds: int) -> str:
+    return encode_ulid(milliseconds << 80)[:10]
+
+
+@lru_cache(maxsize=4)
+def _tail_part(bits: int) -> str:
+    return encode_ulid(bits)[16:]
+
+
+def encode_ulid_at(milliseconds: int, bits: int) -> str:
+    """A ULID from its two parts, the time and 80 more bits.
+
+    Quicker than `encode_ulid` for many ids that have the time and the last 50 bits in common.
+    """
+    p = _PAIRS
+    middle = f"{p[bits >> 70]}{p[bits >> 60 & 1023]}{p[bits >> 50 & 1023]}"
+    return f"{_time_part(milliseconds)}{middle}{_tail_part(bits & _TAIL)}"
 
 
 def decode_ulid(text: str) -> int:

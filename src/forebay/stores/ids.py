@@ -13,7 +13,7 @@ from typing import Final
 import uuid_utils
 
 from forebay.domain.job import JobId
-from forebay.domain.ulid import decode_ulid, encode_ulid
+from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulid_at
 from forebay.errors import InvalidJob
 
 SEQS_PER_MS: Final = 2**15
@@ -47,9 +47,12 @@ def first_seq(now_ms: int) -> int:
 
 
 def id_with_seq(seq: int, noise: int) -> JobId:
-    """The id of the job with this number; `noise` is a random number of 59 bits."""
-    time_and_count = (seq >> 15) << 80 | (seq >> 3 & 0xFFF) << 64 | (seq & 7) << RANDOM_BITS
-    return JobId(encode_ulid(time_and_count | _VERSION_AND_VARIANT | noise))
+    """The id of the job with this number; `noise` is a random number of 59 bits.
+
+    Jobs of one batch may share their noise: the number alone tells them apart in their store.
+    """
+    count = (seq >> 3 & 0xFFF) << 64 | (seq & 7) << RANDOM_BITS
+    return JobId(encode_ulid_at(seq >> 15, count | _VERSION_AND_VARIANT | noise))
 
 
 def seq_in_id(job_id: str) -> int | None:

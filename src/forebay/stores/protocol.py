@@ -45,7 +45,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     joins_transactions: bool  # jobs can be enqueued in the caller's own transaction
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The answer to one new job. `is_new` is false when a key was taken: `id` is then its holder's.
 
     `error` is set only by an insert that is not atomic, for a job that was not stored.

@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.sqlite.places import Places
 
 Durability = Literal["default", "relaxed", "full"]
+T = TypeVar("T")
 
 OLDEST_SQLITE: Final = (3, 37, 0)  # STRICT tables
 OPENING_WAIT_MS: Final = 5_000
@@ -81,7 +82,11 @@ class Connection:
     def _opened(self) -> sqlite3.Connection:
         folder = Path(self._path).resolve().parent
         if not folder.is_dir():
-            raise StoreUnusable(f"{self._path} cannot be opened: the folder {folder} does not exist")
+            raise StoreUnusable(
+                f"{self._path} cannot be opened: the folder {folder} does not exist; create it first"
+            )
+        if Path(self._path).is_dir():
+            raise StoreUnusable(f"{self._path} is a folder: name a file in it")
         try:
             raw = sqlite3.connect(
                 self._path, isolation_level=None, timeout=0, check_same_thread=False, cached_statements=256
@@ -122,24 +127,24 @@ class Connection:
         finally:
             self._raw.execute("rollback")
 
-    @contextmanager
-    def writing(self, *, durable: bool) -> Iterator[sqlite3.Connection]:
-        """A write transaction that happens whole or not at all.
+    def write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
+        """Do some work in a write transaction that happens whole or not at all.
 
-        `durable` marks one that accepts jobs: by default it is on the disk before it returns, while claims
-        and settlements may be lost to a power cut together with everybody who knew of them.
+        `durable` marks work that accepts jobs: by default it is on the disk before this returns, while
+        claims and settlements may be lost to a power cut together with everybody who knew of them.
         """
         try:
             self._sync(full=durable if self._durability == "default" else self._durability == "full")
             self._begin()
             try:
-                yield self._raw
+                answer = work(self._raw)
                 self._raw.execute("commit")
             except BaseException:
                 self._undo()
                 raise
         except DRIVER_ERRORS as exc:
             raise translated(self._path, exc) from exc
+        return answer
 
     def _undo(self) -> None:
         # SQLite may have rolled back by itself (disk full); then there is nothing left to undo.
@@ -193,7 +198,8 @@ class Connection:
                 raise
             if waited > self._lock_wait:
                 raise StoreUnavailable(
-                    f"{self._path} is locked by another program for more than {self._lock_wait:g} s"
+                    f"{self._path} is locked by another program for more than {self._lock_wait:g} s: "
+                    "end its transaction, or wait longer with lock_wait"
                 ) from exc
             return False
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from random import getrandbits
 from typing import Final
 
 import msgspec
@@ -23,7 +22,7 @@ from forebay.errors import (
     QueueNotFound,
     StoreRefused,
 )
-from forebay.stores.ids import RANDOM_BITS, first_seq, id_with_seq
+from forebay.stores.ids import id_with_seq
 from forebay.stores.protocol import OnConflict, Receipt
 from forebay.stores.sqlite.rows import new_options_text
 from forebay.stores.sqlite.transaction import Transaction
@@ -40,6 +39,22 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     is_follow_up: bool = False
 
 
+class Desk:
+    """What an insert has to know about one queue, looked up once for all its jobs."""
+
+    __slots__ = ("highest", "is_new", "limit", "lowest", "places", "queue", "usual")
+
+    def __init__(self, queue: Queue, *, is_new: bool) -> None:
+        settings = queue.settings
+        self.queue = queue
+        self.is_new = is_new
+        self.usual = settings.default_priority
+        self.lowest = settings.min_priority
+        self.highest = settings.max_priority
+        self.limit = settings.max_length
+        self.places: dict[tuple[int, int], Place] = {}
+
+
 class Intake:
     """The jobs of one insert. Their rows are gathered and written by few statements."""
 
@@ -47,17 +62,15 @@ class Intake:
         self._tx = tx
         self._new_id = new_id
         self._rules = rules
-        self._seq = 0
         self._values: list[object] = []
-        self._places: dict[tuple[QueueName, int, int], Place] = {}
+        self._desks: dict[QueueName, Desk] = {}
 
     def add(self, job: NewJob) -> Receipt:
         """Accept one job, or raise why not."""
-        queue = self._tx.queue(job.queue)
-        if queue is None or queue.state in _CLOSED:
-            queue = self._opened(job.queue, queue)
-        settings = queue.settings
-        priority = settings.default_priority if job.priority is None else self._priority(job, queue)
+        desk = self._desks.get(job.queue) or self._opened(job.queue)
+        priority = desk.usual if job.priority is None else job.priority
+        if not desk.lowest <= priority <= desk.highest:
+            raise _out_of_range(priority, desk)
         if job.id is not None or job.unique_key is not None or job.once_key is not None:
             taken = self._taken(job)
             if taken is not None:
@@ -65,9 +78,9 @@ class Intake:
         now = self._tx.now
         due_at = max(now, now + job.delay_ms if job.run_at is None else job.run_at)
         state = JobState.PENDING if due_at == now else JobState.SCHEDULED
-        if settings.max_length is not None:
-            self._check_length(queue, settings.max_length, state)
-        return Receipt(id=self._write(job, priority, due_at, state), is_new=True, state=state)
+        if desk.limit is not None:
+            self._check_length(desk.queue, desk.limit, state)
+        return Receipt(id=self._write(job, desk, priority, due_at, state), is_new=True, state=state)
 
     def flush(self) -> None:
         """Write what has been gathered, many rows by one statement."""
@@ -80,25 +93,17 @@ class Intake:
                 start += step
         values.clear()
 
-    def _opened(self, name: QueueName, queue: Queue | None) -> Queue:
+    def _opened(self, name: QueueName) -> Desk:
+        queue = self._tx.queue(name)
+        is_new = queue is None
         if queue is None:
             if not self._rules.create_queues:
                 raise QueueNotFound(f"there is no queue {name}; create it first")
-            # Written only with a job: a refused one leaves no queue behind.
             queue = self._tx.fresh_queue(name)
         if queue.state in _CLOSED and not self._rules.is_follow_up:
             raise QueueClosed(f"queue {name} is {queue.state} and takes no new jobs")
-        return queue
-
-    def _priority(self, job: NewJob, queue: Queue) -> int:
-        settings = queue.settings
-        if job.priority is None or not settings.min_priority <= job.priority <= settings.max_priority:
-            raise InvalidJob(
-                f"priority {job.priority} is outside the range of queue {queue.name}: "
-                f"{settings.min_priority} to {settings.max_priority}",
-                field="priority",
-            )
-        return job.priority
+        desk = self._desks[name] = Desk(queue, is_new=is_new)
+        return desk
 
     def _check_length(self, queue: Queue, limit: int, state: JobState) -> None:
         if state is not JobState.PENDING or self._rules.is_follow_up:
@@ -135,16 +140,19 @@ class Intake:
         found = self._tx.find(holder)
         return Receipt(id=holder, is_new=False, state=None if found is None else found[1])
 
-    def _write(self, job: NewJob, priority: int, due_at: int, state: JobState) -> JobId:
+    def _write(self, job: NewJob, desk: Desk, priority: int, due_at: int, state: JobState) -> JobId:
         tx = self._tx
-        tx.existing_queue(job.queue)
-        seq = self._next_seq()
-        job_id = job.id or (self._new_id() if self._new_id else id_with_seq(seq, getrandbits(RANDOM_BITS)))
+        if desk.is_new:
+            # Written only with a job: a refused one leaves no queue behind.
+            tx.save_queue(desk.queue)
+            desk.is_new = False
+        seq = tx.next_seq()
+        job_id = job.id or (self._new_id() if self._new_id else id_with_seq(seq, tx.noise))
         if job.unique_key is not None:
             tx.take_key(job.queue, "unique", job.unique_key, job_id, None)
         if job.once_key is not None:
             tx.take_key(job.queue, "once", job.once_key, job_id, tx.now + job.once_ms)
-        where = self._place(job, priority, due_at)
+        where = self._place(job, desk, priority, due_at)
         self._values += (
             seq, job_id, job.id is not None or self._new_id is not None, job.queue, job.task, state.value,
             priority, new_options_text(job), tx.now, tx.now, due_at, due_at, where.rank, where.capped,
@@ -153,15 +161,7 @@ class Intake:
         tx.has_news = True
         return job_id
 
-    def _next_seq(self) -> int:
-        """A number above every one in use, and in a generated id also the time."""
-        if not self._seq:
-            (last,) = self._tx.one("last_seq", {}) or (0,)
-            self._seq = max(first_seq(self._tx.now), last + 1) - 1
-        self._seq += 1
-        return self._seq
-
-    def _place(self, job: NewJob, priority: int, due_at: int) -> Place:
+    def _place(self, job: NewJob, desk: Desk, priority: int, due_at: int) -> Place:
         """Where the job stands; most jobs of a batch share their place.
 
         Without a deadline there is nothing to rescore soon: `rescore` comes by at half the cap's time and
@@ -170,10 +170,11 @@ class Intake:
         if job.deadline_at is not None:
             where = self._worked_out(job, priority, due_at)
             return where if due_at == self._tx.now else where._replace(rescore_at=None)
-        kind = (job.queue, priority, due_at)
-        if kind not in self._places:
-            self._places[kind] = self._worked_out(job, priority, due_at)._replace(rescore_at=None)
-        return self._places[kind]
+        where_else = desk.places.get((priority, due_at))
+        if where_else is None:
+            where_else = self._worked_out(job, priority, due_at)._replace(rescore_at=None)
+            desk.places[priority, due_at] = where_else
+        return where_else
 
     def _worked_out(self, job: NewJob, priority: int, due_at: int) -> Place:
         return place(
@@ -184,6 +185,13 @@ class Intake:
             deadline_at=job.deadline_at,
             now=self._tx.now,
         )
+
+
+def _out_of_range(priority: int, desk: Desk) -> InvalidJob:
+    span = f"{desk.lowest} to {desk.highest}"
+    return InvalidJob(
+        f"priority {priority} is outside the range of queue {desk.queue.name}: {span}", field="priority"
+    )
 
 
 def insert_all(

@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from forebay.domain.job import WorkerId
+from forebay.errors import StoreUnavailable
 from forebay.stores.sqlite.places import Places
 
 try:
@@ -39,14 +40,26 @@ class Liveness:
         """Show that this process runs the worker, for as long as the process lives."""
         if not HAS_FLOCK or worker in self._held:
             return
-        target = self._file(worker)
+        try:
+            self._held[worker] = self._made(self._file(worker))
+        except OSError as exc:
+            raise StoreUnavailable(
+                f"the lock file of worker {worker} in {self._places.folder} cannot be made ({exc}): "
+                "look at that folder, who may write there, and its disk"
+            ) from exc
+
+    def _made(self, target: Path) -> int:
         draft = target.with_name(f"{target.name}.{os.getpid()}")
         self._places.made_folder()
         descriptor = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o660)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Locked first, named second: nobody can find the file and not the lock.
-        os.rename(draft, target)
-        self._held[worker] = descriptor
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Locked first, named second: nobody can find the file and not the lock.
+            os.rename(draft, target)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def forget(self, worker: WorkerId) -> None:
         """The worker has ended in order: nothing is left to take over."""

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Amendment, Job, JobId, Json, QueueName, check_metadata, check_queue_name
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
+from forebay.domain.query import WorkerInfo
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import InvalidJob, QueueNotEmpty, QueueNotFound
 from forebay.stores.protocol import Verdict
 from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_history
 from forebay.stores.sqlite.inserting import place_of
-from forebay.stores.sqlite.rows import job_from_row, options_of, options_text
+from forebay.stores.sqlite.rows import job_from_row, json_text, options_of, options_text
 from forebay.stores.sqlite.transaction import Transaction
 
 
@@ -291,3 +292,23 @@ def drop_queue(tx: Transaction, name: QueueName, limit: int, actor: str, *, forc
         tx.record(Event(kind=EventKind.QUEUE, queue=name, actor=actor, detail="dropped"))
     bury_queue(tx, name, limit)
     return tx.counted(name, *WAITING)
+
+
+# Workers and duties
+
+
+def beat(tx: Transaction, worker: WorkerInfo) -> None:
+    values = {
+        "id": worker.id,
+        "host": worker.host,
+        "pid": worker.pid,
+        "queues": json_text(worker.queues),
+        "state": worker.state,
+        "started_at": worker.started_at or tx.now,
+        "now": tx.now,
+    }
+    tx.run("beat", values)
+
+
+def take_duty(tx: Transaction, name: str, every_ms: int) -> bool:
+    return tx.run("take_duty", {"name": name, "every_ms": every_ms, "now": tx.now}).rowcount == 1

@@ -33,6 +33,7 @@ class Places:
         self.database = Path(os.path.abspath(database))
         self.folder = Path(f"{self.database}-forebay")
         self._note = str(self.folder / "waiting")
+        self.has_folder = False  # at the last look
         self._mounts = mounts
 
     def made_folder(self) -> Path:
@@ -42,7 +43,9 @@ class Places:
 
     def somebody_waits(self) -> bool:
         """Whether somebody has waited long for the write lock. A note left by the dead is soon too old."""
-        if not os.access(self._note, os.F_OK):
+        # One look for both: most programs have no listener and nobody who waits, hence no folder.
+        self.has_folder = os.access(self.folder, os.F_OK)
+        if not self.has_folder or not os.access(self._note, os.F_OK):
             return False
         with suppress(OSError):
             return time.time() - os.stat(self._note).st_mtime < NOTE_LIFE_SECONDS  # noqa: TID251 - file times

@@ -21,12 +21,15 @@ def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> 
         raise translated(connection.path, exc) from exc
     if not missing(known, number, oldest):
         return max(number, len(known))
-    with connection.writing(durable=True) as raw:
+
+    def catch_up(raw: sqlite3.Connection) -> None:
         # Looked at again under the write lock: somebody else may have migrated meanwhile.
         number, oldest = _present(connection, statements)
         raw.execute(statements["schema_create"])
         for migration in missing(known, number, oldest):
             _apply(raw, statements, migration, now)
+
+    connection.write(catch_up, durable=True)
     return len(known)
 
 

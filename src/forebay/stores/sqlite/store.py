@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Final
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from forebay.clock import Clock, SystemClock
 from forebay.domain.history import Event
@@ -22,11 +22,12 @@ from forebay.stores.sqlite.inserting import Rules, insert_all
 from forebay.stores.sqlite.liveness import Liveness
 from forebay.stores.sqlite.places import Places
 from forebay.stores.sqlite.reader import SqliteReader
-from forebay.stores.sqlite.rows import json_text
 from forebay.stores.sqlite.schema import PACKAGE, migrate
-from forebay.stores.sqlite.transaction import QueueCache, Transaction
+from forebay.stores.sqlite.transaction import Seen, Transaction
 from forebay.stores.sqlite.wakeups import Pokes, SqliteWakeups
 from forebay.stores.statements import load_statements
+
+T = TypeVar("T")
 
 LARGE_WAL: Final = 64 * 1_048_576
 
@@ -86,30 +87,37 @@ class SqliteStore:
         self._clock = clock
         self._new_id = new_id
         self._statements = load_statements(PACKAGE)
-        self._queues = QueueCache()
+        self._seen = Seen()
         self._liveness = Liveness(places)
         self._pokes = Pokes(places)
         self._is_closed = False
 
-    @contextmanager
-    def _writing(self, *, durable: bool = False, moves: bool = True) -> Iterator[Transaction]:
-        """A transaction; one that `moves` jobs counts the new ones first."""
+    def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T:
+        """Do some work in one transaction; work that `moves` jobs counts the new ones first."""
         if self._is_closed:
             raise StoreError("this handle is closed; open another one")
+        has_news = False
+
+        def transact(raw: sqlite3.Connection) -> T:
+            nonlocal has_news
+            self._seen.refresh(raw)
+            # The clock is read under the write lock, so no transaction is older than the one before.
+            tx = Transaction(raw, self._statements, self._seen, self._clock.now_ms())
+            if moves:
+                tx.count_new()
+            answer = work(tx)
+            tx.flush_counts()
+            has_news = tx.has_news
+            return answer
+
         try:
-            with self._connection.writing(durable=durable) as raw:
-                self._queues.refresh(raw)
-                # The clock is read under the write lock, so no transaction is older than the one before.
-                tx = Transaction(raw, self._statements, self._queues, self._clock.now_ms())
-                if moves:
-                    tx.count_new()
-                yield tx
-                tx.flush_counts()
+            answer = self._connection.write(transact, durable=durable)
         except BaseException:
-            self._queues.clear()  # it may hold what was undone
+            self._seen.clear()  # it may hold what was undone
             raise
-        if tx.has_news:
+        if has_news:
             self._pokes.send()
+        return answer
 
     def insert(
         self,
@@ -122,8 +130,9 @@ class SqliteStore:
         if not jobs:
             return []
         rules = Rules(on_conflict=on_conflict, create_queues=create_queues)
-        with self._writing(durable=True, moves=False) as tx:
-            return insert_all(tx, self._new_id, jobs, rules, atomic=atomic)
+        return self._write(
+            lambda tx: insert_all(tx, self._new_id, jobs, rules, atomic=atomic), durable=True, moves=False
+        )
 
     def exchange(
         self,
@@ -133,12 +142,10 @@ class SqliteStore:
         room: int = 0,
         known: Sequence[Lease] | None = None,
     ) -> Exchange:
-        with self._writing() as tx:
-            return exchange(tx, self._new_id, worker, settlements, wants, room, known)
+        return self._write(lambda tx: exchange(tx, self._new_id, worker, settlements, wants, room, known))
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
-        with self._writing() as tx:
-            return leasing.renew(tx, worker, leases, lease_ms)
+        return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms))
 
     def sweep(
         self,
@@ -148,20 +155,19 @@ class SqliteStore:
         *,
         only_dead: bool = False,
     ) -> list[Job]:
-        with self._liveness.dead_workers() as dead, self._writing() as tx:
-            return leasing.sweep(tx, sweeper, dead, limit, lease_ms, only_dead=only_dead)
+        with self._liveness.dead_workers() as dead:
+            return self._write(
+                lambda tx: leasing.sweep(tx, sweeper, dead, limit, lease_ms, only_dead=only_dead)
+            )
 
     def promote(self, limit: int = BATCH) -> int:
-        with self._writing() as tx:
-            return duties.promote(tx, limit)
+        return self._write(lambda tx: duties.promote(tx, limit))
 
     def rescore(self, limit: int = BATCH) -> int:
-        with self._writing() as tx:
-            return duties.rescore(tx, limit)
+        return self._write(lambda tx: duties.rescore(tx, limit))
 
     def prune(self, limit: int = BATCH) -> int:
-        with self._writing() as tx:
-            pruned = duties.prune(tx, limit)
+        pruned = self._write(lambda tx: duties.prune(tx, limit))
         if self._places.wal_size() > LARGE_WAL:
             self._connection.checkpoint()
         return pruned
@@ -169,12 +175,12 @@ class SqliteStore:
     def cancel(
         self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
     ) -> list[Verdict]:
-        with self._writing() as tx:
-            return [operating.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
+        return self._write(
+            lambda tx: [operating.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
+        )
 
     def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
-        with self._writing() as tx:
-            return operating.amend(tx, job_id, change, actor)
+        return self._write(lambda tx: operating.amend(tx, job_id, change, actor))
 
     def revive(
         self,
@@ -185,12 +191,13 @@ class SqliteStore:
         reset: bool = True,
         actor: str = "",
     ) -> list[Verdict]:
-        with self._writing(durable=True) as tx:
-            return [operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset) for job_id in ids]
+        return self._write(
+            lambda tx: [operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset) for job_id in ids],
+            durable=True,
+        )
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
-        with self._writing() as tx:
-            return [operating.delete(tx, job_id, actor) for job_id in ids]
+        return self._write(lambda tx: [operating.delete(tx, job_id, actor) for job_id in ids])
 
     def save_queue(
         self,
@@ -200,41 +207,26 @@ class SqliteStore:
         state: QueueState | None = None,
         actor: str = "",
     ) -> Queue:
-        with self._writing(durable=True) as tx:
-            return operating.save_queue(tx, name, changes or {}, state, actor)
+        return self._write(
+            lambda tx: operating.save_queue(tx, name, changes or {}, state, actor), durable=True
+        )
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
-        with self._writing(durable=True) as tx:
-            return operating.drop_queue(tx, name, limit, actor, force=force)
+        return self._write(lambda tx: operating.drop_queue(tx, name, limit, actor, force=force), durable=True)
 
     def beat(self, worker: WorkerInfo) -> None:
         self._liveness.hold(worker.id)
-        with self._writing() as tx:
-            values = {
-                "id": worker.id,
-                "host": worker.host,
-                "pid": worker.pid,
-                "queues": json_text(worker.queues),
-                "state": worker.state,
-                "started_at": worker.started_at or tx.now,
-                "now": tx.now,
-            }
-            tx.run("beat", values)
+        self._write(lambda tx: operating.beat(tx, worker), moves=False)
 
     def forget_worker(self, worker: WorkerId) -> None:
-        with self._writing() as tx:
-            tx.run("forget_worker", {"id": worker})
+        self._write(lambda tx: tx.run("forget_worker", {"id": worker}), moves=False)
         self._liveness.forget(worker)
 
     def take_duty(self, name: str, every_ms: int) -> bool:
-        with self._writing() as tx:
-            values = {"name": name, "every_ms": every_ms, "now": tx.now}
-            return tx.run("take_duty", values).rowcount == 1
+        return self._write(lambda tx: operating.take_duty(tx, name, every_ms), moves=False)
 
     def record(self, events: Sequence[Event]) -> None:
-        with self._writing() as tx:
-            for event in events:
-                tx.record(event)
+        self._write(lambda tx: tx.record_all(events), moves=False)
 
     def migrate(self) -> int:
         return migrate(self._connection, self._statements, self._clock.now_ms())

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
+from random import getrandbits
 
 from forebay.domain.history import MAX_EVENTS, Event
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.rank import Scoring
-from forebay.stores.ids import seq_in_id
+from forebay.stores.ids import RANDOM_BITS, first_seq, seq_in_id
 from forebay.stores.sqlite.rows import STATES, Row, queue_from_row, row_from_queue
 
 Values = Mapping[str, object]
@@ -25,13 +26,16 @@ def insert_statements(statement: str) -> tuple[tuple[int, str], ...]:
     return tuple((rows, f"{head}\n{','.join([row] * rows)}") for rows in (64, 8, 1))
 
 
-class QueueCache:
-    """Queues as this handle last saw them. Whatever another connection commits empties it."""
+class Seen:
+    """What this handle knows of the store. Whatever another connection commits empties it."""
 
     def __init__(self) -> None:
         self._version = -1
+        # The random part of the ids made here; the seq alone tells them apart within the store.
+        self.noise = getrandbits(RANDOM_BITS)
         self.queues: dict[str, Queue | None] = {}
         self.scorings: dict[str, Scoring] = {}
+        self.last_seq: int | None = None
 
     def refresh(self, raw: sqlite3.Connection) -> None:
         # data_version changes with every commit of somebody else; our own changes pass through here.
@@ -43,19 +47,19 @@ class QueueCache:
     def clear(self) -> None:
         self.queues.clear()
         self.scorings.clear()
+        self.last_seq = None
 
 
 class Transaction:
     """What all operations of one transaction share. `now` is read once, so they agree about the time."""
 
-    def __init__(
-        self, raw: sqlite3.Connection, statements: Mapping[str, str], queues: QueueCache, now: int
-    ) -> None:
+    def __init__(self, raw: sqlite3.Connection, statements: Mapping[str, str], seen: Seen, now: int) -> None:
         self._raw = raw
         self._statements = statements
-        self._cache = queues
+        self._seen = seen
         self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
         self.insert_statements = insert_statements(statements["insert"])
+        self.noise = seen.noise
         self.now = now
         self.has_news = False  # somebody should look: work has come, or something changed
 
@@ -107,10 +111,18 @@ class Transaction:
                 self.run("count", {"queue": queue, "state": state.value, "jobs": jobs})
         self._counts.clear()
 
+    def next_seq(self) -> int:
+        """A number above every one that was given; in a generated id it is also the time."""
+        last = self._seen.last_seq
+        if last is None:
+            (last,) = self.one("last_seq", {}) or (0,)
+        self._seen.last_seq = seq = max(first_seq(self.now), last + 1)
+        return seq
+
     # Queues
 
     def queue(self, name: str) -> Queue | None:
-        queues = self._cache.queues
+        queues = self._seen.queues
         if name not in queues:
             row = self.one("queue", {"name": name})
             queues[name] = None if row is None else queue_from_row(row)
@@ -127,12 +139,12 @@ class Transaction:
     def save_queue(self, queue: Queue, reordered_to: int | None = None) -> Queue:
         """Write a queue; `reordered_to` matters only while it is being reordered."""
         self.run("queue_save", row_from_queue(queue, (reordered_to or 0) if queue.reordering else None))
-        self._cache.queues[queue.name] = queue
-        self._cache.scorings.pop(queue.name, None)
+        self._seen.queues[queue.name] = queue
+        self._seen.scorings.pop(queue.name, None)
         return queue
 
     def scoring(self, name: QueueName) -> Scoring:
-        scorings = self._cache.scorings
+        scorings = self._seen.scorings
         if name not in scorings:
             scorings[name] = self.existing_queue(name).settings.scoring
         return scorings[name]
@@ -157,6 +169,10 @@ class Transaction:
         """The seq and the state of a job, wherever it is."""
         row = self.one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
         return None if row is None else (row[0], STATES[row[1]])
+
+    def record_all(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.record(event)
 
     def record(self, event: Event) -> None:
         values: dict[str, object] = {

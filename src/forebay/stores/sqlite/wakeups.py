@@ -33,6 +33,7 @@ class Pokes:
     """The sending side. The list of listeners is read again only when the folder has changed."""
 
     def __init__(self, places: Places) -> None:
+        self._places = places
         self._folder = places.folder
         self._seen = -1
         self._listeners: list[str] = []
@@ -40,6 +41,8 @@ class Pokes:
 
     def send(self) -> None:
         """Poke every listener. A hint that gets lost costs delay, never a job, so nothing here may fail."""
+        if not self._places.has_folder:  # as seen when the transaction began
+            return
         with suppress(OSError):
             self._look()
         for name in self._listeners:

@@ -58,11 +58,10 @@ create table forebay_jobs (
 
 create unique index forebay_jobs_id on forebay_jobs (id) where by_id = 1;
 
--- claim, peek: the order of a queue, by class. seq, the rowid, is the last column of every index.
-create index forebay_jobs_ready on forebay_jobs (queue, capped, rank)
-  where state = 'pending' and gate is null;
-create index forebay_jobs_gated on forebay_jobs (queue, gate, rank)
-  where gate is not null;
+-- claim, peek: the order of a queue (gate null) and of each gate, by class. seq, the rowid, is the last
+-- column of every index.
+create index forebay_jobs_ready on forebay_jobs (queue, gate, capped, rank)
+  where state = 'pending';
 -- promote, and how long a worker may sleep.
 create index forebay_jobs_due on forebay_jobs (queue, run_at)
   where state = 'scheduled' or state = 'retrying';

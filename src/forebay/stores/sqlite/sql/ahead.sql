@@ -1,5 +1,5 @@
 -- ahead: how many pending jobs of one class go before a place, up to :most.
--- Relies on index forebay_jobs_ready (queue, capped, rank).
+-- Relies on index forebay_jobs_ready (queue, gate, capped, rank).
 select count(*)
 from (
   select 1

@@ -1,6 +1,6 @@
 -- claim: take up to :room pending jobs of one queue and lease them to :worker.
 -- Guarantees: one statement, so no job is claimed twice; greatest lead first, ties by seq.
--- Relies on index forebay_jobs_ready (queue, capped, rank): one range from its head for each class. A
+-- Relies on index forebay_jobs_ready (queue, gate, capped, rank): one range from its head for each class. A
 -- queue without capped jobs pays one empty probe.
 -- One queue a call: with `queue in (...)` the planner sorts the whole backlog.
 with heads as (
