@@ -323,3 +323,25 @@ def test_a_loss_that_the_store_cannot_hold_is_a_failed_attempt(
 
     failed = look(reader, job)
     assert (failed.state, failed.failures, failed.errors[0].type) == (JobState.RETRYING, 1, "StoreRefused")
+
+
+# ------------------------------------------------------------------ workers known to be dead
+
+
+def test_a_sweeper_of_the_dead_is_ready_at_once_and_has_turns_of_its_own(clock: ManualClock) -> None:
+    duty = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0, only_dead=True)
+
+    assert duty.is_ready
+    assert duty.name != sweeping(clock).name
+
+
+def test_a_sweeper_of_the_dead_leaves_leases_that_have_merely_ended(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    duty = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0, only_dead=True)
+    [job] = lose(store, clock)
+
+    duty.run(store)
+
+    assert look(reader, job).state is JobState.RUNNING
+    assert look(reader, job).worker == WORKER

@@ -1,4 +1,4 @@
-"""What tests of the embedded engine share: programs beside the test, probes with a deadline, a look behind."""
+"""What tests of the embedded engine share: programs beside the test, probes, a look behind the store."""
 
 from __future__ import annotations
 

@@ -24,9 +24,10 @@ class Sweeping:
     it has connected, or connected again, a sweeper takes nothing over. When its wall clock moves against
     its monotonic clock by more than a second, lease ends cannot be trusted, and it does not sweep for a
     whole lease.
-    """
 
-    name = "sweep"
+    With `only_dead` it takes over from workers that are known to be dead and looks at no clock, so it never
+    holds back: a program that crashed and was started again has its own jobs back at once.
+    """
 
     def __init__(
         self,
@@ -37,8 +38,11 @@ class Sweeping:
         lease_ms: int = 30_000,
         every_ms: int = 1_000,
         batch: int = BATCH,
+        only_dead: bool = False,
     ) -> None:
+        self.name = "sweep dead" if only_dead else "sweep"
         self.every_ms = every_ms
+        self._only_dead = only_dead
         self._sweeper = sweeper
         self._clock = clock
         self._roll = roll
@@ -58,7 +62,7 @@ class Sweeping:
     @property
     def is_ready(self) -> bool:
         self._watch_clock()
-        return self._clock.monotonic() >= self._quiet_until
+        return self._only_dead or self._clock.monotonic() >= self._quiet_until
 
     def run(self, store: Store) -> bool:
         """Take over one batch and settle it; true if there may be more."""
@@ -75,7 +79,7 @@ class Sweeping:
             raise
 
     def _sweep(self, store: Store) -> bool:
-        swept = store.sweep(self._sweeper, self._batch, self._lease_ms)
+        swept = store.sweep(self._sweeper, self._batch, self._lease_ms, only_dead=self._only_dead)
         self._held.update((job.id, job) for job in swept)
         settlements = [decide(job, Lost(REASON), self._roll()) for job in self._held.values()]
         if settlements:

@@ -12,6 +12,7 @@ from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.rank import place
+from forebay.stores.ids import LAST_SEQ, first_seq
 from forebay.stores.sqlite.rows import STATES, Row, queue_from_row
 from forebay.stores.sqlite.transaction import Transaction
 
@@ -95,22 +96,21 @@ def rescore(tx: Transaction, limit: int) -> int:
 def _look_at_old(tx: Transaction, limit: int) -> int:
     """Give jobs that have waited for half of the shortest cap their entry among those to be rescored.
 
-    Nearly every job has run by then, so nearly none pays for an entry. Created times grow with seq, so the
-    walk ends at the first job that is too young, and goes on from there the next time.
+    Nearly every job has run by then, so nearly none pays for an entry. A seq is a time too, so the walk
+    ends where the jobs are too young, and goes on from there the next time.
     """
     caps = [queue.settings.scoring.cap_ms for queue in all_queues(tx) if queue.settings.max_aging_bonus]
     if not caps:
         return 0
     (walked_to,) = tx.one("walked_to", {"name": CAP_WALK}) or (0,)
-    young = tx.now - min(caps) // 2
-    rows = tx.all("walk_next", {"after": walked_to, "limit": limit})
-    old = [row for row in rows if row[7] <= young]
-    for row in old:
+    until = first_seq(tx.now - min(caps) // 2 + 1) - 1
+    rows = tx.all("walk_next", {"after": walked_to, "until": until, "limit": limit})
+    for row in rows:
         if row[2] == JobState.PENDING:
-            _rescore_one(tx, row[:7])
-    if old:
-        tx.run("walk_save", {"name": CAP_WALK, "walked_to": old[-1][0]})
-    return len(old)
+            _rescore_one(tx, row)
+    if rows:
+        tx.run("walk_save", {"name": CAP_WALK, "walked_to": rows[-1][0]})
+    return len(rows)
 
 
 def _rescore_one(tx: Transaction, row: Row) -> None:
@@ -124,10 +124,10 @@ def _rescore_one(tx: Transaction, row: Row) -> None:
 
 def _reorder(tx: Transaction, queue: Queue, reordered_to: int, limit: int) -> int:
     """Walk on by seq. Whatever enters the order behind the walk already has its place by the new scoring."""
-    rows = tx.all("walk_next", {"after": reordered_to, "limit": limit})
+    rows = tx.all("walk_next", {"after": reordered_to, "until": LAST_SEQ, "limit": limit})
     for row in rows:
         if row[1] == queue.name and row[2] == JobState.PENDING:
-            _rescore_one(tx, row[:7])
+            _rescore_one(tx, row)
     is_done = len(rows) < limit
     tx.save_queue(replace(queue, reordering=not is_done), None if is_done else rows[-1][0])
     return len(rows)

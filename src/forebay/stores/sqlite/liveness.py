@@ -7,6 +7,7 @@ shares the lock; while such a child lives on, a dead worker is noticed only when
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,8 @@ try:
     HAS_FLOCK = True
 except ImportError:  # Windows: leases alone tell who is dead there
     HAS_FLOCK = False
+
+logger = logging.getLogger(__name__)
 
 _PREFIX: Final = "worker-"
 _ENDING: Final = ".lock"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from forebay.errors import SchemaNewer
 from forebay.stores.migrations import Migration, load_migrations, missing
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
 
@@ -16,21 +17,32 @@ def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> 
     """Apply what is missing and answer the schema's number."""
     known = load_migrations(PACKAGE)
     try:
-        number, oldest = _present(connection, statements)
+        number, steps = _steps(connection, statements, known)
     except DRIVER_ERRORS as exc:
         raise translated(connection.path, exc) from exc
-    if not missing(known, number, oldest):
+    if not steps:
         return max(number, len(known))
 
     def catch_up(raw: sqlite3.Connection) -> None:
         # Looked at again under the write lock: somebody else may have migrated meanwhile.
-        number, oldest = _present(connection, statements)
+        _, steps = _steps(connection, statements, known)
         raw.execute(statements["schema_create"])
-        for migration in missing(known, number, oldest):
+        for migration in steps:
             _apply(raw, statements, migration, now)
 
     connection.write(catch_up, durable=True)
     return len(known)
+
+
+def _steps(
+    connection: Connection, statements: Mapping[str, str], known: Sequence[Migration]
+) -> tuple[int, Sequence[Migration]]:
+    """The schema's number and the migrations it still needs."""
+    number, oldest = _present(connection, statements)
+    try:
+        return number, missing(known, number, oldest)
+    except SchemaNewer as exc:
+        raise SchemaNewer(f"{connection.path}: {exc}") from exc
 
 
 def _present(connection: Connection, statements: Mapping[str, str]) -> tuple[int, int]:
@@ -55,3 +67,5 @@ def split_statements(script: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
+    if any(line and not line.startswith("--") for line in map(str.strip, statement.splitlines())):
+        raise ValueError(f"a migration ends in the middle of a statement: {statement.strip()!r}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection
 from forebay.stores.sqlite.places import Places
 
 POLL_SECONDS: Final = 0.05
+SETTLED_NS: Final = 100_000_000
 LONGEST_ADDRESS: Final = 100  # the kernel's limit is 107 bytes
 _PREFIX: Final = "wake-"
 
@@ -52,7 +54,9 @@ class Pokes:
         changed = os.stat(self._folder).st_mtime_ns
         if changed != self._seen:
             self._listeners = [name for name in os.listdir(self._folder) if name.startswith(_PREFIX)]
-            self._seen = changed
+            # File times are coarse: a folder that has just changed may change again and look the same.
+            age = time.time_ns() - changed  # noqa: TID251 - compared with a file's time
+            self._seen = changed if age > SETTLED_NS else -1
 
     def _send_to(self, name: str) -> None:
         try:

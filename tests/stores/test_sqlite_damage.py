@@ -1,0 +1,246 @@
+"""Damaged files and damaged texts: an error or a report, never a wrong answer and never a crash."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from forebay.domain.job import JobId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import JobQuery
+from forebay.domain.retry import DEFAULT_POLICY
+from forebay.errors import StoreError, StoreUnusable
+from forebay.stores.protocol import Reader
+from forebay.stores.sqlite.store import SqliteEngine
+from forebay.testing.clock import ManualClock
+from tests.stores.sqlite_support import raw
+from tests.stores.support import WORKER, claim, complete, everything, fail, new_job
+
+JOBS: Final = 2_000
+Damage = Callable[[Path, int, int], None]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+def overwrite(path: Path, offset: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(content)
+
+
+def page_of(path: Path, table: str, share: float) -> tuple[int, int]:
+    """The size of a page, and the number of one in the middle of a table or index."""
+    with raw(path) as connection:
+        (size,) = connection.execute("pragma page_size").fetchone()
+        try:
+            rows = connection.execute(
+                "select pageno from dbstat where name = ? and pagetype = 'leaf' order by pageno", (table,)
+            ).fetchall()
+            pages = [number for (number,) in rows]
+        except Exception:  # this SQLite was built without dbstat
+            pages = list(range(10, connection.execute("pragma page_count").fetchone()[0]))
+    return size, pages[int(len(pages) * share)]
+
+
+def fill(path: Path, clock: ManualClock) -> list[JobId]:
+    store = SqliteEngine(str(path), clock=clock).store()
+    receipts = store.insert([new_job(payload=b"%06d" % number * 20) for number in range(JOBS)])
+    store.exchange(WORKER, [complete(job) for job in claim(store, 500)])
+    store.close()
+    return [receipt.id for receipt in receipts if receipt.id is not None]
+
+
+def answers(reader: Reader, ids: list[JobId]) -> list[bytes | None]:
+    """The payloads of all jobs."""
+    return [None if job is None else job.payload for job in reader.jobs(ids)]
+
+
+DAMAGES: Final[dict[str, bytes]] = {
+    "zeros": bytes(4096),
+    "ones": b"\xff" * 4096,
+    "noise": os.urandom(4096),
+}
+
+
+@pytest.mark.shows("R-EDGE-73", "R-STORE-19")
+@pytest.mark.parametrize("content", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("table", ["forebay_jobs", "forebay_finished", "forebay_jobs_ready"])
+def test_a_damaged_page_is_an_error_or_a_problem_and_never_a_wrong_answer(
+    path: Path, clock: ManualClock, table: str, content: bytes
+) -> None:
+    ids = fill(path, clock)
+    size, number = page_of(path, table, 0.5)
+    overwrite(path, size * (number - 1), content[:size])
+
+    reader = SqliteEngine(str(path), clock=clock).reader()
+    try:
+        found: list[bytes | None] | StoreError = answers(reader, ids)
+    except StoreError as error:
+        found = error
+    try:
+        problems: tuple[str, ...] | StoreError = reader.health().problems
+    except StoreError as error:
+        problems = error
+    reader.close()
+
+    right = [b"%06d" % number * 20 for number in range(JOBS)]
+    assert found == right or isinstance(found, StoreUnusable)
+    assert problems
+    assert isinstance(problems, StoreUnusable) or any("is damaged" in line for line in problems)
+
+
+@pytest.mark.parametrize("content", DAMAGES.values(), ids=DAMAGES)
+def test_a_claim_from_a_damaged_page_says_so_and_changes_nothing(
+    path: Path, clock: ManualClock, content: bytes
+) -> None:
+    fill(path, clock)
+    size, number = page_of(path, "forebay_jobs", 0.0)
+    overwrite(path, size * (number - 1), content[:size])
+    store = SqliteEngine(str(path), clock=clock).store()
+
+    with pytest.raises(StoreUnusable, match="is damaged: restore it from a backup") as refused:
+        claim(store, JOBS)
+    store.close()
+
+    assert str(path) in str(refused.value)
+    with raw(path) as connection:
+        (running,) = connection.execute(
+            "select coalesce(sum(jobs), 0) from forebay_counts where state = 'running'"
+        ).fetchone()
+    assert running == 0
+
+
+def test_a_file_cut_in_the_middle_is_an_error_or_a_problem(path: Path, clock: ManualClock) -> None:
+    ids = fill(path, clock)
+    os.truncate(path, path.stat().st_size // 2 // 4096 * 4096)
+
+    engine = SqliteEngine(str(path), clock=clock)
+    with pytest.raises(StoreUnusable, match="is damaged: restore it from a backup"):
+        reader = engine.reader()
+        try:
+            answers(reader, ids)
+        finally:
+            reader.close()
+
+
+# Damaged texts
+
+
+def spoil(path: Path, job_id: JobId, column: str, text: str | None, table: str = "forebay_jobs") -> None:
+    with raw(path) as connection:
+        changed = connection.execute(f"update {table} set {column} = ? where id = ?", (text, job_id))
+        assert changed.rowcount == 1
+
+
+BROKEN: Final = ["", "{", "not json", "[1, 2", '{"tags": 7}', '["half', "null", "[]", "{}x", '"text"', "\x00"]
+
+
+@pytest.mark.shows("R-SER-20", "R-RETRY-42", "R-EDGE-86")
+@pytest.mark.parametrize("text", BROKEN)
+def test_damaged_options_are_shown_and_stop_nobody(path: Path, clock: ManualClock, text: str) -> None:
+    engine = SqliteEngine(str(path), clock=clock)
+    store, reader = engine.store(), engine.reader()
+    first, second = (one.id for one in store.insert([new_job(tags=("a",)), new_job(tags=("b",))]))
+    assert first is not None
+    spoil(path, first, "options", text)
+
+    listed = everything(reader)
+    [shown] = reader.jobs([first])
+    claimed = claim(store, 5)
+    answer = store.exchange(WORKER, [fail(claimed[0], after_ms=0), complete(claimed[1])])
+    history = reader.history(first)
+    problems = reader.health().problems
+    store.close()
+    reader.close()
+
+    assert {job.id for job in listed} == {first, second}
+    assert shown is not None
+    assert shown.metadata == {"unreadable": text}
+    assert shown.policy == DEFAULT_POLICY
+    assert [job.id for job in claimed] == [first, second]
+    assert len(answer.settled) == 2
+    assert history is not None
+    assert problems == ()
+
+
+SEARCHES: Final[dict[str, Any]] = {
+    "tags": ("b",),
+    "metadata": {"k": 1},
+    "once_key": "o",
+    "correlation_id": "c",
+    "parent_id": JobId("p"),
+}
+
+
+@pytest.mark.shows("R-SER-20", "R-EDGE-86")
+@pytest.mark.parametrize("text", BROKEN)
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_by_options_goes_past_damaged_ones(
+    path: Path, clock: ManualClock, name: str, text: str
+) -> None:
+    engine = SqliteEngine(str(path), clock=clock)
+    store, reader = engine.store(), engine.reader()
+    first, second = (one.id for one in store.insert([new_job(tags=("a",)), new_job(**SEARCHES, once_ms=1)]))
+    assert first is not None
+    spoil(path, first, "options", text)
+
+    found = everything(reader, JobQuery(**{name: SEARCHES[name]}))
+    store.close()
+    reader.close()
+
+    assert [job.id for job in found] == [second]
+
+
+@pytest.mark.shows("R-SER-20", "R-RETRY-42", "R-EDGE-86")
+@pytest.mark.parametrize("text", [one for one in BROKEN if one != "[]"])
+def test_a_damaged_list_of_errors_is_shown_and_kept_while_the_job_goes_on(
+    path: Path, clock: ManualClock, text: str
+) -> None:
+    engine = SqliteEngine(str(path), clock=clock)
+    store, reader = engine.store(), engine.reader()
+    store.insert([new_job()])
+    [job] = claim(store)
+    store.exchange(WORKER, [fail(job, after_ms=0)])
+    spoil(path, job.id, "errors", text)
+
+    [before] = reader.jobs([job.id])
+    [again] = claim(store)
+    store.exchange(WORKER, [fail(again, "a second time", after_ms=0)])
+    [after] = reader.jobs([job.id])
+    listed = everything(reader)
+    store.close()
+    reader.close()
+
+    assert before is not None
+    assert [(error.type, error.message) for error in before.errors] == [("Unreadable", text)]
+    assert after is not None
+    assert [error.type for error in after.errors] == ["Unreadable", "Boom"]
+    assert [one.state for one in listed] == [JobState.RETRYING]
+
+
+@pytest.mark.shows("R-SER-20", "R-RETRY-42")
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_damaged_error_of_an_attempt_does_not_hide_the_history(
+    path: Path, clock: ManualClock, text: str
+) -> None:
+    engine = SqliteEngine(str(path), clock=clock)
+    store, reader = engine.store(), engine.reader()
+    store.insert([new_job()])
+    [job] = claim(store)
+    store.exchange(WORKER, [fail(job)])
+    with raw(path) as connection:
+        connection.execute("update forebay_attempts set error = ?", (text,))
+
+    history = reader.history(job.id)
+    store.close()
+    reader.close()
+
+    assert history is not None
+    assert [(one.attempt, one.error.type) for one in history.attempts] == [(1, "Unreadable")]

@@ -1,0 +1,476 @@
+"""Remove each guard of the SQLite engine in turn, and see the contract suite fail.
+
+    python tools/mutate.py                 every mutant, a table and a summary; fails if one survives
+    python tools/mutate.py --only claim    those of statements and functions with this in their name
+    python tools/mutate.py --list          what would be removed, without running anything
+    python tools/mutate.py --json          the results for programs
+
+Removed are, one at a time: each condition of each statement that writes or that a write relies on, each
+assignment of its SET list, and each call or stored value of the functions that settle, insert, sweep and
+steer. A mutant is made in a copy of the package in a temporary folder, never in the tree. It is caught when
+a test of `tests/stores/contract` fails on it, or when the suite does not come to an end in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import compileall
+import json
+import os
+import py_compile
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from queue import SimpleQueue
+from tempfile import TemporaryDirectory
+from typing import Final, Literal, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SOURCE: Final = ROOT / "src"
+ENGINE: Final = Path("forebay/stores/sqlite")
+SUITE: Final = ROOT / "tests" / "stores" / "contract"
+TIME_LIMIT_SECONDS: Final = 180.0
+
+MODULES: Final = ("exchanging", "inserting", "leasing", "duties", "operating", "transaction")
+# Statements that only answer readers, and those that build the schema. They guard no write.
+LEFT_OUT: Final = frozenset(
+    {
+        "ahead", "archive", "attempts", "audit", "check_counts", "check_jobs", "check_keys", "counts", "events",
+        "pace", "peek", "rank_span", "schema_add", "schema_create", "schema_exists", "schema_number", "search",
+        "search_window", "workers",
+    }
+)  # fmt: skip
+# Hints that wake sleepers: losing one costs delay and never a job, and the contract suite sleeps nowhere.
+HINTS: Final = frozenset({"has_news"})
+
+# Which files to try first, by what was changed. The order decides only how soon a mutant is caught.
+LIKELY: Final = (
+    ("claim*", ("claim", "order", "fence")),
+    ("renew*", ("lease", "fence")),
+    ("*sweep*", ("sweep", "lease")),
+    ("leasing.*", ("sweep", "lease")),
+    ("key*", ("keys",)),
+    ("*revive*", ("revive",)),
+    ("*amend*", ("operators",)),
+    ("*cancel*", ("operators",)),
+    ("operating.*", ("operators", "queues", "revive")),
+    ("*prun*", ("prune",)),
+    ("*promote*", ("promote",)),
+    ("*resc*", ("order",)),
+    ("walk*", ("order",)),
+    ("inserting.insert_follow_ups*", ("follow_ups",)),
+    ("inserting.*", ("insert", "keys", "order")),
+    ("take_duty*", ("duties",)),
+    ("beat*", ("duties", "read")),
+    ("event*", ("read", "duties")),
+    ("*", ("settle", "fence", "transitions")),
+)
+
+
+class Equivalent(NamedTuple):
+    """Mutants that behave like the engine itself: where they are, what is removed, and why it is the same."""
+
+    where: tuple[str, ...]
+    removed: str
+    why: str
+
+
+EQUIVALENTS: Final[tuple[Equivalent, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One thing removed from one place."""
+
+    where: str
+    removed: str
+    nth: int  # among those of the same text in the same place
+    path: Path
+    start: int
+    end: int
+    instead: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.where}: {self.removed}" + (f" ({self.nth})" if self.nth > 1 else "")
+
+    def apply(self, text: str) -> str:
+        return text[: self.start] + self.instead + text[self.end :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    mutant: Mutant
+    verdict: Literal["caught", "survived", "equivalent"]
+    by: str
+
+
+class Cut(NamedTuple):
+    """Where a text is cut, and what takes the place of the piece."""
+
+    start: int
+    end: int
+    instead: str
+
+
+# ------------------------------------------------------------------ what to remove from a statement
+
+_COMMENT: Final = re.compile(r"--[^\n]*")
+_WORD: Final = re.compile(r"[a-z_]+|[(),;]")
+_CLAUSES: Final = frozenset({"where", "set"})
+_ENDS: Final = frozenset({"where", "order", "limit", "returning", "group", "union", "having", "on", ";"})
+
+
+def conditions(statement: str) -> Iterator[Cut]:
+    """Each condition of each `where`, also of inner ones; it becomes `true`."""
+    for start, end in _clauses(statement, "where"):
+        for left, right in _split(statement, start, end, "and"):
+            yield Cut(left, right, "true")
+
+
+def assignments(statement: str) -> Iterator[Cut]:
+    """Each assignment of each `set`; the column keeps its value."""
+    for start, end in _clauses(statement, "set"):
+        for left, right in _split(statement, start, end, ","):
+            column = statement[left:right].split("=", 1)[0].strip()
+            yield Cut(left, right, f"{column} = {column}")
+
+
+def _clauses(statement: str, kind: str) -> Iterator[tuple[int, int]]:
+    words = list(_WORD.finditer(_bare(statement)))
+    for number, word in enumerate(words):
+        if word[0] == kind:
+            yield word.end(), _end_of_clause(words[number + 1 :], len(statement))
+
+
+def _end_of_clause(words: Sequence[re.Match[str]], default: int) -> int:
+    depth = 0
+    for word in words:
+        depth += (word[0] == "(") - (word[0] == ")")
+        if depth < 0 or (depth == 0 and word[0] in _ENDS):
+            return word.start()
+    return default
+
+
+def _split(statement: str, start: int, end: int, at: str) -> Iterator[tuple[int, int]]:
+    """The pieces between the separators that stand in no brackets, without the blanks around them."""
+    bare, depth, left = _bare(statement), 0, start
+    for word in _WORD.finditer(bare, start, end):
+        depth += (word[0] == "(") - (word[0] == ")")
+        if depth == 0 and word[0] == at:
+            yield _trimmed(bare, left, word.start())
+            left = word.end()
+    yield _trimmed(bare, left, end)
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    piece = text[start:end]
+    return start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+
+
+def _bare(statement: str) -> str:
+    """The statement with blanks for its comments, so that every place in it stays where it is."""
+    return _COMMENT.sub(lambda found: " " * len(found[0]), statement)
+
+
+# ------------------------------------------------------------------ what to remove from a module
+
+
+def steps(module: str) -> Iterator[tuple[str, Cut]]:
+    """Each call that is made for its effect and each value that is stored in a place that outlives its
+    function, with the function that does it."""
+    starts = _line_starts(module)
+    for function in _functions(ast.parse(module)):
+        for node in ast.walk(function):
+            if isinstance(node, ast.stmt) and _is_step(node):
+                start = starts[node.lineno - 1] + node.col_offset
+                end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+                yield function.name, Cut(start, end, "pass")
+
+
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    for node in tree.body:
+        inside = node.body if isinstance(node, ast.ClassDef) else [node]
+        yield from (each for each in inside if isinstance(each, ast.FunctionDef) and each.name != "__init__")
+
+
+def _is_step(node: ast.stmt) -> bool:
+    match node:
+        case ast.Expr(value=ast.Call()):
+            return True
+        case ast.Assign(targets=[ast.Attribute(attr=name)]):
+            return name not in HINTS
+        case ast.Assign(targets=[ast.Subscript()]) | ast.AugAssign(target=ast.Attribute() | ast.Subscript()):
+            return True
+        case _:
+            return False
+
+
+def _line_starts(text: str) -> list[int]:
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    return starts
+
+
+# ------------------------------------------------------------------ all mutants
+
+
+def all_mutants(source: Path = SOURCE) -> list[Mutant]:
+    """Everything that is removed, in the order of the files."""
+    found = [*_of_statements(source), *_of_modules(source)]
+    seen: Counter[tuple[str, str]] = Counter()
+    mutants = []
+    for where, path, removed, cut in found:
+        seen[where, removed] += 1
+        mutants.append(
+            Mutant(
+                where=where,
+                removed=removed,
+                nth=seen[where, removed],
+                path=path,
+                start=cut.start,
+                end=cut.end,
+                instead=cut.instead,
+            )
+        )
+    return mutants
+
+
+def _of_statements(source: Path) -> Iterator[tuple[str, Path, str, Cut]]:
+    for file in sorted((source / ENGINE / "sql").glob("*.sql")):
+        if file.stem not in LEFT_OUT:
+            text = file.read_text(encoding="utf-8")
+            for cut in [*assignments(text), *conditions(text)]:
+                yield file.name, file.relative_to(source), _line(text, cut), cut
+
+
+def _of_modules(source: Path) -> Iterator[tuple[str, Path, str, Cut]]:
+    for module in MODULES:
+        file = source / ENGINE / f"{module}.py"
+        text = file.read_text(encoding="utf-8")
+        for function, cut in steps(text):
+            yield f"{module}.{function}", file.relative_to(source), _line(text, cut), cut
+
+
+def _line(text: str, cut: Cut) -> str:
+    return " ".join(text[cut.start : cut.end].split())
+
+
+def equivalent(mutant: Mutant) -> Equivalent | None:
+    """The entry of the list that speaks of this mutant."""
+    for entry in EQUIVALENTS:
+        if mutant.removed == entry.removed and mutant.where in entry.where:
+            return entry
+    return None
+
+
+# ------------------------------------------------------------------ running the suite on a mutant
+
+# Loaded into each run: it checks that the mutant is what is tested, and says which test failed first.
+PLUGIN: Final = '''
+import os
+
+import forebay
+
+HOME = os.environ["FOREBAY_MUTANT"]
+
+
+def pytest_configure(config):
+    assert forebay.__file__.startswith(HOME), f"{forebay.__file__} is tested, and not the mutant"
+
+
+def pytest_runtest_logreport(report):
+    if report.failed:
+        with open(os.path.join(HOME, "failed"), "a", encoding="utf-8") as file:
+            print(report.nodeid, file=file)
+'''
+PLUGIN_NAME: Final = "mutant_plugin"
+
+
+class Workshop:
+    """A copy of the package in which one mutant at a time is made and tested."""
+
+    def __init__(self, home: Path, source: Path) -> None:
+        self._home = home
+        self._package = home / "src"
+        shutil.copytree(source, self._package, ignore=shutil.ignore_patterns("__pycache__"))
+        # By hash, because a file that is changed twice in a second may keep its size and time.
+        mode = py_compile.PycInvalidationMode.CHECKED_HASH
+        compileall.compile_dir(str(self._package), quiet=1, invalidation_mode=mode)
+        (self._package / f"{PLUGIN_NAME}.py").write_text(PLUGIN, encoding="utf-8")
+
+    def test(self, mutant: Mutant | None) -> str | None:
+        """What caught the mutant; None if nothing did."""
+        if mutant is None:
+            return self._run("")
+        file = self._package / mutant.path
+        text = file.read_text(encoding="utf-8")
+        file.write_text(mutant.apply(text), encoding="utf-8")
+        try:
+            return self._run(mutant.where)
+        finally:
+            file.write_text(text, encoding="utf-8")
+
+    def _run(self, where: str) -> str | None:
+        failed = self._home / "failed"
+        failed.unlink(missing_ok=True)
+        try:
+            done = subprocess.run(
+                self._command(where),
+                cwd=ROOT,
+                env=self._environment(),
+                capture_output=True,
+                text=True,
+                timeout=TIME_LIMIT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return "the time limit"
+        if done.returncode == 0:
+            return None
+        if failed.exists():
+            return _short(failed.read_text(encoding="utf-8").splitlines()[0])
+        if done.returncode == 1:
+            raise RuntimeError(f"no test is named as failed:\n{done.stdout}{done.stderr}")
+        raise RuntimeError(f"pytest could not run (code {done.returncode}):\n{done.stdout}{done.stderr}")
+
+    def _command(self, where: str) -> list[str]:
+        plugins = ("no:cacheprovider", "no:xdist", "no:cov", PLUGIN_NAME)
+        options = [f"--basetemp={self._home / 'tests'}", *(f"-p{plugin}" for plugin in plugins)]
+        return [sys.executable, "-m", "pytest", "-x", "-q", "-k", "sqlite", *options, *suite_for(where)]
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PYTHONPATH": str(self._package),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "FOREBAY_MUTANT": str(self._home),
+        }
+
+
+def suite_for(where: str) -> list[str]:
+    """The files of the contract suite, those most likely to catch something there first."""
+    files = {file.stem.removeprefix("test_"): str(file) for file in sorted(SUITE.glob("test_*.py"))}
+    likely = [name for pattern, names in LIKELY if fnmatchcase(where, pattern) for name in names]
+    # Threads take longest, and catch what one thread catches sooner.
+    rest = sorted(files, key=lambda name: name == "concurrency")
+    return [files[name] for name in dict.fromkeys(["guards", *likely, *rest]) if name in files]
+
+
+def _short(test: str) -> str:
+    return test.removeprefix(f"{SUITE.relative_to(ROOT)}/")
+
+
+def run_all(only: str, jobs: int) -> list[Result]:
+    """Test every mutant that is not listed as equivalent, `jobs` of them at a time."""
+    memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+    with TemporaryDirectory(prefix="forebay-mutate-", dir=memory if memory.is_dir() else None) as folder:
+        # One copy to look at from here on: somebody may work on the tree meanwhile.
+        source = Path(folder, "source")
+        shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
+        free: SimpleQueue[Workshop] = SimpleQueue()
+        for number in range(jobs):
+            free.put(Workshop(Path(folder, str(number)), source))
+        _check_untouched(free)
+        mutants = [mutant for mutant in all_mutants(source) if only in mutant.where]
+        with ThreadPoolExecutor(jobs) as pool:
+            answers = pool.map(lambda mutant: _judge(free, mutant), mutants)
+            return [_told(result, number, len(mutants)) for number, result in enumerate(answers, start=1)]
+
+
+def _check_untouched(free: SimpleQueue[Workshop]) -> None:
+    workshop = free.get()
+    caught = workshop.test(None)
+    free.put(workshop)
+    if caught is not None:
+        raise SystemExit(f"the suite fails without a mutant: {caught}")
+
+
+def _judge(free: SimpleQueue[Workshop], mutant: Mutant) -> Result:
+    entry = equivalent(mutant)
+    if entry is not None:
+        return Result(mutant=mutant, verdict="equivalent", by=entry.why)
+    workshop = free.get()
+    try:
+        caught = workshop.test(mutant)
+    finally:
+        free.put(workshop)
+    return Result(mutant=mutant, verdict="caught" if caught else "survived", by=caught or "")
+
+
+def _told(result: Result, number: int, total: int) -> Result:
+    """Say how far it is, on a terminal, and name each survivor at once."""
+    is_terminal = sys.stderr.isatty()
+    if is_terminal:
+        print("\r\033[K", end="", file=sys.stderr)
+    if result.verdict == "survived":
+        print(f"survived: {result.mutant.name}", file=sys.stderr, flush=True)
+    if is_terminal:
+        print(f"{number}/{total} {result.mutant.name:.90}", end="", file=sys.stderr, flush=True)
+    return result
+
+
+# ------------------------------------------------------------------ the program
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    if options.list:
+        for mutant in all_mutants():
+            if options.only in mutant.where:
+                print(mutant.name)
+        return 0
+    results = run_all(options.only, options.jobs)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    print(as_json(results) if options.json else as_table(results))
+    return 1 if any(result.verdict == "survived" for result in results) else 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Remove each guard in turn and see the contract suite fail.")
+    parser.add_argument("--only", default="", metavar="NAME", help="statements and functions named like this")
+    parser.add_argument("--list", action="store_true", help="say what would be removed, and run nothing")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="mutants at a time")
+    return parser.parse_args(arguments)
+
+
+def as_table(results: Sequence[Result]) -> str:
+    lines = ["| statement or step | removed | caught by |", "|---|---|---|"]
+    for result in results:
+        mutant = result.mutant
+        again = f" ({mutant.nth})" if mutant.nth > 1 else ""
+        by = result.by if result.verdict == "caught" else f"{result.verdict.upper()} {result.by}".strip()
+        lines.append(f"| {mutant.where} | `{mutant.removed}`{again} | {by} |")
+    return "\n".join([*lines, "", summary(results)])
+
+
+def summary(results: Sequence[Result]) -> str:
+    number = Counter(result.verdict for result in results)
+    return (
+        f"{len(results)} mutants, {number['caught']} caught, {number['survived']} survived, "
+        f"{number['equivalent']} equivalent"
+    )
+
+
+def as_json(results: Sequence[Result]) -> str:
+    rows = [
+        {"where": each.mutant.where, "removed": each.mutant.removed, "nth": each.mutant.nth}
+        | {"verdict": each.verdict, "by": each.by}
+        for each in results
+    ]
+    return json.dumps({"summary": summary(results), "mutants": rows}, indent=2, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
