@@ -1,8 +1,9 @@
 """What the embedded store costs, beside what SQLite alone costs, in one run: `make bench`.
 
-Rows that have a goal are ratios: inserts against a bare job table with one index in the same folder,
-claims on a large store against claims on a small one. Each pair is measured alternately, and the median
-of the rounds counts. Requests are made beforehand on both sides: this is the store alone. `--json FILE` writes the figures, `--quick` uses a tenth of the sizes.
+Rows that have a goal are ratios: inserts against a bare job table with one index in the same folder, claims
+on a large store against claims on a small one. Each pair is measured alternately, and the median of the
+rounds counts. Requests are made beforehand on both sides: this is the store alone. `--json FILE` writes
+the figures, `--quick` uses a tenth of the sizes.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Final
 
 import pytest
@@ -22,7 +22,7 @@ from tests.stores.sqlite_support import program
 from tests.stores.support import WORKER, new_job
 
 NOT_DATABASES: Final = {
-    "random bytes": os.urandom(20_000),
+    "random bytes": Random(7).randbytes(20_000),
     "a text": b"Dear diary, today I saw a database.\n" * 500,
     "a short text": b"Hi",
     "a header that is almost right": b"SQLite format 4\x00" + bytes(5_000),

@@ -1,7 +1,7 @@
 """Operations on all jobs that fit a filter, in batches, with progress.
 
 Each job's move is atomic, the whole is not: an operation that is broken off has done a part, and can be
-asked for again. A walk goes through the ids once, from the greatest to the least, so that it ends however
+asked for again. A walk goes through the jobs once, from the newest to the oldest, so that it ends however
 many jobs arrive meanwhile. Only what was really done is counted: a job that has changed between the look
 and the wish answers for itself.
 """

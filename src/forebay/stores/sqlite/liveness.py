@@ -7,7 +7,6 @@ shares the lock; while such a child lives on, a dead worker is noticed only when
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,8 +24,6 @@ try:
     HAS_FLOCK = True
 except ImportError:  # Windows: leases alone tell who is dead there
     HAS_FLOCK = False
-
-logger = logging.getLogger(__name__)
 
 _PREFIX: Final = "worker-"
 _ENDING: Final = ".lock"

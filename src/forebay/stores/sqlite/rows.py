@@ -33,6 +33,7 @@ STATES: Final = {state.value: state for state in JobState}
 _RUNNING: Final = JobState.RUNNING
 _encode: Final = msgspec.json.Encoder().encode
 _errors: Final = msgspec.json.Decoder(tuple[PastError, ...])
+_attempt_error: Final = msgspec.json.Decoder(AttemptError)
 _names: Final = msgspec.json.Decoder(tuple[QueueName, ...])
 
 
@@ -74,6 +75,14 @@ def errors_from_text(text: str | None) -> tuple[PastError, ...]:
         return _errors.decode(text)
     except msgspec.MsgspecError:
         return (PastError(attempt=0, at=0, type="Unreadable", message=text[:200]),)
+
+
+def attempt_error_from_text(text: str) -> AttemptError:
+    """The error of one attempt; a damaged one is shown as such, and never hides the history."""
+    try:
+        return _attempt_error.decode(text)
+    except msgspec.MsgspecError:
+        return AttemptError(type="Unreadable", message=text[:200])
 
 
 def options_from_text(text: str | None) -> JobOptions:
@@ -242,7 +251,7 @@ def attempt_from_row(job_id: JobId, row: Row) -> Attempt:
         worker=row[2],
         started_at=row[3],
         ended_at=row[4],
-        error=msgspec.json.decode(row[5], type=AttemptError),
+        error=attempt_error_from_text(row[5]),
     )
 
 

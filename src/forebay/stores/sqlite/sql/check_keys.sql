@@ -9,7 +9,10 @@ union all
 select 'job ' || j.id, 'does not hold its unique key'
 from forebay_jobs j
 where j.unique_key is not null
-  and (coalesce(j.options ->> 'unique_until', 'final') = 'final' or j.attempt = 0)
+  and (
+    coalesce(iif(json_valid(j.options), j.options, null) ->> 'unique_until', 'final') = 'final'
+    or j.attempt = 0
+  )
   and not exists (
     select 1
     from forebay_keys k

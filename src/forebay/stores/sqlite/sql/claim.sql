@@ -29,7 +29,12 @@ set state = 'running',
     swept_from = null,
     started_at = :now,
     updated_at = :now,
-    lease_expires_at = :now + coalesce(:lease_ms, options ->> 'lease_ms', :queue_lease_ms)
+    -- json_valid: one damaged text must not hold up its whole queue.
+    lease_expires_at = :now + coalesce(
+      :lease_ms,
+      iif(json_valid(options), options, null) ->> 'lease_ms',
+      :queue_lease_ms
+    )
 where seq in (select seq from heads order by lead desc, seq limit :room)
   and state = 'pending'
 -- RETURNING promises no order; the caller sorts by lead and seq again.

@@ -1,4 +1,5 @@
 -- search: jobs that fit, newest first, between :until and :after.
+-- Damaged options (json_valid) count as none, so that they stop no listing.
 -- Relies on the rowid of each table, merged in order; :until keeps the look short when few rows fit.
 select id, queue, task, state, priority, attempt, failures, created_at, run_at, started_at, finished_at,
   worker, reason, options, seq
@@ -15,15 +16,17 @@ where place in (select value from json_each(:places))
   and (:created_before is null or created_at < :created_before)
   and (:finished_before is null or finished_at < :finished_before)
   and (:unique_key is null or unique_key = :unique_key)
-  and (:once_key is null or options ->> 'once_key' = :once_key)
-  and (:correlation_id is null or options ->> 'correlation_id' = :correlation_id)
-  and (:parent_id is null or options ->> 'parent_id' = :parent_id)
+  and (:once_key is null or iif(json_valid(options), options, null) ->> 'once_key' = :once_key)
+  and (:correlation_id is null or iif(json_valid(options), options, null) ->> 'correlation_id' = :correlation_id)
+  and (:parent_id is null or iif(json_valid(options), options, null) ->> 'parent_id' = :parent_id)
   and (
     :tags is null
     or not exists (
       select 1
       from json_each(:tags) wanted
-      where wanted.value not in (select value from json_each(coalesce(options -> 'tags', '[]')))
+      where wanted.value not in (
+        select value from json_each(coalesce(iif(json_valid(options), options, null) -> 'tags', '[]'))
+      )
     )
   )
   and (
@@ -33,7 +36,7 @@ where place in (select value from json_each(:places))
       from json_each(:metadata) wanted
       where not exists (
         select 1
-        from json_each(coalesce(options -> 'metadata', '{}')) has
+        from json_each(coalesce(iif(json_valid(options), options, null) -> 'metadata', '{}')) has
         where has.key = wanted.key
           and has.type = wanted.type
           and has.value is wanted.value

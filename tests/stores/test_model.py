@@ -1,0 +1,559 @@
+"""Random operations on each engine and on the memory engine side by side: they must never differ.
+
+The memory engine is the model, the shortest reading of the contract. After every step the answers are
+compared, then all that readers can see. A longer run: FOREBAY_MODEL_EXAMPLES=2000 pytest tests/stores/test_model.py
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from enum import Enum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from msgspec.structs import asdict, replace
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, UniqueUntil, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import (
+    AttemptError,
+    Cancelled,
+    Completed,
+    Discarded,
+    Failed,
+    Interrupted,
+    Lost,
+    Outcome,
+    Snoozed,
+)
+from forebay.domain.query import JobQuery, WorkerInfo
+from forebay.domain.queue import QueueState
+from forebay.domain.retry import RetryPolicy
+from forebay.domain.settlement import Settlement, decide
+from forebay.errors import ForebayError
+from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.protocol import Engine, OnConflict, Want
+from forebay.stores.sqlite.store import SqliteEngine
+from forebay.testing.clock import ManualClock
+from tests.stores.support import counting_ids, everything
+
+SECOND: Final = 1_000
+HOUR: Final = 3_600_000
+DAY: Final = 86_400_000
+NOBODY: Final = JobId("nobody")
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+
+EXAMPLES: Final = int(os.environ.get("FOREBAY_MODEL_EXAMPLES", "60"))
+STEPS: Final = int(os.environ.get("FOREBAY_MODEL_STEPS", "40"))
+
+MakeEngine = Callable[[str, ManualClock], Engine]
+
+
+def sqlite_with_given_ids(folder: str, clock: ManualClock) -> Engine:
+    return SqliteEngine(f"{folder}/jobs.db", clock=clock, new_id=counting_ids(), durability="relaxed")
+
+
+def sqlite_with_its_own_ids(folder: str, clock: ManualClock) -> Engine:
+    return SqliteEngine(f"{folder}/jobs.db", clock=clock, durability="relaxed")
+
+
+ENGINES: Final[dict[str, MakeEngine]] = {
+    "sqlite": sqlite_with_its_own_ids,
+    "sqlite-given-ids": sqlite_with_given_ids,
+}
+
+# ------------------------------------------------------------------ what is played: few names, so that they meet
+
+QUEUES: Final = (QueueName("a"), QueueName("b"), QueueName("c"))
+WORKERS: Final = (WorkerId("w1"), WorkerId("w2"), WorkerId("w3"))
+BROKEN: Final = "\ud800"  # half of a surrogate pair, which no engine can write
+
+queues = st.sampled_from(QUEUES)
+workers = st.sampled_from(WORKERS)
+picks = st.integers(0, 9)
+some = st.lists(picks, min_size=1, max_size=3)
+limits = st.sampled_from([1_000, 1, 2])
+waits = st.sampled_from([1, SECOND, 5 * SECOND, 90 * SECOND, HOUR])
+moments = st.sampled_from([-SECOND, 0, 1, SECOND, 5 * SECOND, HOUR, DAY])
+
+POLICIES: Final = (
+    RetryPolicy(max_retries=1, max_crashes=1, base_ms=SECOND, jitter_high=0.0),
+    RetryPolicy(max_retries=0, max_crashes=0),
+    RetryPolicy(max_retries=20, max_crashes=20, base_ms=1, floor_ms=0, jitter_high=0.0),
+)
+ERROR: Final = AttemptError(type="Boom", message="it broke", traceback="line 1")
+
+wishes = st.fixed_dictionaries(
+    {"queue": queues},
+    optional={
+        "id": st.sampled_from(["mine-1", "mine-2"]),
+        "priority": st.sampled_from([-2, -1, 0, 1, 2]),
+        "delay_ms": st.one_of(st.just(0), waits),
+        "run_in": moments,
+        "expires_in": moments,
+        "deadline_in": moments,
+        "lease_ms": st.sampled_from([SECOND, HOUR]),
+        "extension_ms": st.sampled_from([SECOND, 10 * SECOND]),
+        "policy": st.sampled_from(POLICIES),
+        "unique_key": st.sampled_from(["u1", "u2"]),
+        "unique_until": st.sampled_from(UniqueUntil),
+        "once_key": st.sampled_from(["o1", "u1"]),
+        "once_ms": waits,
+        "metadata": st.sampled_from([{"k": 1}, {"k": None, "l": [True]}]),
+        "tags": st.sampled_from([("t1",), ("t1", "t2")]),
+        "parent_id": st.just("somebody"),
+    },
+)
+outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
+    [
+        Completed(b"1"),
+        Failed(ERROR),
+        Interrupted(),
+        Completed(),
+        Failed(ERROR, 0),
+        Failed(ERROR, 2 * SECOND),
+        Snoozed(SECOND),
+        Discarded(ERROR),
+        Cancelled("enough"),
+        Lost("its worker died"),
+        Lost("its worker died", started=False),
+        Failed(AttemptError(type="Boom", message=BROKEN)),
+    ]
+)
+ends = st.tuples(picks, outcomes, st.lists(wishes, max_size=2))
+wants = st.lists(
+    st.builds(Want, queues, st.sampled_from([1, 2, 10, 0]), st.sampled_from([None, SECOND, HOUR])), max_size=3
+)
+changes = st.sampled_from(
+    [
+        {},
+        {"max_length": 2},
+        {"max_length": None},
+        {"mode": "aging"},
+        {"mode": "strict"},
+        {"mode": "fifo"},
+        {"aging_ms": SECOND, "max_aging_bonus": 4.0},
+        {"max_aging_bonus": 0.0},
+        {"max_aging_bonus": None},
+        {"retry_penalty": 10.0},
+        {"deadline_weight": 100.0, "deadline_horizon_ms": 8 * SECOND},
+        {"min_priority": -1, "max_priority": 1},
+        {"min_priority": -100, "max_priority": 100, "default_priority": 1},
+        {"keep_finished_ms": SECOND, "keep_dead_ms": 5 * SECOND},
+        {"keep_finished_ms": 0, "keep_dead_ms": 0},
+        {"archive": True},
+        {"archive": True, "keep_archive_ms": HOUR},
+        {"lease_ms": SECOND},
+        {"weight": 0},
+        {"colour": "red"},
+    ]
+)
+
+
+def new_job(wish: dict[str, Any], now: int) -> NewJob:
+    """The request for a wish, whose times count from now."""
+    fields = {"task": "t", "payload": b"{}", **wish}
+    for relative, absolute in (
+        ("run_in", "run_at"),
+        ("expires_in", "expires_at"),
+        ("deadline_in", "deadline_at"),
+    ):
+        if relative in fields:
+            fields[absolute] = now + fields.pop(relative)
+    if "run_at" in fields:
+        fields.pop("delay_ms", None)
+    return NewJob(**fields)
+
+
+# ------------------------------------------------------------------ the two sides
+
+
+class Side:
+    """One engine. It may give ids of its own, so all that goes in and comes out is translated."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.store = engine.store()
+        self.reader = engine.reader()
+        self._theirs: dict[str, JobId] = {}
+        self._ours: dict[str, str] = {}
+
+    def id(self, ours: JobId) -> JobId:
+        return self._theirs.get(ours, ours)
+
+    def ids(self, ours: Sequence[JobId]) -> list[JobId]:
+        return [self.id(each) for each in ours]
+
+    def leases(self, ours: Sequence[Lease]) -> list[Lease]:
+        return [Lease(self.id(each.job_id), each.attempt) for each in ours]
+
+    def settlements(self, ours: Sequence[Settlement]) -> list[Settlement]:
+        return [replace(each, job_id=self.id(each.job_id)) for each in ours]
+
+    def learn(self, ours: JobId, theirs: JobId) -> None:
+        self._theirs[ours] = theirs
+        self._ours[theirs] = ours
+
+    def listed(self) -> list[JobId]:
+        """The ids of all jobs, oldest first."""
+        return [JobId(self._text(job.id)) for job in reversed(everything(self.reader))]
+
+    def answer(self, step: Callable[[Side], object]) -> object:
+        """What a step answers; an error of ours is an answer too."""
+        try:
+            return step(self)
+        except ForebayError as error:
+            return error
+
+    def plain(self, value: object) -> Any:
+        """A value as plain data that can be compared, in the words of the model."""
+        match value:
+            case str():
+                return self._text(value.value if isinstance(value, Enum) else value)
+            case ForebayError():
+                extra = {name: getattr(value, name, None) for name in ("holder", "field", "queue", "limit")}
+                return {"raised": type(value).__name__, **self.plain(extra)}
+            case Job():
+                return self._job(value)
+            case msgspec.Struct():
+                return self.plain(asdict(value))
+            case dict():
+                return {self.plain(key): self.plain(each) for key, each in value.items()}
+            case list() | tuple():
+                return [self.plain(each) for each in value]
+            case _:
+                return value
+
+    def _job(self, job: Job) -> Any:
+        fields = asdict(job)
+        del fields["seq"]
+        if job.state is not JobState.PENDING:  # then a place means nothing
+            del fields["rank"], fields["capped"]
+        return self.plain(fields)
+
+    def _text(self, text: str) -> str:
+        if text in self._ours:
+            return self._ours[text]
+        before, space, last = text.rpartition(" ")  # as in "its unique key is held by ..."
+        return before + space + self._ours.get(last, last)
+
+    def view(self, ids: Sequence[JobId]) -> dict[str, Any]:
+        """All that readers can see."""
+        reader = self.reader
+        theirs = self.ids(ids)
+        seen = {
+            "jobs": reader.jobs(theirs),
+            "counts": reader.counts(QUEUES),
+            "all counts": reader.counts(),
+            "peek": [reader.peek(queue) for queue in QUEUES],
+            "position": [reader.position(each) for each in theirs],
+            "history": [reader.history(each) for each in theirs],
+            "audit": [event for _, event in reader.audit(limit=1_000)],
+            "queues": reader.queues(),
+            "named queues": reader.queues(QUEUES),
+            "workers": reader.workers(),
+            "search": everything(reader, limit=3),
+            "waiting in a": everything(reader, JobQuery(queues=QUEUES[:1], states=(JobState.PENDING,))),
+            "archive": sorted(reader.archive(limit=1_000), key=lambda line: (line.finished_at, line.id)),
+            "problems": reader.health().problems,
+        }
+        return {name: self.plain(value) for name, value in seen.items()}
+
+    def close(self) -> None:
+        self.store.close()
+        self.reader.close()
+
+
+class SideBySide(RuleBasedStateMachine):
+    """Every rule plays one operation on the model and on the engine."""
+
+    def __init__(self, make_engine: MakeEngine) -> None:
+        super().__init__()
+        self._make_engine = make_engine
+        self.clock = ManualClock(now_ms=1_800_000_000_000)
+        self.ids: list[JobId] = []
+        self.held: list[Job] = []  # what was ever claimed or swept, as it was then
+
+    @initialize()
+    def open(self) -> None:
+        self._folder = TemporaryDirectory(prefix="model-", dir=MEMORY if MEMORY.is_dir() else None)
+        self.model = Side(MemoryEngine(clock=self.clock, new_id=counting_ids()))
+        self.other = Side(self._make_engine(self._folder.name, self.clock))
+
+    def teardown(self) -> None:
+        if hasattr(self, "other"):
+            self.other.close()
+            self._folder.cleanup()
+
+    @invariant()
+    def readers_see_the_same(self) -> None:
+        model, other = self.model.view(self.ids), self.other.view(self.ids)
+        for name, seen in model.items():
+            assert other[name] == seen, name
+        assert model["problems"] == []
+
+    def both(self, step: Callable[[Side], object]) -> Any:
+        """Play one step on both sides; the model's answer, if the other one is the same."""
+        model, other = self.model.answer(step), self.other.answer(step)
+        self._learn()
+        assert self.other.plain(other) == self.model.plain(model)
+        return None if isinstance(model, ForebayError) else model
+
+    def _learn(self) -> None:
+        """Which of the other side's new jobs is which of the model's: they are listed in one order."""
+        ours, theirs = self.model.listed(), self.other.listed()
+        assert len(theirs) == len(ours), "jobs were stored on one side only"
+        for our, their in zip(ours, theirs, strict=True):
+            if our not in self.ids:
+                self.ids.append(our)
+                self.other.learn(our, their)
+        assert self.other.listed() == ours
+
+    def now(self) -> int:
+        return self.clock.now_ms()
+
+    def pick(self, number: int) -> JobId:
+        """One of the newest jobs, or one that nobody has."""
+        return self.ids[-1 - number] if number < len(self.ids) else NOBODY
+
+    def picked(self, numbers: Sequence[int]) -> list[JobId]:
+        return [self.pick(number) for number in numbers]
+
+    def leases_of(self, worker: WorkerId) -> list[Job]:
+        """Leases to play with: first those that the worker really has, then stale ones and others'."""
+        return sorted(reversed(self.held), key=lambda job: (not self._is_held(job), job.worker != worker))
+
+    def _is_held(self, job: Job) -> bool:
+        [now] = self.model.reader.jobs([job.id])
+        held = (JobState.RUNNING, job.attempt, job.worker)
+        return now is not None and (now.state, now.attempt, now.worker) == held
+
+    def endings(self, worker: WorkerId, wished: Sequence[tuple[int, Outcome, list[Any]]]) -> list[Settlement]:
+        leases = self.leases_of(worker)
+        return [
+            replace(
+                decide(leases[number % len(leases)], outcome, 0.0),
+                follow_ups=tuple(new_job(wish, self.now()) for wish in wishes),
+            )
+            for number, outcome, wishes in wished
+            if leases
+        ]
+
+    # Jobs come and go
+
+    @rule(
+        wished=st.lists(wishes, min_size=1, max_size=4),
+        on_conflict=st.sampled_from(["return", "raise", "ignore"]),
+        atomic=st.booleans(),
+        create=st.sampled_from([True, True, False]),
+    )
+    def insert(
+        self, wished: list[dict[str, Any]], on_conflict: OnConflict, atomic: bool, create: bool
+    ) -> None:
+        jobs = [new_job(wish, self.now()) for wish in wished]
+        self.both(
+            lambda side: side.store.insert(jobs, on_conflict=on_conflict, atomic=atomic, create_queues=create)
+        )
+
+    @rule(wish=wishes)
+    def insert_one(self, wish: dict[str, Any]) -> None:
+        self.both(lambda side: side.store.insert([new_job(wish, self.now())]))
+
+    @rule(worker=workers, queue=queues, most=st.sampled_from([1, 2, 10]))
+    def claim(self, worker: WorkerId, queue: QueueName, most: int) -> None:
+        self._exchange(worker, [], [Want(queue, most)], most, None)
+
+    @rule(worker=workers, wished=st.lists(ends, min_size=1, max_size=3))
+    def settle(self, worker: WorkerId, wished: list[Any]) -> None:
+        self._exchange(worker, self.endings(worker, wished), [], 0, None)
+
+    @rule(number=picks, outcome=outcomes, again=st.booleans())
+    def settle_as_holder(self, number: int, outcome: Outcome, again: bool) -> None:
+        leases = self.leases_of(WORKERS[0])
+        if leases:
+            job = leases[number % len(leases)]
+            times = 2 if again else 1
+            self._exchange(job.worker or WORKERS[0], [decide(job, outcome, 0.0)] * times, [], 0, None)
+
+    @rule(
+        worker=workers,
+        wished=st.lists(ends, max_size=2),
+        wants=wants,
+        room=st.sampled_from([0, 1, 2, 10]),
+        known=st.one_of(st.none(), st.lists(picks, max_size=2)),
+    )
+    def exchange(
+        self, worker: WorkerId, wished: list[Any], wants: list[Want], room: int, known: list[int] | None
+    ) -> None:
+        leases = [Lease(job.id, job.attempt) for job in self.leases_of(worker)]
+        knows = None if known is None else [leases[number % len(leases)] for number in known if leases]
+        self._exchange(worker, self.endings(worker, wished), wants, room, knows)
+
+    def _exchange(
+        self,
+        worker: WorkerId,
+        ended: list[Settlement],
+        wants: list[Want],
+        room: int,
+        known: list[Lease] | None,
+    ) -> None:
+        answer = self.both(
+            lambda side: side.store.exchange(
+                worker, side.settlements(ended), wants, room, None if known is None else side.leases(known)
+            )
+        )
+        if answer is not None:
+            self.held = [*self.held, *answer.jobs][-12:]
+
+    @rule(worker=workers, numbers=some, lease_ms=st.sampled_from([None, SECOND, HOUR]))
+    def renew(self, worker: WorkerId, numbers: list[int], lease_ms: int | None) -> None:
+        held = self.leases_of(worker)
+        leases = [held[number % len(held)] for number in numbers if held]
+        known = [Lease(job.id, job.attempt) for job in leases]
+        self.both(lambda side: side.store.renew(worker, side.leases(known), lease_ms))
+
+    # By the clock
+
+    @rule(ms=st.sampled_from([1, SECOND, 2 * SECOND, 10 * SECOND, 31 * SECOND, HOUR]))
+    def wait(self, ms: int) -> None:
+        self.clock.advance(ms=ms)
+
+    @rule(days=st.sampled_from([1, 8, 31, 91]))
+    def wait_long(self, days: int) -> None:
+        self.clock.advance(ms=days * DAY)
+
+    @rule(
+        sweeper=workers,
+        limit=limits,
+        lease_ms=st.sampled_from([SECOND, HOUR]),
+        only_dead=st.sampled_from([False, False, True]),
+        settles=st.booleans(),
+    )
+    def sweep(self, sweeper: WorkerId, limit: int, lease_ms: int, only_dead: bool, settles: bool) -> None:
+        swept = self.both(lambda side: side.store.sweep(sweeper, limit, lease_ms, only_dead=only_dead))
+        self.held = [*self.held, *swept][-12:]
+        if settles:
+            lost = [decide(job, Lost("its lease ran out"), 0.0) for job in swept]
+            self._exchange(sweeper, lost, [], 0, None)
+
+    @rule(limit=limits)
+    def promote(self, limit: int) -> None:
+        self.both(lambda side: side.store.promote(limit))
+
+    @rule(limit=limits)
+    def rescore(self, limit: int) -> None:
+        """How many steps it takes is the engine's own affair; where it ends is not."""
+        for side in (self.model, self.other):
+            for _ in range(1_000):
+                if side.store.rescore(limit) == 0:
+                    break
+            else:
+                raise AssertionError("rescore never comes to an end")
+
+    @rule(limit=limits)
+    def prune(self, limit: int) -> None:
+        self.both(lambda side: side.store.prune(limit))
+
+    # Operators
+
+    @rule(
+        numbers=some,
+        reason=st.sampled_from(["no longer needed", "wrong", BROKEN]),
+        force=st.booleans(),
+        actor=st.sampled_from(["", "ann"]),
+    )
+    def cancel(self, numbers: list[int], reason: str, force: bool, actor: str) -> None:
+        ids = self.picked(numbers)
+        self.both(lambda side: side.store.cancel(side.ids(ids), reason, actor=actor, force=force))
+
+    @rule(
+        number=picks,
+        priority=st.sampled_from([None, -2, 0, 2]),
+        delay_ms=st.sampled_from([None, 0, SECOND, HOUR]),
+        metadata=st.sampled_from([None, {"k": 2}, {"k": None, "m": "x"}]),
+    )
+    def amend(
+        self, number: int, priority: int | None, delay_ms: int | None, metadata: dict[str, Any] | None
+    ) -> None:
+        change = Amendment(priority=priority, delay_ms=delay_ms, metadata=metadata)
+        job_id = self.pick(number)
+        self.both(lambda side: side.store.amend(side.id(job_id), change, actor="ann"))
+
+    @rule(
+        numbers=some,
+        queue=st.one_of(st.none(), queues, st.just(QueueName("no name!"))),
+        delay_ms=st.sampled_from([0, SECOND]),
+        reset=st.booleans(),
+    )
+    def revive(self, numbers: list[int], queue: QueueName | None, delay_ms: int, reset: bool) -> None:
+        ids = self.picked(numbers)
+        self.both(
+            lambda side: side.store.revive(
+                side.ids(ids), queue=queue, delay_ms=delay_ms, reset=reset, actor="ann"
+            )
+        )
+
+    @rule(numbers=some)
+    def delete(self, numbers: list[int]) -> None:
+        ids = self.picked(numbers)
+        self.both(lambda side: side.store.delete(side.ids(ids), actor="ann"))
+
+    @rule(queue=queues, changed=changes, state=st.sampled_from([None, None, *QueueState]))
+    def save_queue(self, queue: QueueName, changed: dict[str, object], state: QueueState | None) -> None:
+        self.both(lambda side: side.store.save_queue(queue, changed, state=state, actor="ann"))
+
+    @rule(queue=queues, force=st.booleans(), limit=limits)
+    def drop_queue(self, queue: QueueName, force: bool, limit: int) -> None:
+        self.both(lambda side: side.store.drop_queue(queue, force=force, limit=limit, actor="ann"))
+
+    # Workers, duties, events
+
+    @rule(worker=workers, started_in=st.sampled_from([None, 0, -SECOND]), state=st.sampled_from(["running", "x"]))
+    def beat(self, worker: WorkerId, started_in: int | None, state: str) -> None:
+        started_at = 0 if started_in is None else self.now() + started_in
+        info = WorkerInfo(id=worker, host="h", pid=1, queues=QUEUES[:2], state=state, started_at=started_at)
+        self.both(lambda side: side.store.beat(info))
+
+    @rule(worker=workers)
+    def forget_worker(self, worker: WorkerId) -> None:
+        self.both(lambda side: side.store.forget_worker(worker))
+
+    @rule(name=st.sampled_from(["sweep", "prune"]), every_ms=st.sampled_from([SECOND, HOUR]))
+    def take_duty(self, name: str, every_ms: int) -> None:
+        self.both(lambda side: side.store.take_duty(name, every_ms))
+
+    @rule(number=st.one_of(st.none(), picks), times=st.sampled_from([1, 2, 60]), at=st.sampled_from([0, 5]))
+    def record(self, number: int | None, times: int, at: int) -> None:
+        job_id = None if number is None else self.pick(number)
+
+        def step(side: Side) -> None:
+            theirs = None if job_id is None else side.id(job_id)
+            note = Event(kind=EventKind.NOTE, at=at and self.now() - at, job_id=theirs, actor="ann", detail="x")
+            side.store.record([note] * times)
+
+        self.both(step)
+
+
+@pytest.mark.shows("R-TEST-62", "R-STORE-01")
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_engine_does_what_the_model_does(name: str) -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        lambda: SideBySide(ENGINES[name]),
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            derandomize=False,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
