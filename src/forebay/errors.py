@@ -4,6 +4,8 @@ ForebayError
   ConfigError              fix the settings
   InvalidJob               fix the request; names the field
     PayloadError           fix the arguments (cannot encode, decode, too large)
+      CorruptPayload       stored bytes are not what was written; only a new job helps
+      NewerPayload         whole, but made for a later version: upgrade this program
   UnknownTask              deploy the code
   JobNotFound              nothing there
   QueueNotFound            nothing there
@@ -12,12 +14,23 @@ ForebayError
   QueueClosed              the queue is draining or was dropped
   QueueNotEmpty            empty it first, or drop it by force
   IllegalTransition        the operator asked for something the state forbids
+  JobFailed                the job whose result was asked for is dead
+  JobCancelled             the job whose result was asked for was cancelled
   StoreError
     StoreUnavailable       try again later; the only class the coordinator retries
     StoreRefused           this value can never be stored here; change it
     StoreUnusable          this file or server cannot be used as it is
     SchemaOutdated         run the migration
     SchemaNewer            upgrade this program
+
+Raised by task code to say how its attempt shall end:
+
+PermanentError             no further attempt makes sense
+JobSignal
+  Retry                    failed; try again, perhaps after a time of the task's own
+  Snooze                   run later; not a failure
+  Discard                  to the dead letters, with a reason
+  Cancel                   cancelled, with a reason
 """
 
 from __future__ import annotations
@@ -41,6 +54,14 @@ class InvalidJob(ForebayError, ValueError):
 
 class PayloadError(InvalidJob):
     """The arguments cannot be encoded or decoded, or are too large."""
+
+
+class CorruptPayload(PayloadError):
+    """The stored bytes are not what was written, or were never a payload; no handler may see them."""
+
+
+class NewerPayload(PayloadError):
+    """The stored bytes are whole, but made for a later version or a setting that is missing here."""
 
 
 class UnknownTask(ForebayError):
@@ -84,6 +105,14 @@ class IllegalTransition(ForebayError):
     """The job's state does not allow what was asked; the job is untouched."""
 
 
+class JobFailed(ForebayError):
+    """A job will not be tried again, so it has no result."""
+
+
+class JobCancelled(ForebayError):
+    """A job was cancelled, so it has no result."""
+
+
 class StoreError(ForebayError):
     """Root of everything that goes wrong in a store."""
 
@@ -106,3 +135,35 @@ class SchemaOutdated(StoreError):
 
 class SchemaNewer(StoreError):
     """The store's schema asks for a newer program."""
+
+
+class PermanentError(Exception):
+    """Raised by task code, or a base of its own errors: no further attempt makes sense."""
+
+
+class JobSignal(Exception):
+    """Raised by task code to end its attempt in a certain way."""
+
+
+class Retry(JobSignal):
+    """The attempt failed; try again, after `after` seconds instead of the policy's delay if given."""
+
+    def __init__(self, reason: str = "", *, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Snooze(JobSignal):
+    """Run the job again after `delay` seconds; this is not a failure."""
+
+    def __init__(self, delay: float) -> None:
+        super().__init__(f"snoozed for {delay} s")
+        self.delay = delay
+
+
+class Discard(JobSignal):
+    """Put the job into the dead letters; no further attempt makes sense."""
+
+
+class Cancel(JobSignal):
+    """End the job as cancelled."""

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -99,12 +99,15 @@ class Program:
         return self._process.wait(DEADLINE)
 
     def close(self) -> None:
+        """End it. Children of its own see the end of their input and end too."""
         self._process.kill()
         self._process.wait(DEADLINE)
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
         self._reading.join(DEADLINE)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
 
 @contextmanager

@@ -43,7 +43,6 @@ def test_an_id_gives_its_number_back(seq: int, noise: int) -> None:
     assert seq_in_id(id_with_seq(seq, noise)) == seq
 
 
-@pytest.mark.shows("R-JOB-01")
 @given(one=seqs, other=seqs, noise=noises, other_noise=noises)
 def test_ids_sort_like_their_numbers(one: int, other: int, noise: int, other_noise: int) -> None:
     low, high = sorted({one, other})[0], sorted({one, other})[-1]
@@ -96,7 +95,6 @@ def test_made_ids_grow_and_are_of_version_7() -> None:
     assert {uuid.UUID(int=decode_ulid(job_id)).version for job_id in ids} == {7}
 
 
-@pytest.mark.shows("R-EDGE-31")
 def test_made_ids_grow_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     times = [5_000, 4_000, 6_000, 1]
     made = iter([uuid.UUID(int=time << 80 | 7 << 76 | 2 << 62) for time in times])
@@ -131,7 +129,6 @@ def test_generated_ids_carry_the_seq_of_their_job(store: Store, reader: Reader, 
     assert {ulid_created_at(job_id) for job_id in ids} == {clock.now_ms()}
 
 
-@pytest.mark.shows("R-EDGE-31")
 @pytest.mark.parametrize("back_ms", [1, 1_000, 86_400_000])
 def test_a_clock_set_back_makes_no_seq_and_no_id_twice(
     store: Store, reader: Reader, clock: ManualClock, back_ms: int

@@ -64,12 +64,11 @@ def answers(reader: Reader, ids: list[JobId]) -> list[bytes | None]:
 
 
 def either(look: Callable[[], Sequence[object]]) -> Sequence[object]:
-    """What is seen, or that an error says that the file is damaged."""
+    """What is seen, or what the error says."""
     try:
         return look()
     except StoreUnusable as error:
-        assert "is damaged: restore it from a backup" in str(error)
-        return ["error"]
+        return [str(error)]
 
 
 DAMAGES: Final[dict[str, bytes]] = {
@@ -79,7 +78,6 @@ DAMAGES: Final[dict[str, bytes]] = {
 }
 
 
-@pytest.mark.shows("R-EDGE-73", "R-STORE-19")
 @pytest.mark.parametrize("content", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("table", ["forebay_jobs", "forebay_finished", "forebay_jobs_ready"])
 def test_a_damaged_page_is_an_error_or_a_problem_and_never_a_wrong_answer(
@@ -94,8 +92,9 @@ def test_a_damaged_page_is_an_error_or_a_problem_and_never_a_wrong_answer(
     health = either(lambda: list(reader.health().problems))
     reader.close()
 
-    assert found in (["error"], [b"%06d" % number * 20 for number in range(JOBS)])
-    assert health == ["error"] or any("is damaged" in str(line) for line in health)
+    right = [b"%06d" % number * 20 for number in range(JOBS)]
+    assert found == right or "is damaged: restore it from a backup" in str(found)
+    assert "is damaged" in str(health)
 
 
 @pytest.mark.parametrize("content", DAMAGES.values(), ids=DAMAGES)

@@ -59,7 +59,6 @@ def test_a_path_that_is_a_folder_is_refused(tmp_path: Path) -> None:
     assert list(path.iterdir()) == []
 
 
-@pytest.mark.shows("R-EDGE-73")
 @pytest.mark.parametrize("content", NOT_DATABASES.values(), ids=NOT_DATABASES)
 def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "diary.txt"

@@ -48,7 +48,6 @@ def test_many_small_steps_lose_nothing() -> None:
     assert (clock.now_ms(), clock.monotonic()) == (100_000, 100.0)
 
 
-@pytest.mark.shows("R-EDGE-31")
 @pytest.mark.parametrize("now_ms", [0, 500, 99_000])
 def test_setting_moves_the_wall_clock_alone(now_ms: int) -> None:
     clock = ManualClock(now_ms=1_000)

@@ -67,6 +67,20 @@ def test_an_earlier_attempt_of_the_same_worker_cannot_be_settled(
     assert (second.attempt, attempts_of(reader, first.id)) == (2, [])
 
 
+def test_an_earlier_attempt_cannot_be_settled_when_a_later_one_of_the_same_worker_has_ended(
+    store: Store, reader: Reader
+) -> None:
+    first = started(store, W1)
+    settle(store, first, Interrupted())
+    settle(store, start(store, W1), Interrupted())
+    before = record(reader, first.id)
+
+    answer = settle(store, first, Completed(b"1"))
+
+    assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
+    assert record(reader, first.id) == before
+
+
 def test_an_attempt_that_has_not_begun_cannot_be_settled(store: Store, reader: Reader) -> None:
     job = started(store, W1)
     before = record(reader, job.id)

@@ -27,7 +27,6 @@ from tests.stores.contract.steps import (
     put,
     put_many,
     queue_of,
-    record,
     rescore_all,
     settle,
     start,
@@ -229,90 +228,6 @@ def test_a_claim_merges_both_classes_in_one_order(store: Store, clock: ManualClo
     assert taken == [ordinary[3], capped[2], ordinary[2], capped[1], ordinary[1], ordinary[0], capped[0]]
 
 
-@pytest.mark.shows("R-PRI-16", "R-PRI-17", "R-EDGE-45", "R-BUG-15", "R-CFG-22", "R-CFG-23", "R-PRI-20")
-@pytest.mark.parametrize(
-    ("waited", "boost"),
-    [
-        (0, 0),  # farther away than the horizon
-        (HOUR, 0),
-        (HOUR + HOUR // 8, 30_000 // 64),
-        (HOUR + HOUR // 2, 30_000 * 16 // 64),
-        (2 * HOUR - 1, 30_000 * 49 // 64),
-        (2 * HOUR, 30_000),
-        (9 * HOUR, 30_000),
-    ],
-)
-def test_a_deadline_lifts_a_job_in_steps_as_it_nears(
-    store: Store, reader: Reader, clock: ManualClock, waited: int, boost: int
-) -> None:
-    job_id = put(store, deadline_at=T0 + 2 * HOUR)
-    clock.advance(ms=waited)
-
-    rescore_all(store)
-
-    assert look(reader, job_id).rank == T0 - boost * HOUR // 1_000
-
-
-def rescored_after(store: Store, clock: ManualClock, ms: int) -> int:
-    clock.advance(ms=ms)
-    return store.rescore()
-
-
-@pytest.mark.shows("R-PRI-20", "R-PRI-16")
-def test_a_deadline_rewrites_a_job_eight_times_and_then_no_more(
-    store: Store, reader: Reader, clock: ManualClock
-) -> None:
-    store.save_queue(DEFAULT, {"max_aging_bonus": None})
-    rescore_all(store)
-    put(store, deadline_at=T0 + HOUR)
-
-    rewrites = [rescored_after(store, clock, HOUR // 8) for _ in range(20)]
-
-    assert rewrites == [1] * 8 + [0] * 12
-
-
-@pytest.mark.shows("R-PRI-17", "R-JOB-21")
-def test_a_job_past_its_deadline_goes_before_one_without(store: Store) -> None:
-    plain = put(store, priority=29)
-    urgent = put(store, priority=0, deadline_at=T0)
-
-    assert claimed(store, 2) == [urgent, plain]
-
-
-def test_rescoring_keeps_to_its_limit(store: Store, clock: ManualClock) -> None:
-    store.save_queue(DEFAULT, QUICK)
-    rescore_all(store)
-    put_many(store, 5)
-    clock.advance(ms=10_000)
-
-    assert rescore_all(store, limit=2) == [2, 2, 1]
-
-
-def test_rescoring_leaves_a_running_job_as_it_was(store: Store, reader: Reader, clock: ManualClock) -> None:
-    store.save_queue(DEFAULT, QUICK)
-    job = started(store, deadline_at=T0 + 5_000)
-    before = record(reader, job.id)
-    clock.advance(ms=60_000)
-
-    rescore_all(store)
-
-    assert record(reader, job.id) == before
-    assert store.rescore() == 0
-
-
-def test_a_job_that_comes_back_past_its_cap_is_capped_at_once(
-    store: Store, reader: Reader, clock: ManualClock
-) -> None:
-    store.save_queue(DEFAULT, QUICK)
-    job = started(store, priority=3)
-    clock.advance(ms=60_000)
-
-    settle(store, job, Interrupted())
-
-    back = look(reader, job.id)
-    assert (back.capped, back.rank) == (True, -3_000)
-
-
 @pytest.mark.shows("R-PRI-24")
 def test_in_strict_mode_priority_alone_decides(store: Store, clock: ManualClock) -> None:
     store.save_queue(DEFAULT, {"mode": QueueMode.STRICT})
@@ -334,66 +249,6 @@ def test_in_fifo_mode_a_retry_keeps_its_place(store: Store, clock: ManualClock) 
     clock.advance(ms=1)
 
     assert claimed(store, 2) == [failed.id, waiting]
-
-
-@pytest.mark.shows("R-PRI-24", "R-QUEUE-03", "R-PRI-12")
-def test_new_scoring_reorders_the_jobs_that_wait(store: Store, reader: Reader, clock: ManualClock) -> None:
-    old = put(store, priority=0)
-    clock.advance(ms=2 * HOUR)
-    new = put(store, priority=1)
-
-    changed = store.save_queue(DEFAULT, {"mode": QueueMode.STRICT})
-    rescore_all(store)
-
-    assert (changed.reordering, changed.rank_version) == (True, 2)
-    assert queue_of(reader).reordering is False
-    assert claimed(store, 2) == [new, old]
-
-
-@pytest.mark.shows("R-PRI-24")
-def test_a_reordering_goes_in_batches_and_shows_until_it_is_done(
-    store: Store, reader: Reader, clock: ManualClock
-) -> None:
-    ids = put_many(store, 5, priority=1)
-    store.save_queue(DEFAULT, {"aging_ms": 1_000})
-
-    assert store.rescore(limit=2) == 2
-    assert queue_of(reader).reordering is True
-
-    answers = rescore_all(store, limit=2)
-    assert max(answers) <= 2
-    assert queue_of(reader).reordering is False
-    assert [look(reader, job_id).rank for job_id in ids] == [T0 - 1_000] * 5
-
-
-def test_a_reordering_of_an_empty_queue_is_done_by_the_next_rescore(store: Store, reader: Reader) -> None:
-    store.save_queue(DEFAULT)
-    store.save_queue(DEFAULT, {"aging_ms": 1_000})
-
-    rescore_all(store)
-
-    assert queue_of(reader).reordering is False
-
-
-def test_a_job_that_runs_during_a_reordering_comes_back_with_the_new_scoring(
-    store: Store, reader: Reader
-) -> None:
-    job = started(store, priority=1)
-    store.save_queue(DEFAULT, {"aging_ms": 1_000})
-    rescore_all(store)
-
-    settle(store, job, Interrupted())
-
-    assert look(reader, job.id).rank == T0 - 1_000
-
-
-def test_settings_that_do_not_touch_the_scoring_reorder_nothing(store: Store) -> None:
-    put(store)
-
-    changed = store.save_queue(DEFAULT, {"lease_ms": 5_000})
-
-    assert (changed.reordering, changed.rank_version) == (False, 1)
-    assert store.rescore() == 0
 
 
 # The engine's formula against the domain's, on rows made by chance.

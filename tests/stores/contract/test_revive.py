@@ -7,7 +7,7 @@ import pytest
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, QueueName, UniqueUntil
 from forebay.domain.lifecycle import JobState
-from forebay.domain.outcome import Completed, Discarded
+from forebay.domain.outcome import Cancelled, Completed, Discarded
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
 from forebay.errors import InvalidJob
@@ -124,6 +124,19 @@ def test_a_revived_job_may_keep_its_failures(store: Store, reader: Reader) -> No
     again = look(reader, job.id)
     assert (again.failures, again.crashes) == (4, 2)
     assert again.rank == T0 + 8 * HOUR
+
+
+@pytest.mark.parametrize("outcome", [Cancelled("enough"), Discarded(BOOM)])
+def test_a_revived_job_has_no_result_of_its_first_life(
+    store: Store, reader: Reader, outcome: Cancelled | Discarded
+) -> None:
+    job = started(store)
+    settle(store, job, outcome, result=b"half of it")
+    assert look(reader, job.id).result == b"half of it"
+
+    store.revive([job.id])
+
+    assert look(reader, job.id).result is None
 
 
 def test_a_revived_job_keeps_its_errors_and_its_history(store: Store, reader: Reader) -> None:

@@ -103,12 +103,27 @@ class Connection:
         return raw
 
     def _switch_to_wal(self, raw: sqlite3.Connection) -> None:
-        (mode,) = raw.execute("pragma journal_mode = wal").fetchone()
+        until = time.monotonic() + OPENING_WAIT_MS / 1_000
+        while (mode := self._switched(raw)) is None and time.monotonic() < until:
+            time.sleep(PAUSE_SECONDS)
+        if mode is None:
+            raise StoreUnavailable(f"{self._path} is locked by another program: end its transaction")
         if mode != "wal":
             raise StoreUnusable(
                 f"{self._path} cannot be switched to write-ahead logging (it stays in {mode} mode): "
                 "use a file on a local disk"
             )
+
+    def _switched(self, raw: sqlite3.Connection) -> str | None:
+        """The journal mode after the switch; None while others are at it. SQLite waits by itself, but not
+        for another connection that reads the file and wants to switch it too."""
+        try:
+            (mode,) = raw.execute("pragma journal_mode = wal").fetchone()
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            return None
+        return str(mode)
 
     @property
     def path(self) -> str:
@@ -119,13 +134,22 @@ class Connection:
         return self._raw.execute(statement, values)
 
     @contextmanager
+    def patient(self) -> Iterator[None]:
+        """Wait for locks that are held only while somebody opens or closes the file."""
+        self._raw.execute(f"pragma busy_timeout = {OPENING_WAIT_MS:d}")
+        try:
+            yield
+        finally:
+            self._raw.execute("pragma busy_timeout = 0")
+
+    @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """One look at the store: whatever is read inside is of the same moment."""
         self._raw.execute("begin")
         try:
             yield self._raw
         finally:
-            self._raw.execute("rollback")
+            self._undo()
 
     def write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
         """Do some work in a write transaction that happens whole or not at all.
@@ -147,7 +171,7 @@ class Connection:
         return answer
 
     def _undo(self) -> None:
-        # SQLite may have rolled back by itself (disk full); then there is nothing left to undo.
+        # SQLite may have rolled back by itself (disk full or broken); then there is nothing left to undo.
         if self._raw.in_transaction:
             with suppress(sqlite3.Error):
                 self._raw.execute("rollback")
@@ -206,7 +230,10 @@ class Connection:
 
     def checkpoint(self) -> None:
         """Bring the write-ahead log back into the database file, as far as readers allow."""
-        self._raw.execute("pragma wal_checkpoint(truncate)")
+        try:
+            self._raw.execute("pragma wal_checkpoint(truncate)")
+        except DRIVER_ERRORS as exc:
+            raise translated(self._path, exc) from exc
 
     def close(self) -> None:
         self._raw.close()

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DAY_MS, Job, WorkerId
 from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import WAITING
 from forebay.domain.queue import QueueState
 from forebay.stores.protocol import Refusal, Renewal
 from forebay.stores.sqlite.duties import all_queues, bury_queue
@@ -46,7 +47,8 @@ def sweep(
     """Take over leases that ended or whose worker died, and clear dropped queues of what came late."""
     left = limit
     for queue in all_queues(tx):
-        if queue.state is QueueState.DROPPED and left:
+        # Counted first: the look for stragglers goes through all live jobs.
+        if queue.state is QueueState.DROPPED and left and tx.counted(queue.name, *WAITING):
             left -= bury_queue(tx, queue.name, left)
     overdue = [] if only_dead else tx.all("overdue", {"now": tx.now, "limit": limit})
     if dead:

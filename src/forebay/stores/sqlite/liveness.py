@@ -8,7 +8,7 @@ shares the lock; while such a child lives on, a dead worker is noticed only when
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -76,16 +76,19 @@ class Liveness:
 
     @contextmanager
     def dead_workers(self) -> Iterator[frozenset[WorkerId]]:
-        """Workers whose lock is free. It is held meanwhile, and their files go when all went well."""
+        """Workers whose lock is free. It is held meanwhile."""
         taken = dict(self._free_locks())
         try:
             yield frozenset(taken)
-            for worker in taken:
-                with suppress(OSError):
-                    os.unlink(self._file(worker))
         finally:
             for descriptor in taken.values():
                 os.close(descriptor)
+
+    def bury(self, dead: Iterable[WorkerId]) -> None:
+        """Forget workers that are dead and hold nothing any more."""
+        for worker in dead:
+            with suppress(OSError):
+                os.unlink(self._file(worker))
 
     def _free_locks(self) -> Iterator[tuple[WorkerId, int]]:
         if not HAS_FLOCK or not self._places.folder.is_dir():

@@ -17,7 +17,8 @@ def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> 
     """Apply what is missing and answer the schema's number."""
     known = load_migrations(PACKAGE)
     try:
-        number, steps = _steps(connection, statements, known)
+        with connection.patient():
+            number, steps = _steps(connection, statements, known)
     except DRIVER_ERRORS as exc:
         raise translated(connection.path, exc) from exc
     if not steps:

@@ -156,9 +156,12 @@ class SqliteStore:
         only_dead: bool = False,
     ) -> list[Job]:
         with self._liveness.dead_workers() as dead:
-            return self._write(
+            jobs = self._write(
                 lambda tx: leasing.sweep(tx, sweeper, dead, limit, lease_ms, only_dead=only_dead)
             )
+            if len(jobs) < limit:  # else the dead may hold more, and the next sweep must know them
+                self._liveness.bury(dead)
+        return jobs
 
     def promote(self, limit: int = BATCH) -> int:
         return self._write(lambda tx: duties.promote(tx, limit))

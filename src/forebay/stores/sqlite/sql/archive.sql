@@ -1,7 +1,23 @@
 -- archive: lines about pruned jobs, last ended first.
-select id, queue, task, state, created_at, finished_at, day, duration_ms, attempt, failures, excerpt, reason
-from forebay_archive
-where (:day is null or day = :day)
-  and (:task is null or task = :task)
-order by finished_at desc, number desc
-limit :limit;
+-- Relies on index forebay_archive_day (day, finished_at), or with a :task on forebay_archive_task (task,
+-- finished_at); one of the two parts is empty. Days grow with the time of ending, so their order is the same.
+select *
+from (
+  select id, queue, task, state, created_at, finished_at, day, duration_ms, attempt, failures, excerpt, reason
+  from forebay_archive
+  where :task is null
+    and day >= coalesce(:day, '')
+    and day <= coalesce(:day, '~')
+  order by day desc, finished_at desc, number desc
+  limit :limit
+)
+union all
+select *
+from (
+  select id, queue, task, state, created_at, finished_at, day, duration_ms, attempt, failures, excerpt, reason
+  from forebay_archive
+  where task = :task
+    and (:day is null or day = :day)
+  order by finished_at desc, number desc
+  limit :limit
+);

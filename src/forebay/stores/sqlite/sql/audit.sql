@@ -1,6 +1,6 @@
 -- audit: events of all jobs and queues, newest first.
 select number, kind, at, job_id, queue, attempt, actor, detail
 from forebay_events
-where :after is null or number < :after
+where number < coalesce(:after, 9223372036854775807)
 order by number desc
 limit :limit;

@@ -1,12 +1,14 @@
 -- search: jobs that fit, newest first, between :until and :after.
 -- Damaged options (json_valid) count as none, so that they stop no listing.
 -- Relies on the rowid of each table, merged in order; :until keeps the look short when few rows fit.
+-- `instr`, because a condition on constants alone is looked at once and leaves a whole table out; with
+-- `in (select ...)` every row of it would be read.
 select id, queue, task, state, priority, attempt, failures, created_at, run_at, started_at, finished_at,
   worker, reason, options, seq
 from forebay_all_jobs
-where place in (select value from json_each(:places))
-  and (:after is null or seq < :after)
-  and (:until is null or seq >= :until)
+where instr(:places, place) > 0
+  and seq < coalesce(:after, 9223372036854775807)
+  and seq >= coalesce(:until, 0)
   and (:states is null or state in (select value from json_each(:states)))
   and (:queues is null or queue in (select value from json_each(:queues)))
   and (:tasks is null or task in (select value from json_each(:tasks)))

@@ -1,0 +1,225 @@
+"""Arguments and results to bytes and back: tagged JSON under a line with its checksum.
+
+    fb1 5b0a3c1e
+    {"v":1,"args":[7],"kwargs":{"to":"ann"}}
+
+The line holds the format's number, a CRC32 and room for fields; docs/reference/payloads.md describes it for
+other languages. What is broken raises CorruptPayload, what is whole but made for a later version raises
+NewerPayload, and neither is ever half read. There is no pickle: reading a payload runs nobody's code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from forebay.app.tags import Unfit, UnknownTag, key_step, tag, tag_items, tag_named, untag
+from forebay.domain.job import MAX_PAYLOAD
+from forebay.errors import ConfigError, CorruptPayload, NewerPayload, PayloadError
+
+MAX_ARGS: Final = 100
+MAX_KWARGS: Final = 50
+LEAST_LIMIT: Final = 1_024
+VERSION: Final = 1
+
+# The checksum is over all bytes after its own eight digits, so that it guards the fields as well. When there
+# are none these are a line end and the JSON, and it can start from the line end's own.
+_AFTER_DIGITS: Final = 12
+_BARE_HEADER: Final = 13
+_LINE_END: Final = crc32(b"\n")
+_HEADER: Final = re.compile(rb"fb([1-9][0-9]{0,8}) ([0-9a-f]{8})((?: [a-z]+=[!-~]+)*)\n")
+_LATER: Final = re.compile(rb"fb([1-9][0-9]{0,8})[ \n]")
+
+
+class _Call(msgspec.Struct, forbid_unknown_fields=True):
+    v: int
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+class _Result(msgspec.Struct, forbid_unknown_fields=True):
+    v: int
+    result: Any
+
+
+class _Versioned(msgspec.Struct):
+    v: int
+
+
+_Stored = TypeVar("_Stored", _Call, _Result)
+_ENCODE: Final = msgspec.json.Encoder().encode
+_CALLS: Final = msgspec.json.Decoder(_Call)
+_RESULTS: Final = msgspec.json.Decoder(_Result)
+_VERSIONS: Final = msgspec.json.Decoder(_Versioned)
+
+
+def check_limit(limit: int) -> None:
+    """Raise ConfigError unless this can limit the size of payloads and results."""
+    if type(limit) is not int or not LEAST_LIMIT <= limit <= MAX_PAYLOAD:
+        raise ConfigError(
+            f"the payload limit must be from {LEAST_LIMIT:,} to {MAX_PAYLOAD:,} bytes, not {limit!r}"
+        )
+
+
+# ------------------------------------------------------------------ calls and results
+
+
+def encode_call(args: Sequence[Any], kwargs: Mapping[str, Any], *, limit: int = MAX_PAYLOAD) -> bytes:
+    """The payload of a job; raises PayloadError with the path of what cannot be stored as its `field`.
+
+    `limit` counts every byte, the header too.
+    """
+    if len(args) > MAX_ARGS or len(kwargs) > MAX_KWARGS:
+        raise _too_many(args, kwargs)
+    root = "args"
+    try:
+        stored_args = tag_items(args)
+        root = "kwargs"
+        call = _Call(VERSION, stored_args, tag_named(kwargs))
+    except Unfit as exc:
+        raise unstorable(exc, root) from None
+    data = _sealed(_ENCODE(call))
+    if len(data) > limit:
+        raise _too_large(call, len(data), limit)
+    return data
+
+
+def decode_call(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a job; raises CorruptPayload or NewerPayload."""
+    body = _opened(data)
+    call = _parsed(_CALLS, body)
+    if _may_hold_tags(body):
+        # Not the kwargs themselves: a keyword may be called "~".
+        values = _untagged([call.args, list(call.kwargs.values())])
+        return tuple(values[0]), dict(zip(call.kwargs, values[1], strict=True))
+    return tuple(call.args), call.kwargs
+
+
+def encode_result(value: Any, *, limit: int = MAX_PAYLOAD) -> bytes:
+    """What a task has returned; raises PayloadError like `encode_call`, with paths from `result`."""
+    try:
+        result = _Result(VERSION, tag(value))
+    except Unfit as exc:
+        raise unstorable(exc, "result") from None
+    data = _sealed(_ENCODE(result))
+    if len(data) > limit:
+        raise PayloadError(
+            f"the result has {len(data):,} bytes, the limit is {limit:,}; "
+            "keep the data elsewhere and return a reference",
+            field="result",
+        )
+    return data
+
+
+def decode_result(data: bytes) -> Any:
+    """What a task has returned; raises CorruptPayload or NewerPayload."""
+    body = _opened(data)
+    result = _parsed(_RESULTS, body).result
+    return _untagged(result) if _may_hold_tags(body) else result
+
+
+def _too_many(args: Sequence[Any], kwargs: Mapping[str, Any]) -> PayloadError:
+    if len(args) > MAX_ARGS:
+        return PayloadError(
+            f"a job takes at most {MAX_ARGS} positional arguments, not {len(args)}; pass a list", field="args"
+        )
+    return PayloadError(
+        f"a job takes at most {MAX_KWARGS} keyword arguments, not {len(kwargs)}; pass a dict", field="kwargs"
+    )
+
+
+def unstorable(exc: Unfit, root: str) -> PayloadError:
+    path = exc.path(root)
+    return PayloadError(f"{path}: {exc.reason}", field=path)
+
+
+def _too_large(call: _Call, size: int, limit: int) -> PayloadError:
+    sizes = {f"args[{place}]": len(_ENCODE(value)) for place, value in enumerate(call.args)}
+    sizes |= {f"kwargs{key_step(name)}": len(_ENCODE(value)) for name, value in call.kwargs.items()}
+    largest = max(sizes, key=sizes.__getitem__, default="payload")
+    return PayloadError(
+        f"the payload has {size:,} bytes, the limit is {limit:,}, and {largest} is the largest part; "
+        "keep the data elsewhere and pass a reference",
+        field=largest,
+    )
+
+
+# ------------------------------------------------------------------ header and JSON
+
+
+def _sealed(body: bytes) -> bytes:
+    return b"fb1 %08x\n%b" % (crc32(body, _LINE_END), body)
+
+
+def _opened(data: bytes) -> bytes:
+    """The JSON under a header that holds."""
+    body = data[_BARE_HEADER:]
+    if data[:_BARE_HEADER] == b"fb1 %08x\n" % crc32(body, _LINE_END):
+        return body
+    raise _unopened(data)
+
+
+def _unopened(data: bytes) -> PayloadError:
+    later = _LATER.match(data)
+    if later and int(later[1]) > 1:
+        return NewerPayload(
+            f"the payload has format {int(later[1])}, this program reads 1; upgrade it", field="payload"
+        )
+    header = _HEADER.match(data)
+    if not header:
+        return CorruptPayload("the payload does not begin with the line of a payload", field="payload")
+    if header[2] != b"%08x" % crc32(data[_AFTER_DIGITS:]):
+        return CorruptPayload("the payload's checksum does not fit its bytes", field="payload")
+    return NewerPayload(
+        f"the payload's header has fields that this program does not know: {header[3].decode().strip():.80}",
+        field="payload",
+    )
+
+
+def _parsed(decoder: msgspec.json.Decoder[_Stored], body: bytes) -> _Stored:
+    try:
+        stored = decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        raise _unparsed(body, exc) from exc
+    if stored.v != VERSION:
+        raise _other_version(stored.v)
+    return stored
+
+
+def _unparsed(body: bytes, error: Exception) -> PayloadError:
+    """A later version may have other fields, so the version alone decides what this is."""
+    try:
+        version = _VERSIONS.decode(body).v
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        version = VERSION
+    if version != VERSION:
+        return _other_version(version)
+    return CorruptPayload(f"the payload's JSON cannot be read: {error!s:.120}", field="payload")
+
+
+def _other_version(version: int) -> PayloadError:
+    if version > VERSION:
+        return NewerPayload(
+            f"the payload has version {version}, this program reads {VERSION}; upgrade it", field="payload"
+        )
+    return CorruptPayload(f"there is no payload version {version}", field="payload")
+
+
+def _may_hold_tags(body: bytes) -> bool:
+    # The second is how "~" begins when a writer escapes what need not be escaped.
+    return b'"~"' in body or b"\\u007" in body
+
+
+def _untagged(value: Any) -> Any:
+    try:
+        return untag(value)
+    except UnknownTag as exc:
+        raise NewerPayload(f"{exc.reason}; upgrade this program", field="payload") from None
+    except Unfit as exc:
+        raise CorruptPayload(f"a stored value is malformed: {exc.reason}", field="payload") from exc
+    except RecursionError as exc:
+        raise CorruptPayload("the payload is nested too deeply to be read", field="payload") from exc

@@ -1,0 +1,114 @@
+"""A task: a function that jobs run, with its defaults and a typed way to enqueue it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+
+from forebay.app.client import Client
+from forebay.app.codec import encode_call
+from forebay.app.fitting import Fitting
+from forebay.app.handle import JobHandle
+from forebay.app.options import CallOptions, Draft, draft
+from forebay.domain.job import DEFAULT_QUEUE, NewJob
+from forebay.errors import PayloadError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Call(Generic[P, R]):
+    """A task with the options of one call."""
+
+    def __init__(self, task: Task[P, R], options: CallOptions) -> None:
+        self._task = task
+        self._options = options
+        self._draft: Draft = draft(task.name, options)
+
+    def using(self, **options: Unpack[CallOptions]) -> Call[P, R]:
+        """The same task with some options replaced."""
+        return Call(self._task, {**self._options, **options})
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """The job this call would enqueue, for `enqueue_many`."""
+        self._task.check_fit(args, kwargs)
+        payload = encode_call(args, kwargs)
+        return self._draft.made(payload, self._task.client.now_ms)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Ask for the task to be run; returns when the job is stored safely."""
+        [handle] = self._task.client.enqueue([self.job(*args, **kwargs)], on_conflict=self._draft.on_conflict)
+        return handle
+
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """`enqueue` for coroutines."""
+        job = self.job(*args, **kwargs)
+        [handle] = await self._task.client.enqueue_async([job], on_conflict=self._draft.on_conflict)
+        return handle
+
+
+class Task(Generic[P, R]):
+    """A registered function. Calling it runs it here and now; `enqueue` has a worker run it."""
+
+    def __init__(
+        self,
+        func: Callable[P, Any],
+        name: str,
+        client: Client,
+        options: CallOptions,
+        no_retry_for: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        self.func = func
+        self.name = name
+        self.client = client
+        self.options = options
+        self.no_retry_for = no_retry_for
+        self.is_async = inspect.iscoroutinefunction(func)
+        self.queue = options.get("queue", DEFAULT_QUEUE)
+        self._fitting = Fitting(func)
+        self._fit = Fit(func)
+        self._call = Call(self, options)
+        self.using = self._call.using
+        self.job = self._call.job
+        self.enqueue = self._call.enqueue
+        self.enqueue_async = self._call.enqueue_async
+        update_wrapper(self, func)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self.func(*args, **kwargs)
+
+    def fitted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Stored arguments as the function wants them."""
+        return self._fitting.call(args, kwargs)
+
+    def check_fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise PayloadError if the function cannot be called like this."""
+        self._fit.check(self.name, args, kwargs)
+
+
+class Fit:
+    """Whether arguments fit a function's signature, quickly for the usual kind of function."""
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        self._signature = inspect.signature(func)
+        parameters = self._signature.parameters.values()
+        plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        self._is_plain = all(parameter.kind is plain for parameter in parameters)
+        self._names = tuple(self._signature.parameters)
+        self._needed = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
+
+    def check(self, task: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._is_plain and self._fits(args, kwargs):
+            return
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as exc:
+            raise PayloadError(f"task {task} cannot be called like this: {exc}", field="args") from exc
+
+    def _fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        given = self._names[: len(args)]
+        if len(args) > len(self._names) or not self._needed.issubset((*given, *kwargs)):
+            return False
+        return not kwargs or kwargs.keys() <= set(self._names[len(args) :])

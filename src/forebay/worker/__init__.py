@@ -1,0 +1,3 @@
+"""Who does the work."""
+
+from __future__ import annotations

@@ -1,0 +1,42 @@
+"""What the coordinator waits on: outcomes, wake-ups and requests to stop."""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import Event
+
+from forebay.domain.outcome import Outcome
+from forebay.worker.slots import Assignment
+
+
+class Inbox:
+    """Filled from any thread, emptied by the coordinator. While it works, outcomes pile up and cost nobody
+    a wake-up; the next exchange takes them all."""
+
+    def __init__(self) -> None:
+        self._ended: deque[tuple[Assignment, Outcome]] = deque()
+        self._bell = Event()
+        self._is_waiting = False
+
+    def put(self, assignment: Assignment, outcome: Outcome) -> None:
+        self._ended.append((assignment, outcome))
+        # Rung only for one who sleeps: ringing costs more than running a short job. The sleeper looks at the
+        # pile after it has said that it waits, so an outcome is seen by one of the two.
+        if self._is_waiting:
+            self._bell.set()
+
+    def poke(self) -> None:
+        """Somebody may have something to do: look."""
+        self._bell.set()
+
+    def drain(self) -> list[tuple[Assignment, Outcome]]:
+        ended = self._ended
+        return [ended.popleft() for _ in range(len(ended))]
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until something comes, at most this long."""
+        self._is_waiting = True
+        if not self._ended:
+            self._bell.wait(max(seconds, 0))
+        self._is_waiting = False
+        self._bell.clear()

@@ -1,0 +1,50 @@
+"""How many jobs to claim beyond the free slots: by time, not by count."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+SURPLUS_SECONDS: Final = 0.1
+MOST: Final = 1_000
+KEPT: Final = 64
+UNEVEN: Final = 10
+
+
+class Pace:
+    """Recent durations by task, and what they allow.
+
+    A surplus keeps slots busy while the next claim is on its way, but a job that is claimed and waits is
+    one that nobody else can run. So there is none while a task is new, or when some of its runs take more
+    than ten times as long as most: then short jobs would wait behind long ones.
+    """
+
+    def __init__(self) -> None:
+        self._durations: dict[str, deque[float]] = {}
+        self._limit = MOST
+
+    def note(self, task: str, seconds: float) -> None:
+        self._durations.setdefault(task, deque(maxlen=KEPT)).append(seconds)
+
+    def start_again(self) -> None:
+        """A claimed job could not be started in time: no surplus now, and a smaller one for a while."""
+        self._limit = 0
+
+    def surplus(self, tasks: Iterable[str], slots: int) -> int:
+        """How many jobs more than there are free slots may be claimed, if the next ones are like these."""
+        self._limit = min(MOST, max(self._limit * 2, 1))
+        longest = 0.0
+        for task in tasks:
+            known = self._durations.get(task)
+            if known is None or not _is_even(known):
+                return 0
+            longest = max(longest, sum(known) / len(known))
+        if longest <= 0.0:
+            return 0
+        return min(self._limit, int(SURPLUS_SECONDS * slots / longest))
+
+
+def _is_even(durations: deque[float]) -> bool:
+    ordered = sorted(durations)
+    return ordered[len(ordered) * 95 // 100] <= UNEVEN * max(ordered[len(ordered) // 2], 0.000_1)

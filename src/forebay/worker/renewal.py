@@ -1,0 +1,87 @@
+"""Keeping leases, on a thread and a store handle of its own: nothing a task does can hold it up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Final
+
+from forebay.clock import Clock
+from forebay.domain.query import WorkerInfo
+from forebay.errors import StoreUnavailable
+from forebay.stores.protocol import Cancel, Engine, Store
+from forebay.worker.slots import Slots
+
+TICK_SECONDS: Final = 0.25
+BEAT_SECONDS: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class Renewal:
+    """Renews each lease after a third of its length, and says that the worker is alive."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        worker: WorkerInfo,
+        slots: Slots,
+        clock: Clock,
+        tell: Callable[[tuple[Cancel, ...]], None],
+    ) -> None:
+        self._engine = engine
+        self._worker = worker
+        self._slots = slots
+        self._clock = clock
+        self._tell = tell
+        self._stop = Event()
+        self._beat_at = 0.0
+        self._store: Store | None = None
+        self._thread = Thread(target=self._run, name="forebay-renewal", daemon=True)
+
+    def start(self) -> None:
+        """Open the handle and beat once, so that from the first claim on a death is noticed."""
+        self._store = self._engine.store()
+        self._beat(self._store)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._store is not None:
+            self._store.forget_worker(self._worker.id)
+            self._store.close()
+            self._store = None
+
+    def _run(self) -> None:
+        while not self._stop.wait(TICK_SECONDS):
+            try:
+                self.renew_due()
+            except StoreUnavailable as exc:
+                # Not reachable is not lost: nobody else can reach the store either, and the fence decides.
+                logger.warning("leases cannot be renewed now: %s", exc)
+
+    def renew_due(self) -> None:
+        """Renew what is past a third of its lease; beat if it is time."""
+        if self._store is None:
+            return
+        now = self._clock.monotonic()
+        if now >= self._beat_at:
+            self._beat(self._store)
+        due = [one for one in self._slots if now >= one.renew_at]
+        if not due:
+            return
+        answer = self._store.renew(self._worker.id, [one.lease for one in due])
+        lost = {refusal.lease for refusal in answer.refused}
+        for one in due:
+            one.renewed(now)
+            if one.lease in lost:
+                one.context.tell_lost()
+        self._tell(answer.cancels)
+
+    def _beat(self, store: Store) -> None:
+        store.beat(self._worker)
+        self._beat_at = self._clock.monotonic() + BEAT_SECONDS

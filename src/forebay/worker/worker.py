@@ -1,0 +1,180 @@
+"""A worker: its parts, and how it starts and stops."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+from collections.abc import Sequence
+from functools import partial
+from threading import Event, Thread
+from typing import Final
+
+from forebay.app.duty import Duty
+from forebay.app.registry import Registry
+from forebay.clock import Clock, SystemClock
+from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
+from forebay.domain.query import WorkerInfo
+from forebay.errors import ConfigError
+from forebay.scheduler.promoting import Promoting
+from forebay.scheduler.pruning import Pruning
+from forebay.scheduler.rescoring import Rescoring
+from forebay.scheduler.sweeping import Sweeping
+from forebay.stores.ids import new_id
+from forebay.stores.protocol import Cancel, Engine, Store
+from forebay.worker.coordinator import Coordinator
+from forebay.worker.executors.loop import LoopExecutor
+from forebay.worker.executors.protocol import Executor
+from forebay.worker.executors.threads import ThreadExecutor
+from forebay.worker.inbox import Inbox
+from forebay.worker.invoke import Invoke
+from forebay.worker.renewal import Renewal
+from forebay.worker.slots import Slots
+
+DRAIN_SECONDS: Final = 25.0
+INTERRUPT_SECONDS: Final = 3.0
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """Runs jobs of some queues until it is stopped. Every part is given what it needs here."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        registry: Registry,
+        *,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        threads: int = 4,
+        coroutines: int = 100,
+        clock: Clock | None = None,
+    ) -> None:
+        if not queues:
+            raise ConfigError("a worker needs at least one queue")
+        if threads < 1 or coroutines < 1:
+            raise ConfigError("a worker needs at least one thread and one coroutine")
+        self.id = WorkerId(new_id())
+        self._engine = engine
+        self._registry = registry
+        self._info = WorkerInfo(
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=tuple(QueueName(name) for name in queues),
+        )
+        self._threads = threads
+        self._coroutines = coroutines
+        self._clock = clock or SystemClock()
+        self._inbox = Inbox()
+        self._slots = Slots(threads)
+        self._invoke = Invoke(registry)
+        self._calls = ThreadExecutor(threads, self._invoke, self._inbox)
+        self._loop: LoopExecutor | None = None
+        self._renewal = Renewal(
+            engine=engine,
+            worker=self._info,
+            slots=self._slots,
+            clock=self._clock,
+            tell=self._tell,
+        )
+        self._wakeups = engine.wakeups()
+        self._stopping = Event()
+        self._thread: Thread | None = None
+        self._crash: BaseException | None = None
+        self._drain_seconds = DRAIN_SECONDS
+        self._coordinator: Coordinator
+        self._store: Store
+
+    def start(self) -> None:
+        """Open the store, say that this worker is alive, and begin."""
+        if self._thread is not None:
+            raise ConfigError("this worker was started before; make another one")
+        self._renewal.start()
+        store = self._engine.store()
+        self._coordinator = Coordinator(
+            worker=self._info,
+            store=store,
+            slots=self._slots,
+            inbox=self._inbox,
+            choose=self._choose,
+            duties=self._duties(),
+            clock=self._clock,
+            roll=random.random,
+        )
+        self._store = store
+        self._calls.start()
+        self._wakeups.start(self._inbox.poke)
+        self._thread = Thread(target=self._run, name="forebay-coordinator", daemon=True)
+        self._thread.start()
+
+    def stop(self, drain: float = DRAIN_SECONDS) -> None:
+        """Stop in order: claim nothing more, let what runs end for `drain` seconds, ask it to stop, hand back
+        what is left. Stopping twice, or before the start, is fine."""
+        if self._thread is None:
+            return
+        self._drain_seconds = drain
+        self._stopping.set()
+        self._inbox.poke()
+        self._thread.join()
+        if self._crash is not None:
+            crash, self._crash = self._crash, None
+            raise crash
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._inbox.wait(self._coordinator.turn())
+            self._end()
+        except BaseException as exc:
+            logger.exception("the coordinator has crashed")
+            self._crash = exc
+        finally:
+            self._close()
+
+    def _end(self) -> None:
+        coordinator = self._coordinator
+        coordinator.is_claiming = False
+        coordinator.hand_back()
+        if self._ended_within(self._drain_seconds):
+            return
+        coordinator.interrupt_all()
+        if not self._ended_within(INTERRUPT_SECONDS):
+            left = len(self._slots)
+            logger.error("%s jobs do not stop; their leases will run out and the sweep decides", left)
+
+    def _ended_within(self, seconds: float) -> bool:
+        """Play turns until nothing is held any more; leases are renewed meanwhile."""
+        ends = self._clock.monotonic() + seconds
+        while True:
+            pause = self._coordinator.turn()
+            left = ends - self._clock.monotonic()
+            if self._coordinator.is_idle or left <= 0:
+                return self._coordinator.is_idle
+            self._inbox.wait(min(pause, left))
+
+    def _close(self) -> None:
+        self._wakeups.close()
+        self._calls.close()
+        if self._loop is not None:
+            self._loop.close()
+        self._renewal.stop()
+        self._store.close()
+
+    def _choose(self, task: str) -> Executor:
+        if not self._invoke.is_async(task):
+            return self._calls
+        if self._loop is None:
+            self._loop = LoopExecutor(self._coroutines, self._invoke, self._inbox)
+            self._loop.start()
+        return self._loop
+
+    def _tell(self, cancels: tuple[Cancel, ...]) -> None:
+        for cancel in cancels:
+            self._coordinator.cancel(cancel.job_id, cancel.reason)
+
+    def _duties(self) -> list[Duty]:
+        sweeper = WorkerId(new_id())
+        sweep = partial(Sweeping, sweeper=sweeper, clock=self._clock, roll=random.random)
+        return [Promoting(), sweep(), sweep(only_dead=True), Rescoring(), Pruning()]

@@ -1,0 +1,51 @@
+"""Four processes on one database file: the soak run of `make soak`, for a few seconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+WAIT: Final = "longest wait of a call, s"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the run has found. It ends its processes itself; the time limit is for the worst case."""
+    file = tmp_path_factory.mktemp("soak") / "figures.json"
+    command = [
+        sys.executable,
+        "benchmarks/soak.py",
+        "--seconds",
+        "5",
+        "--processes",
+        "4",
+        "--json",
+        str(file),
+    ]
+    subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=50, check=False)
+    figures: dict[str, Any] = json.loads(file.read_text())
+    return figures
+
+
+@pytest.mark.shows("R-STORE-07", "R-STORE-23", "R-LEASE-01", "R-EDGE-01", "R-TEST-52")
+def test_nothing_is_lost_claimed_twice_or_locked_out(report: dict[str, Any]) -> None:
+    broken = {name: one["found"] for name, one in report["promises"].items() if not one["kept"]}
+
+    # A wait has a test of its own, which allows for a machine that is busy with other tests.
+    broken.pop(WAIT, None)
+    assert broken == {}
+
+
+def test_no_call_waits_long(report: dict[str, Any]) -> None:
+    assert report["promises"][WAIT]["found"] < 20.0
+
+
+def test_every_process_had_its_share(report: dict[str, Any]) -> None:
+    assert len(report["processes"]) == 4
+    assert all(one["completed"] and one["accepted"] for one in report["processes"])

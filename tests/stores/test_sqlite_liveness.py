@@ -1,0 +1,306 @@
+"""A worker's death is seen by its lock at once; the living and the paused keep their leases."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from forebay.clock import SystemClock
+from forebay.domain.history import EventKind
+from forebay.domain.job import DEFAULT_QUEUE, Job, WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import Lost
+from forebay.domain.query import WorkerInfo
+from forebay.domain.settlement import decide
+from forebay.stores.protocol import Want
+from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
+from forebay.testing.clock import ManualClock
+from tests.stores.sqlite_support import Program, folder_of, probe, problems, program
+from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, complete, new_job
+
+DAY: Final = 86_400_000
+
+WORK: Final = """
+engine = SqliteEngine(path)
+store = engine.store()
+worker = WorkerId(sys.argv[2])
+store.beat(WorkerInfo(id=worker, pid=os.getpid()))
+jobs = store.exchange(worker, wants=[Want(DEFAULT, 2, 86_400_000)], room=2).jobs
+say("holds", len(jobs))
+while True:
+    line = hear()
+    if line == "settle":
+        answer = store.exchange(worker, [decide(one, Completed(b"1"), 0.0) for one in jobs])
+        say("settled", len(answer.settled), "refused", len(answer.refused))
+    elif line == "beat":
+        store.beat(WorkerInfo(id=worker, pid=os.getpid()))
+        say("beat")
+    elif line == "fork":
+        if os.fork() == 0:
+            say("forked")
+            hear()
+            os._exit(0)
+    else:
+        break
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "jobs.db"
+    yield path
+    assert problems(SqliteEngine(str(path))) == ()
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    """Somebody else's handle, with four jobs waiting."""
+    store = SqliteEngine(str(path)).store()
+    store.insert([new_job()] * 4)
+    yield store
+    store.close()
+
+
+def start(worker: Program) -> Program:
+    assert worker.hear() == "holds 2"
+    return worker
+
+
+def locks(path: Path) -> list[str]:
+    return sorted(file.name for file in folder_of(path).glob("worker-*"))
+
+
+@pytest.mark.shows("R-SWEEP-05", "R-SWEEP-27", "R-EDGE-08")
+@pytest.mark.parametrize("only_dead", [True, False])
+def test_the_leases_of_a_killed_worker_are_taken_over_at_once(
+    path: Path, store: SqliteStore, only_dead: bool
+) -> None:
+    with program(WORK, path, "w1") as worker:
+        start(worker).kill()
+
+    swept = store.sweep(SWEEPER, only_dead=only_dead)
+    answer = store.exchange(SWEEPER, [decide(job, Lost("its worker died"), 0.0) for job in swept])
+
+    assert [(job.attempt, job.worker) for job in swept] == [(1, SWEEPER)] * 2
+    assert len(answer.settled) == 2
+    assert len(claim(store, 10)) == 4
+    assert store.sweep(SWEEPER, only_dead=only_dead) == []
+    assert locks(path) == []
+
+
+@pytest.mark.shows("R-EDGE-06")
+@pytest.mark.parametrize("only_dead", [True, False])
+def test_the_leases_of_a_living_worker_are_left_alone(
+    path: Path, store: SqliteStore, only_dead: bool
+) -> None:
+    with program(WORK, path, "w1") as worker:
+        start(worker)
+        swept = store.sweep(SWEEPER, only_dead=only_dead)
+        worker.say("settle")
+        settled = worker.hear()
+
+    assert swept == []
+    assert settled == "settled 2 refused 0"
+
+
+def test_of_two_workers_only_the_dead_ones_leases_go(path: Path, store: SqliteStore) -> None:
+    with program(WORK, path, "dead") as dead, program(WORK, path, "living") as living:
+        start(dead)
+        start(living)
+        dead.kill()
+        swept = store.sweep(SWEEPER)
+        living.say("settle")
+        settled = living.hear()
+        reader = SqliteEngine(str(path)).reader()
+        events = [event for _, event in reader.audit() if event.kind is EventKind.SWEPT]
+        reader.close()
+
+    assert len(swept) == 2
+    assert settled == "settled 2 refused 0"
+    assert {(event.actor, event.detail) for event in events} == {("sweeper", "dead")}
+
+
+@pytest.mark.shows("R-EDGE-06")
+def test_a_worker_that_stands_still_is_not_taken_for_dead(path: Path, store: SqliteStore) -> None:
+    with program(WORK, path, "w1") as worker:
+        start(worker).send(signal.SIGSTOP)
+        swept = store.sweep(SWEEPER)
+        worker.send(signal.SIGCONT)
+        worker.say("settle")
+        settled = worker.hear()
+
+    assert swept == []
+    assert settled == "settled 2 refused 0"
+
+
+@pytest.mark.shows("R-EDGE-04")
+def test_a_worker_that_stood_still_for_longer_than_its_lease_is_refused(
+    path: Path, store: SqliteStore
+) -> None:
+    later = ManualClock(now_ms=SystemClock().now_ms() + 2 * DAY)
+    other = SqliteEngine(str(path), clock=later).store()
+
+    with program(WORK, path, "w1") as worker:
+        start(worker).send(signal.SIGSTOP)
+        swept = other.sweep(SWEEPER)
+        worker.send(signal.SIGCONT)
+        worker.say("settle")
+        settled = worker.hear()
+    other.exchange(SWEEPER, [decide(job, Lost("silent"), 0.0) for job in swept])
+    other.close()
+
+    assert len(swept) == 2
+    assert settled == "settled 0 refused 2"
+
+
+def test_a_program_that_is_started_again_does_not_wait_for_its_own_jobs(
+    path: Path, store: SqliteStore
+) -> None:
+    with program(WORK, path, "first start") as worker:
+        start(worker).kill()
+
+    again = SqliteEngine(str(path)).store()
+    again.beat(WorkerInfo(id=WORKER))
+    swept = again.sweep(WORKER, only_dead=True)
+    again.exchange(WORKER, [decide(job, Lost("its worker died"), 0.0) for job in swept])
+    jobs = claim(again, 10)
+    again.close()
+
+    assert len(swept) == 2
+    assert sorted(job.attempt for job in jobs) == [1, 1, 2, 2]
+
+
+def test_a_worker_that_never_said_it_lives_is_not_known_to_be_dead(path: Path, store: SqliteStore) -> None:
+    silent = WORK.replace("store.beat(WorkerInfo(id=worker, pid=os.getpid()))\njobs", "jobs")
+
+    with program(silent, path, "w1") as worker:
+        start(worker).kill()
+
+    assert store.sweep(SWEEPER) == []
+
+
+def test_a_child_that_lives_on_keeps_the_lock(path: Path, store: SqliteStore) -> None:
+    with program(WORK, path, "w1") as worker:
+        start(worker).say("fork")
+        assert worker.hear() == "forked"
+        worker.send(signal.SIGKILL)
+        assert worker.wait() == -signal.SIGKILL
+        while_the_child_lives = store.sweep(SWEEPER)
+    after = probe(lambda: store.sweep(SWEEPER), "the child's end is seen")
+
+    assert while_the_child_lives == []
+    assert len(after) == 2
+
+
+# Several handles in one process
+
+
+def beating(path: Path, worker: WorkerId) -> SqliteStore:
+    store = SqliteEngine(str(path)).store()
+    store.beat(WorkerInfo(id=worker))
+    return store
+
+
+def test_two_handles_of_one_process_see_each_other_alive_and_closed(path: Path, store: SqliteStore) -> None:
+    one, other = beating(path, WORKER), beating(path, OTHER_WORKER)
+    held = claim(one, 2, worker=WORKER)
+    both_open = other.sweep(OTHER_WORKER)
+
+    one.close()
+    one_closed = other.sweep(OTHER_WORKER)
+    other.close()
+
+    assert both_open == []
+    assert {job.id for job in one_closed} == {job.id for job in held}
+
+
+def test_a_worker_does_not_take_its_own_leases_for_those_of_the_dead(path: Path, store: SqliteStore) -> None:
+    one = beating(path, WORKER)
+    claim(one, 2)
+
+    assert one.sweep(WORKER) == []
+    one.close()
+
+
+def test_beating_again_changes_nothing(path: Path, store: SqliteStore) -> None:
+    one = beating(path, WORKER)
+    for _ in range(3):
+        one.beat(WorkerInfo(id=WORKER))
+    claim(one, 1)
+
+    assert store.sweep(SWEEPER) == []
+    assert locks(path) == ["worker-w1.lock"]
+    one.close()
+
+
+def test_a_worker_that_ended_in_order_leaves_no_lock(path: Path, store: SqliteStore) -> None:
+    one = beating(path, WORKER)
+    jobs = claim(one, 2)
+    one.exchange(WORKER, [complete(job) for job in jobs])
+
+    one.forget_worker(WORKER)
+    one.close()
+
+    assert locks(path) == []
+    assert store.sweep(SWEEPER) == []
+
+
+def test_forgetting_another_handles_worker_leaves_its_lock(path: Path, store: SqliteStore) -> None:
+    one = beating(path, WORKER)
+    claim(one, 2)
+
+    store.forget_worker(WORKER)
+    swept = store.sweep(SWEEPER)
+    one.close()
+
+    assert swept == []
+
+
+@pytest.mark.parametrize("name", ["a/b", "ä ö", "..", "%2F", "x" * 60, "w.lock"])
+def test_any_worker_id_makes_a_lock(path: Path, store: SqliteStore, name: str) -> None:
+    one = beating(path, WorkerId(name))
+    claim(one, 2, worker=WorkerId(name))
+    while_open = store.sweep(SWEEPER)
+
+    one.close()
+    after = store.sweep(SWEEPER)
+
+    assert (while_open, len(after)) == ([], 2)
+    assert locks(path) == []
+
+
+def test_a_sweep_that_fails_leaves_the_death_for_the_next_one(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = beating(path, WORKER)
+    claim(one, 2)
+    one.close()
+
+    monkeypatch.setattr("forebay.stores.sqlite.leasing.sweep", _fail)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        store.sweep(SWEEPER)
+    monkeypatch.undo()
+    swept = store.sweep(SWEEPER)
+
+    assert len(swept) == 2
+
+
+def _fail(*_: object, **__: object) -> list[Job]:
+    raise RuntimeError("on purpose")
+
+
+def test_more_leases_of_the_dead_than_one_sweep_takes_are_all_taken_in_the_end(
+    path: Path, store: SqliteStore
+) -> None:
+    one = beating(path, WORKER)
+    one.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 4, DAY)], room=4)
+    one.close()
+
+    swept = [store.sweep(SWEEPER, limit=3), store.sweep(SWEEPER, limit=3), store.sweep(SWEEPER, limit=3)]
+
+    assert [len(batch) for batch in swept] == [3, 1, 0]
+    assert {job.state for batch in swept for job in batch} == {JobState.RUNNING}

@@ -1,0 +1,313 @@
+"""Wake-ups between processes: by datagram at once, by a poll at last, and never in anybody's way."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from forebay.errors import StoreError, StoreUnusable
+from forebay.stores.sqlite import wakeups as module
+from forebay.stores.sqlite.store import SqliteEngine
+from tests.stores.sqlite_support import DEADLINE, folder_of, probe, problems, program, raw
+from tests.stores.support import WORKER, claim, fail, new_job
+
+NEVER: Final = DEADLINE * 10  # a poll so slow that only a datagram can have been it
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "jobs.db"
+    SqliteEngine(str(path)).store().close()
+    yield path
+    assert problems(SqliteEngine(str(path))) == ()
+
+
+@pytest.fixture
+def slow_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL_SECONDS", NEVER)
+
+
+class Poked:
+    """Counts pokes, and waits for them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._came = threading.Semaphore(0)
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._came.release()
+
+    def wait(self, seconds: float = DEADLINE) -> bool:
+        return self._came.acquire(timeout=seconds)
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[Poked]:
+    poked = Poked()
+    wakeups = SqliteEngine(str(path)).wakeups()
+    wakeups.start(poked)
+    try:
+        yield poked
+    finally:
+        wakeups.close()
+
+
+def sockets(path: Path) -> list[str]:
+    return sorted(name for name in os.listdir(folder_of(path)) if name.startswith("wake-"))
+
+
+INSERT: Final = """
+store = SqliteEngine(path).store()
+while hear() == "insert":
+    store.insert([job()])
+    say("inserted")
+"""
+
+
+@pytest.mark.usefixtures("slow_poll")
+def test_an_insert_of_another_process_pokes_long_before_the_poll(path: Path) -> None:
+    with listening(path) as poked, program(INSERT, path) as other:
+        for _ in range(3):
+            other.say("insert")
+            other.hear()
+            assert poked.wait()
+
+    assert poked.count == 3
+
+
+@pytest.mark.usefixtures("slow_poll")
+def test_what_a_worker_should_look_at_pokes_too(path: Path) -> None:
+    store = SqliteEngine(str(path)).store()
+    store.insert([new_job()] * 2)
+    first, second = claim(store, 2)
+
+    with listening(path) as poked:
+        store.exchange(WORKER, [fail(first, after_ms=0)])
+        assert poked.wait()
+        store.cancel([second.id])
+        assert poked.wait()
+        store.save_queue(second.queue, {"max_length": 10})
+        assert poked.wait()
+    store.close()
+
+
+@pytest.mark.usefixtures("slow_poll")
+def test_what_brings_no_work_pokes_nobody(path: Path) -> None:
+    store = SqliteEngine(str(path)).store()
+
+    with listening(path) as poked:
+        claim(store)
+        store.promote()
+        store.take_duty("sweep", 1_000)
+        store.insert([])
+        count = poked.count
+        store.insert([new_job()])
+        assert poked.wait()
+    store.close()
+
+    assert (count, poked.count) == (0, 1)
+
+
+def test_a_write_by_plain_sqlite_is_found_by_the_poll(path: Path) -> None:
+    with raw(path) as connection:
+        connection.execute("create table mine (x)")
+        with listening(path) as poked:
+            connection.execute("insert into mine values (1)")
+            assert poked.wait()
+
+
+def test_without_a_socket_the_poll_finds_everything(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder_of(path).write_text("in the way of the folder")
+    store = SqliteEngine(str(path)).store()
+
+    with listening(path) as poked:
+        store.insert([new_job()])
+        assert poked.wait()
+    store.close()
+
+
+LISTEN: Final = """
+wakeups = SqliteEngine(path).wakeups()
+wakeups.start(lambda: say("poked"))
+say("listening")
+hear()
+"""
+
+
+def test_the_socket_of_a_dead_listener_is_removed(path: Path) -> None:
+    with program(LISTEN, path) as other:
+        other.hear()
+        other.kill()
+    left = sockets(path)
+    store = SqliteEngine(str(path)).store()
+
+    store.insert([new_job()])
+    store.close()
+
+    assert len(left) == 1
+    assert sockets(path) == []
+
+
+@pytest.mark.usefixtures("slow_poll")
+def test_a_dead_listener_does_not_keep_hints_from_the_living(path: Path) -> None:
+    with program(LISTEN, path) as dead:
+        dead.hear()
+        dead.kill()
+    store = SqliteEngine(str(path)).store()
+
+    with listening(path) as poked, program(LISTEN, path) as other:
+        other.hear()
+        store.insert([new_job()])
+        assert poked.wait()
+        assert other.hear() == "poked"
+    store.close()
+
+
+@pytest.mark.usefixtures("slow_poll")
+@pytest.mark.parametrize("length", [40, 100, 240])
+def test_a_long_path_works(tmp_path: Path, length: int) -> None:
+    folder = tmp_path / ("x" * (length // 2)) / ("y" * (length // 2))
+    folder.mkdir(parents=True)
+    path = folder / "jobs.db"
+    store = SqliteEngine(str(path)).store()
+
+    with listening(path) as poked:
+        store.insert([new_job()])
+        assert poked.wait()
+    store.close()
+
+    assert sockets(path) == []
+
+
+@pytest.mark.usefixtures("slow_poll")
+def test_many_listeners_are_all_poked(path: Path) -> None:
+    store = SqliteEngine(str(path)).store()
+
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(listening(path)) for _ in range(20)]
+        store.insert([new_job()])
+        assert all(poked.wait() for poked in listeners)
+    store.close()
+
+    assert sockets(path) == []
+
+
+@pytest.mark.usefixtures("slow_poll")
+def test_a_listener_that_comes_later_is_found(path: Path) -> None:
+    store = SqliteEngine(str(path)).store()
+    store.insert([new_job()])
+
+    for _ in range(3):
+        with listening(path) as poked:
+            store.insert([new_job()])
+            assert poked.wait()
+    store.close()
+
+
+def test_without_a_listener_nothing_fails_and_nothing_is_made(path: Path) -> None:
+    store = SqliteEngine(str(path)).store()
+    store.insert([new_job()])
+    store.close()
+
+    assert not folder_of(path).exists()
+
+
+@pytest.mark.usefixtures("slow_poll")
+def test_a_listener_that_does_not_listen_holds_nobody_up(path: Path) -> None:
+    folder_of(path).mkdir()
+    deaf = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    deaf.bind(str(folder_of(path) / "wake-deaf"))
+    store = SqliteEngine(str(path), durability="relaxed").store()
+
+    receipts = [store.insert([new_job()]) for _ in range(500)]
+    deaf.close()
+    store.close()
+
+    assert len(receipts) == 500
+
+
+def test_a_burst_is_poked_at_most_once_each(path: Path) -> None:
+    store = SqliteEngine(str(path), durability="relaxed").store()
+
+    with listening(path) as poked:
+        for _ in range(100):
+            store.insert([new_job()])
+        assert poked.wait()
+    store.close()
+
+    # A commit that is found by its datagram may be found by the poll again, but not more often.
+    assert 1 <= poked.count <= 200
+
+
+def listener_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "forebay-sqlite-wakeups"]
+
+
+@pytest.mark.usefixtures("slow_poll")
+def test_closing_ends_the_thread_and_removes_the_socket_at_once(path: Path) -> None:
+    wakeups = SqliteEngine(str(path)).wakeups()
+    wakeups.start(lambda: None)
+    before = (len(listener_threads()), len(sockets(path)))
+
+    wakeups.close()
+    wakeups.close()
+
+    assert before == (1, 1)
+    assert (listener_threads(), sockets(path)) == ([], [])
+
+
+def test_closing_before_the_start_is_fine(path: Path) -> None:
+    wakeups = SqliteEngine(str(path)).wakeups()
+
+    wakeups.close()
+    wakeups.close()
+
+    assert listener_threads() == []
+
+
+def test_starting_twice_or_after_the_end_is_refused(path: Path) -> None:
+    wakeups = SqliteEngine(str(path)).wakeups()
+    wakeups.start(lambda: None)
+
+    with pytest.raises(StoreError, match="ask the engine for others"):
+        wakeups.start(lambda: None)
+    wakeups.close()
+    with pytest.raises(StoreError, match="ask the engine for others"):
+        wakeups.start(lambda: None)
+
+    assert listener_threads() == []
+
+
+def test_a_start_that_fails_leaves_nothing_behind(path: Path) -> None:
+    path.write_bytes(b"this is no database at all" * 100)
+    wakeups = SqliteEngine(str(path)).wakeups()
+
+    with pytest.raises(StoreUnusable, match="is not a SQLite database"):
+        wakeups.start(lambda: None)
+    wakeups.close()
+    left = sockets(path)
+    path.unlink()
+
+    assert (left, listener_threads()) == ([], [])
+
+
+def test_pokes_stop_with_the_end(path: Path) -> None:
+    store = SqliteEngine(str(path)).store()
+    with listening(path) as poked:
+        store.insert([new_job()])
+        assert poked.wait()
+    count = poked.count
+
+    store.insert([new_job()])
+    probe(lambda: not listener_threads(), "the thread ends")
+    store.close()
+
+    assert poked.count == count
