@@ -13,7 +13,7 @@ from forebay.app.options import CallOptions, TaskOptions
 from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.clock import Clock, SystemClock
-from forebay.domain.job import JobId, NewJob
+from forebay.domain.job import DEFAULT_QUEUE, JobId, NewJob
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import OnConflict, Receipt
 
@@ -91,6 +91,10 @@ class Forebay:
         """A handle for a job that was enqueued elsewhere."""
         return JobHandle(self.client, Receipt(id=JobId(job_id), is_new=False))
 
+    def queues(self) -> list[str]:
+        """The queues that the app's tasks name."""
+        return sorted({self.registry[name].queue for name in self.registry}) or [DEFAULT_QUEUE]
+
     @contextmanager
     def working(
         self, *, threads: int = 4, coroutines: int = 100, queues: Sequence[str] | None = None
@@ -98,11 +102,10 @@ class Forebay:
         """Run a worker inside this program while the block lasts; it is stopped in order at its end."""
         from forebay.worker.worker import Worker  # noqa: PLC0415 - programs that only enqueue never load it
 
-        names = queues or sorted({self.registry[name].queue for name in self.registry}) or ["default"]
         worker = Worker(
             self.engine,
             self.registry,
-            queues=names,
+            queues=queues or self.queues(),
             threads=threads,
             coroutines=coroutines,
             clock=self.clock,

@@ -47,12 +47,14 @@ class Renewal:
         self._beat(self._store)
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self, *, forget: bool = True) -> None:
+        """Renew nothing more; `forget` takes the worker off the list, as one that has ended in order."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
         if self._store is not None:
-            self._store.forget_worker(self._worker.id)
+            if forget:
+                self._store.forget_worker(self._worker.id)
             self._store.close()
             self._store = None
 

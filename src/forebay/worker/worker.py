@@ -6,7 +6,7 @@ import logging
 import os
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event, Thread
 from typing import Final
@@ -122,6 +122,17 @@ class Worker:
             crash, self._crash = self._crash, None
             raise crash
 
+    def stop_now(self) -> None:
+        """While it stops: wait for nothing more. May be called from a signal handler."""
+        self._drain_seconds = 0.0
+        self._stopping.set()
+        self._inbox.poke()
+
+    def wait(self, asked: Event) -> None:
+        """Wait until somebody asks for a stop, or the worker ends by itself."""
+        while self._thread is not None and self._thread.is_alive() and not asked.wait(0.2):
+            pass
+
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
@@ -137,19 +148,19 @@ class Worker:
         coordinator = self._coordinator
         coordinator.is_claiming = False
         coordinator.hand_back()
-        if self._ended_within(self._drain_seconds):
+        if self._ended_within(lambda: self._drain_seconds):
             return
         coordinator.interrupt_all()
-        if not self._ended_within(INTERRUPT_SECONDS):
+        if not self._ended_within(lambda: INTERRUPT_SECONDS):
             left = len(self._slots)
             logger.error("%s jobs do not stop; their leases will run out and the sweep decides", left)
 
-    def _ended_within(self, seconds: float) -> bool:
-        """Play turns until nothing is held any more; leases are renewed meanwhile."""
-        ends = self._clock.monotonic() + seconds
+    def _ended_within(self, seconds: Callable[[], float]) -> bool:
+        """Play turns until nothing is held any more; leases are renewed meanwhile. The time may be cut."""
+        began = self._clock.monotonic()
         while True:
             pause = self._coordinator.turn()
-            left = ends - self._clock.monotonic()
+            left = began + seconds() - self._clock.monotonic()
             if self._coordinator.is_idle or left <= 0:
                 return self._coordinator.is_idle
             self._inbox.wait(min(pause, left))
@@ -159,7 +170,8 @@ class Worker:
         self._calls.close()
         if self._loop is not None:
             self._loop.close()
-        self._renewal.stop()
+        # What does not stop keeps its lease until this process ends, and the store shall notice that end.
+        self._renewal.stop(forget=not len(self._slots))
         self._store.close()
 
     def _choose(self, task: str) -> Executor:

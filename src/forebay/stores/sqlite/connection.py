@@ -25,6 +25,7 @@ PAUSE_SECONDS: Final = 0.002
 # What the first part of an error's name means to the caller.
 _MEANING: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("SQLITE_BUSY", StoreUnavailable, "is locked by another program"),
+    ("SQLITE_PROTOCOL", StoreUnavailable, "is locked by another program"),
     ("SQLITE_LOCKED", StoreUnavailable, "is locked by another program"),
     ("SQLITE_FULL", StoreUnavailable, "has no room left: free some space on its disk"),
     ("SQLITE_IOERR", StoreUnavailable, "cannot be read or written: look at its disk"),
