@@ -556,7 +556,7 @@ class SideBySide(RuleBasedStateMachine):
 
     @rule(
         numbers=some,
-        reason=st.sampled_from(["no longer needed", "wrong", BROKEN]),
+        reason=st.sampled_from(["no longer needed", "wrong"]),
         force=st.booleans(),
         actor=st.sampled_from(["", "ann"]),
     )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from forebay.app.client import Client
+from forebay.app.consumer import Consumer
 from forebay.app.handle import JobHandle
 from forebay.app.options import CallOptions, TaskOptions
 from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.clock import Clock, SystemClock
-from forebay.domain.job import DEFAULT_QUEUE, JobId, NewJob
+from forebay.domain.job import DEFAULT_QUEUE, JobId, NewJob, WorkerId
+from forebay.stores.ids import new_id
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import OnConflict, Receipt
 
@@ -81,6 +84,17 @@ class Forebay:
         """
         return self.client.enqueue(jobs, on_conflict=on_conflict, atomic=atomic)
 
+    def enqueue_within(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[JobHandle[Any]]:
+        """Store jobs in your own open transaction, so that they come true with what else it does.
+
+        with connection:  # a sqlite3.Connection to the database that holds the jobs
+            connection.execute("insert into orders ...")
+            app.enqueue_within(connection, [send.job("ada@example.com")])
+        """
+        return self.client.enqueue_within(connection, jobs, on_conflict=on_conflict)
+
     async def enqueue_many_async(
         self, jobs: Sequence[NewJob], *, atomic: bool = True, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
@@ -115,6 +129,13 @@ class Forebay:
             yield
         finally:
             worker.stop()
+
+    def consumer(self) -> Consumer:
+        """Claim and settle jobs from a loop of your own; runs due duties after each claim."""
+        from forebay.scheduler.standard import standard_duties  # noqa: PLC0415 - consumers alone need it
+
+        sweeper = WorkerId(new_id())
+        return Consumer(self.engine, standard_duties(sweeper=sweeper, clock=self.clock, roll=random.random))
 
     def close(self) -> None:
         """Let go of the store; stored jobs stay stored."""

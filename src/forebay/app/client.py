@@ -83,6 +83,13 @@ class Client:
             receipts = self._answered(request)
         return [JobHandle(self, receipt) for receipt in receipts]
 
+    def enqueue_within(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[JobHandle[Any]]:
+        """Store jobs in the caller's own open transaction: with its commit they are there, and not before."""
+        receipts = self._engine.insert_within(connection, jobs, on_conflict=on_conflict)
+        return [JobHandle(self, receipt) for receipt in receipts]
+
     async def enqueue_async(
         self, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return", atomic: bool = True
     ) -> list[JobHandle[Any]]:

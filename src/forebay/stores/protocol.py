@@ -392,3 +392,11 @@ class Engine(Protocol):
     def wakeups(self) -> Wakeups:
         """A listener for hints; `start` makes it listen."""
         ...
+
+    def insert_within(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        """Accept jobs in the caller's own open transaction: they come true with its commit and vanish with
+        its rollback. Workers find them by the poll, within 50 ms. Raises ConfigError where an engine cannot
+        (see `Features`), for a connection of another kind, and without an open transaction."""
+        ...

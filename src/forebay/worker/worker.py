@@ -7,20 +7,15 @@ import os
 import random
 import socket
 from collections.abc import Callable, Sequence
-from functools import partial
 from threading import Event, Thread
 from typing import Final
 
-from forebay.app.duty import Duty
 from forebay.app.registry import Registry
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
 from forebay.domain.query import WorkerInfo
 from forebay.errors import ConfigError
-from forebay.scheduler.promoting import Promoting
-from forebay.scheduler.pruning import Pruning
-from forebay.scheduler.rescoring import Rescoring
-from forebay.scheduler.sweeping import Sweeping
+from forebay.scheduler.standard import standard_duties
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Cancel, Engine, Store
 from forebay.worker.coordinator import Coordinator
@@ -99,7 +94,7 @@ class Worker:
             slots=self._slots,
             inbox=self._inbox,
             choose=self._choose,
-            duties=self._duties(),
+            duties=standard_duties(sweeper=WorkerId(new_id()), clock=self._clock, roll=random.random),
             clock=self._clock,
             roll=random.random,
         )
@@ -185,8 +180,3 @@ class Worker:
     def _tell(self, cancels: tuple[Cancel, ...]) -> None:
         for cancel in cancels:
             self._coordinator.cancel(cancel.job_id, cancel.reason)
-
-    def _duties(self) -> list[Duty]:
-        sweeper = WorkerId(new_id())
-        sweep = partial(Sweeping, sweeper=sweeper, clock=self._clock, roll=random.random)
-        return [Promoting(), sweep(), sweep(only_dead=True), Rescoring(), Pruning()]

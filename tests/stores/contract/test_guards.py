@@ -10,7 +10,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Lost, Outcome
 from forebay.domain.query import WorkerInfo
-from forebay.stores.protocol import Reader, Store, Want
+from forebay.stores.protocol import Engine, Reader, Store, Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -116,6 +116,28 @@ def test_a_renewal_takes_the_lease_time_of_its_own_queue(
 
     ends = [look(reader, job.id).lease_expires_at for job in jobs]
     assert ends == [clock.now_ms() + wait for wait in (HOUR, 5 * SECOND, 2 * HOUR)]
+
+
+def test_jobs_that_a_dead_worker_gave_back_do_not_crowd_out_those_it_held(
+    engine: Engine, store: Store, other_store: Store
+) -> None:
+    other_store.beat(WorkerInfo(id=W1))
+    given_back, held = started(other_store), started(other_store)
+    settle(other_store, given_back, Failed(BOOM, HOUR))
+    other_store.close()  # without a word: its process has ended
+
+    swept = store.sweep(SWEEPER, 1, only_dead=True)
+
+    assert [job.id for job in swept] == ([held.id] if engine.features.is_shared else [])
+
+
+def test_a_takeover_is_a_change_of_the_job(store: Store, clock: ManualClock, reader: Reader) -> None:
+    job = started(store)
+    clock.advance(ms=HOUR)
+
+    [swept] = store.sweep(SWEEPER)
+
+    assert swept.updated_at == look(reader, job.id).updated_at == clock.now_ms()
 
 
 # Claims of capped jobs
@@ -350,6 +372,14 @@ def test_a_later_beat_tells_all_that_has_changed(store: Store, clock: ManualCloc
 
     assert (first.host, first.pid, first.queues, first.state) == ("new", 2, (MAIL,), "stopping")
     assert (first.started_at, first.beat_at) == (clock.now_ms() - SECOND, clock.now_ms())
+
+
+def test_a_change_of_the_order_is_counted_on_the_stored_queue(store: Store, reader: Reader) -> None:
+    put(store)
+    for aging_ms in (SECOND, SECOND, HOUR // 2):
+        store.save_queue(DEFAULT, {"aging_ms": aging_ms})
+
+    assert queue_of(reader).rank_version == 3
 
 
 def test_what_another_handle_changes_about_the_order_is_seen_at_once(

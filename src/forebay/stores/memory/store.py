@@ -13,7 +13,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.query import WorkerInfo
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
-from forebay.errors import StoreError
+from forebay.errors import ConfigError, StoreError
 from forebay.stores import ids as job_ids
 from forebay.stores.memory import duties, inserting, leasing, steering
 from forebay.stores.memory.reader import MemoryReader
@@ -50,6 +50,11 @@ class MemoryEngine:
 
     def reader(self) -> Reader:
         return MemoryReader(self.looking)
+
+    def insert_within(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        raise ConfigError("the memory engine has no transactions to join; use sqlite:/// for that")
 
     def wakeups(self) -> Wakeups:
         return MemoryWakeups(self._bell)

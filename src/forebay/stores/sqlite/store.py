@@ -13,9 +13,10 @@ from forebay.domain.lease import Lease
 from forebay.domain.query import WorkerInfo
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
-from forebay.errors import StoreError
+from forebay.errors import ConfigError, StoreError
 from forebay.stores.protocol import BATCH, Exchange, Features, OnConflict, Receipt, Renewal, Verdict, Want
 from forebay.stores.sqlite import duties, leasing, operating
+from forebay.stores.sqlite.borrowed import Borrowed
 from forebay.stores.sqlite.connection import Connection, Durability
 from forebay.stores.sqlite.exchanging import exchange
 from forebay.stores.sqlite.inserting import Rules, insert_all
@@ -64,6 +65,21 @@ class SqliteEngine:
 
     def wakeups(self) -> SqliteWakeups:
         return SqliteWakeups(self._places)
+
+    def insert_within(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        borrowed = Borrowed(connection, self._places.database)
+        statements = load_statements(PACKAGE)
+        if borrowed.execute(statements["schema_exists"]).fetchone() is None:
+            raise ConfigError(
+                f"{self._places.database} has no tables for jobs yet: open its store once before"
+            )
+        tx = Transaction(borrowed, statements, Seen(), self._clock.now_ms())
+        with borrowed.whole():
+            receipts = insert_all(tx, self._new_id, jobs, Rules(on_conflict=on_conflict), atomic=True)
+            tx.flush_counts()
+        return receipts
 
     def _connection(self) -> Connection:
         self._places.check_disk()

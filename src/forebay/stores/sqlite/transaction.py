@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from random import getrandbits
+from typing import Any, Protocol
 
 from forebay.domain.history import MAX_EVENTS, Event
 from forebay.domain.job import JobId, QueueName
@@ -50,10 +51,16 @@ class Seen:
         self.last_seq = None
 
 
+class Runs(Protocol):
+    """What a transaction needs of a connection, ours or the caller's."""
+
+    def execute(self, statement: str, values: Any = ..., /) -> sqlite3.Cursor: ...
+
+
 class Transaction:
     """What all operations of one transaction share. `now` is read once, so they agree about the time."""
 
-    def __init__(self, raw: sqlite3.Connection, statements: Mapping[str, str], seen: Seen, now: int) -> None:
+    def __init__(self, raw: Runs, statements: Mapping[str, str], seen: Seen, now: int) -> None:
         self._raw = raw
         self._statements = statements
         self._seen = seen

@@ -1,0 +1,126 @@
+"""Jobs enqueued in the caller's own sqlite3 transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.domain.lifecycle import JobState
+from forebay.errors import ConfigError, DuplicateJob
+from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.sqlite.store import SqliteEngine
+from tests.stores.support import claim, new_job
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> SqliteEngine:
+    engine = SqliteEngine(str(tmp_path / "app.db"))
+    engine.store().close()
+    return engine
+
+
+@pytest.fixture
+def connection(engine: SqliteEngine, tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(tmp_path / "app.db", isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    connection.execute("create table orders (name text)")
+    yield connection
+    connection.close()
+
+
+def test_a_job_comes_true_with_the_commit(engine: SqliteEngine, connection: sqlite3.Connection) -> None:
+    store, reader = engine.store(), engine.reader()
+    connection.execute("begin")
+    connection.execute("insert into orders values ('tea')")
+    [receipt] = engine.insert_within(connection, [new_job()])
+    before = reader.counts()
+
+    connection.execute("commit")
+
+    assert before == {}
+    assert [job.id for job in claim(store)] == [receipt.id]
+    assert reader.health().problems == ()
+    store.close()
+    reader.close()
+
+
+def test_a_job_vanishes_with_the_rollback(engine: SqliteEngine, connection: sqlite3.Connection) -> None:
+    reader = engine.reader()
+    connection.execute("begin")
+    connection.execute("insert into orders values ('tea')")
+    [receipt] = engine.insert_within(connection, [new_job()])
+
+    connection.execute("rollback")
+
+    assert receipt.id is not None
+    assert reader.jobs([receipt.id]) == [None]
+    assert reader.counts() == {}
+    reader.close()
+
+
+def test_a_refused_job_leaves_the_rest_of_the_transaction_as_it_was(
+    engine: SqliteEngine, connection: sqlite3.Connection
+) -> None:
+    connection.execute("begin")
+    connection.execute("insert into orders values ('tea')")
+    engine.insert_within(connection, [new_job(unique_key="k")])
+
+    with pytest.raises(DuplicateJob):
+        engine.insert_within(connection, [new_job(), new_job(unique_key="k")], on_conflict="raise")
+
+    connection.execute("commit")
+    reader = engine.reader()
+    assert reader.counts()[new_job().queue].pending == 1
+    assert connection.execute("select count(*) from orders").fetchone()[0] == 1
+    assert reader.health().problems == ()
+    reader.close()
+
+
+def test_keys_and_delays_work_as_ever(engine: SqliteEngine, connection: sqlite3.Connection) -> None:
+    connection.execute("begin")
+    [first, second, later] = engine.insert_within(
+        connection, [new_job(unique_key="k"), new_job(unique_key="k"), new_job(delay_ms=60_000)]
+    )
+    connection.execute("commit")
+
+    assert (second.id, second.is_new) == (first.id, False)
+    assert later.state is JobState.SCHEDULED
+
+
+def test_without_a_transaction_it_is_refused(engine: SqliteEngine, connection: sqlite3.Connection) -> None:
+    with pytest.raises(ConfigError, match="begin a transaction"):
+        engine.insert_within(connection, [new_job()])
+
+
+def test_a_connection_to_another_file_is_refused(engine: SqliteEngine, tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "other.db", isolation_level=None)
+    other.execute("begin")
+
+    with pytest.raises(ConfigError, match=r"other\.db"):
+        engine.insert_within(other, [new_job()])
+
+    other.close()
+
+
+def test_a_connection_of_another_kind_is_refused(engine: SqliteEngine) -> None:
+    with pytest.raises(ConfigError, match=r"sqlite3\.Connection"):
+        engine.insert_within(object(), [new_job()])
+
+
+def test_a_file_without_our_tables_is_named(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "new.db", isolation_level=None)
+    connection.execute("create table orders (name text)")
+    connection.execute("begin")
+
+    with pytest.raises(ConfigError, match="has no tables for jobs yet"):
+        SqliteEngine(str(tmp_path / "new.db")).insert_within(connection, [new_job()])
+
+    connection.close()
+
+
+def test_memory_has_no_transactions_to_join() -> None:
+    with pytest.raises(ConfigError, match="no transactions"):
+        MemoryEngine().insert_within(object(), [new_job()])
