@@ -152,6 +152,21 @@ EQUIVALENTS: Final = (
         ("key_free.sql",), ("queue = :queue", "key = :key"), "a job holds at most one unique key at a time"
     ),
     Equivalent(("key_take.sql",), ("forebay_keys.until <= :now",), "`key_holder` has just found no holder"),
+    Equivalent(
+        ("inserting._write", "operating._put_among_live"),
+        ("tx.save_queue(desk.queue)", "tx.existing_queue(target.name)"),
+        "the queue is also made by `scoring`, when the job's place is worked out",
+    ),
+    Equivalent(
+        ("inserting._write", "inserting._place"),
+        ("desk.is_new = False", "desk.places[priority, due_at] = where_else"),
+        "remembered so that it need not be done again; done again it is the same",
+    ),
+    Equivalent(
+        ("duties.prune",),
+        ('tx.run("keys_prune", {"now": tx.now, "limit": limit})',),
+        "a once key that has run out is held by nobody, there or not; removing it saves room",
+    ),
 )
 
 

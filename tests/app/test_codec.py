@@ -258,7 +258,7 @@ def test_a_result_has_the_same_limit() -> None:
     assert caught.value.field == "result"
 
 
-@pytest.mark.shows("R-SER-17")
+@pytest.mark.shows("R-SER-17", "R-CFG-50")
 def test_the_limit_itself_has_limits() -> None:
     check_limit(1_024)
     check_limit(MAX_PAYLOAD)

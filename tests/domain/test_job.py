@@ -108,7 +108,7 @@ def test_a_payload_exactly_at_the_limit_passes() -> None:
     assert len(new_job(payload=b"x" * MAX_PAYLOAD).payload) == 1_048_576
 
 
-@pytest.mark.shows("R-ENQ-22", "R-ENQ-23", "R-EDGE-19")
+@pytest.mark.shows("R-ENQ-22", "R-ENQ-23", "R-EDGE-19", "R-SEC-10")
 def test_a_payload_of_one_byte_more_is_refused() -> None:
     with pytest.raises(PayloadError, match="1,048,577 bytes, the limit is 1,048,576") as caught:
         new_job(payload=b"x" * (MAX_PAYLOAD + 1))

@@ -207,6 +207,11 @@ def test_a_reordering_goes_on_when_something_else_is_changed() -> None:
     assert (after.rank_version, after.reordering, after.state) == (4, True, QueueState.PAUSED)
 
 
+@pytest.mark.shows("R-CFG-18")
+def test_priorities_end_at_100_unless_set() -> None:
+    assert QueueSettings().max_priority == 100
+
+
 def test_without_a_new_state_the_old_one_stays() -> None:
     queue = Queue(name=QueueName("q"), state=QueueState.DRAINING)
 

@@ -40,7 +40,7 @@ def delays(policy: RetryPolicy, count: int, roll: float = 0.0) -> list[int]:
     return [policy.delay_ms(failures, roll) for failures in range(1, count + 1)]
 
 
-@pytest.mark.shows("R-RETRY-05", "R-TEST-18")
+@pytest.mark.shows("R-RETRY-05", "R-TEST-18", "R-CFG-52", "R-CFG-54")
 def test_the_default_waits_one_two_and_four_seconds() -> None:
     assert delays(DEFAULT_POLICY, DEFAULT_POLICY.max_retries) == [1_000, 2_000, 4_000]
 
@@ -75,6 +75,7 @@ def test_the_default_waits_one_two_and_four_seconds() -> None:
         ),
     ],
 )
+@pytest.mark.shows("R-CFG-27")
 def test_a_preset_reaches_the_delays_its_users_know(name: str, least: list[int], most: list[int]) -> None:
     assert delays(PRESETS[name], len(least), roll=0.0) == least
     assert delays(PRESETS[name], len(most), roll=1.0) == most

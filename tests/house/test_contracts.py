@@ -29,5 +29,6 @@ def contract(name: str) -> dict[str, Any]:
         ("Only open_store may name an engine", "protected_modules"),
     ],
 )
+@pytest.mark.shows("R-SDK-13")
 def test_every_engine_is_under_contract(name: str, key: str) -> None:
     assert engines() <= set(contract(name)[key])

@@ -114,6 +114,7 @@ def test_rescoring_goes_on_until_a_reordering_is_done(store: Store, reader: Read
 # ------------------------------------------------------------------ pruning
 
 
+@pytest.mark.shows("R-HIST-10")
 def test_pruning_forgets_final_jobs_past_their_retention(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:

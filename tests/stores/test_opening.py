@@ -38,6 +38,7 @@ def test_an_engine_uses_the_clock_it_was_given(clock: ManualClock) -> None:
         ("sqlite:///jobs.db?durability=full&lock_wait=0.5", "jobs.db"),
     ],
 )
+@pytest.mark.shows("R-STORE-02")
 def test_a_sqlite_url_names_a_file(
     url: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

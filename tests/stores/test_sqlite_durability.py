@@ -121,6 +121,7 @@ while True:
 
 @pytest.mark.shows("R-EDGE-22", "R-TEST-07")
 @pytest.mark.parametrize("durability", ["default", "relaxed", "full"])
+@pytest.mark.shows("R-ENQ-17")
 def test_what_an_insert_has_answered_survives_the_death_of_its_writer(path: Path, durability: str) -> None:
     with program(INSERT_FOREVER, path, durability) as writer:
         said = [writer.hear() for _ in range(20)]

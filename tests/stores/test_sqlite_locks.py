@@ -107,7 +107,7 @@ def test_every_call_reports_a_lock_that_lasts(path: Path, call: str) -> None:
             getattr(store, call)(*arguments.get(call, ()))
 
 
-@pytest.mark.shows("R-STORE-07")
+@pytest.mark.shows("R-STORE-07", "R-BUG-04")
 def test_a_lock_held_for_less_than_the_limit_is_waited_for(path: Path) -> None:
     with opened(path) as store, program(HOLD, path) as other:
         lock(other)
@@ -214,6 +214,7 @@ def test_without_a_folder_nobody_waits_and_nothing_fails(tmp_path: Path) -> None
     places.drop_waiting_note()
 
 
+@pytest.mark.shows("R-STORE-14")
 def test_a_writer_gets_its_turn_beside_greedy_ones(path: Path) -> None:
     waits = []
 

@@ -88,6 +88,7 @@ BY_INDEX: Final = {
 
 @pytest.mark.shows("R-STORE-09", "R-STORE-16")
 @pytest.mark.parametrize("name", BY_INDEX)
+@pytest.mark.shows("R-STORE-17")
 def test_a_list_comes_in_order_from_its_index(database: sqlite3.Connection, name: str) -> None:
     lines = plan(database, name)
 

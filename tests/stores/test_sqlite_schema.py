@@ -127,6 +127,7 @@ def test_a_schema_that_is_too_new_is_refused_and_left_alone(store: SqliteStore, 
     assert applied(path)[-1] == (NEWEST + 1, "later")
 
 
+@pytest.mark.shows("R-EXT-15")
 def test_a_newer_schema_that_bears_us_works(store: SqliteStore, path: Path) -> None:
     pretend(path, NEWEST + 3, NEWEST)
 

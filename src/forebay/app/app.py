@@ -11,11 +11,12 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 from forebay.app.client import Client
 from forebay.app.consumer import Consumer
 from forebay.app.handle import JobHandle
-from forebay.app.options import CallOptions, TaskOptions
+from forebay.app.options import CallOptions, TaskOptions, check_names
 from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, JobId, NewJob, WorkerId
+from forebay.errors import ConfigError
 from forebay.stores.ids import new_id
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import OnConflict, Receipt
@@ -42,7 +43,7 @@ class Forebay:
         self.engine = open_engine(url, clock=clock)
         self.clock = clock or SystemClock()
         self.registry = Registry()
-        self.client = Client(self.engine, self.clock)
+        self.client = Client(self.engine, self.clock, self.registry.returned)
 
     @overload
     def task(self, func: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
@@ -71,7 +72,8 @@ class Forebay:
 
         Exceptions listed in `no_retry_for` send a job to the dead letters at once.
         """
-        chosen: Any = options  # checked by name when the task is made
+        chosen: Any = options
+        check_names(chosen, TaskOptions)
         maker = TaskMaker(self, name, no_retry_for, chosen)
         return maker if func is None else maker(func)
 
@@ -116,6 +118,8 @@ class Forebay:
         """Run a worker inside this program while the block lasts; it is stopped in order at its end."""
         from forebay.worker.worker import Worker  # noqa: PLC0415 - programs that only enqueue never load it
 
+        if isinstance(queues, str):
+            raise ConfigError(f"queues must be a list of names: write queues=[{queues!r}]")
         worker = Worker(
             self.engine,
             self.registry,
@@ -172,7 +176,14 @@ class TaskMaker:
     def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...
 
     def __call__(self, func: Callable[..., Any], /) -> Any:
-        name = self._name or f"{func.__module__}.{func.__qualname__}"
+        name = self._name or _name_of(func)
         task = Task[..., Any](func, name, self._app.client, self._options, self._no_retry_for)
         self._app.registry.add(task)
         return task
+
+
+def _name_of(func: Callable[..., Any]) -> str:
+    name = getattr(func, "__qualname__", None)
+    if name is None:
+        raise ConfigError(f"{func!r:.60} has no name of its own; give it one with app.task(name=...)")
+    return f"{func.__module__}.{name}"

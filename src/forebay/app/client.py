@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from threading import Lock
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Lock, local
+from typing import Any, Final, TypeVar
 
 from forebay.app.handle import JobHandle
 from forebay.app.offload import Offload
@@ -15,10 +16,14 @@ from forebay.clock import Clock
 from forebay.domain.history import Timeline
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName
 from forebay.domain.query import Counts, JobQuery, Page
-from forebay.errors import ForebayError, StoreError
+from forebay.errors import InvalidJob, StoreError, StoreUnavailable
 from forebay.stores.protocol import Engine, OnConflict, Reader, Receipt, Store, Verdict
 
 T = TypeVar("T")
+Returned = Callable[[str, Any], Any]
+
+# Longer than a store waits for its lock, so that only a handle that is stuck is not closed before a fork.
+FORK_WAIT_SECONDS: Final = 60.0
 
 
 class Request:
@@ -39,24 +44,35 @@ class Request:
     def answer(self) -> list[Receipt]:
         if self.error is not None:
             raise self.error
-        return self.receipts or []
+        if self.receipts is None:
+            # Taken along by a thread that was interrupted before it had an answer for us.
+            raise StoreUnavailable("the thread that stored this was interrupted; it may have been stored")
+        return self.receipts
+
+
+class _Forking(local):
+    """What the thread that forks holds meanwhile."""
+
+    held: Sequence[Lock] = ()
 
 
 class Client:
     """One store handle to write and one to look for the whole process, opened when first needed.
 
     A thread that finds the store busy leaves its jobs for the next one to take along, so concurrent
-    enqueues become one call and one commit.
+    enqueues become one call and one commit. `returned` gives a result the class that its task's annotation
+    names.
     """
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    def __init__(self, engine: Engine, clock: Clock, returned: Returned = lambda _task, value: value) -> None:
         self._engine = engine
         self._clock = clock
+        self._returned = returned
         self._offload = Offload("forebay-client")
+        self._forking = _Forking()
+        self._closed_because: str | None = None
         self._start_over()
-        # Handles and locks of the parent are of no use to a forked child: it starts over.
-        ref = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _start_over(ref))
+        _follow_forks(weakref.ref(self))
 
     def _start_over(self) -> None:
         self._writing = Lock()
@@ -64,10 +80,13 @@ class Client:
         self._waiting: deque[Request] = deque()
         self._store: Store | None = None
         self._reader: Reader | None = None
-        self._is_closed = False
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
+
+    def returned(self, task: str, value: Any) -> Any:
+        """A decoded result as the task's annotation wants it."""
+        return self._returned(task, value)
 
     # Enqueue
 
@@ -75,31 +94,45 @@ class Client:
         self, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return", atomic: bool = True
     ) -> list[JobHandle[Any]]:
         """Store jobs; a handle each, in order. Without `atomic`, handles of refused jobs hold the error."""
+        jobs = _checked(jobs)
         if not atomic:
             receipts = self.write(lambda store: store.insert(jobs, on_conflict=on_conflict, atomic=False))
         else:
-            request = Request(jobs, on_conflict)
-            self._waiting.append(request)
-            receipts = self._answered(request)
+            with self._asked(Request(jobs, on_conflict)) as request:
+                receipts = self._answered(request)
         return [JobHandle(self, receipt) for receipt in receipts]
 
     def enqueue_within(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
         """Store jobs in the caller's own open transaction: with its commit they are there, and not before."""
-        receipts = self._engine.insert_within(connection, jobs, on_conflict=on_conflict)
+        receipts = self._engine.insert_within(connection, _checked(jobs), on_conflict=on_conflict)
         return [JobHandle(self, receipt) for receipt in receipts]
 
     async def enqueue_async(
         self, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return", atomic: bool = True
     ) -> list[JobHandle[Any]]:
-        """`enqueue` for coroutines; concurrent ones share a commit."""
+        """`enqueue` for coroutines; concurrent ones share a commit.
+
+        One that is cancelled while it waits has stored nothing, unless the store was already at it.
+        """
+        jobs = _checked(jobs)
         if not atomic:
             return await self._offload(self.enqueue, jobs, on_conflict=on_conflict, atomic=False)
-        request = Request(jobs, on_conflict)
-        self._waiting.append(request)
-        receipts = await self._offload(self._answered, request)
+        with self._asked(Request(jobs, on_conflict)) as request:
+            receipts = await self._offload(self._answered, request)
         return [JobHandle(self, receipt) for receipt in receipts]
+
+    @contextmanager
+    def _asked(self, request: Request) -> Iterator[Request]:
+        self._waiting.append(request)
+        try:
+            yield request
+        except BaseException:
+            # Nobody waits for it any more: the next to enqueue, perhaps in an hour, must not take it along.
+            with suppress(ValueError):
+                self._waiting.remove(request)
+            raise
 
     def _answered(self, request: Request) -> list[Receipt]:
         # Whoever waits here finds its request answered when the holder before took it along.
@@ -111,25 +144,40 @@ class Client:
     def _take_along(self) -> None:
         """Insert all that waits: plain requests in one call, and each by itself if that is refused."""
         requests = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        plain = [request for request in requests if request.on_conflict == "return"]
-        if len(plain) > 1 and self._together(plain):
-            requests = [request for request in requests if not request.is_answered]
-        for request in requests:
-            try:
-                request.receipts = self._opened_store().insert(request.jobs, on_conflict=request.on_conflict)
-            except Exception as exc:
-                request.error = exc
-
-    def _together(self, requests: list[Request]) -> bool:
         try:
-            receipts = self._opened_store().insert([job for request in requests for job in request.jobs])
-        except ForebayError:
-            return False  # one of them is to blame: each will hear of its own
+            plain = [request for request in requests if request.on_conflict == "return"]
+            if len(plain) > 1:
+                self._together(plain)
+            for request in requests:
+                if not request.is_answered:
+                    self._alone(request)
+        except StoreUnavailable as exc:
+            # Nobody else would fare better now, and what may have happened must not be done again.
+            for request in requests:
+                if not request.is_answered:
+                    request.error = StoreUnavailable(str(exc))
+                    request.error.__cause__ = exc
+
+    def _together(self, requests: list[Request]) -> None:
+        jobs = [job for request in requests for job in request.jobs]
+        try:
+            receipts = self._opened_store().insert(jobs)
+        except StoreUnavailable:
+            raise
+        except Exception:
+            return  # one of them is to blame: each will hear of its own
         start = 0
         for request in requests:
             request.receipts = receipts[start : start + len(request.jobs)]
             start += len(request.jobs)
-        return True
+
+    def _alone(self, request: Request) -> None:
+        try:
+            request.receipts = self._opened_store().insert(request.jobs, on_conflict=request.on_conflict)
+        except StoreUnavailable:
+            raise
+        except Exception as exc:  # whatever it is, it is the answer to this request and to no other
+            request.error = exc
 
     # Look and steer
 
@@ -173,37 +221,83 @@ class Client:
     def read(self, call: Callable[[Reader], T]) -> T:
         """Use the one handle to look."""
         with self._reading:
-            if self._is_closed:
-                raise StoreError("this app is closed")
+            self._check_open()
             if self._reader is None:
                 self._reader = self._engine.reader()
             return call(self._reader)
 
     def _opened_store(self) -> Store:
-        if self._is_closed:
-            raise StoreError("this app is closed")
+        self._check_open()
         if self._store is None:
             self._store = self._engine.store()
         return self._store
 
+    def _check_open(self) -> None:
+        if self._closed_because is not None:
+            raise StoreError(self._closed_because)
+
     def close(self) -> None:
         """Let go of both handles. What was enqueued is stored; nothing can be enqueued from now on."""
         with self._writing, self._reading:
-            self._is_closed = True
-            for handle in (self._store, self._reader):
-                if handle is not None:
-                    handle.close()
-            self._store = self._reader = None
+            self._closed_because = self._closed_because or "this app is closed"
+            self._close_handles()
         self._offload.close()
 
+    def _close_handles(self) -> None:
+        handles = (self._store, self._reader)
+        self._store = self._reader = None
+        for handle in handles:
+            if handle is not None:
+                handle.close()
 
-def _start_over(ref: weakref.ref[Client]) -> None:
-    client = ref()
-    if client is not None:
-        # Not closed, only let go: closing would disturb the parent's connections.
-        _left_behind.append((client._store, client._reader))
-        client._start_over()
+    # Forks
+
+    def before_fork(self) -> None:
+        """Close the handles, so that the child inherits none.
+
+        SQLite remembers in memory which locks its process holds. A child inherits the memory and not the
+        locks: it would write to a log that others delete under it, or wait for a lock that nobody holds.
+        """
+        locks = (self._writing, self._reading)
+        self._forking.held = [lock for lock in locks if lock.acquire(timeout=FORK_WAIT_SECONDS)]
+        if len(self._forking.held) == len(locks):
+            self._close_handles()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on; the handles are opened again when they are needed."""
+        for lock in self._forking.held:
+            lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Start over with locks that nobody holds; what waits in the parent is stored by the parent."""
+        if self._store is not None or self._reader is not None:
+            self._closed_because = "this process was forked while its parent used the store; start it anew"
+            _left_behind.append((self._store, self._reader))
+        self._start_over()
 
 
-# Handles from before a fork. Kept so that nothing closes them.
+# Handles that were in use during a fork. Kept, because closing them would disturb the parent.
 _left_behind: list[tuple[Store | None, Reader | None]] = []
+
+
+def _checked(jobs: Sequence[NewJob]) -> list[NewJob]:
+    """A copy that nobody changes while it waits."""
+    found = list(jobs)
+    for job in found:
+        if not isinstance(job, NewJob):
+            raise InvalidJob(f"only jobs made by task.job(...) can be enqueued, not {job!r:.60}")
+    return found
+
+
+def _follow_forks(ref: weakref.ref[Client]) -> None:
+    # Weakly, since nothing that is registered for forks can be taken back.
+    def tell(what: Callable[[Client], None]) -> None:
+        client = ref()
+        if client is not None:
+            what(client)
+
+    os.register_at_fork(
+        before=lambda: tell(Client.before_fork),
+        after_in_parent=lambda: tell(Client.after_fork_in_parent),
+        after_in_child=lambda: tell(Client.after_fork_in_child),
+    )

@@ -28,6 +28,8 @@ class Desk(Protocol):
 
     def cancel(self, ids: Sequence[JobId], reason: str = "cancelled") -> list[Verdict]: ...
 
+    def returned(self, task: str, value: Any) -> Any: ...
+
 
 class JobHandle(Generic[R]):
     """Ask about a job, wait for it, cancel it. Two handles of one job are equal.
@@ -71,8 +73,14 @@ class JobHandle(Generic[R]):
 
     def result(self, timeout: float | None = None) -> R:
         """Wait for the job and give what its task returned; raises JobFailed or JobCancelled instead."""
-        value: R = _value(self.wait(timeout))
-        return value
+        job = self.wait(timeout)
+        if job.state is JobState.CANCELLED:
+            raise JobCancelled(f"job {job.id} was cancelled: {job.reason}")
+        if job.state is JobState.DEAD:
+            raise JobFailed(f"job {job.id} failed for good: {job.reason}")
+        value = None if job.result is None else decode_result(job.result)
+        fitted: R = self._client.returned(job.task, value)
+        return fitted
 
     def cancel(self, reason: str = "cancelled") -> bool:
         """Cancel the job if it waits, ask it to stop if it runs; false if it is final or gone."""
@@ -87,18 +95,13 @@ class JobHandle(Generic[R]):
         return timeline
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, JobHandle) and other._id == self._id
+        # Jobs that were refused have no id, and are not one job for that.
+        return other is self or (
+            isinstance(other, JobHandle) and self._id is not None and other._id == self._id
+        )
 
     def __hash__(self) -> int:
         return hash(self._id)
 
     def __repr__(self) -> str:
         return f"<JobHandle {self._id}>"
-
-
-def _value(job: Job) -> Any:
-    if job.state is JobState.CANCELLED:
-        raise JobCancelled(f"job {job.id} was cancelled: {job.reason}")
-    if job.state is JobState.DEAD:
-        raise JobFailed(f"job {job.id} failed for good: {job.reason}")
-    return None if job.result is None else decode_result(job.result)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,12 +23,17 @@ class Offload:
         self._pid = 0
 
     async def __call__(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # Here, because most programs that enqueue have no event loop, and loading asyncio takes 25 ms.
+        import asyncio  # noqa: PLC0415
+
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._running(), partial(call, *args, **kwargs))
 
     def _running(self) -> ThreadPoolExecutor:
         # Threads do not survive a fork: the child starts one of its own.
         if self._thread is None or self._pid != os.getpid():
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as above
+
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
             self._pid = os.getpid()
         return self._thread

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Literal, TypedDict
+from typing import Final, Literal, TypedDict, TypeVar, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from forebay.app.times import Instant, Length, instant_at, length_ms
 from forebay.domain.job import Json, NewJob, UniqueUntil
 from forebay.domain.retry import DEFAULT_POLICY, PRESETS, RetryPolicy
-from forebay.errors import ConfigError
+from forebay.errors import ConfigError, InvalidJob
 
+T = TypeVar("T")
 OnTaken = Literal["return", "raise"]
+Until = Literal["final", "started"]
 
 
 class TaskOptions(TypedDict, total=False):
@@ -44,7 +46,7 @@ class CallOptions(TaskOptions, total=False):
     run_at: Instant
     deadline: Length | Instant
     unique: str
-    unique_until: Literal["final", "started"]
+    unique_until: Until
     once: str
     once_for: Length
     correlation_id: str
@@ -86,7 +88,7 @@ _LENGTHS: Final = {"timeout": "timeout_ms", "lease": "lease_ms", "delay": "delay
 
 def draft(task: str, options: CallOptions) -> Draft:
     """The job these options describe; raises InvalidJob or ConfigError naming what is wrong."""
-    check_names(options)
+    check_names(options, CallOptions)
     fields: dict[str, object] = {
         **{field: options[name] for name, field in _PLAIN.items() if name in options},  # type: ignore[literal-required]
         **{field: _length(options, name) for name, field in _LENGTHS.items() if name in options},
@@ -99,22 +101,22 @@ def draft(task: str, options: CallOptions) -> Draft:
         run_at=instant_at("run_at", options["run_at"]) if "run_at" in options else None,
         expires_at=expires_at,
         deadline_at=deadline_at,
-        tags=tuple(options.get("tags", ())),
-        metadata=dict(options.get("metadata", {})),
-        unique_until=UniqueUntil(options.get("unique_until", "final")),
+        tags=_tags(options.get("tags", ())),
+        metadata=_metadata(options.get("metadata", {})),
+        unique_until=UniqueUntil(_one_of("unique_until", options.get("unique_until", "final"), Until)),
         **fields,  # type: ignore[arg-type]  # NewJob checks each of them
     )
     return Draft(
         job=job,
         expires_in_ms=expires_in,
         deadline_in_ms=deadline_in,
-        on_conflict=options.get("on_conflict", "return"),
+        on_conflict=_one_of("on_conflict", options.get("on_conflict", "return"), OnTaken),
     )
 
 
-def check_names(options: CallOptions) -> None:
-    """Raise ConfigError for an option that does not exist."""
-    known = CallOptions.__annotations__
+def check_names(options: CallOptions, kind: type[TaskOptions]) -> None:
+    """Raise ConfigError for an option that does not exist, or not for a task."""
+    known = kind.__annotations__
     for name in options:
         if name not in known:
             raise ConfigError(f"there is no option {name!r}; the options are {', '.join(sorted(known))}")
@@ -131,7 +133,29 @@ def _moment(name: str, value: Length | Instant | None) -> tuple[int | None, int 
         return None, None
     if isinstance(value, datetime):
         return instant_at(name, value), None
-    return None, length_ms(name, value)
+    wait = length_ms(name, value)
+    if wait < 0:
+        raise InvalidJob(f"{name} must not lie before the call: {value!r:.60}", field=name)
+    return None, wait
+
+
+def _tags(value: Sequence[str]) -> tuple[str, ...]:
+    # A text is a sequence of texts too, and "urgent" would become six tags.
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidJob(f"tags must be a list of texts, not {value!r:.60}", field="tags")
+    return tuple(value)
+
+
+def _metadata(value: Mapping[str, Json]) -> dict[str, Json]:
+    if not isinstance(value, Mapping):
+        raise InvalidJob(f"metadata must be a dict, not {value!r:.60}", field="metadata")
+    return dict(value)
+
+
+def _one_of(name: str, value: T, words: object) -> T:
+    if value not in get_args(words):
+        raise ConfigError(f"{name} must be one of {', '.join(get_args(words))}, not {value!r:.60}")
+    return value
 
 
 def _policy(options: CallOptions) -> RetryPolicy:
@@ -140,6 +164,8 @@ def _policy(options: CallOptions) -> RetryPolicy:
         if chosen not in PRESETS:
             raise ConfigError(f"there is no retry preset {chosen!r}; there are {', '.join(sorted(PRESETS))}")
         chosen = PRESETS[chosen]
+    if not isinstance(chosen, RetryPolicy):
+        raise ConfigError(f"retry must be a RetryPolicy or the name of a preset, not {chosen!r:.60}")
     changes: dict[str, int] = {}
     if "retries" in options:
         changes["max_retries"] = options["retries"]

@@ -25,6 +25,11 @@ class Registry:
             )
         self._tasks[task.name] = task
 
+    def returned(self, name: str, value: Any) -> Any:
+        """A result as its task's annotation wants it; as it was stored if the task is unknown here."""
+        task = self._tasks.get(name)
+        return value if task is None else task.returned(value)
+
     def __getitem__(self, name: str) -> Task[..., Any]:
         try:
             return self._tasks[name]

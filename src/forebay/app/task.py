@@ -31,18 +31,20 @@ class Call(Generic[P, R]):
         """The same task with some options replaced."""
         return Call(self._task, {**self._options, **options})
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+    # The slashes leave the name `self` to the function's own arguments.
+
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The job this call would enqueue, for `enqueue_many`."""
         self._task.check_fit(args, kwargs)
         payload = encode_call(args, kwargs)
         return self._draft.made(payload, self._task.client.now_ms)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for the task to be run; returns when the job is stored safely."""
         [handle] = self._task.client.enqueue([self.job(*args, **kwargs)], on_conflict=self._draft.on_conflict)
         return handle
 
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """`enqueue` for coroutines."""
         job = self.job(*args, **kwargs)
         [handle] = await self._task.client.enqueue_async([job], on_conflict=self._draft.on_conflict)
@@ -60,6 +62,8 @@ class Task(Generic[P, R]):
         options: CallOptions,
         no_retry_for: tuple[type[BaseException], ...] = (),
     ) -> None:
+        # First, because it copies the function's own attributes, and one may be called like one of ours.
+        update_wrapper(self, func)
         self.func = func
         self.name = name
         self.client = client
@@ -74,14 +78,17 @@ class Task(Generic[P, R]):
         self.job = self._call.job
         self.enqueue = self._call.enqueue
         self.enqueue_async = self._call.enqueue_async
-        update_wrapper(self, func)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.func(*args, **kwargs)
 
     def fitted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Stored arguments as the function wants them."""
         return self._fitting.call(args, kwargs)
+
+    def returned(self, value: Any) -> Any:
+        """A stored result as the function's annotation says; raises PayloadError if it does not fit."""
+        return self._fitting.result(value)
 
     def check_fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise PayloadError if the function cannot be called like this."""

@@ -71,7 +71,7 @@ def test_many_jobs_can_be_read_at_once(store: Store, reader: Reader) -> None:
 # Counts.
 
 
-@pytest.mark.shows("R-QUEUE-11", "R-ENQ-41", "R-STORE-68")
+@pytest.mark.shows("R-QUEUE-11", "R-ENQ-41", "R-STORE-68", "R-CLI-21")
 def test_counts_tell_every_state_of_every_queue(store: Store, reader: Reader) -> None:
     [make(store, state, queue=MAIL) for state in STATES if state is not JobState.PENDING]
     put_many(store, 3, queue=MAIL)
