@@ -4,6 +4,7 @@
     python tools/mutate.py --only claim    those of statements and functions with this in their name
     python tools/mutate.py --list          what would be removed, without running anything
     python tools/mutate.py --json          the results for programs
+    python tools/mutate.py --equivalents   those that are listed as equivalent; fails if one is caught after all
 
 Removed are, one at a time: each condition of each statement that writes or that a write relies on, each
 assignment of its SET list, and each call or stored value of the functions that settle, insert, sweep and
@@ -166,6 +167,16 @@ EQUIVALENTS: Final = (
         ("duties.prune",),
         ('tx.run("keys_prune", {"now": tx.now, "limit": limit})',),
         "a once key that has run out is held by nobody, there or not; removing it saves room",
+    ),
+    Equivalent(
+        ("transaction.refresh",),
+        ("self._version = version",),
+        "the cache is then emptied more often than needed",
+    ),
+    Equivalent(
+        ("transaction.flush_counts",),
+        ("self._counts.clear()",),
+        "the transaction ends with this, and its counts",
     ),
 )
 
@@ -460,8 +471,8 @@ def _short(test: str) -> str:
     return test.removeprefix(f"{SUITE.relative_to(ROOT)}/")
 
 
-def run_all(only: str, jobs: int) -> list[Result]:
-    """Test every mutant that is not listed as equivalent, `jobs` of them at a time."""
+def run_all(only: str, jobs: int, *, doubting: bool = False) -> list[Result]:
+    """Test every mutant that is not listed as equivalent, `jobs` of them at a time; `doubting`, only those."""
     memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
     with TemporaryDirectory(prefix="forebay-mutate-", dir=memory if memory.is_dir() else None) as folder:
         # One copy to look at from here on: somebody may work on the tree meanwhile.
@@ -472,8 +483,10 @@ def run_all(only: str, jobs: int) -> list[Result]:
             free.put(Workshop(Path(folder, str(number)), source))
         _check_untouched(free)
         mutants = [mutant for mutant in all_mutants(source) if only in mutant.where]
+        if doubting:
+            mutants = [mutant for mutant in mutants if equivalent(mutant) is not None]
         with ThreadPoolExecutor(jobs) as pool:
-            answers = pool.map(lambda mutant: _judge(free, mutant), mutants)
+            answers = pool.map(lambda mutant: _judge(free, mutant, doubting), mutants)
             return [_told(result, number, len(mutants)) for number, result in enumerate(answers, start=1)]
 
 
@@ -485,16 +498,18 @@ def _check_untouched(free: SimpleQueue[Workshop]) -> None:
         raise SystemExit(f"the suite fails without a mutant: {caught}")
 
 
-def _judge(free: SimpleQueue[Workshop], mutant: Mutant) -> Result:
+def _judge(free: SimpleQueue[Workshop], mutant: Mutant, doubting: bool) -> Result:
     entry = equivalent(mutant)
-    if entry is not None:
+    if entry is not None and not doubting:
         return Result(mutant=mutant, verdict="equivalent", by=entry.why)
     workshop = free.get()
     try:
         caught = workshop.test(mutant)
     finally:
         free.put(workshop)
-    return Result(mutant=mutant, verdict="caught" if caught else "survived", by=caught or "")
+    if caught is not None:
+        return Result(mutant=mutant, verdict="caught", by=caught)
+    return Result(mutant=mutant, verdict="equivalent" if entry else "survived", by=entry.why if entry else "")
 
 
 def _told(result: Result, number: int, total: int) -> Result:
@@ -519,11 +534,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.only in mutant.where:
                 print(mutant.name)
         return 0
-    results = run_all(options.only, options.jobs)
+    results = run_all(options.only, options.jobs, doubting=options.equivalents)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     print(as_json(results) if options.json else as_table(results))
-    return 1 if any(result.verdict == "survived" for result in results) else 0
+    wrong = "caught" if options.equivalents else "survived"
+    return 1 if any(result.verdict == wrong for result in results) else 0
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -18,16 +18,16 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from statistics import median
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Final
 
 from forebay.app.app import Forebay
-from forebay.domain.history import Timeline
+from forebay.domain.history import Attempt
 from forebay.domain.job import JobId, JobSummary, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts, JobQuery
@@ -36,26 +36,35 @@ from forebay.domain.settlement import Ending
 HERE: Final = Path(__file__).resolve().parent
 LONGEST_SECONDS: Final = 55.0
 LINE_EVERY_SECONDS: Final = 3.0
-CANCELLED: Final = 10
+AT_ONCE: Final = 500
+UNWANTED: Final = 10
 URGENT: Final = 50
+
+Process = subprocess.Popen[bytes]
+Run = tuple[str, int]  # one attempt of one job
 
 
 # Accept
 
 
-def accept(app: Forebay, tasks: ModuleType, size: int, dice: random.Random) -> set[JobId]:
+def accept(app: Forebay, tasks: ModuleType, size: int) -> set[JobId]:
     """Enqueue everything; answers the ids of the jobs that the store has promised to keep."""
-    jobs = [*plan(tasks, size, dice), tasks.hopeless.job()]
-    accepted = {handle.id for start in range(0, len(jobs), 500) for handle in app.enqueue_many(jobs[start : start + 500])}
-    unwanted = app.enqueue_many([tasks.letter.using(delay=3_600).job("nobody", ms=1) for _ in range(CANCELLED)])
+    jobs = [*plan(tasks, size), tasks.hopeless.job()]
+    handles = []
+    for start in range(0, len(jobs), AT_ONCE):
+        handles += app.enqueue_many(jobs[start : start + AT_ONCE])
+    in_an_hour = tasks.letter.using(delay=3_600)
+    unwanted = app.enqueue_many([in_an_hour.job("nobody", ms=1) for _ in range(UNWANTED)])
     for handle in unwanted:
         handle.cancel("nobody wants it any more")
-    return accepted | {handle.id for handle in unwanted}
+    return {handle.id for handle in handles + unwanted}
 
 
-def plan(tasks: ModuleType, size: int, dice: random.Random) -> Iterator[NewJob]:
-    """The jobs in the order of their enqueuing; urgent letters come last."""
+def plan(tasks: ModuleType, size: int) -> Iterator[NewJob]:
+    """The jobs in the order in which they are enqueued; urgent letters come last."""
+    dice = random.Random(size)
     share = size // 20
+    late, urgent = tasks.letter.using, tasks.letter.using(priority=URGENT)
     for number in range(size - 11 * share):
         yield tasks.letter.job(f"reader {number}", ms=dice.randrange(10, 60))
     for number in range(5 * share):
@@ -65,9 +74,9 @@ def plan(tasks: ModuleType, size: int, dice: random.Random) -> Iterator[NewJob]:
     for _ in range(share):
         yield tasks.flaky.job(ms=dice.randrange(5, 20))
     for _ in range(share):
-        yield tasks.letter.using(delay=dice.uniform(1, 8)).job("a late reader", ms=dice.randrange(5, 20))
+        yield late(delay=dice.uniform(1, 8)).job("a late reader", ms=dice.randrange(5, 20))
     for number in range(2 * share):
-        yield tasks.letter.using(priority=URGENT).job(f"an impatient reader {number}", ms=dice.randrange(10, 60))
+        yield urgent.job(f"an impatient reader {number}", ms=dice.randrange(10, 60))
 
 
 # Work
@@ -76,49 +85,51 @@ def plan(tasks: ModuleType, size: int, dice: random.Random) -> Iterator[NewJob]:
 class Crew:
     """The worker processes of the tour. Whatever happens, none of them outlives it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._log = (folder / "workers.log").open("ab")
-        self._all: list[subprocess.Popen[bytes]] = []
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._output = log.open("wb")
+        self._all: list[Process] = []
 
-    def hire(self) -> subprocess.Popen[bytes]:
+    def hire(self) -> Process:
         command = [sys.executable, "-m", "forebay", "worker", "tour_tasks:app", "--threads", "4"]
-        one = subprocess.Popen(command, cwd=HERE, stdout=self._log, stderr=self._log)  # noqa: S603 - our own
+        one = subprocess.Popen(command, cwd=HERE, stdout=self._output, stderr=self._output)  # noqa: S603 - ours
         self._all.append(one)
         return one
 
+    def dismiss(self, one: Process) -> None:
+        one.kill()
+        one.wait()
+        self._all.remove(one)
+
     def check(self) -> None:
-        """Raise if a worker has ended by itself."""
+        """End the tour if a worker has ended by itself."""
         for one in self._all:
-            if one.poll() not in (None, -signal.SIGKILL):
-                raise SystemExit(f"worker {one.pid} ended by itself:\n{self.log()}")
+            if one.poll() is not None:
+                raise SystemExit(f"worker {one.pid} ended by itself:\n{self.tail()}")
 
     def stop(self) -> list[int]:
-        """Ask all to stop in order; answers the exit codes of those that were not killed."""
-        alive = [one for one in self._all if one.poll() is None]
-        for one in alive:
+        """Ask all to stop in order; answers their exit codes."""
+        for one in self._all:
             one.terminate()
-        return [one.wait(timeout=20) for one in alive]
+        return [one.wait(timeout=30) for one in self._all]
 
     def close(self) -> None:
         for one in self._all:
-            if one.poll() is None:
-                one.kill()
+            one.kill()
             one.wait()
-        self._log.close()
+        self._output.close()
 
-    def log(self) -> str:
-        return (self._folder / "workers.log").read_text(encoding="utf-8", errors="replace")[-4_000:]
+    def tail(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")[-4_000:]
 
 
-def kill_at_work(worker: subprocess.Popen[bytes], effects: Path) -> set[tuple[str, int]]:
-    """Kill a worker that has started jobs and not ended them; answers these attempts."""
+def kill_at_work(crew: Crew, worker: Process, file: Path) -> set[Run]:
+    """Kill a worker that has started jobs and not ended them; answers what it was running."""
     while True:
-        worker.send_signal(signal.SIGSTOP)  # so that it cannot end a job between the look and the kill
-        running = Effects(effects).unended(worker.pid)
+        worker.send_signal(signal.SIGSTOP)  # it shall not end a job between the look and the kill
+        running = Effects(file).unended(worker.pid)
         if running:
-            worker.kill()
-            worker.wait()
+            crew.dismiss(worker)
             return running
         worker.send_signal(signal.SIGCONT)
         time.sleep(0.01)
@@ -131,163 +142,192 @@ class View:
         self._app = app
         self._accepted = accepted
         self._is_live = sys.stdout.isatty()
-        self._next_at = 0.0
+        self._print_at = 0.0
         self.final = 0
 
     def look(self) -> None:
         counts = self._app.client.counts()
         self.final = sum(one.total - one.live for one in counts.values())
+        parts = [f"{self.final:>6,} of {self._accepted:,} final"]
+        parts += [_queue_line(name, one) for name, one in sorted(counts.items())]
+        line = " | ".join(parts)
         if self._is_live:
-            print(f"\r{self._line(counts)}", end="", flush=True)
-        elif time.monotonic() >= self._next_at:
-            self._next_at = time.monotonic() + LINE_EVERY_SECONDS
-            print(self._line(counts), flush=True)
+            print(f"\r{line}", end="", flush=True)
+        elif time.monotonic() >= self._print_at:
+            self._print_at = time.monotonic() + LINE_EVERY_SECONDS
+            print(line, flush=True)
 
     def say(self, text: str) -> None:
-        """Print a line of its own."""
         print(f"\r{text:<110}" if self._is_live else text, flush=True)
 
-    def _line(self, counts: dict[str, Counts]) -> str:  # type: ignore[type-arg]
-        parts = [f"{self.final:>6,} of {self._accepted:,} final"]
-        for name, one in sorted(counts.items()):
-            later = one.scheduled + one.retrying
-            parts.append(f"{name}: {one.pending:>5,} pending {one.running:>3} running {later:>4} later")
-        return "  |  ".join(parts)
+
+def _queue_line(name: str, counts: Counts) -> str:
+    later = counts.scheduled + counts.retrying
+    return f"{name}: {counts.pending:>5,} pending {counts.running:>3} running {later:>3} later"
 
 
-def watch(view: View, crew: Crew, until: Callable[[], bool], deadline: float) -> bool:
-    """Look until something is the case; false if it takes too long."""
-    while time.monotonic() < deadline:
+def watch(view: View, crew: Crew, is_over: Callable[[], bool], deadline: float) -> None:
+    """Look at the queues until something is the case, or it takes too long."""
+    while True:
         view.look()
-        if until():
-            return True
+        if is_over() or time.monotonic() > deadline:
+            return
         crew.check()
         time.sleep(0.1)
-    return False
+
+
+def work(app: Forebay, crew: Crew, file: Path, accepted: int, deadline: float) -> set[Run]:
+    """Have all jobs run, and one worker killed on the way; answers what that one was running."""
+    view = View(app, accepted)
+    first, second = crew.hire(), crew.hire()
+    view.say(f"two workers begin: {first.pid} and {second.pid}")
+    watch(view, crew, lambda: view.final > accepted * 0.4, deadline)
+    killed = kill_at_work(crew, first, file)
+    view.say(f"worker {first.pid} gets SIGKILL while it runs {len(killed)} jobs")
+    view.say(f"worker {crew.hire().pid} takes its place")
+    watch(view, crew, lambda: view.final >= accepted, deadline)
+    view.say(f"{view.final:,} of {accepted:,} jobs are final")
+    return killed
 
 
 # Prove
 
 
 class Effects:
-    """What the tasks wrote down: for each attempt of each job its lines, in order."""
+    """What the tasks wrote down: the lines of each attempt of each job, in order."""
 
     def __init__(self, file: Path) -> None:
-        self._lines: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
-        self._pids: dict[tuple[str, int], int] = {}
-        self._ends: defaultdict[str, list[int]] = defaultdict(list)
+        self._jobs: defaultdict[str, dict[int, list[str]]] = defaultdict(dict)
+        self._unended: dict[Run, int] = {}
         for line in file.read_text(encoding="ascii").splitlines():
             what, job_id, attempt, pid = line.split()
-            self._lines[job_id, int(attempt)].append(what)
-            self._pids[job_id, int(attempt)] = int(pid)
-            if what == "end":
-                self._ends[job_id].append(int(attempt))
+            self._jobs[job_id].setdefault(int(attempt), []).append(what)
+            self._unended[job_id, int(attempt)] = int(pid)
+            if what != "start":
+                del self._unended[job_id, int(attempt)]
 
-    def unended(self, pid: int) -> set[tuple[str, int]]:
+    def unended(self, pid: int) -> set[Run]:
         """The attempts that this process has started and not ended."""
-        return {one for one, lines in self._lines.items() if lines == ["start"] and self._pids[one] == pid}
+        return {run for run, starter in self._unended.items() if starter == pid}
 
-    def ends(self, job_id: str) -> list[int]:
-        """The attempts of a job that came to a good end."""
-        return self._ends[job_id]
-
-    def of(self, job_id: str, attempt: int) -> list[str]:
-        return self._lines[job_id, attempt]
-
-    def started(self) -> Counter[str]:
-        return Counter(job_id for job_id, _ in self._lines)
-
-    def repeated(self) -> int:
-        """Attempts that were started twice."""
-        return sum(lines.count("start") > 1 for lines in self._lines.values())
+    def of(self, job_id: str) -> dict[int, list[str]]:
+        """The lines of a job by attempt."""
+        return self._jobs.get(job_id, {})
 
 
 @dataclass
 class Proof:
-    """The findings. What must be zero is in `faults`."""
+    """What was found. Whatever is counted in `faults` must be zero."""
 
     states: Counter[JobState] = field(default_factory=Counter)
     retried: int = 0
-    lost_attempts: set[tuple[str, int]] = field(default_factory=set)
+    lost: set[Run] = field(default_factory=set)
     run_again: int = 0
+    waits: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     faults: Counter[str] = field(default_factory=Counter)
 
-    def judge(self, job: JobSummary, effects: Effects, timeline: Timeline | None) -> None:
+    def judge(self, job: JobSummary, bad: tuple[Attempt, ...], effects: dict[int, list[str]]) -> None:
         """One job: is there one attempt that finished it, and does the world know of the same one?"""
-        attempts = timeline.attempts if timeline else ()
-        lost = {one.attempt for one in attempts if one.ending is Ending.LOST}
-        self.states[job.state] += 1
-        self.retried += any(one.ending is Ending.FAILED for one in attempts)
-        self.lost_attempts |= {(job.id, attempt) for attempt in lost}
-        ends = effects.ends(job.id)
-        # A worker that was killed between the end of a task and its settlement leaves an effect behind, and
-        # the job is run again: that is "at least once". The lost attempt can finish nothing any more.
+        lost = {one.attempt for one in bad if one.ending is Ending.LOST}
+        ends = [attempt for attempt, lines in effects.items() if "end" in lines]
+        # A worker that dies between the end of a task and the settlement leaves an effect behind, and the
+        # job is run again: that is what "at least once" means. The lost attempt can finish nothing.
         finishers = [attempt for attempt in ends if attempt not in lost]
+        self.states[job.state] += 1
+        self.retried += any(one.ending is Ending.FAILED for one in bad)
+        self.lost |= {(job.id, attempt) for attempt in lost}
         self.run_again += len(ends) > len(finishers)
-        self.faults["finished twice"] += len(finishers) > 1
-        self.faults["without its finisher"] += not has_finisher(job, finishers, effects)
+        self.faults["attempts started twice"] += sum(lines.count("start") > 1 for lines in effects.values())
+        self.faults["jobs finished twice"] += len(finishers) > 1
+        self.faults["jobs without a finisher"] += not agree(job, finishers, effects)
+        if job.task == "tour_tasks.letter" and job.started_at is not None:
+            self.waits[job.priority].append(job.started_at - job.created_at)
 
 
-def has_finisher(job: JobSummary, finishers: list[int], effects: Effects) -> bool:
-    """Whether the effects agree with the store about how the job ended, and with which attempt."""
+def agree(job: JobSummary, finishers: list[int], effects: dict[int, list[str]]) -> bool:
+    """Whether store and effects tell the same end of a job, by the same attempt."""
     match job.state:
         case JobState.COMPLETED:
             return job.attempt in finishers
         case JobState.DEAD:
-            return not finishers and effects.of(job.id, job.attempt) == ["start", "fail"]
+            return not finishers and effects.get(job.attempt) == ["start", "fail"]
         case JobState.CANCELLED:
-            return not effects.started()[job.id]
+            return not effects
         case _:
             return False
 
 
-def prove(app: Forebay, accepted: set[JobId], effects: Effects, killed: set[tuple[str, int]]) -> Proof:
+def prove(app: Forebay, accepted: set[JobId], effects: Effects, killed: set[Run]) -> Proof:
     """Compare what was accepted, what the store says and what the tasks did."""
     proof = Proof()
     jobs = {job.id: job for job in stored(app)}
     for job in jobs.values():
-        # Only bad attempts have lines in a history, and after one there is always another.
         timeline = app.client.history(job.id) if job.attempt > 1 else None
-        proof.judge(job, effects, timeline)
-    proof.faults["accepted, not in the store"] = len(accepted - jobs.keys())
-    proof.faults["in the store, never accepted"] = len(jobs.keys() - accepted)
-    proof.faults["attempts started twice"] = effects.repeated()
-    proof.faults["killed attempts not known as lost"] = len(killed - proof.lost_attempts)
+        proof.judge(job, timeline.attempts if timeline else (), effects.of(job.id))
+    proof.faults["jobs accepted and not in the store"] = len(accepted - jobs.keys())
+    proof.faults["jobs in the store and not accepted"] = len(jobs.keys() - accepted)
+    proof.faults["killed attempts not known as lost"] = len(killed - proof.lost)
     return proof
 
 
 def stored(app: Forebay) -> Iterator[JobSummary]:
-    after = None
-    while True:
-        page = app.client.search(JobQuery(), limit=1_000, after=after)
+    page = app.client.search(JobQuery(), limit=1_000)
+    yield from page.jobs
+    while page.after is not None:
+        page = app.client.search(JobQuery(), limit=1_000, after=page.after)
         yield from page.jobs
-        if page.after is None:
-            return
-        after = page.after
 
 
-def show(proof: Proof, accepted: int, app: Forebay) -> None:
+def show(proof: Proof, accepted: int) -> None:
     states = proof.states
-    rows: list[tuple[str, object, str]] = [
+    rows = [
         ("accepted", accepted, ""),
-        ("completed", states[JobState.COMPLETED], f"{proof.retried} jobs after failed attempts"),
-        ("dead", states[JobState.DEAD], "it failed three times"),
+        ("completed", states[JobState.COMPLETED], f"{proof.retried} of all jobs had failed attempts before"),
+        ("dead", states[JobState.DEAD], "failed three times"),
         ("cancelled", states[JobState.CANCELLED], "before they were due"),
-        ("lost attempts", len(proof.lost_attempts), f"with the killed worker; {proof.run_again} had just ended"),
-        *((name, count, "" if not count else "MUST BE 0") for name, count in proof.faults.items()),
+        ("attempts lost with the killed worker", len(proof.lost), "all tried again"),
+        ("  whose task had just ended", proof.run_again, "run again: delivery is at least once"),
+        *((name, count, "must be 0" if count else "") for name, count in sorted(proof.faults.items())),
     ]
     print()
     for name, count, remark in rows:
-        print(f"  {name:<36}{count:>8,}   {remark}")
-    ordinary, urgent = (median_wait(app, priority) for priority in (0, URGENT))
-    print(f"\nHalf of the urgent letters waited less than {urgent:.1f} s, of the ordinary ones {ordinary:.1f} s.")
+        print(f"  {name:<38}{count:>7,}   {remark}".rstrip())
+    urgent, ordinary = (median(proof.waits[priority]) / 1_000 for priority in (URGENT, 0))
+    print(f"\nUrgent letters, enqueued last, waited {urgent:.1f} s (median), ordinary ones {ordinary:.1f} s.")
 
 
-def median_wait(app: Forebay, priority: int) -> float:
-    """Seconds from the acceptance of a letter to the start of its last attempt."""
-    waits = [
-        (job.started_at - job.created_at) / 1_000
-        for job in stored(app)
-        if job.task == "tour_tasks.letter" and job.priority == priority and job.started_at is not None
-    ]
-    return median(waits)
+# The tour
+
+
+def tour(size: int, folder: Path) -> bool:
+    """All of it; true if the proof holds."""
+    file = folder / "effects.txt"
+    os.environ["TOUR_STORE"] = f"sqlite:///{folder}/jobs.db"
+    os.environ["TOUR_EFFECTS"] = str(file)
+    tasks = import_module("tour_tasks")  # it reads the two, here and in the workers
+    with ExitStack() as stack:
+        app: Forebay = stack.enter_context(tasks.app)
+        deadline = time.monotonic() + LONGEST_SECONDS
+        accepted = accept(app, tasks, size)
+        print(f"{len(accepted):,} jobs accepted on {', '.join(app.queues())}, in {folder}")
+        crew = stack.enter_context(closing(Crew(folder / "workers.log")))
+        killed = work(app, crew, file, len(accepted), deadline)
+        codes = crew.stop()
+        proof = prove(app, accepted, Effects(file), killed)
+        show(proof, len(accepted))
+        holds = not any(proof.faults.values()) and not any(codes)
+        print("Every accepted job has exactly one finisher." if holds else f"THE PROOF FAILS\n{crew.tail()}")
+    return holds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=4_000, help="how many jobs, at least 200 (4000)")
+    size = max(200, parser.parse_args().jobs)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the workers are ended on the way out
+    with tempfile.TemporaryDirectory(prefix="forebay-tour-") as folder:
+        return 0 if tour(size, Path(folder)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,6 +5,53 @@ The names in `__all__` are the promised ones. Importing this package loads no da
 
 from __future__ import annotations
 
-__all__ = ["__version__"]
+from forebay.app.app import Forebay
+from forebay.app.context import current_job
+from forebay.app.handle import JobHandle
+from forebay.domain.retry import RetryPolicy
+from forebay.errors import (
+    Cancel,
+    ConfigError,
+    Discard,
+    DuplicateJob,
+    ForebayError,
+    InvalidJob,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    PayloadError,
+    PermanentError,
+    QueueClosed,
+    QueueFull,
+    Retry,
+    Snooze,
+    StoreError,
+    StoreUnavailable,
+)
+
+__all__ = [
+    "Cancel",
+    "ConfigError",
+    "Discard",
+    "DuplicateJob",
+    "Forebay",
+    "ForebayError",
+    "InvalidJob",
+    "JobCancelled",
+    "JobFailed",
+    "JobHandle",
+    "JobNotFound",
+    "PayloadError",
+    "PermanentError",
+    "QueueClosed",
+    "QueueFull",
+    "Retry",
+    "RetryPolicy",
+    "Snooze",
+    "StoreError",
+    "StoreUnavailable",
+    "__version__",
+    "current_job",
+]
 
 __version__ = "0.1.0.dev0"

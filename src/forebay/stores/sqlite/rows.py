@@ -99,8 +99,8 @@ def options_text(options: JobOptions) -> str | None:
     return None if options == _PLAIN else json_text(options)
 
 
-def options_of(job: Job) -> JobOptions:
-    """The settings of a stored job, to write them again."""
+def options_of(job: Job | NewJob) -> JobOptions:
+    """The settings of a job, to write them."""
     return JobOptions(
         policy=job.policy,
         lease_ms=job.lease_ms,
@@ -130,20 +130,7 @@ def new_options_text(job: NewJob) -> str | None:
         and job.parent_id is None
     ):
         return None
-    return options_text(
-        JobOptions(
-            policy=job.policy,
-            lease_ms=job.lease_ms,
-            extension_ms=job.extension_ms,
-            timeout_ms=job.timeout_ms,
-            unique_until=job.unique_until,
-            once_key=job.once_key,
-            metadata=job.metadata,
-            tags=job.tags,
-            correlation_id=job.correlation_id,
-            parent_id=job.parent_id,
-        )
-    )
+    return options_text(options_of(job))
 
 
 def job_from_row(row: Row) -> Job:
