@@ -46,14 +46,16 @@ test: $(READY) ## All tests, on two processes
 test-stores: $(READY) ## The store contract, the model test and what one engine alone can do
 	$(BIN)/pytest -n 2 tests/stores $(ARGS)
 
-run: $(READY) ## Run the first example on a SQLite file
-	$(BIN)/python examples/hello/main.py $(ARGS)
+run: $(READY) ## Run an app with sample tasks and a worker inside it until Ctrl-C
+	@$(BIN)/python examples/sample/main.py $(ARGS)
 
-demo: $(READY) ## Show what Forebay can do so far (the same example, for now)
-	$(BIN)/python examples/hello/main.py $(ARGS)
+demo: $(READY) ## A tour of half a minute: thousands of jobs, a killed worker, a proof at the end
+	@$(BIN)/python examples/tour/main.py $(ARGS)
 
-bench: $(READY) ## Measure the stores: insert and claim, with large backlogs and histories
-	$(BIN)/python benchmarks/store.py $(ARGS)
+bench: $(READY) ## Measure the store, throughput and latency beside SQLite alone and the goals (25 minutes)
+	$(BIN)/python -m benchmarks.store $(ARGS)
+	$(BIN)/python -m benchmarks.throughput $(ARGS)
+	$(BIN)/python -m benchmarks.latency $(ARGS)
 
 docs: $(READY) ## Check that every relative link in the documents leads to a file
 	$(BIN)/python tools/check_links.py

@@ -1,4 +1,4 @@
-"""Accept a few jobs on a SQLite file, run them, and look at what is left: `make run`.
+"""Accept a few jobs on a SQLite file, run them, and look at what is left.
 
 This is the store by itself, the ground that tasks and workers will stand on: a producer inserts jobs, a
 loop claims them, runs them and settles them. One of them fails twice before it works, one cannot work.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,9 +27,9 @@ from statistics import median
 from types import ModuleType
 from typing import Final
 
-from forebay.app.app import Forebay
+from forebay import Forebay
 from forebay.domain.history import Attempt
-from forebay.domain.job import JobId, JobSummary, NewJob
+from forebay.domain.job import JobId, JobSummary, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.settlement import Ending
@@ -64,6 +65,7 @@ def plan(tasks: ModuleType, size: int) -> Iterator[NewJob]:
     """The jobs in the order in which they are enqueued; urgent letters come last."""
     dice = random.Random(size)
     share = size // 20
+    longest_delay = min(8.0, 1 + size / 500)
     late, urgent = tasks.letter.using, tasks.letter.using(priority=URGENT)
     for number in range(size - 11 * share):
         yield tasks.letter.job(f"reader {number}", ms=dice.randrange(10, 60))
@@ -74,7 +76,7 @@ def plan(tasks: ModuleType, size: int) -> Iterator[NewJob]:
     for _ in range(share):
         yield tasks.flaky.job(ms=dice.randrange(5, 20))
     for _ in range(share):
-        yield late(delay=dice.uniform(1, 8)).job("a late reader", ms=dice.randrange(5, 20))
+        yield late(delay=dice.uniform(1, longest_delay)).job("a late reader", ms=dice.randrange(5, 20))
     for number in range(2 * share):
         yield urgent.job(f"an impatient reader {number}", ms=dice.randrange(10, 60))
 
@@ -148,22 +150,27 @@ class View:
     def look(self) -> None:
         counts = self._app.client.counts()
         self.final = sum(one.total - one.live for one in counts.values())
-        parts = [f"{self.final:>6,} of {self._accepted:,} final"]
-        parts += [_queue_line(name, one) for name, one in sorted(counts.items())]
-        line = " | ".join(parts)
+        line = f"{self.final:>6,}/{self._accepted:,} final | {_summary(counts)}"
         if self._is_live:
-            print(f"\r{line}", end="", flush=True)
+            print(f"\r{self._cut(line)}", end="", flush=True)
         elif time.monotonic() >= self._print_at:
             self._print_at = time.monotonic() + LINE_EVERY_SECONDS
             print(line, flush=True)
 
     def say(self, text: str) -> None:
-        print(f"\r{text:<110}" if self._is_live else text, flush=True)
+        print(f"\r{self._cut(text)}" if self._is_live else text, flush=True)
+
+    def _cut(self, text: str) -> str:
+        # As wide as the terminal: a longer line could not be rewritten, a shorter one leaves its end behind.
+        columns = shutil.get_terminal_size().columns - 1
+        return f"{text:<{columns}.{columns}}"
 
 
-def _queue_line(name: str, counts: Counts) -> str:
-    later = counts.scheduled + counts.retrying
-    return f"{name}: {counts.pending:>5,} pending {counts.running:>3} running {later:>3} later"
+def _summary(counts: dict[QueueName, Counts]) -> str:
+    pending = " ".join(f"{name} {one.pending:,}" for name, one in sorted(counts.items()))
+    running = sum(one.running for one in counts.values())
+    later = sum(one.scheduled + one.retrying for one in counts.values())
+    return f"{pending} pending | {running} running | {later} later"
 
 
 def watch(view: View, crew: Crew, is_over: Callable[[], bool], deadline: float) -> None:
@@ -285,7 +292,7 @@ def show(proof: Proof, accepted: int) -> None:
         ("completed", states[JobState.COMPLETED], f"{proof.retried} of all jobs had failed attempts before"),
         ("dead", states[JobState.DEAD], "failed three times"),
         ("cancelled", states[JobState.CANCELLED], "before they were due"),
-        ("attempts lost with the killed worker", len(proof.lost), "all tried again"),
+        ("attempts lost with the killed worker", len(proof.lost), ""),
         ("  whose task had just ended", proof.run_again, "run again: delivery is at least once"),
         *((name, count, "must be 0" if count else "") for name, count in sorted(proof.faults.items())),
     ]

@@ -12,9 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from forebay.app.app import Forebay
-from forebay.app.context import current_job
-from forebay.domain.retry import RetryPolicy
+from forebay import Forebay, RetryPolicy, current_job
 
 app = Forebay(os.environ.get("TOUR_STORE", "sqlite:///tour.db"))
 effects = os.open(os.environ.get("TOUR_EFFECTS", "tour-effects.txt"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)

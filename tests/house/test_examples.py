@@ -2,23 +2,97 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pytest
-
-EXAMPLES = sorted(Path("examples").glob("*/main.py"))
-
-
-def test_there_are_examples() -> None:
-    assert EXAMPLES
+EXAMPLES = Path("examples").resolve()
+DEADLINE_SECONDS = 50
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.parent.name)
-def test_an_example_runs_and_ends_well(example: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(example.resolve())]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False)
+@contextmanager
+def started(example: str, *args: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The example in a folder of its own. What it leaves running is ended with it."""
+    command = [sys.executable, str(EXAMPLES / example / "main.py"), *args]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as program:
+        try:
+            yield program
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
 
-    assert run.returncode == 0, run.stderr
-    assert "the store is in order: yes" in run.stdout
+
+def is_alone(program: subprocess.Popen[str]) -> bool:
+    """Whether an ended program has left no process behind."""
+    try:
+        os.killpg(program.pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_every_example_has_a_test() -> None:
+    assert {path.parent.name for path in EXAMPLES.glob("*/main.py")} == {"hello", "sample", "tour"}
+
+
+def test_the_store_by_itself(tmp_path: Path) -> None:
+    with started("hello", folder=tmp_path) as program:
+        output, _ = program.communicate(timeout=DEADLINE_SECONDS)
+
+    assert program.returncode == 0, output
+    assert "the store is in order: yes" in output
+
+
+def test_the_sample_works_and_stops_by_itself(tmp_path: Path) -> None:
+    with started("sample", "--seconds", "2", folder=tmp_path) as program:
+        output, _ = program.communicate(timeout=DEADLINE_SECONDS)
+
+    assert program.returncode == 0, output
+    assert "  ran  " in output
+    assert output.splitlines()[-1].startswith("stopped; ")
+
+
+def test_the_sample_stops_in_order_at_ctrl_c(tmp_path: Path) -> None:
+    with started("sample", folder=tmp_path) as program:
+        assert program.stdout
+        before = [program.stdout.readline(), program.stdout.readline()]  # it has begun to enqueue
+        program.send_signal(signal.SIGINT)
+        output, _ = program.communicate(timeout=10)
+
+    assert program.returncode == 0, output
+    assert "enqueued" in before[1]
+    assert "Traceback" not in output
+    assert output.splitlines()[-1].startswith("stopped; ")
+
+
+def test_the_tour_ends_with_its_proof(tmp_path: Path) -> None:
+    with started("tour", "--jobs", "400", folder=tmp_path) as program:
+        output, _ = program.communicate(timeout=DEADLINE_SECONDS)
+
+    assert program.returncode == 0, output
+    assert "gets SIGKILL while it runs" in output
+    assert "Every accepted job has exactly one finisher." in output
+
+
+def test_a_tour_that_is_broken_off_ends_its_workers(tmp_path: Path) -> None:
+    with started("tour", folder=tmp_path) as program:
+        assert program.stdout
+        before = [program.stdout.readline(), program.stdout.readline()]  # its workers begin
+        program.terminate()
+        output, _ = program.communicate(timeout=DEADLINE_SECONDS)
+        left_nothing = is_alone(program)
+
+    assert program.returncode == 1, output
+    assert "two workers begin" in before[1]
+    assert left_nothing

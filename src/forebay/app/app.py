@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -69,6 +71,8 @@ class Forebay:
         **options: Any,
     ) -> Any:
         """Make a function a task; with or without options. Its name is its module and its own name.
+
+        In a program that is run as `python jobs.py` the module is called `jobs`, not `__main__`.
 
         Exceptions listed in `no_retry_for` send a job to the dead letters at once.
         """
@@ -186,4 +190,15 @@ def _name_of(func: Callable[..., Any]) -> str:
     name = getattr(func, "__qualname__", None)
     if name is None:
         raise ConfigError(f"{func!r:.60} has no name of its own; give it one with app.task(name=...)")
-    return f"{func.__module__}.{name}"
+    return f"{_module_of(func)}.{name}"
+
+
+def _module_of(func: Callable[..., Any]) -> str:
+    """The module's name, also where it is run as a program: a worker will import it under that name."""
+    if func.__module__ != "__main__":
+        return func.__module__
+    main = sys.modules["__main__"]
+    spec, file = main.__spec__, getattr(main, "__file__", None)
+    if spec is not None:
+        return spec.name
+    return "__main__" if file is None else os.path.splitext(os.path.basename(file))[0]

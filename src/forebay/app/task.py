@@ -13,7 +13,7 @@ from forebay.app.fitting import Fitting
 from forebay.app.handle import JobHandle
 from forebay.app.options import CallOptions, Draft, draft
 from forebay.domain.job import DEFAULT_QUEUE, NewJob
-from forebay.errors import PayloadError
+from forebay.errors import ConfigError, PayloadError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,8 +71,8 @@ class Task(Generic[P, R]):
         self.no_retry_for = no_retry_for
         self.is_async = inspect.iscoroutinefunction(func)
         self.queue = options.get("queue", DEFAULT_QUEUE)
-        self._fitting = Fitting(func)
         self._fit = Fit(func)
+        self._fitting = Fitting(func)
         self._call = Call(self, options)
         self.using = self._call.using
         self.job = self._call.job
@@ -99,7 +99,12 @@ class Fit:
     """Whether arguments fit a function's signature, quickly for the usual kind of function."""
 
     def __init__(self, func: Callable[..., Any]) -> None:
-        self._signature = inspect.signature(func)
+        try:
+            self._signature = inspect.signature(func)
+        except (ValueError, TypeError) as exc:  # some built-in functions keep it to themselves
+            raise ConfigError(
+                f"{func!r:.60} does not say which arguments it takes; wrap it in a function of your own"
+            ) from exc
         parameters = self._signature.parameters.values()
         plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
         self._is_plain = all(parameter.kind is plain for parameter in parameters)

@@ -9,26 +9,27 @@ from typing import Final
 from forebay.app.duty import Duty, run_due
 from forebay.app.settling import as_failed, exchange_all
 from forebay.clock import Clock
-from forebay.domain.job import Job, JobId, QueueName
+from forebay.domain.job import Job
+from forebay.domain.lease import Lease
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.domain.query import WorkerInfo
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreRefused, StoreUnavailable
-from forebay.stores.protocol import Cancel, Exchange, Refusal, Store, Want
-from forebay.worker.executors.protocol import Executor
+from forebay.errors import StoreError, StoreRefused, StoreUnavailable
+from forebay.stores.protocol import Exchange, Refusal, Store
+from forebay.worker.asking import Asking
+from forebay.worker.executors.protocol import Executors
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import JobInterrupted, JobTimeout
+from forebay.worker.interrupting import Interrupting
 from forebay.worker.pace import Pace
 from forebay.worker.slots import Assignment, Slots
 
 START_WITHIN_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 5.0
 DUTY_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 1.0
 LONGEST_RETRY_SECONDS: Final = 5.0
 
 logger = logging.getLogger(__name__)
-
-Choose = Callable[[str], Executor]
 
 
 class Coordinator:
@@ -41,46 +42,63 @@ class Coordinator:
         store: Store,
         slots: Slots,
         inbox: Inbox,
-        choose: Choose,
+        executors: Executors,
         duties: Sequence[Duty],
         clock: Clock,
         roll: Callable[[], float],
     ) -> None:
         self._worker = worker.id
         self._store = store
-        self._queues = list(worker.queues)
         self._slots = slots
         self._inbox = inbox
-        self._choose = choose
+        self._executors = executors
         self._duties = duties
         self._clock = clock
         self._roll = roll
         self._pace = Pace()
-        self._last_tasks: set[str] = set()
+        self._asking = Asking(worker.queues, executors.sorts, slots, self._pace, clock)
+        self._interrupting = Interrupting(slots, inbox, executors, clock)
         self._unsettled: list[tuple[Assignment, Outcome]] = []
         self._in_doubt = False
-        self._duties_at = clock.monotonic()
+        self._duties_at = self._look_at = clock.monotonic()
         self._retry_seconds = 0.0
         self.is_claiming = True
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held and nothing waits to be settled."""
-        return not len(self._slots) and not self._unsettled
+        """Whether nothing is held, nothing waits to be settled, and nothing is held without our knowing."""
+        return not len(self._slots) and not self._unsettled and not self._in_doubt
 
     def turn(self) -> float:
         """Settle, claim, dispatch; answers how many seconds there is nothing to do."""
-        self._unsettled += self._inbox.drain()
-        self._unsettled += self._late()
         try:
-            answer = self._exchange()
-            self._run_duties()
+            # First what needs no store: time runs out while it is away too.
+            self._interrupting.cancel(self._inbox.cancels())
+            self._interrupting.look()
+            self._unsettled += self._inbox.drain()
+            self._unsettled += self._late()
+            return self._with_store()
         except StoreUnavailable as exc:
-            return self._away(exc)
+            logger.warning("the store is not available: %s", exc)
+        except StoreError:
+            raise  # this will not pass by itself: a crash, which the worker reports
+        except Exception:
+            # A fault of our own in one turn must not end the work of this process. What it left half done is
+            # found again by naming the leases we know.
+            logger.exception("a turn of the coordinator went wrong")
+        return self._away()
+
+    def _with_store(self) -> float:
+        was_in_doubt = self._in_doubt
+        asked_at = self._clock.monotonic()
+        answer = self._exchange()
+        self._dispatch(answer.jobs, asked_at)
+        self._adopt(answer.adopted)
+        self._interrupting.cancel(answer.cancels)
+        self._run_duties()
         self._retry_seconds = 0.0
-        self._dispatch(answer.jobs)
-        self._tell(answer.cancels)
-        self._interrupt_overdue()
+        if self.is_claiming and (was_in_doubt or self._asking.has_more(len(answer.jobs))):
+            return 0.0
         return self._pause(answer)
 
     # Settle and claim
@@ -88,32 +106,31 @@ class Coordinator:
     def _exchange(self) -> Exchange:
         endings = self._unsettled
         settlements = [decide(one.job, outcome, self._roll()) for one, outcome in endings]
-        room = self._room(len(endings)) if self.is_claiming else 0
-        wants = [Want(queue, room) for queue in self._turn_of_queues()] if room > 0 else []
-        if not settlements and not wants and not self._in_doubt:
+        # In doubt we ask for nothing new before we know what we have.
+        is_asking = self.is_claiming and not self._in_doubt
+        wants, room = self._asking.wants(one for one, _ in endings) if is_asking else ([], 0)
+        if not (settlements or wants or self._in_doubt or self._is_look_due()):
             return Exchange()
-        jobs = {one.job.id: one.job for one, _ in endings}
+        jobs = {(one.job.id, one.job.attempt): one.job for one, _ in endings}
 
         def instead(settlement: Settlement, error: StoreRefused) -> Settlement:
-            return as_failed(jobs[settlement.job_id], settlement, error, self._roll())
+            job = jobs[settlement.job_id, settlement.attempt]
+            return as_failed(job, settlement, error, self._roll())
 
         # After a lost answer the store may hold leases for us that we do not know of.
         known = self._slots.leases() if self._in_doubt else None
         answer = exchange_all(self._store, self._worker, settlements, wants, room, known, fallback=instead)
         self._in_doubt = False
+        self._look_at = self._clock.monotonic() + LOOK_SECONDS
         self._unsettled = []
         self._note(endings)
         self._report(answer.refused)
         return answer
 
-    def _turn_of_queues(self) -> list[QueueName]:
-        # Each queue is first in its turn, so that none waits behind the others for ever.
-        self._queues.append(self._queues.pop(0))
-        return list(self._queues)
-
-    def _room(self, ending: int) -> int:
-        free = self._slots.size - len(self._slots) + ending
-        return max(0, free + self._pace.surplus(self._last_tasks, self._slots.size))
+    def _is_look_due(self) -> bool:
+        """Whether to ask only for wishes to cancel: nobody else delivers them while all slots are taken,
+        except the renewal, much later."""
+        return len(self._slots) > 0 and self._clock.monotonic() >= self._look_at
 
     def _note(self, endings: Iterable[tuple[Assignment, Outcome]]) -> None:
         for one, _ in endings:
@@ -124,7 +141,7 @@ class Coordinator:
     def _late(self) -> list[tuple[Assignment, Outcome]]:
         """What could not be started in time goes back: somebody else may have a free slot."""
         began = self._clock.monotonic() - START_WITHIN_SECONDS
-        late = _taken_back(one for one in self._slots if one.claimed_at < began)
+        late = _taken_back(one for one in self._slots if one.claimed_at <= began)
         if late:
             self._pace.start_again()
         return late
@@ -139,54 +156,49 @@ class Coordinator:
         for one in refused:
             logger.warning("lease lost: job %s, attempt %s: %s", *one.lease, one.reason)
 
-    def _away(self, exc: StoreUnavailable) -> float:
+    def _away(self) -> float:
         """The store does not answer: keep every settlement, however long, and try again."""
         self._in_doubt = True
         self._retry_seconds = min(LONGEST_RETRY_SECONDS, max(0.1, self._retry_seconds * 2))
-        logger.warning("the store is not available, trying again in %.1f s: %s", self._retry_seconds, exc)
-        return self._retry_seconds * (0.5 + self._roll() / 2)
+        wait = self._retry_seconds * (0.5 + self._roll() / 2)
+        return max(0.0, min(wait, self._interrupting.next_at() - self._clock.monotonic()))
 
     # Dispatch
 
-    def _dispatch(self, jobs: Sequence[Job]) -> None:
+    def _dispatch(self, jobs: Sequence[Job], leased_at: float) -> None:
+        self._asking.given(jobs)
+        self._start(jobs, leased_at)
+
+    def _adopt(self, jobs: Sequence[Job]) -> None:
+        """Take on what the store holds under our name and we did not know of: a claim whose answer was lost.
+
+        Nobody has renewed these leases, so that is done before anything is started. If it fails they stay
+        unknown, and the next exchange brings them again.
+        """
         if not jobs:
             return
+        asked_at = self._clock.monotonic()
+        answer = self._store.renew(self._worker, [Lease(job.id, job.attempt) for job in jobs])
+        lost = {refusal.lease for refusal in answer.refused}
+        self._start([job for job in jobs if Lease(job.id, job.attempt) not in lost], asked_at)
+        if not self.is_claiming:
+            self.hand_back()
+
+    def _start(self, jobs: Sequence[Job], leased_at: float) -> None:
         now = self._clock.monotonic()
-        assignments = [Assignment(job, now) for job in jobs]
+        executors = [self._executors.executor(job.task) for job in jobs]
+        assignments = [
+            Assignment(job, now, leased_at=leased_at, is_async=executor.is_async)
+            for job, executor in zip(jobs, executors, strict=True)
+        ]
         self._slots.add(assignments)
-        self._last_tasks = {job.task for job in jobs}
-        for one in assignments:
-            self._choose(one.job.task).submit(one)
-
-    def _tell(self, cancels: Iterable[Cancel]) -> None:
-        for cancel in cancels:
-            self.cancel(cancel.job_id, cancel.reason)
-
-    def cancel(self, job_id: JobId, reason: str) -> None:
-        """Somebody wants a job of ours stopped: once it runs it is asked, before that it is not started."""
-        one = self._slots.find(job_id)
-        if one is None or one.context.is_cancelled:
-            return
-        one.context.tell_cancelled(reason)
-        if one.take():
-            self._inbox.put(one, Interrupted())  # the store turns it into a cancelled job
-        else:
-            self._choose(one.job.task).interrupt(one, JobInterrupted(reason))
+        for one, executor in zip(assignments, executors, strict=True):
+            if self.is_claiming:
+                executor.submit(one)
 
     def interrupt_all(self) -> None:
         """The time to drain is over: ask everything that still runs to stop."""
-        for one in self._slots:
-            self._choose(one.job.task).interrupt(one, JobInterrupted("the worker stops"))
-
-    def _interrupt_overdue(self) -> None:
-        now = self._clock.monotonic()
-        for one in self._slots:
-            limit = one.job.timeout_ms
-            if limit is None or one.started_at is None or one.stopped_by is not None:
-                continue
-            if now - one.started_at >= limit / 1_000:
-                reason = JobTimeout(f"ran longer than {limit / 1_000:g} s")
-                self._choose(one.job.task).interrupt(one, reason)
+        self._interrupting.stop_all()
 
     # Wait
 
@@ -197,17 +209,13 @@ class Coordinator:
             self._duties_at = now if has_more else now + DUTY_SECONDS
 
     def _pause(self, answer: Exchange) -> float:
-        if answer.settled and self.is_claiming and len(self._slots) < self._slots.size and answer.jobs:
-            return 0.0
         now = self._clock.monotonic()
-        ends = [now + POLL_SECONDS, self._duties_at]
+        ends = [now + POLL_SECONDS, self._duties_at, self._interrupting.next_at()]
         if answer.next_due_ms is not None:
             ends.append(now + answer.next_due_ms / 1_000)
-        for one in self._slots:
-            if one.started_at is None:
-                ends.append(one.claimed_at + START_WITHIN_SECONDS)
-            elif one.job.timeout_ms is not None and one.stopped_by is None:
-                ends.append(one.started_at + one.job.timeout_ms / 1_000)
+        waiting = [one.claimed_at for one in self._slots if one.started_at is None]
+        if waiting:
+            ends.append(min(waiting) + START_WITHIN_SECONDS)
         return max(0.0, min(ends) - now)
 
 

@@ -1,11 +1,13 @@
-"""What the coordinator waits on: outcomes, wake-ups and requests to stop."""
+"""What the coordinator waits on: outcomes, wishes to cancel, wake-ups and requests to stop."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from threading import Event
 
 from forebay.domain.outcome import Outcome
+from forebay.stores.protocol import Cancel
 from forebay.worker.slots import Assignment
 
 
@@ -15,6 +17,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._ended: deque[tuple[Assignment, Outcome]] = deque()
+        self._cancels: deque[Cancel] = deque()
         self._bell = Event()
         self._is_waiting = False
 
@@ -25,6 +28,12 @@ class Inbox:
         if self._is_waiting:
             self._bell.set()
 
+    def ask(self, cancels: Iterable[Cancel]) -> None:
+        """Somebody wants jobs of ours stopped."""
+        self._cancels.extend(cancels)
+        if self._cancels:
+            self._bell.set()
+
     def poke(self) -> None:
         """Somebody may have something to do: look."""
         self._bell.set()
@@ -33,10 +42,15 @@ class Inbox:
         ended = self._ended
         return [ended.popleft() for _ in range(len(ended))]
 
+    def cancels(self) -> list[Cancel]:
+        """What has been asked for since the last look."""
+        return [self._cancels.popleft() for _ in range(len(self._cancels))]
+
     def wait(self, seconds: float) -> None:
         """Sleep until something comes, at most this long."""
         self._is_waiting = True
         if not self._ended:
             self._bell.wait(max(seconds, 0))
         self._is_waiting = False
+        # A poke that comes between waking and this line is not lost: whoever waited looks at everything next.
         self._bell.clear()

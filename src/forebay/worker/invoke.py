@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from forebay.app.codec import decode_call, encode_result
 from forebay.app.context import enter
 from forebay.app.registry import Registry
 from forebay.app.task import Task
+from forebay.app.times import length_ms
 from forebay.domain.history import MAX_TRACEBACK
+from forebay.domain.job import DAY_MS
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -23,7 +26,6 @@ from forebay.domain.outcome import (
 )
 from forebay.errors import (
     Cancel,
-    CorruptPayload,
     Discard,
     NewerPayload,
     PayloadError,
@@ -35,7 +37,10 @@ from forebay.errors import (
 from forebay.worker.slots import Assignment
 
 # What this program cannot read now it may read after its deploy, and another worker may read it at once.
-HOLD_MS = 30_000
+HOLD_MS: Final = 30_000
+LONGEST_DELAY_MS: Final = 366 * DAY_MS
+
+logger = logging.getLogger(__name__)
 
 
 class JobTimeout(BaseException):
@@ -59,47 +64,69 @@ class Invoke:
         """Run a blocking task on this thread."""
         try:
             task, args, kwargs = self._prepared(assignment)
-            enter(assignment.context)
+        except BaseException as exc:
+            return self._unprepared(assignment, exc)
+        try:
             return _completed(task.func(*args, **kwargs))
         except BaseException as exc:
-            return self._outcome(assignment, exc)
+            return self._outcome(assignment, exc, task)
 
     async def awaited(self, assignment: Assignment) -> Outcome:
         """Run a coroutine task on this event loop."""
         try:
             task, args, kwargs = self._prepared(assignment)
-            enter(assignment.context)
+        except BaseException as exc:
+            return self._unprepared(assignment, exc)
+        try:
             func: Callable[..., Awaitable[Any]] = task.func
             return _completed(await func(*args, **kwargs))
         except BaseException as exc:
-            return self._outcome(assignment, exc)
+            return self._outcome(assignment, exc, task)
 
     def _prepared(self, assignment: Assignment) -> tuple[Task[..., Any], tuple[Any, ...], dict[str, Any]]:
         job = assignment.job
         task = self._registry[job.task]
         args, kwargs = decode_call(job.payload)
+        # Who enqueued it may have had another version of the function.
+        task.check_fit(args, kwargs)
         args, kwargs = task.fitted(args, kwargs)
+        enter(assignment.context)
         return task, args, kwargs
 
-    def _outcome(self, assignment: Assignment, exc: BaseException) -> Outcome:
+    def _unprepared(self, assignment: Assignment, exc: BaseException) -> Outcome:
+        """What becomes of a job whose task could not even be called."""
         if assignment.stopped_by is not None and _is_stop(exc):
             return stopped(assignment)
         if isinstance(exc, (UnknownTask, NewerPayload)):
+            logger.warning("job %s is held for %s s: %s", assignment.job.id, HOLD_MS // 1_000, exc)
             return Snoozed(HOLD_MS)
-        if isinstance(exc, Snooze):
-            return Snoozed(max(0, round(exc.delay * 1_000)))
-        if isinstance(exc, Cancel):
-            return Cancelled(str(exc) or "cancelled by its own task")
         error = attempt_error(exc)
-        if isinstance(exc, Retry):
-            return Failed(error, None if exc.after is None else max(0, round(exc.after * 1_000)))
-        if isinstance(exc, (Discard, PermanentError, CorruptPayload)) or self._is_permanent(assignment, exc):
-            return Discarded(error)
-        return Failed(error)
+        return Discarded(error) if isinstance(exc, PayloadError) else Failed(error)
 
-    def _is_permanent(self, assignment: Assignment, exc: BaseException) -> bool:
-        name = assignment.job.task
-        return name in self._registry and isinstance(exc, self._registry[name].no_retry_for)
+    def _outcome(self, assignment: Assignment, exc: BaseException, task: Task[..., Any]) -> Outcome:
+        try:
+            if assignment.stopped_by is not None and _is_stop(exc):
+                return stopped(assignment)
+            return _raised(exc, task.no_retry_for)
+        except Exception as wrong:  # what the task asks for makes no sense, a snooze of "soon" for example
+            return Failed(attempt_error(wrong))
+
+
+def _raised(exc: BaseException, no_retry_for: tuple[type[BaseException], ...]) -> Outcome:
+    if isinstance(exc, Snooze):
+        return Snoozed(_delay_ms("delay", exc.delay))
+    if isinstance(exc, Cancel):
+        return Cancelled(str(exc) or "cancelled by its own task")
+    error = attempt_error(exc)
+    if isinstance(exc, Retry):
+        return Failed(error, None if exc.after is None else _delay_ms("after", exc.after))
+    if isinstance(exc, (Discard, PermanentError, *no_retry_for)):
+        return Discarded(error)
+    return Failed(error)
+
+
+def _delay_ms(field: str, delay: float) -> int:
+    return min(max(0, length_ms(field, delay)), LONGEST_DELAY_MS)
 
 
 def _completed(value: Any) -> Outcome:
@@ -111,6 +138,8 @@ def _completed(value: Any) -> Outcome:
 
 def stopped(assignment: Assignment) -> Outcome:
     """The outcome of an attempt that was made to stop."""
+    if assignment.stopped_by is None:
+        return Failed(AttemptError(type="Unknown", message="the attempt ended, and nobody knows how"))
     if isinstance(assignment.stopped_by, JobTimeout):
         return Failed(AttemptError(type="Timeout", message=str(assignment.stopped_by)))
     reason = assignment.context.cancel_reason
@@ -127,7 +156,7 @@ def attempt_error(exc: BaseException) -> AttemptError:
     try:
         message = str(exc)
         lines = traceback.format_exception(exc)
-    except Exception:
+    except BaseException:  # code of the task's own, which may raise whatever it likes
         message, lines = "(its message cannot be shown)", []
     return AttemptError(
         type=type(exc).__qualname__,

@@ -44,19 +44,28 @@ class Renewal:
     def start(self) -> None:
         """Open the handle and beat once, so that from the first claim on a death is noticed."""
         self._store = self._engine.store()
-        self._beat(self._store)
-        self._thread.start()
+        try:
+            self._beat(self._store)
+            self._thread.start()
+        except BaseException:
+            self._store.close()
+            self._store = None
+            raise
 
-    def stop(self, *, forget: bool = True) -> None:
-        """Renew nothing more; `forget` takes the worker off the list, as one that has ended in order."""
+    def stop(self) -> None:
+        """Stop renewing and take the worker off the list. Stopping twice, or before the start, is fine."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._store is not None:
-            if forget:
-                self._store.forget_worker(self._worker.id)
-            self._store.close()
-            self._store = None
+        store, self._store = self._store, None
+        if store is None:
+            return
+        try:
+            store.forget_worker(self._worker.id)
+        except StoreUnavailable as exc:
+            logger.warning("worker %s stays on the list for now: %s", self._worker.id, exc)
+        finally:
+            store.close()
 
     def _run(self) -> None:
         while not self._stop.wait(TICK_SECONDS):
@@ -65,18 +74,24 @@ class Renewal:
             except StoreUnavailable as exc:
                 # Not reachable is not lost: nobody else can reach the store either, and the fence decides.
                 logger.warning("leases cannot be renewed now: %s", exc)
+            except Exception:
+                # Without this thread every lease of the worker would be lost, so nothing ends it.
+                logger.exception("leases could not be renewed")
 
     def renew_due(self) -> None:
         """Renew what is past a third of its lease; beat if it is time."""
         if self._store is None:
             return
-        now = self._clock.monotonic()
-        if now >= self._beat_at:
+        self._renew(self._store)
+        if self._clock.monotonic() >= self._beat_at:
             self._beat(self._store)
+
+    def _renew(self, store: Store) -> None:
+        now = self._clock.monotonic()
         due = [one for one in self._slots if now >= one.renew_at]
         if not due:
             return
-        answer = self._store.renew(self._worker.id, [one.lease for one in due])
+        answer = store.renew(self._worker.id, [one.lease for one in due])
         lost = {refusal.lease for refusal in answer.refused}
         for one in due:
             one.renewed(now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from forebay.app.context import JobContext
-from forebay.domain.job import Job, JobId
+from forebay.domain.job import Job
 from forebay.domain.lease import Lease
 
 
@@ -14,30 +14,46 @@ class Assignment:
 
     Whoever takes the ticket decides: the executor, which then runs the job, or the coordinator, which then
     hands it back. Taking it is one bytecode, so no lock is needed.
+
+    `stop` is why it shall stop, `stopped_by` is what its executor has raised in it.
     """
 
     __slots__ = (
         "_tickets",
+        "asked_at",
+        "asks",
         "claimed_at",
         "context",
         "ended_at",
+        "is_async",
+        "is_stuck",
         "job",
         "renew_at",
         "seat",
+        "start_by",
         "started_at",
+        "stop",
         "stopped_by",
     )
 
-    def __init__(self, job: Job, claimed_at: float) -> None:
+    def __init__(
+        self, job: Job, claimed_at: float, *, leased_at: float | None = None, is_async: bool = False
+    ) -> None:
         self.job = job
         self.context = JobContext(job)
         self.claimed_at = claimed_at
+        self.is_async = is_async
         self.renew_at = 0.0
-        self.renewed(claimed_at)
+        self.start_by = 0.0
+        self.renewed(claimed_at if leased_at is None else leased_at)
         self.started_at: float | None = None
         self.ended_at: float | None = None
         self.seat: object = None  # where its executor runs it
+        self.stop: BaseException | None = None
+        self.asked_at = 0.0
+        self.asks = 0
         self.stopped_by: BaseException | None = None
+        self.is_stuck = False
         self._tickets = [None]
 
     def take(self) -> bool:
@@ -49,10 +65,12 @@ class Assignment:
         return True
 
     def renewed(self, now: float) -> None:
-        """The lease is fresh at this time; a third of its length later it should be renewed."""
+        """The lease is fresh at this time. A third of its length later it should be renewed, and with less
+        than a third left the job is not started any more."""
         job = self.job
-        length_ms = (job.lease_expires_at or 0) - (job.started_at or 0)
-        self.renew_at = now + max(length_ms, 0) / 3_000
+        length_ms = max((job.lease_expires_at or 0) - (job.started_at or 0), 0)
+        self.start_by = now + length_ms / 1_500
+        self.renew_at = now + length_ms / 3_000
 
     @property
     def lease(self) -> Lease:
@@ -60,20 +78,29 @@ class Assignment:
 
 
 class Slots:
-    """All leases of one worker, by job id. Changed by the coordinator alone, read by the renewal too."""
+    """All leases of one worker. Changed by the coordinator alone, read by the renewal too.
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._held: dict[JobId, Assignment] = {}
+    Kept by lease and not by job: a worker that lost a lease may be given the next attempt at the same job
+    while the lost one still runs, and each has a slot.
+    """
+
+    def __init__(self, threads: int, coroutines: int = 0) -> None:
+        self.sizes = {False: threads, True: coroutines}
+        self._held: dict[Lease, Assignment] = {}
+        self._free = dict(self.sizes)
 
     def add(self, assignments: Iterable[Assignment]) -> None:
-        self._held.update((one.job.id, one) for one in assignments)
+        for one in assignments:
+            self._held[one.lease] = one
+            self._free[one.is_async] -= 1
 
     def end(self, assignment: Assignment) -> None:
-        self._held.pop(assignment.job.id, None)
+        if self._held.pop(assignment.lease, None) is not None:
+            self._free[assignment.is_async] += 1
 
-    def find(self, job_id: JobId) -> Assignment | None:
-        return self._held.get(job_id)
+    def free(self, is_async: bool) -> int:
+        """How many more could run at once; below 0 when some wait."""
+        return self._free[is_async]
 
     def __iter__(self) -> Iterator[Assignment]:
         return iter(list(self._held.values()))

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from threading import Event, Thread
 from typing import Final
 
+from forebay.app.duty import Duty
 from forebay.app.registry import Registry
 from forebay.clock import Clock, SystemClock
-from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId, check_queue_name
 from forebay.domain.query import WorkerInfo
 from forebay.errors import ConfigError
-from forebay.scheduler.standard import standard_duties
+from forebay.scheduler.promoting import Promoting
+from forebay.scheduler.pruning import Pruning
+from forebay.scheduler.rescoring import Rescoring
+from forebay.scheduler.sweeping import Sweeping
 from forebay.stores.ids import new_id
-from forebay.stores.protocol import Cancel, Engine, Store
+from forebay.stores.protocol import Engine, Store
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.executors.loop import LoopExecutor
-from forebay.worker.executors.protocol import Executor
-from forebay.worker.executors.threads import ThreadExecutor
+from forebay.worker.executors.choosing import Choosing
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Invoke
 from forebay.worker.renewal import Renewal
 from forebay.worker.slots import Slots
 
@@ -46,87 +49,86 @@ class Worker:
         coroutines: int = 100,
         clock: Clock | None = None,
     ) -> None:
-        if not queues:
-            raise ConfigError("a worker needs at least one queue")
+        if isinstance(queues, str) or not queues:
+            raise ConfigError(f"a worker needs a list of at least one queue, not {queues!r}")
         if threads < 1 or coroutines < 1:
             raise ConfigError("a worker needs at least one thread and one coroutine")
+        for name in queues:
+            check_queue_name(name)
         self.id = WorkerId(new_id())
         self._engine = engine
-        self._registry = registry
         self._info = WorkerInfo(
             id=self.id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            queues=tuple(QueueName(name) for name in queues),
+            queues=tuple(QueueName(name) for name in dict.fromkeys(queues)),
         )
-        self._threads = threads
-        self._coroutines = coroutines
         self._clock = clock or SystemClock()
         self._inbox = Inbox()
-        self._slots = Slots(threads)
-        self._invoke = Invoke(registry)
-        self._calls = ThreadExecutor(threads, self._invoke, self._inbox)
-        self._loop: LoopExecutor | None = None
+        self._slots = Slots(threads, coroutines)
+        self._executors = Choosing(registry, self._slots, self._inbox, self._clock)
         self._renewal = Renewal(
             engine=engine,
             worker=self._info,
             slots=self._slots,
             clock=self._clock,
-            tell=self._tell,
+            tell=self._inbox.ask,
         )
         self._wakeups = engine.wakeups()
+        self._is_started = False
         self._stopping = Event()
         self._thread: Thread | None = None
         self._crash: BaseException | None = None
         self._drain_seconds = DRAIN_SECONDS
         self._coordinator: Coordinator
-        self._store: Store
+        self._store: Store | None = None
 
     def start(self) -> None:
         """Open the store, say that this worker is alive, and begin."""
-        if self._thread is not None:
+        if self._is_started:
             raise ConfigError("this worker was started before; make another one")
+        self._is_started = True
+        try:
+            self._begin()
+        except BaseException:
+            self._close()
+            raise
+
+    def _begin(self) -> None:
         self._renewal.start()
-        store = self._engine.store()
+        self._store = self._engine.store()
         self._coordinator = Coordinator(
             worker=self._info,
-            store=store,
+            store=self._store,
             slots=self._slots,
             inbox=self._inbox,
-            choose=self._choose,
-            duties=standard_duties(sweeper=WorkerId(new_id()), clock=self._clock, roll=random.random),
+            executors=self._executors,
+            duties=self._duties(),
             clock=self._clock,
             roll=random.random,
         )
-        self._store = store
-        self._calls.start()
+        self._executors.start()
         self._wakeups.start(self._inbox.poke)
-        self._thread = Thread(target=self._run, name="forebay-coordinator", daemon=True)
-        self._thread.start()
+        thread = Thread(target=self._run, name="forebay-coordinator", daemon=True)
+        thread.start()
+        self._thread = thread
+        # Threads of ours do not keep a program alive; one that forgets to stop its worker lets jobs end here.
+        atexit.register(self.stop)
 
     def stop(self, drain: float = DRAIN_SECONDS) -> None:
         """Stop in order: claim nothing more, let what runs end for `drain` seconds, ask it to stop, hand back
-        what is left. Stopping twice, or before the start, is fine."""
+        what is left. Stopping twice, or before the start, is fine. Raises what has crashed the worker."""
         if self._thread is None:
             return
-        self._drain_seconds = drain
+        atexit.unregister(self.stop)
+        if not self._stopping.is_set():
+            self._drain_seconds = drain
         self._stopping.set()
         self._inbox.poke()
         self._thread.join()
         if self._crash is not None:
             crash, self._crash = self._crash, None
             raise crash
-
-    def stop_now(self) -> None:
-        """While it stops: wait for nothing more. May be called from a signal handler."""
-        self._drain_seconds = 0.0
-        self._stopping.set()
-        self._inbox.poke()
-
-    def wait(self, asked: Event) -> None:
-        """Wait until somebody asks for a stop, or the worker ends by itself."""
-        while self._thread is not None and self._thread.is_alive() and not asked.wait(0.2):
-            pass
 
     def _run(self) -> None:
         try:
@@ -143,40 +145,35 @@ class Worker:
         coordinator = self._coordinator
         coordinator.is_claiming = False
         coordinator.hand_back()
-        if self._ended_within(lambda: self._drain_seconds):
+        if self._ended_within(self._drain_seconds):
             return
         coordinator.interrupt_all()
-        if not self._ended_within(lambda: INTERRUPT_SECONDS):
+        if not self._ended_within(INTERRUPT_SECONDS):
             left = len(self._slots)
-            logger.error("%s jobs do not stop; their leases will run out and the sweep decides", left)
+            logger.error("%s jobs did not stop; their leases will run out and the sweep decides", left)
 
-    def _ended_within(self, seconds: Callable[[], float]) -> bool:
-        """Play turns until nothing is held any more; leases are renewed meanwhile. The time may be cut."""
-        began = self._clock.monotonic()
+    def _ended_within(self, seconds: float) -> bool:
+        """Play turns until nothing is held any more; leases are renewed meanwhile."""
+        ends = self._clock.monotonic() + seconds
         while True:
             pause = self._coordinator.turn()
-            left = began + seconds() - self._clock.monotonic()
+            left = ends - self._clock.monotonic()
             if self._coordinator.is_idle or left <= 0:
                 return self._coordinator.is_idle
             self._inbox.wait(min(pause, left))
 
     def _close(self) -> None:
-        self._wakeups.close()
-        self._calls.close()
-        if self._loop is not None:
-            self._loop.close()
-        # What does not stop keeps its lease until this process ends, and the store shall notice that end.
-        self._renewal.stop(forget=not len(self._slots))
-        self._store.close()
+        """Let go of everything, whatever goes wrong with a part of it."""
+        parts = [self._wakeups.close, self._executors.close, self._renewal.stop]
+        if self._store is not None:
+            parts.append(self._store.close)
+        for close in parts:
+            try:
+                close()
+            except Exception:
+                logger.exception("a part of the worker could not be closed")
 
-    def _choose(self, task: str) -> Executor:
-        if not self._invoke.is_async(task):
-            return self._calls
-        if self._loop is None:
-            self._loop = LoopExecutor(self._coroutines, self._invoke, self._inbox)
-            self._loop.start()
-        return self._loop
-
-    def _tell(self, cancels: tuple[Cancel, ...]) -> None:
-        for cancel in cancels:
-            self._coordinator.cancel(cancel.job_id, cancel.reason)
+    def _duties(self) -> list[Duty]:
+        sweeper = WorkerId(new_id())
+        sweep = partial(Sweeping, sweeper=sweeper, clock=self._clock, roll=random.random)
+        return [Promoting(), sweep(), sweep(only_dead=True), Rescoring(), Pruning()]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from threading import Event, Thread
-from time import monotonic
 
-from forebay.domain.outcome import Outcome
+from forebay.clock import Clock
+from forebay.domain.outcome import Interrupted, Outcome
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import Invoke, stopped
 from forebay.worker.slots import Assignment
+
+logger = logging.getLogger(__name__)
 
 
 class LoopExecutor:
@@ -19,10 +24,13 @@ class LoopExecutor:
     A task that blocks the loop delays the other coroutines, and nobody else: leases are renewed elsewhere.
     """
 
-    def __init__(self, consumers: int, invoke: Invoke, inbox: Inbox) -> None:
+    is_async = True
+
+    def __init__(self, consumers: int, invoke: Invoke, inbox: Inbox, clock: Clock) -> None:
         self._consumers = consumers
         self._invoke = invoke
         self._inbox = inbox
+        self._now = clock.monotonic
         self._waiting: deque[Assignment | None] = deque()
         self._sleeping: deque[asyncio.Future[None]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -44,15 +52,24 @@ class LoopExecutor:
         self._waiting.extend([None] * self._consumers)
         self._call(self._wake_all)
 
-    def _call(self, what: object) -> None:
-        if self._loop is not None and callable(what):
-            self._loop.call_soon_threadsafe(what)
+    def _call(self, what: Callable[[], None]) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # closed: all consumers have ended
+                self._loop.call_soon_threadsafe(what)
 
     def _run(self) -> None:
-        asyncio.run(self._main())
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            main = self._loop.create_task(self._main())
+            while not main.done():
+                try:
+                    self._loop.run_until_complete(main)
+                except BaseException:
+                    # A task of the job's own that ends with SystemExit stops the loop, and the job hears of
+                    # it when it awaits that task. Nothing else is hurt, so the loop goes on.
+                    logger.exception("a coroutine has stopped the event loop; it goes on")
 
     async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
         consumers = [asyncio.create_task(self._consume()) for _ in range(self._consumers)]
         self._is_up.set()
         await asyncio.gather(*consumers)
@@ -81,23 +98,37 @@ class LoopExecutor:
             self._wake()
 
     async def _outcome(self, assignment: Assignment) -> Outcome:
+        now = self._now()
+        if now > assignment.start_by:
+            return Interrupted()  # too little is left of its lease: somebody else may have the job already
         consumer = asyncio.current_task()
+        assignment.started_at = now
         assignment.seat = consumer
-        assignment.started_at = monotonic()
         try:
             return await self._invoke.awaited(assignment)
-        except asyncio.CancelledError:
-            return stopped(assignment)  # it came when the call was already over
+        except BaseException:
+            return stopped(assignment)  # not even its error could be written down
         finally:
             assignment.seat = None
-            assignment.ended_at = monotonic()
-            # Only the job was to be cancelled; the consumer goes on with the next one.
-            while consumer is not None and consumer.cancelling():
-                consumer.uncancel()
+            assignment.ended_at = self._now()
+            await _forgive(consumer)
+
+
+async def _forgive(consumer: asyncio.Task[None] | None) -> None:
+    """Only the job was to be cancelled; the consumer goes on with the next one.
+
+    A job that cancels its own task and returns at once leaves a cancellation behind that would hit whatever
+    is awaited next: that is nothing, here.
+    """
+    while consumer is not None and consumer.cancelling():
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        consumer.uncancel()
 
 
 def _cancel(assignment: Assignment, reason: BaseException) -> None:
     """On the loop's own thread, so the seat cannot change hands in between."""
     if isinstance(assignment.seat, asyncio.Task):
-        assignment.stopped_by = reason
+        if assignment.stopped_by is None:
+            assignment.stopped_by = reason
         assignment.seat.cancel()

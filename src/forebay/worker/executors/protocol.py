@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+from forebay.domain.job import QueueName
 from forebay.worker.slots import Assignment
+
+# Which sorts of tasks wait in a queue: blocking ones (False), coroutines (True).
+Sorts: TypeAlias = frozenset[bool]
 
 
 class Executor(Protocol):
     """Takes assignments, runs each, and puts its outcome into the inbox."""
+
+    @property
+    def is_async(self) -> bool:
+        """Whose slots it uses: those of coroutines, or those of blocking tasks."""
+        ...
 
     def start(self) -> None: ...
 
@@ -17,9 +26,18 @@ class Executor(Protocol):
         ...
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
-        """Ask a running assignment to stop; it may take its time, or never listen."""
+        """Ask a running assignment to stop; it may take its time, or never listen. Sets its `stopped_by`
+        once it has been told; a request that comes too early or too late is dropped."""
         ...
 
     def close(self) -> None:
         """Start nothing more; does not wait for what runs."""
         ...
+
+
+class Executors(Protocol):
+    """Which executor runs what."""
+
+    def executor(self, task: str) -> Executor: ...
+
+    def sorts(self, queue: QueueName) -> Sorts: ...

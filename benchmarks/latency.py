@@ -1,0 +1,289 @@
+"""How soon a job starts, and what a worker process costs while it waits: `make bench`.
+
+Pick-up: one process enqueues a job every 20 ms, a worker in another process runs it, and the time from the
+enqueue call (its begin, and its return) to the first line of the task is taken. Raw is a bare table in the
+same folder and a datagram that wakes the other process. Cold start is the time from starting a worker process
+to the first line of its first job, and memory is what that process holds when it has had nothing to do for a
+while.
+"""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing, contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from threading import Event
+from typing import Final, NamedTuple, TypeAlias
+
+from benchmarks.figures import ARGUMENT, Figure, at_most, machine, parser, show, write
+from benchmarks.store import BARE_INSERT, BARE_TABLE
+from forebay import Forebay
+
+EVERY_SECONDS: Final = 0.02
+WARM: Final = 20
+WARM_NUMBER: Final = -1
+DEADLINE_SECONDS: Final = 60.0
+IDLE_SECONDS: Final = 3.0
+PICK_UP_GOALS: Final = {50: 1.2, 99: 5.0}
+RAW_CLAIM: Final = """
+update jobs set state = 1
+where id = (select id from jobs where state = 0 and queue = 'd' order by priority, run_at, id limit 1)
+returning payload
+"""
+# A program as small as one can be, so that the figures are the worker's.
+SMALLEST_APP: Final = """
+import time
+from pathlib import Path
+
+from forebay import Forebay
+
+app = Forebay("sqlite:///jobs.db")
+
+
+@app.task
+def first() -> None:
+    now = time.time_ns()
+    Path("started.tmp").write_text(str(now))
+    Path("started.tmp").rename("started")
+"""
+
+now_ns: Final = time.time_ns  # noqa: TID251 - two processes compare their times
+Starts: TypeAlias = list[tuple[int, int]]  # the number of each job and when it started
+
+
+class Sent(NamedTuple):
+    """When the enqueue call of a job began and when it had returned."""
+
+    began: int
+    returned: int
+
+
+class Delays(NamedTuple):
+    """Milliseconds from a point of the enqueue call to the start, sorted."""
+
+    from_begin: list[float]
+    from_return: list[float]
+
+
+# Pick-up
+
+
+def pick_up_here(url: str, jobs: int) -> Starts:
+    """In a process of its own: run so many jobs; answers when each started."""
+    starts: Starts = []
+    is_over = Event()
+
+    def probe(number: int, argument: dict[str, object]) -> None:
+        starts.append((number, now_ns()))
+        if len(starts) == jobs:
+            is_over.set()
+
+    with Forebay(url) as app:
+        app.task(name="bench.probe")(probe)
+        with app.working(threads=4):
+            is_over.wait(DEADLINE_SECONDS)
+    return starts
+
+
+def ours(where: Path, jobs: int) -> Delays:
+    url = f"sqlite:///{where}/jobs.db"
+
+    def probe(number: int, argument: dict[str, object]) -> None:
+        """Only the name counts here: it runs in the other process."""
+
+    with in_another_process() as process, Forebay(url) as app:
+        task = app.task(name="bench.probe")(probe)
+        starts = process.submit(pick_up_here, url, WARM + jobs)
+        for _ in range(WARM):
+            task.enqueue(WARM_NUMBER, dict(ARGUMENT)).wait(DEADLINE_SECONDS)
+        sent = paced(jobs, lambda number: task.enqueue(number, dict(ARGUMENT)))
+        return delays(sent, starts.result())
+
+
+def raw_here(where: Path, jobs: int) -> Starts:
+    """In a process of its own: wake at each datagram, claim, note the time."""
+    starts: Starts = []
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as bell, closing(bare(where)) as table:
+        table.execute("pragma synchronous = normal")  # a claim that is lost in a crash is made again
+        bell.bind(str(where / "bell"))
+        while len(starts) < jobs:
+            bell.recv(16)
+            for (number,) in table.execute(RAW_CLAIM).fetchall():
+                starts.append((int(number), now_ns()))
+    return starts
+
+
+def raw(where: Path, jobs: int) -> Delays:
+    with closing(bare(where)) as table, in_another_process() as process:
+        table.executescript(BARE_TABLE)
+        starts = process.submit(raw_here, where, jobs + WARM)
+        wait_for(where / "bell")
+        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as bell:
+
+            def send(number: int) -> None:
+                table.execute(BARE_INSERT, (1.0, str(number)))
+                bell.sendto(b"", str(where / "bell"))
+
+            paced(WARM, lambda _: send(WARM_NUMBER))
+            sent = paced(jobs, send)
+            return delays(sent, starts.result())
+
+
+def bare(where: Path) -> sqlite3.Connection:
+    table = sqlite3.connect(where / "bare.db", isolation_level=None, timeout=30)
+    table.execute("pragma journal_mode = wal")
+    table.execute("pragma synchronous = full")
+    return table
+
+
+def paced(jobs: int, send: Callable[[int], object]) -> list[Sent]:
+    """Send one every 20 ms; answers when each was sent."""
+    sent = []
+    next_at = time.monotonic()
+    for number in range(jobs):
+        began = now_ns()
+        send(number)
+        sent.append(Sent(began, now_ns()))
+        next_at += EVERY_SECONDS
+        time.sleep(max(0.001, next_at - time.monotonic()))
+    return sent
+
+
+def delays(sent: Sequence[Sent], starts: Starts) -> Delays:
+    started = dict(starts)
+    pairs = [(one, started[number]) for number, one in enumerate(sent)]
+    return Delays(
+        sorted((start - one.began) / 1e6 for one, start in pairs),
+        sorted((start - one.returned) / 1e6 for one, start in pairs),
+    )
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float:
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+
+
+def measure_pick_up(rounds: int, seconds: float) -> list[Figure]:
+    jobs = round(seconds / EVERY_SECONDS)
+    found: list[tuple[Delays, Delays]] = []
+    for _ in range(rounds):
+        with folder() as where:
+            found.append((ours(where, jobs), raw(where, jobs)))
+    begins = [(mine.from_begin, bare.from_begin) for mine, bare in found]
+    returns = [(mine.from_return, bare.from_return) for mine, bare in found]
+    return [*pick_up_figures("from the call", begins), *pick_up_figures("from its return", returns)]
+
+
+def pick_up_figures(name: str, rounds: Sequence[tuple[list[float], list[float]]]) -> Iterator[Figure]:
+    for percent in (50, 95, 99):
+        pairs = [(percentile(mine, percent), percentile(bare, percent)) for mine, bare in rounds]
+        value, beside = (median(side) for side in zip(*pairs, strict=True))
+        yield Figure(
+            measure=f"pick-up p{percent}, {name}",
+            ours=value,
+            unit=" ms",
+            beside=f"{beside:.2f} ms raw",
+            ratio=value / beside,
+            goals=(at_most(value, PICK_UP_GOALS[percent], " ms"),) if percent in PICK_UP_GOALS else (),
+            rounds=tuple(mine for mine, _ in pairs),
+        )
+
+
+# A worker process
+
+
+def measure_process(rounds: int) -> list[Figure]:
+    found = [(*one_process(), bare_interpreter()) for _ in range(rounds)]
+    cold, memory, bare = zip(*found, strict=True)
+    return [
+        Figure(
+            measure="cold start to the first job",
+            ours=median(cold),
+            unit=" s",
+            beside=f"{median(bare):.3f} s bare Python",
+            goals=(at_most(median(cold), 0.25, " s"),),
+            rounds=cold,
+        ),
+        Figure(
+            measure="resident memory, idle",
+            ours=median(memory),
+            unit=" MB",
+            goals=(at_most(median(memory), 35, " MB"),),
+            rounds=memory,
+        ),
+    ]
+
+
+def one_process() -> tuple[float, float]:
+    """Seconds from the start of a worker process to its first job, and its megabytes some time later."""
+    with folder() as where:
+        (where / "smallest.py").write_text(SMALLEST_APP, encoding="utf-8")
+        with Forebay(f"sqlite:///{where}/jobs.db") as app:
+            app.task(name="smallest.first")(lambda: None).enqueue()
+        began = now_ns()
+        with subprocess.Popen(
+            [sys.executable, "-m", "forebay", "worker", "smallest:app"], cwd=where, stderr=subprocess.DEVNULL
+        ) as worker:
+            try:
+                wait_for(where / "started")
+                started = int((where / "started").read_text(encoding="ascii"))
+                time.sleep(IDLE_SECONDS)
+                return (started - began) / 1e9, resident_mb(worker.pid)
+            finally:
+                worker.terminate()
+                worker.wait(DEADLINE_SECONDS)
+
+
+def resident_mb(pid: int) -> float:
+    answer = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    return int(answer.stdout) / 1_024
+
+
+def bare_interpreter() -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+    return time.perf_counter() - began
+
+
+# Shared
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="forebay-bench-") as name:
+        yield Path(name)
+
+
+@contextmanager
+def in_another_process() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        yield process
+
+
+def wait_for(file: Path) -> None:
+    ends = time.monotonic() + DEADLINE_SECONDS
+    while not file.exists():
+        if time.monotonic() > ends:
+            raise SystemExit(f"{file} did not appear in {DEADLINE_SECONDS:.0f} s")
+        time.sleep(0.002)
+
+
+def main() -> None:
+    chosen = parser(__doc__).parse_args()
+    rounds, seconds = (2, 1.0) if chosen.quick else (chosen.rounds, 5.0)
+    before = machine()
+    figures = measure_pick_up(rounds, seconds) + measure_process(rounds)
+    show("Latency", figures)
+    write(chosen.json, before, figures)
+
+
+if __name__ == "__main__":
+    main()

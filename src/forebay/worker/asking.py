@@ -1,0 +1,80 @@
+"""Which queues to ask next, and for how many jobs."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+
+from forebay.clock import Clock
+from forebay.domain.job import Job, QueueName
+from forebay.stores.protocol import Want
+from forebay.worker.executors.protocol import Sorts
+from forebay.worker.pace import SURPLUS_SECONDS, Pace
+from forebay.worker.slots import Assignment, Slots
+
+
+class Asking:
+    """Claims no more than can start soon.
+
+    Blocking tasks and coroutines have slots of their own, and the store counts one room for all queues of
+    an exchange. So an exchange asks only queues with the same sorts of tasks, and each such lane has its turn
+    before the coordinator sleeps. Most workers have one lane.
+    """
+
+    def __init__(
+        self,
+        queues: Sequence[QueueName],
+        sorts: Callable[[QueueName], Sorts],
+        slots: Slots,
+        pace: Pace,
+        clock: Clock,
+    ) -> None:
+        self._lanes: dict[Sorts, deque[QueueName]] = {}
+        for queue in queues:
+            self._lanes.setdefault(sorts(queue), deque()).append(queue)
+        self._slots = slots
+        self._pace = pace
+        self._clock = clock
+        self._left: deque[Sorts] = deque()
+        self._asked: Sorts = frozenset()
+        self._room = 0
+        self._last_tasks: dict[Sorts, set[str]] = {}
+
+    def wants(self, ending: Iterable[Assignment]) -> tuple[list[Want], int]:
+        """What to ask for now, when these are about to end."""
+        ends = Counter(one.is_async for one in ending)
+        if not self._left:
+            self._left.extend(self._lanes)
+        while self._left:
+            self._asked = self._left.popleft()
+            self._room = self._room_in(self._asked, ends)
+            if self._room > 0:
+                lane = self._lanes[self._asked]
+                # Each queue is first in its turn, so that none waits behind the others for ever.
+                lane.rotate(-1)
+                return [Want(queue, self._room) for queue in lane], self._room
+        return [], 0
+
+    def given(self, jobs: Sequence[Job]) -> None:
+        """What came of it; before it is put in its slots."""
+        if jobs:
+            self._last_tasks[self._asked] = {job.task for job in jobs}
+
+    def has_more(self, given: int) -> bool:
+        """Whether to ask again at once: a lane was not asked yet, or all that was asked for has come and it
+        went to other slots than it might have."""
+        if self._left:
+            return True
+        return 0 < self._room <= given and min(map(self._slots.free, self._asked)) > 0
+
+    def _room_in(self, sorts: Sorts, ends: Counter[bool]) -> int:
+        free = min(self._slots.free(sort) + ends[sort] for sort in sorts)
+        surplus = self._pace.surplus(self._last_tasks.get(sorts, ()), self._moving(sorts))
+        return max(0, free + surplus)
+
+    def _moving(self, sorts: Sorts) -> int:
+        """Slots in which one job follows another. What a surplus brings may wait for one of these, but not
+        behind a job that takes its time: how long those take is known only when they end."""
+        since = self._clock.monotonic() - SURPLUS_SECONDS
+        slow = Counter(one.is_async for one in self._slots if (one.started_at or since) < since)
+        return max(0, min(self._slots.sizes[sort] - slow[sort] for sort in sorts))

@@ -1,0 +1,91 @@
+"""Making running jobs stop: they ran too long, somebody cancelled them, or the worker stops."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from math import inf
+from typing import Final
+
+from forebay.clock import Clock
+from forebay.domain.outcome import Interrupted
+from forebay.stores.protocol import Cancel
+from forebay.worker.executors.protocol import Executors
+from forebay.worker.inbox import Inbox
+from forebay.worker.invoke import JobInterrupted, JobTimeout
+from forebay.worker.slots import Assignment, Slots
+
+ASK_AGAIN_SECONDS: Final = 1.0
+STUCK_SECONDS: Final = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class Interrupting:
+    """Used by the coordinator alone; executors do the raising."""
+
+    def __init__(self, slots: Slots, inbox: Inbox, executors: Executors, clock: Clock) -> None:
+        self._slots = slots
+        self._inbox = inbox
+        self._executors = executors
+        self._clock = clock
+
+    def cancel(self, cancels: Iterable[Cancel]) -> None:
+        """Somebody wants jobs of ours stopped: what runs is asked, what does not run is not started."""
+        wanted = {cancel.job_id: cancel.reason for cancel in cancels}
+        if not wanted:
+            return
+        for one in self._slots:
+            reason = wanted.get(one.job.id)
+            if reason is None or one.context.is_cancelled:
+                continue
+            one.context.tell_cancelled(reason)
+            if one.take():
+                self._inbox.put(one, Interrupted())  # the store turns it into a cancelled job
+            else:
+                self._stop(one, JobInterrupted(reason))
+
+    def stop_all(self) -> None:
+        """Ask everything that runs, also what has been asked before and did not listen."""
+        for one in self._slots:
+            self._stop(one, JobInterrupted("the worker stops"))
+
+    def look(self) -> None:
+        """Stop what runs too long. Ask again where nobody has heard, and say which jobs do not listen."""
+        now = self._clock.monotonic()
+        for one in self._slots:
+            limit = one.job.timeout_ms
+            if one.stop is not None:
+                self._insist(one, now)
+            elif one.started_at is not None and limit is not None and now - one.started_at >= limit / 1_000:
+                self._stop(one, JobTimeout(f"ran longer than {limit / 1_000:g} s"))
+
+    def next_at(self) -> float:
+        """When to look again."""
+        return min(map(self._due_at, self._slots), default=inf)
+
+    def _due_at(self, one: Assignment) -> float:
+        if one.stop is None:
+            limit = one.job.timeout_ms
+            return inf if limit is None or one.started_at is None else one.started_at + limit / 1_000
+        if one.stopped_by is None:
+            return one.asked_at + one.asks * ASK_AGAIN_SECONDS
+        return inf if one.is_stuck else one.asked_at + STUCK_SECONDS
+
+    def _insist(self, one: Assignment, now: float) -> None:
+        # An executor drops a request that comes before the job has taken its seat or after it has left it.
+        if one.stopped_by is None and now >= one.asked_at + one.asks * ASK_AGAIN_SECONDS:
+            self._stop(one, one.stop or JobInterrupted("asked to stop"))
+        if not one.is_stuck and now >= one.asked_at + STUCK_SECONDS:
+            one.is_stuck = True
+            logger.error(
+                "job %s, attempt %s, is still running after it was stopped: %s", *one.lease, one.stop
+            )
+
+    def _stop(self, one: Assignment, reason: BaseException) -> None:
+        if one.stop is None:
+            one.stop = reason
+            one.asked_at = self._clock.monotonic()
+        one.asks += 1
+        if one.started_at is not None:
+            self._executors.executor(one.job.task).interrupt(one, reason)

@@ -1,0 +1,93 @@
+"""The first pages do what they say when they are pasted into an empty folder."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from forebay.app.options import CallOptions
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(python)?\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The blocks of one language, "" meaning output."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return [body for found, body in BLOCK.findall(text) if found == language]
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=50, check=False
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with nothing but the quickstart's program."""
+    [program] = blocks("quickstart.md", "python")
+    (tmp_path / "jobs.py").write_text(program)
+    return tmp_path
+
+
+@contextmanager
+def worker(folder: Path) -> Iterator[None]:
+    """The command of the page that starts a worker, until it is interrupted."""
+    process = subprocess.Popen([sys.executable, "-m", "forebay", "worker", "jobs:app"], cwd=folder)
+    try:
+        yield
+    finally:
+        process.terminate()
+        assert process.wait(50) == 0
+
+
+def test_the_first_program_prints_what_the_page_promises(folder: Path) -> None:
+    [promised] = blocks("quickstart.md", "")
+
+    answer = run(folder, "jobs.py")
+
+    assert (answer.stdout, answer.stderr) == (promised, "")
+
+
+def test_a_worker_process_runs_what_another_program_enqueues(folder: Path) -> None:
+    text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
+    [command] = re.findall(r"""^    python -c "(.+)"$""", text, flags=re.MULTILINE)
+
+    with worker(folder):
+        answer = run(folder, "-c", command.replace("timeout=10", "timeout=40"))
+
+    assert "python -m forebay worker jobs:app" in text
+    assert (answer.stdout, answer.stderr) == ("Hello Grace!\n", "")
+
+
+def test_a_worker_process_runs_what_the_program_itself_enqueues(folder: Path) -> None:
+    program = (folder / "jobs.py").read_text()
+    alone = re.sub(r"    with app\.working\(.*\n        (.*)\n        (.*)", r"    \1\n    \2", program)
+    (folder / "jobs.py").write_text(alone.replace("timeout=10", "timeout=40"))
+
+    with worker(folder):
+        answer = run(folder, "jobs.py")
+
+    assert "working" not in alone
+    assert (answer.stdout, answer.stderr) == ("Hello Ada! Hello Ada!\n", "")
+
+
+def test_the_examples_of_the_page_about_enqueueing_are_a_program_that_runs(tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text("\n\n".join(blocks("guide/enqueue.md", "python")))
+
+    answer = run(tmp_path, "jobs.py")
+
+    assert (answer.stdout, answer.stderr) == ("logo\njob id logo is taken\n", "")
+
+
+def test_the_page_about_enqueueing_names_every_option() -> None:
+    text = (DOCS / "guide" / "enqueue.md").read_text(encoding="utf-8")
+
+    assert [name for name in CallOptions.__annotations__ if f"`{name}`" not in text] == []

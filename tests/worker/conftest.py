@@ -1,0 +1,30 @@
+"""The engines of the store tests, an app on each, and a rig that plays a coordinator's turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay import Forebay
+from forebay.stores.protocol import Reader, Store
+from forebay.testing.clock import ManualClock
+from tests.stores.conftest import engine, make_engine, other_store, reader, store
+from tests.worker.rig import Rig
+
+__all__ = ["engine", "make_engine", "other_store", "reader", "store"]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Forebay]:
+    """An app on each engine, by the machine's own clock; it leaves a store without problems behind."""
+    urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/jobs.db"}
+    with Forebay(urls[request.param]) as app:
+        yield app
+        assert app.client.read(lambda reader: reader.health()).problems == ()
+
+
+@pytest.fixture
+def rig(store: Store, reader: Reader, clock: ManualClock) -> Rig:
+    return Rig(store, reader, clock)

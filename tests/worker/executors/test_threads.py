@@ -1,0 +1,231 @@
+"""Blocking tasks on threads: as many at once as there are threads, and each can be stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Barrier, Event
+from typing import Any
+
+import pytest
+
+from forebay import Forebay
+from forebay.clock import SystemClock
+from forebay.domain.job import JobId
+from forebay.domain.outcome import Completed, Failed, Interrupted
+from forebay.worker.executors.threads import ThreadExecutor
+from forebay.worker.invoke import Invoke, JobInterrupted, JobTimeout
+from forebay.worker.slots import Assignment
+from tests.worker.support import DEADLINE, Collected, an_assignment, eventually, no_thread_stays
+
+
+class Running:
+    """An executor with tasks of the test's own."""
+
+    def __init__(self, executor: ThreadExecutor, app: Forebay, ends: Collected) -> None:
+        self.executor = executor
+        self.ends = ends
+        self._app = app
+        self._count = 0
+
+    def submit(self, func: Callable[..., Any], *args: Any) -> Assignment:
+        self._count += 1
+        name = f"task-{self._count}"
+        self._app.task(name=name)(func)
+        one = an_assignment(name, *args, id=JobId(name))
+        self.executor.submit(one)
+        return one
+
+
+@contextmanager
+def threads(count: int) -> Iterator[Running]:
+    app, ends = Forebay("memory://"), Collected()
+    executor = ThreadExecutor(count, Invoke(app.registry), ends, SystemClock())
+    with no_thread_stays():
+        executor.start()
+        try:
+            yield Running(executor, app, ends)
+        finally:
+            executor.close()
+
+
+def spin(started: Event) -> None:
+    started.set()
+    while True:
+        pass
+
+
+@pytest.mark.shows("R-WORK-14", "R-WORK-10")
+def test_as_many_jobs_run_at_once_as_there_are_threads() -> None:
+    barrier = Barrier(6)
+
+    with threads(6) as running:
+        jobs = [running.submit(lambda: barrier.wait(DEADLINE) is not None) for _ in range(6)]
+
+        assert [type(running.ends.of(one)) for one in jobs] == [Completed] * 6
+
+
+def test_no_more_jobs_run_at_once_than_there_are_threads() -> None:
+    gate, begun = Event(), Barrier(3)
+
+    def hold() -> None:
+        begun.wait(DEADLINE)
+        gate.wait(DEADLINE)
+
+    with threads(2) as running:
+        first = [running.submit(hold) for _ in range(2)]
+        begun.wait(DEADLINE)
+        third = running.submit(lambda: None)
+        assert third.started_at is None
+        gate.set()
+
+        assert isinstance(running.ends.of(third), Completed)
+        assert all(isinstance(running.ends.of(one), Completed) for one in first)
+
+
+def test_a_job_that_was_handed_back_is_not_run() -> None:
+    with threads(1) as running:
+        gate = Event()
+        running.submit(lambda: gate.wait(DEADLINE))
+        handed_back = running.submit(lambda: None)
+        assert handed_back.take()
+        last = running.submit(lambda: None)
+        gate.set()
+
+        running.ends.of(last)
+        assert handed_back.started_at is None
+        assert running.ends.puts == 2
+
+
+def test_a_job_with_too_little_left_of_its_lease_is_handed_back_instead_of_started() -> None:
+    with threads(1) as running:
+        gate = Event()
+        running.submit(lambda: gate.wait(DEADLINE))
+        late = running.submit(lambda: None)
+        late.start_by = 0.0
+        gate.set()
+
+        assert running.ends.of(late) == Interrupted()
+        assert late.started_at is None
+
+
+@pytest.mark.shows("R-WORK-18", "R-WORK-19", "R-TEST-15")
+def test_a_timeout_interrupts_a_task_that_never_ends_and_frees_its_thread() -> None:
+    started = Event()
+
+    with threads(1) as running:
+        endless = running.submit(lambda: spin(started))
+        assert started.wait(DEADLINE)
+        running.executor.interrupt(endless, JobTimeout("ran longer than 1 s"))
+
+        outcome = running.ends.of(endless)
+        assert isinstance(outcome, Failed)
+        assert (outcome.error.type, outcome.error.message) == ("Timeout", "ran longer than 1 s")
+        assert isinstance(running.ends.of(running.submit(lambda: 7)), Completed)
+
+
+def test_an_interrupt_passes_through_except_exception() -> None:
+    started = Event()
+
+    def stubborn() -> None:
+        while True:
+            try:
+                spin(started)
+            except Exception:  # noqa: S110 - as tasks do
+                pass
+
+    with threads(1) as running:
+        one = running.submit(stubborn)
+        assert started.wait(DEADLINE)
+        running.executor.interrupt(one, JobInterrupted())
+
+        assert running.ends.of(one) == Interrupted()
+
+
+@pytest.mark.shows("R-WORK-19")
+def test_a_job_that_waits_in_c_is_reported_when_it_comes_back_and_its_thread_not_used_before() -> None:
+    began: list[float] = []
+
+    def wait_in_c() -> None:
+        began.append(time.monotonic())
+        time.sleep(0.5)
+
+    with threads(1) as running:
+        one = running.submit(wait_in_c)
+        eventually(lambda: began)
+        running.executor.interrupt(one, JobTimeout("ran longer than 0.1 s"))
+        behind = running.submit(lambda: None)
+
+        outcome = running.ends.of(one)
+        running.ends.of(behind)
+
+    assert isinstance(outcome, Failed)
+    assert outcome.error.type == "Timeout"
+    assert (behind.started_at or 0) - began[0] >= 0.5
+
+
+def test_a_task_that_swallows_an_interrupt_can_be_interrupted_again_and_keeps_the_first_reason() -> None:
+    started, again = Event(), Event()
+
+    def swallow() -> None:
+        try:
+            spin(started)
+        except JobTimeout:
+            spin(again)
+
+    with threads(1) as running:
+        one = running.submit(swallow)
+        assert started.wait(DEADLINE)
+        running.executor.interrupt(one, JobTimeout("too long"))
+        assert again.wait(DEADLINE)
+        running.executor.interrupt(one, JobInterrupted("the worker stops"))
+
+        outcome = running.ends.of(one)
+        assert isinstance(outcome, Failed)
+        assert outcome.error.message == "too long"
+
+
+def test_an_interrupt_before_the_start_or_after_the_end_does_nothing() -> None:
+    with threads(1) as running:
+        gate = Event()
+        running.submit(lambda: gate.wait(DEADLINE))
+        one = running.submit(lambda: 7)
+        running.executor.interrupt(one, JobTimeout())
+        gate.set()
+        assert isinstance(running.ends.of(one), Completed)
+        running.executor.interrupt(one, JobTimeout())
+
+        assert isinstance(running.ends.of(running.submit(lambda: 7)), Completed)
+        assert one.stopped_by is None
+
+
+def test_an_interrupt_while_the_error_is_written_down_is_one_outcome() -> None:
+    started = Event()
+
+    class Slow(Exception):
+        def __str__(self) -> str:
+            started.set()
+            while True:
+                pass
+
+    def fail() -> None:
+        raise Slow
+
+    with threads(1) as running:
+        one = running.submit(fail)
+        assert started.wait(DEADLINE)
+        running.executor.interrupt(one, JobTimeout("too long"))
+
+        assert isinstance(running.ends.of(one), Failed)
+        assert isinstance(running.ends.of(running.submit(lambda: 7)), Completed)
+
+
+def test_times_are_taken_from_the_clock_that_the_worker_was_given() -> None:
+    with threads(1) as running:
+        one = running.submit(lambda: None)
+        running.ends.of(one)
+
+    assert one.started_at is not None
+    assert one.ended_at is not None
+    assert one.claimed_at <= one.started_at <= one.ended_at

@@ -1,0 +1,122 @@
+"""A coordinator that plays turns on a clock that stands still; its executors run nothing by themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from forebay.app.duty import Duty
+from forebay.domain.history import Timeline
+from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName
+from forebay.domain.outcome import Completed, Outcome
+from forebay.domain.query import WorkerInfo
+from forebay.stores.protocol import Reader, Store
+from forebay.testing.clock import ManualClock
+from forebay.worker.coordinator import Coordinator
+from forebay.worker.executors.protocol import Executor, Sorts
+from forebay.worker.inbox import Inbox
+from forebay.worker.slots import Assignment, Slots
+from tests.stores.support import WORKER, new_job
+
+
+class FakeExecutor:
+    """Keeps what it is given; the test says what starts and how it ends."""
+
+    def __init__(self, inbox: Inbox, clock: ManualClock, *, is_async: bool = False) -> None:
+        self.is_async = is_async
+        self._inbox = inbox
+        self._clock = clock
+        self.given: list[Assignment] = []
+        self.interrupts: list[tuple[Assignment, BaseException]] = []
+        self.listens = True
+
+    def start(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def submit(self, assignment: Assignment) -> None:
+        self.given.append(assignment)
+
+    def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
+        self.interrupts.append((assignment, reason))
+        if self.listens:
+            assignment.stopped_by = reason
+
+    def begin(self, most: int = 1_000) -> list[Assignment]:
+        """Start what waits and was not handed back."""
+        begun = []
+        for one in [one for one in self.given if one.started_at is None][:most]:
+            if one.take():
+                one.started_at = self._clock.monotonic()
+                begun.append(one)
+        return begun
+
+    def finish(self, one: Assignment, outcome: Outcome | None = None) -> None:
+        one.ended_at = self._clock.monotonic()
+        self._inbox.put(one, outcome or Completed(b"1"))
+
+
+class Rig:
+    """One coordinator with all its parts. Tasks whose name begins with "co" are coroutines."""
+
+    def __init__(self, store: Store, reader: Reader, clock: ManualClock) -> None:
+        self.store = store
+        self.reader = reader
+        self.clock = clock
+        self.inbox = Inbox()
+        self.threads = FakeExecutor(self.inbox, clock)
+        self.loop = FakeExecutor(self.inbox, clock, is_async=True)
+        self.lanes: dict[str, Sorts] = {}
+
+    def executor(self, task: str) -> Executor:
+        return self.loop if task.startswith("co") else self.threads
+
+    def sorts(self, queue: QueueName) -> Sorts:
+        return self.lanes.get(queue, frozenset([False]))
+
+    def coordinator(
+        self,
+        *,
+        threads: int = 2,
+        coroutines: int = 10,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        duties: Sequence[Duty] = (),
+        store: Store | None = None,
+    ) -> Coordinator:
+        self.slots = Slots(threads, coroutines)
+        return Coordinator(
+            worker=WorkerInfo(id=WORKER, queues=tuple(map(QueueName, queues))),
+            store=store or self.store,
+            slots=self.slots,
+            inbox=self.inbox,
+            executors=self,
+            duties=duties,
+            clock=self.clock,
+            roll=lambda: 1.0,
+        )
+
+    def insert(self, count: int = 1, **changes: Any) -> list[JobId]:
+        receipts = self.store.insert([new_job(**changes) for _ in range(count)])
+        return [receipt.id for receipt in receipts if receipt.id is not None]
+
+    def job(self, job_id: JobId) -> Job:
+        [job] = self.reader.jobs([job_id])
+        assert job is not None
+        return job
+
+    def history(self, job_id: JobId) -> Timeline:
+        timeline = self.reader.history(job_id)
+        assert timeline is not None
+        return timeline
+
+    def states(self, ids: Sequence[JobId]) -> Counter[str]:
+        return Counter(self.job(job_id).state.value for job_id in ids)
+
+    def finish_all(self, outcome: Outcome | None = None) -> None:
+        """Everything that waits in an executor runs and ends."""
+        for executor in (self.threads, self.loop):
+            for one in executor.begin():
+                executor.finish(one, outcome)

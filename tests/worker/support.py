@@ -1,0 +1,63 @@
+"""Waiting for what other threads do, and assignments for tests of one part."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from forebay.app.codec import encode_call
+from forebay.clock import SystemClock
+from forebay.domain.outcome import Outcome
+from forebay.worker.inbox import Inbox
+from forebay.worker.slots import Assignment
+from tests.domain.making import a_job
+
+T = TypeVar("T")
+
+# No test takes this long unless something is broken; the machine may be busy with other tests.
+DEADLINE: Final = 20.0
+_NEVER: Final = Event()
+
+
+def eventually(look: Callable[[], T], seconds: float = DEADLINE) -> T:
+    """The first answer that is true; an assertion fails if none has come in time."""
+    ends = monotonic() + seconds
+    while not (answer := look()):
+        assert monotonic() < ends, "it did not happen in time"
+        _NEVER.wait(0.005)
+    return answer
+
+
+@contextmanager
+def no_thread_stays() -> Iterator[None]:
+    """Fails if a thread of ours outlives the block."""
+    before = set(threading.enumerate())
+    yield
+    eventually(lambda: not [one for one in threading.enumerate() if one not in before])
+
+
+def an_assignment(task: str = "send", *args: Any, **changes: Any) -> Assignment:
+    """A job that was claimed just now, with these arguments."""
+    job = a_job(**{"task": task, "payload": encode_call(args, {}), **changes})
+    return Assignment(job, SystemClock().monotonic())
+
+
+class Collected(Inbox):
+    """An inbox of a test: what was put, by job and attempt, and how often."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcomes: dict[tuple[str, int], Outcome] = {}
+        self.puts = 0
+
+    def put(self, assignment: Assignment, outcome: Outcome) -> None:
+        self.outcomes[assignment.lease] = outcome
+        self.puts += 1
+
+    def of(self, assignment: Assignment, seconds: float = DEADLINE) -> Outcome:
+        eventually(lambda: assignment.lease in self.outcomes, seconds)
+        return self.outcomes[assignment.lease]

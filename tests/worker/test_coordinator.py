@@ -1,0 +1,300 @@
+"""A coordinator's turns: settle, claim, dispatch, do duties, and say how long to sleep."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from forebay.app.duty import Duty
+from forebay.domain.history import EventKind
+from forebay.domain.job import QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Snoozed
+from forebay.domain.retry import RetryPolicy
+from forebay.scheduler.promoting import Promoting
+from forebay.stores.protocol import Store, Want
+from forebay.testing.clock import ManualClock
+from tests.app.watching import Watched
+from tests.stores.support import OTHER_WORKER, claim, complete
+from tests.worker.rig import Rig
+
+BOOM = AttemptError(type="Boom", message="it broke")
+
+
+# ------------------------------------------------------------------ settle and claim
+
+
+@pytest.mark.shows("R-LEASE-11", "R-WORK-17")
+def test_a_turn_claims_for_the_free_slots_and_gives_the_jobs_to_the_executor(rig: Rig) -> None:
+    ids = rig.insert(5)
+    coordinator = rig.coordinator(threads=2)
+
+    coordinator.turn()
+
+    assert [one.job.id for one in rig.threads.given] == ids[:2]
+    assert rig.states(ids) == {"running": 2, "pending": 3}
+
+
+@pytest.mark.shows("R-LEASE-30")
+def test_what_has_ended_is_settled_before_more_is_claimed_in_the_same_call(rig: Rig) -> None:
+    ids = rig.insert(3)
+    watched = Watched(rig.store)
+    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator.turn()
+    rig.finish_all(Completed(b"7"))
+
+    coordinator.turn()
+
+    assert watched.calls == ["exchange", "exchange"]
+    assert rig.states(ids) == {"completed": 1, "running": 1, "pending": 1}
+    assert rig.job(ids[0]).result == b"7"
+
+
+def test_all_that_has_piled_up_is_settled_by_one_call(rig: Rig) -> None:
+    ids = rig.insert(8)
+    watched = Watched(rig.store)
+    coordinator = rig.coordinator(threads=8, store=watched.seam)
+    coordinator.turn()
+    rig.finish_all()
+
+    coordinator.turn()
+
+    assert watched.calls == ["exchange", "exchange"]
+    assert rig.states(ids) == {"completed": 8}
+    assert coordinator.is_idle
+
+
+@pytest.mark.shows("R-RETRY-01", "R-RETRY-06", "R-RETRY-27")
+def test_a_failed_job_is_run_again_when_it_is_due_and_dies_after_its_last_retry(rig: Rig) -> None:
+    [job] = rig.insert(policy=RetryPolicy(max_retries=2))
+    coordinator = rig.coordinator()
+    states = []
+
+    for _ in range(3):
+        coordinator.turn()
+        rig.finish_all(Failed(BOOM))
+        pause = coordinator.turn()
+        states.append(rig.job(job).state)
+        rig.clock.advance(seconds=pause)
+        rig.clock.advance(seconds=60)
+
+    assert states == [JobState.RETRYING, JobState.RETRYING, JobState.DEAD]
+    assert [one.attempt for one in rig.history(job).attempts] == [1, 2, 3]
+
+
+@pytest.mark.shows("R-RETRY-27", "R-WORK-22")
+def test_a_turn_sleeps_no_longer_than_until_the_next_job_is_due(rig: Rig) -> None:
+    rig.insert(delay_ms=300)
+
+    assert rig.coordinator().turn() == pytest.approx(0.3)
+
+
+def test_a_job_of_a_fresh_delay_of_zero_is_claimed_in_the_turn_that_settles_it(rig: Rig) -> None:
+    [job] = rig.insert()
+    coordinator = rig.coordinator()
+    coordinator.turn()
+    rig.finish_all(Failed(BOOM, after_ms=0))
+
+    coordinator.turn()
+
+    assert [one.job.attempt for one in rig.threads.given] == [1, 2]
+    assert rig.job(job).state is JobState.RUNNING
+    assert len(rig.slots) == 1
+
+
+def test_a_snoozed_job_counts_no_failure(rig: Rig) -> None:
+    [job] = rig.insert()
+    coordinator = rig.coordinator()
+    coordinator.turn()
+    rig.finish_all(Snoozed(60_000))
+
+    coordinator.turn()
+
+    assert (rig.job(job).state, rig.job(job).failures) == (JobState.SCHEDULED, 0)
+
+
+@pytest.mark.shows("R-LEASE-24", "R-LEASE-26", "R-LEASE-45", "R-LEASE-47")
+@pytest.mark.parametrize("outcome", [Completed(b"mine"), Failed(BOOM)])
+def test_a_settlement_of_a_lost_lease_is_dropped_and_reported(
+    rig: Rig, other_store: Store, caplog: pytest.LogCaptureFixture, outcome: Completed | Failed
+) -> None:
+    [job] = rig.insert()
+    coordinator = rig.coordinator()
+    coordinator.turn()
+    [mine] = rig.threads.begin()
+    rig.clock.advance(seconds=31)
+    [swept] = other_store.sweep(OTHER_WORKER)
+    other_store.exchange(OTHER_WORKER, [complete(swept, b"theirs")])
+    rig.threads.finish(mine, outcome)
+
+    with caplog.at_level(logging.WARNING):
+        coordinator.turn()
+
+    assert rig.job(job).result == b"theirs"
+    assert coordinator.is_idle
+    assert [line for line in caplog.messages if "lease lost" in line and job in line]
+    assert EventKind.REFUSED in [event.kind for event in rig.history(job).events]
+
+
+def test_one_settlement_that_cannot_be_stored_does_not_hold_up_the_others(rig: Rig) -> None:
+    ids = rig.insert(5, policy=RetryPolicy(max_retries=0))
+    coordinator = rig.coordinator(threads=5)
+    coordinator.turn()
+    ugly = Discarded(AttemptError(type="Boom", message="half of a pair: \ud800"))
+    for number, one in enumerate(rig.threads.begin()):
+        rig.threads.finish(one, ugly if number == 2 else Completed(b"1"))
+
+    coordinator.turn()
+
+    assert rig.states(ids) == {"completed": 4, "dead": 1}
+    assert "cannot hold" in (rig.job(ids[2]).reason or "")
+    assert coordinator.is_idle
+
+
+def test_queues_take_turns_so_that_none_waits_behind_the_others(rig: Rig) -> None:
+    rig.insert(6, queue=QueueName("a"))
+    rig.insert(6, queue=QueueName("b"))
+    coordinator = rig.coordinator(threads=1, queues=["a", "b"])
+
+    for _ in range(6):
+        coordinator.turn()
+        rig.finish_all()
+
+    assert [one.job.queue for one in rig.threads.given] == ["b", "a", "b", "a", "b", "a"]
+
+
+def test_coroutines_are_claimed_while_all_threads_are_taken(rig: Rig) -> None:
+    rig.lanes = {"calls": frozenset([False]), "web": frozenset([True])}
+    rig.insert(3, queue=QueueName("calls"))
+    rig.insert(30, queue=QueueName("web"), task="co")
+    coordinator = rig.coordinator(threads=2, coroutines=20, queues=["calls", "web"])
+
+    assert coordinator.turn() == 0.0  # the other lane has its turn before anybody sleeps
+    assert coordinator.turn() > 0.0
+
+    assert (len(rig.threads.given), len(rig.loop.given)) == (2, 20)
+
+
+# ------------------------------------------------------------------ what starts late
+
+
+def test_what_could_not_start_within_a_second_is_handed_back_without_a_failure(rig: Rig) -> None:
+    ids = rig.insert(2)
+    coordinator = rig.coordinator(threads=2)
+    coordinator.turn()
+    rig.threads.begin(1)
+    rig.clock.advance(seconds=0.9)
+    coordinator.turn()
+    assert rig.states(ids) == {"running": 2}
+
+    rig.clock.advance(seconds=0.1)
+    coordinator.is_claiming = False
+    coordinator.turn()
+
+    late = rig.job(ids[1])
+    assert (late.state, late.failures, late.crashes) == (JobState.PENDING, 0, 0)
+    assert not rig.threads.begin()  # its ticket is gone: the executor cannot start it any more
+
+
+def test_a_turn_sleeps_no_longer_than_until_a_waiting_job_is_late(rig: Rig) -> None:
+    rig.insert(1)
+    coordinator = rig.coordinator(threads=1)
+
+    assert coordinator.turn() == pytest.approx(1.0)
+
+
+# ------------------------------------------------------------------ duties and sleep
+
+
+class Counting:
+    """A duty that counts how often it is done."""
+
+    name = "count"
+    every_ms = 1_000
+    is_ready = True
+
+    def __init__(self, batches: int = 1) -> None:
+        self.batches = batches
+        self.runs = 0
+
+    def run(self, store: Store) -> bool:
+        self.runs += 1
+        return self.runs < self.batches
+
+
+@pytest.mark.shows("R-SWEEP-04", "R-SWEEP-06")
+def test_duties_are_done_at_the_start_and_then_each_second(rig: Rig) -> None:
+    duty = Counting()
+    duties: list[Duty] = [duty]
+    coordinator = rig.coordinator(duties=duties)
+    runs = []
+
+    for _ in range(8):
+        coordinator.turn()
+        runs.append(duty.runs)
+        rig.clock.advance(seconds=0.25)
+
+    assert runs == [1, 1, 1, 1, 2, 2, 2, 2]
+
+
+@pytest.mark.shows("R-SWEEP-08")
+def test_an_idle_worker_sleeps_until_its_duties_are_due(rig: Rig) -> None:
+    coordinator = rig.coordinator(duties=[Counting()])
+
+    assert coordinator.turn() == pytest.approx(1.0)
+    rig.clock.advance(seconds=0.4)
+    assert coordinator.turn() == pytest.approx(0.6)
+
+
+def test_a_duty_with_more_to_do_is_gone_on_with_at_once(rig: Rig) -> None:
+    coordinator = rig.coordinator(duties=[Counting(batches=100)])
+
+    assert coordinator.turn() == 0.0
+
+
+def test_due_jobs_of_queues_that_nobody_asks_are_promoted_too(rig: Rig) -> None:
+    [job] = rig.insert(queue=QueueName("elsewhere"), delay_ms=500)
+    coordinator = rig.coordinator(duties=[Promoting()])
+    coordinator.turn()
+
+    rig.clock.advance(seconds=1)
+    coordinator.turn()
+
+    assert rig.job(job).state is JobState.PENDING
+
+
+@pytest.mark.shows("R-LEASE-09")
+def test_an_empty_queue_is_asked_once_for_each_sleep(rig: Rig, clock: ManualClock) -> None:
+    watched = Watched(rig.store)
+    coordinator = rig.coordinator(store=watched.seam)
+
+    pauses = []
+    for _ in range(3):
+        pauses.append(coordinator.turn())
+        clock.advance(seconds=pauses[-1])
+
+    assert watched.calls == ["exchange"] * 3
+    assert min(pauses) > 0
+
+
+def test_a_coordinator_that_does_not_claim_settles_and_claims_nothing(rig: Rig) -> None:
+    ids = rig.insert(3)
+    coordinator = rig.coordinator(threads=1)
+    coordinator.turn()
+    rig.finish_all()
+    coordinator.is_claiming = False
+
+    coordinator.turn()
+
+    assert rig.states(ids) == {"completed": 1, "pending": 2}
+    assert claim(rig.store, 1, worker=OTHER_WORKER) != []
+
+
+def test_wants_name_the_room_there_is(rig: Rig) -> None:
+    asked: list[object] = []
+    watched = Watched(rig.store, lambda name, args: asked.append(args[2:4]))
+
+    rig.coordinator(threads=3, store=watched.seam).turn()
+
+    assert asked == [([Want(QueueName("default"), 3)], 3)]

@@ -1,0 +1,320 @@
+"""A store that is away, or whose answers get lost: nothing is dropped and nothing runs twice."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from forebay.domain.history import EventKind
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import AttemptError, Completed, Failed, Interrupted
+from forebay.domain.settlement import decide
+from forebay.errors import StoreError, StoreUnavailable
+from forebay.stores.protocol import Store
+from forebay.worker.coordinator import Coordinator
+from forebay.worker.invoke import JobTimeout
+from tests.app.watching import Watched
+from tests.stores.support import OTHER_WORKER, WORKER
+from tests.worker.rig import Rig
+
+
+class Outage:
+    """Makes calls fail while it lasts, before or after the store has done its work."""
+
+    def __init__(self, *names: str, error: Callable[[], BaseException] | None = None) -> None:
+        self.lasts = False
+        self._names = names or ("exchange",)
+        self._error = error or (lambda: StoreUnavailable("nobody is at home"))
+
+    def __call__(self, name: str, args: tuple[Any, ...]) -> None:
+        if self.lasts and name in self._names:
+            raise self._error()
+
+
+def on_bad_ground(rig: Rig, outage: Outage, *, too_late: bool = False, **options: Any) -> Coordinator:
+    watched = Watched(rig.store, outage, too_late=too_late)
+    return rig.coordinator(store=watched.seam, **options)
+
+
+before_and_after = pytest.mark.parametrize("too_late", [False, True], ids=["before", "after"])
+
+
+# ------------------------------------------------------------------ settlements
+
+
+@pytest.mark.shows("R-EDGE-66", "R-LEASE-25", "R-LEASE-15")
+@before_and_after
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (Completed(b"7"), JobState.COMPLETED),
+        (Failed(AttemptError(type="Boom"), after_ms=600_000), JobState.RETRYING),
+    ],
+    ids=["completed", "failed"],
+)
+def test_settlements_are_kept_and_offered_again_until_the_store_answers(
+    rig: Rig, too_late: bool, outcome: Completed | Failed, state: JobState
+) -> None:
+    ids = rig.insert(2)
+    outage = Outage()
+    coordinator = on_bad_ground(rig, outage, too_late=too_late)
+    coordinator.turn()
+    rig.finish_all(outcome)
+    outage.lasts = True
+    for _ in range(20):
+        assert coordinator.turn() > 0
+        rig.clock.advance(seconds=10)
+    was_idle = coordinator.is_idle
+
+    outage.lasts = False
+    coordinator.turn()
+    coordinator.turn()
+
+    assert (was_idle, coordinator.is_idle) == (False, True)
+    assert rig.states(ids) == {state.value: 2}
+    assert [rig.job(job).failures for job in ids] == [int(state is JobState.RETRYING)] * 2
+    assert not [event for job in ids for event in rig.history(job).events]  # repeated is not refused
+
+
+def test_the_pause_between_two_tries_grows_to_five_seconds_and_starts_again(rig: Rig) -> None:
+    outage = Outage()
+    coordinator = on_bad_ground(rig, outage)
+    outage.lasts = True
+    pauses = [coordinator.turn() for _ in range(9)]
+
+    outage.lasts = False
+    coordinator.turn()
+    outage.lasts = True
+
+    assert pauses[:3] == pytest.approx([0.1, 0.2, 0.4])
+    assert pauses[-1] == pytest.approx(5.0)
+    assert coordinator.turn() == pytest.approx(0.1)
+
+
+def test_jobs_go_on_running_and_what_they_return_is_accepted_after_the_outage(rig: Rig) -> None:
+    [job] = rig.insert()
+    outage = Outage()
+    coordinator = on_bad_ground(rig, outage)
+    coordinator.turn()
+    [one] = rig.threads.begin()
+    outage.lasts = True
+    coordinator.turn()
+    rig.threads.finish(one, Completed(b"7"))
+    coordinator.turn()
+
+    outage.lasts = False
+    coordinator.turn()
+
+    assert rig.job(job).result == b"7"
+
+
+def test_what_somebody_else_has_taken_over_meanwhile_is_refused(rig: Rig, other_store: Store) -> None:
+    [job] = rig.insert()
+    outage = Outage()
+    coordinator = on_bad_ground(rig, outage)
+    coordinator.turn()
+    rig.finish_all(Completed(b"mine"))
+    outage.lasts = True
+    coordinator.turn()
+    rig.clock.advance(seconds=60)
+    other_store.sweep(OTHER_WORKER)
+
+    outage.lasts = False
+    coordinator.turn()
+
+    assert rig.job(job).result is None
+    assert [one.kind for one in rig.history(job).events] == [EventKind.SWEPT, EventKind.REFUSED]
+    assert not [one for one in rig.slots if one.job.id == job]
+
+
+def test_time_runs_out_while_the_store_is_away(rig: Rig) -> None:
+    rig.insert(timeout_ms=1_000)
+    outage = Outage()
+    coordinator = on_bad_ground(rig, outage)
+    coordinator.turn()
+    [one] = rig.threads.begin()
+    outage.lasts = True
+    for _ in range(6):
+        coordinator.turn()
+    rig.clock.advance(seconds=0.9)
+    assert coordinator.turn() == pytest.approx(0.1)
+
+    rig.clock.advance(seconds=0.1)
+    coordinator.turn()
+
+    assert isinstance(one.stopped_by, JobTimeout)
+
+
+# ------------------------------------------------------------------ lost answers
+
+
+@pytest.mark.shows("R-LEASE-25")
+def test_jobs_of_a_claim_whose_answer_was_lost_are_adopted_and_run_once(rig: Rig) -> None:
+    ids = rig.insert(2)
+    outage = Outage()
+    coordinator = on_bad_ground(rig, outage, too_late=True)
+    outage.lasts = True
+    coordinator.turn()
+    assert rig.states(ids) == {"running": 2}
+    assert rig.threads.given == []
+
+    outage.lasts = False
+    for _ in range(3):
+        coordinator.turn()
+        rig.finish_all()
+    coordinator.turn()
+
+    assert sorted(one.job.id for one in rig.threads.given) == sorted(ids)
+    assert rig.states(ids) == {"completed": 2}
+    assert [rig.job(job).attempt for job in ids] == [1, 1]
+
+
+def test_in_doubt_nothing_new_is_claimed_before_the_old_is_known(rig: Rig) -> None:
+    ids = rig.insert(6)
+    outage = Outage()
+    coordinator = on_bad_ground(rig, outage, too_late=True)
+    outage.lasts = True
+    for _ in range(3):
+        coordinator.turn()
+
+    outage.lasts = False
+
+    assert coordinator.turn() == 0.0  # then it asks at once
+    assert rig.states(ids) == {"running": 2, "pending": 4}
+    assert len(rig.threads.given) == 2
+
+
+def test_an_adopted_lease_is_renewed_before_its_job_is_started(rig: Rig) -> None:
+    [job] = rig.insert()
+    outage = Outage()
+    coordinator = on_bad_ground(rig, outage, too_late=True)
+    outage.lasts = True
+    coordinator.turn()
+    rig.clock.advance(seconds=29)
+
+    outage.lasts = False
+    coordinator.turn()
+
+    assert rig.job(job).lease_expires_at == rig.clock.now_ms() + 30_000
+    [one] = rig.threads.given
+    assert one.start_by > rig.clock.monotonic()
+
+
+def test_an_adopted_job_is_not_started_when_its_lease_cannot_be_renewed(rig: Rig) -> None:
+    [job] = rig.insert()
+    outage = Outage("exchange", "renew")
+    coordinator = on_bad_ground(rig, outage, too_late=True)
+    outage.lasts = True
+    coordinator.turn()
+    outage = Outage("renew")
+    coordinator._store = Watched(rig.store, outage).seam
+    outage.lasts = True
+
+    coordinator.turn()
+    assert rig.threads.given == []
+    outage.lasts = False
+    coordinator.turn()
+
+    assert [one.job.id for one in rig.threads.given] == [job]
+
+
+def test_a_worker_that_stops_hands_back_what_it_adopts(rig: Rig) -> None:
+    [job] = rig.insert()
+    outage = Outage()
+    coordinator = on_bad_ground(rig, outage, too_late=True)
+    outage.lasts = True
+    coordinator.turn()
+    coordinator.is_claiming = False
+    was_idle = coordinator.is_idle
+
+    outage.lasts = False
+    coordinator.turn()
+    coordinator.turn()
+
+    assert (was_idle, coordinator.is_idle) == (False, True)  # at first it may hold something
+    assert rig.threads.given == []
+    assert (rig.job(job).state, rig.job(job).failures) == (JobState.PENDING, 0)
+
+
+def test_jobs_claimed_before_a_duty_found_the_store_away_are_run_once(rig: Rig) -> None:
+    ids = rig.insert(2)
+    outage = Outage("take_duty")
+
+    class Nothing:
+        name = "nothing"
+        every_ms = 1_000
+        is_ready = True
+
+        def run(self, store: Store) -> bool:
+            return False
+
+    coordinator = on_bad_ground(rig, outage, duties=[Nothing()])
+    outage.lasts = True
+    coordinator.turn()
+    outage.lasts = False
+    coordinator.turn()
+
+    assert [one.job.id for one in rig.threads.given] == ids
+
+
+def test_the_next_attempt_at_a_job_may_run_here_beside_the_lost_one(rig: Rig, other_store: Store) -> None:
+    [job] = rig.insert()
+    coordinator = rig.coordinator(threads=2)
+    coordinator.turn()
+    [lost] = rig.threads.begin()
+    rig.clock.advance(seconds=31)
+    [swept] = other_store.sweep(OTHER_WORKER)
+    other_store.exchange(OTHER_WORKER, [decide(swept, Interrupted(), 0.0)])
+    coordinator.turn()
+    [present] = rig.threads.begin()
+
+    rig.threads.finish(lost, Completed(b"old"))
+    coordinator.turn()
+    assert rig.slots.leases() == [present.lease]
+    rig.threads.finish(present, Completed(b"new"))
+    coordinator.turn()
+
+    assert rig.job(job).result == b"new"
+    assert coordinator.is_idle
+
+
+# ------------------------------------------------------------------ worse
+
+
+@pytest.mark.shows("R-WORK-16")
+def test_a_fault_of_our_own_is_logged_and_the_turns_go_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    ids = rig.insert(2)
+    outage = Outage(error=lambda: ZeroDivisionError("a bug"))
+    coordinator = on_bad_ground(rig, outage)
+    outage.lasts = True
+    with caplog.at_level(logging.ERROR):
+        pause = coordinator.turn()
+
+    outage.lasts = False
+    for _ in range(3):
+        coordinator.turn()
+        rig.finish_all()
+    coordinator.turn()
+
+    assert pause > 0
+    assert "a turn of the coordinator went wrong" in caplog.text
+    assert rig.states(ids) == {"completed": 2}
+
+
+def test_a_store_that_cannot_be_used_ends_the_turns(rig: Rig) -> None:
+    outage = Outage(error=lambda: StoreError("this handle is closed"))
+    coordinator = on_bad_ground(rig, outage)
+    outage.lasts = True
+
+    with pytest.raises(StoreError):
+        coordinator.turn()
+
+
+def test_the_worker_id_is_on_every_lease(rig: Rig) -> None:
+    [job] = rig.insert()
+    rig.coordinator().turn()
+
+    assert rig.job(job).worker == WORKER

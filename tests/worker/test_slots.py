@@ -1,0 +1,79 @@
+"""Tickets, leases and room."""
+
+from __future__ import annotations
+
+from threading import Barrier, Thread
+
+import pytest
+
+from forebay.domain.job import JobId
+from forebay.worker.slots import Assignment, Slots
+from tests.domain.making import NOW, a_job
+from tests.worker.support import DEADLINE, an_assignment
+
+
+@pytest.mark.shows("R-TEST-53")
+def test_a_ticket_is_taken_once_however_many_threads_want_it() -> None:
+    threads, tickets = 8, 500
+    assignments = [an_assignment() for _ in range(tickets)]
+    barrier = Barrier(threads)
+    taken: list[list[bool]] = [[] for _ in range(threads)]
+
+    def take_all(mine: list[bool]) -> None:
+        barrier.wait(DEADLINE)
+        mine.extend(one.take() for one in assignments)
+
+    workers = [Thread(target=take_all, args=(mine,)) for mine in taken]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(DEADLINE)
+
+    assert [sum(each) for each in zip(*taken, strict=True)] == [1] * tickets
+
+
+@pytest.mark.shows("R-LEASE-36", "R-LEASE-50")
+def test_a_lease_is_due_for_renewal_after_a_third_of_its_length() -> None:
+    one = Assignment(a_job(started_at=NOW, lease_expires_at=NOW + 30_000), claimed_at=100.0)
+    assert one.renew_at == pytest.approx(110.0)
+
+    one.renewed(200.0)
+
+    assert one.renew_at == pytest.approx(210.0)
+
+
+def test_a_job_is_not_started_with_less_than_a_third_of_its_lease_left() -> None:
+    job = a_job(started_at=NOW, lease_expires_at=NOW + 30_000)
+
+    asked_long_ago = Assignment(job, claimed_at=100.0, leased_at=90.0)
+
+    assert asked_long_ago.start_by == pytest.approx(110.0)
+
+
+def test_blocking_tasks_and_coroutines_have_slots_of_their_own() -> None:
+    slots = Slots(threads=2, coroutines=5)
+    call = an_assignment()
+    coroutine = Assignment(a_job(id=JobId("co")), 0.0, is_async=True)
+
+    slots.add([call, coroutine])
+
+    assert (slots.free(False), slots.free(True), len(slots)) == (1, 4, 2)
+    slots.end(coroutine)
+    slots.end(coroutine)
+    assert (slots.free(False), slots.free(True), len(slots)) == (1, 5, 1)
+
+
+@pytest.mark.shows("R-LEASE-21")
+def test_the_end_of_a_lost_attempt_leaves_the_next_attempt_at_the_same_job_alone() -> None:
+    slots = Slots(threads=2)
+    lost = an_assignment(attempt=1)
+    present = an_assignment(attempt=2)
+    slots.add([lost])
+    slots.add([present])
+    assert slots.free(False) == 0
+
+    slots.end(lost)
+
+    assert list(slots) == [present]
+    assert slots.leases() == [present.lease]
+    assert slots.free(False) == 1
