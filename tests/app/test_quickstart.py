@@ -61,7 +61,7 @@ def test_a_worker_process_runs_what_another_program_enqueues(folder: Path) -> No
     [command] = re.findall(r"""^    python -c "(.+)"$""", text, flags=re.MULTILINE)
 
     with worker(folder):
-        answer = run(folder, "-c", command.replace("timeout=10", "timeout=40"))
+        answer = run(folder, "-c", command.replace("timeout=10", "timeout=20"))
 
     assert "python -m forebay worker jobs:app" in text
     assert (answer.stdout, answer.stderr) == ("Hello Grace!\n", "")
@@ -70,7 +70,7 @@ def test_a_worker_process_runs_what_another_program_enqueues(folder: Path) -> No
 def test_a_worker_process_runs_what_the_program_itself_enqueues(folder: Path) -> None:
     program = (folder / "jobs.py").read_text()
     alone = re.sub(r"    with app\.working\(.*\n        (.*)\n        (.*)", r"    \1\n    \2", program)
-    (folder / "jobs.py").write_text(alone.replace("timeout=10", "timeout=40"))
+    (folder / "jobs.py").write_text(alone.replace("timeout=10", "timeout=20"))
 
     with worker(folder):
         answer = run(folder, "jobs.py")

@@ -32,9 +32,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forebay.app.codec import CorruptPayload, decode_result, encode_call, encode_result
+from forebay.app.codec import decode_result, encode_call, encode_result
 from forebay.app.tags import TAGS, Unfit, tag, untag
-from forebay.errors import PayloadError
+from forebay.errors import CorruptPayload, PayloadError
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "payloads.md"
 # On a busy machine a slow example says nothing about the code.

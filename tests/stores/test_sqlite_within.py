@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forebay.domain.lifecycle import JobState
-from forebay.errors import ConfigError, DuplicateJob
+from forebay.errors import ConfigError, DuplicateJob, SchemaNewer, StoreUnavailable
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.sqlite.store import SqliteEngine
 from tests.stores.support import claim, new_job
@@ -124,3 +124,46 @@ def test_a_file_without_our_tables_is_named(tmp_path: Path) -> None:
 def test_memory_has_no_transactions_to_join() -> None:
     with pytest.raises(ConfigError, match="no transactions"):
         MemoryEngine().insert_within(object(), [new_job()])
+
+
+def test_a_file_whose_schema_is_too_new_is_refused(
+    engine: SqliteEngine, connection: sqlite3.Connection
+) -> None:
+    connection.execute("update forebay_schema set oldest = 99")
+    connection.execute("begin")
+
+    with pytest.raises(SchemaNewer):
+        engine.insert_within(connection, [new_job()])
+
+
+def test_a_closed_connection_is_refused(engine: SqliteEngine, connection: sqlite3.Connection) -> None:
+    connection.close()
+
+    with pytest.raises(ConfigError, match="cannot be used"):
+        engine.insert_within(connection, [new_job()])
+
+
+def test_texts_as_bytes_make_no_difference(engine: SqliteEngine, connection: sqlite3.Connection) -> None:
+    connection.text_factory = bytes
+    connection.execute("begin")
+    [receipt] = engine.insert_within(connection, [new_job(unique_key="k")])
+    [again] = engine.insert_within(connection, [new_job(unique_key="k")])
+
+    connection.execute("commit")
+
+    assert (again.id, again.is_new) == (receipt.id, False)
+
+
+def test_a_full_disk_says_that_the_transaction_is_gone(
+    engine: SqliteEngine, connection: sqlite3.Connection
+) -> None:
+    (pages,) = connection.execute("pragma page_count").fetchone()
+    connection.execute(f"pragma max_page_count = {pages}")
+    connection.execute("begin")
+
+    with pytest.raises(StoreUnavailable, match="no room left"):
+        engine.insert_within(connection, [new_job(payload=b"x" * 500_000)])
+
+    reader = engine.reader()
+    assert reader.counts() == {}
+    reader.close()

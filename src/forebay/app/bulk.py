@@ -88,13 +88,14 @@ def drop_queue(
 ) -> None:
     """Close a queue for good and, with `force`, move all its waiting jobs to the dead letters.
 
-    `progress` hears after each batch how many are left. It ends because a dropped queue takes no jobs:
-    only what is running now can still come back to it.
+    `progress` hears after each batch how many are left. It ends when a batch leaves no fewer than the one
+    before: what running jobs still put into the queue is the sweep's to move.
     """
     left = store.drop_queue(name, force=force, actor=actor)
     progress(left)
-    while left:
-        left = store.drop_queue(name, force=force, actor=actor)
+    before = left + 1
+    while 0 < left < before:
+        before, left = left, store.drop_queue(name, force=force, actor=actor)
         progress(left)
 
 

@@ -46,4 +46,8 @@ def run_due(store: Store, duties: Iterable[Duty]) -> bool:
 
 def _run(store: Store, duty: Duty) -> bool:
     # Ends with the first batch that leaves nothing to do.
-    return all(duty.run(store) for _ in range(BATCHES_IN_A_ROW))
+    has_more = all(duty.run(store) for _ in range(BATCHES_IN_A_ROW))
+    if has_more:
+        # What piles up must not wait for the next turn, or it would pile up for ever.
+        store.take_duty(duty.name, 0)
+    return has_more

@@ -257,6 +257,28 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
         if self.metadata is not None:
             check_metadata(self.metadata)
 
+    def objection_of(self, state: JobState) -> str:
+        """Why a job in this state cannot be changed like this; empty if it can."""
+        moves = self.delay_ms is not None
+        if is_final(state):
+            return f"it is already {state}"
+        if state is JobState.RUNNING and (moves or self.priority is not None):
+            return "it is running"
+        if state is JobState.BLOCKED and moves:
+            return "it is blocked"
+        if state is JobState.PENDING and self.delay_ms:
+            return "a pending job cannot become scheduled"
+        return ""
+
+    def merged_into(self, metadata: dict[str, Json]) -> dict[str, Json]:
+        """Metadata with these changes: None removes its key. Raises InvalidJob if it grows too large."""
+        changes = self.metadata or {}
+        merged = {
+            key: value for key, value in {**metadata, **changes}.items() if changes.get(key, "") is not None
+        }
+        check_metadata(merged)
+        return merged
+
 
 @lru_cache(maxsize=1024)
 def check_queue_name(name: str) -> None:

@@ -12,6 +12,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.errors import ConfigError
 
 MAX_PAGE: Final = 1_000
+MAX_SEQ_DIGITS: Final = 18
 EXACT_UP_TO: Final = 10_000
 
 
@@ -118,7 +119,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 def page_end(after: str) -> int:
     """The seq at which an earlier page ended; raises ConfigError for anything else."""
-    if not after.isdecimal() or not after.isascii():
+    if not after.isdecimal() or not after.isascii() or len(after) > MAX_SEQ_DIGITS:
         raise ConfigError(f"{after!r} is not the end of an earlier page")
     return int(after)
 

@@ -21,6 +21,7 @@ from forebay.domain.outcome import (
     Outcome,
     Snoozed,
 )
+from forebay.domain.retry import MAX_DELAY_MS
 
 MAX_REASON: Final = 1_000
 
@@ -96,7 +97,7 @@ def _end(
         state=state,
         failures=job.failures,
         crashes=job.crashes,
-        delay_ms=delay_ms,
+        delay_ms=_sane(delay_ms),
         result=result,
         error=error,
         reason=reason,
@@ -107,8 +108,13 @@ def _failed(job: Job, error: AttemptError, after_ms: int | None, roll: float) ->
     end = replace(_end(job, Ending.FAILED, JobState.RETRYING, error=error), failures=job.failures + 1)
     if end.failures > job.policy.max_retries:
         return replace(end, state=JobState.DEAD, reason=_said(error))
-    delay = job.policy.delay_ms(end.failures, roll) if after_ms is None else after_ms
+    delay = job.policy.delay_ms(end.failures, roll) if after_ms is None else _sane(after_ms)
     return replace(end, delay_ms=delay)
+
+
+def _sane(delay_ms: int) -> int:
+    """A delay that a task asked for, within what a store can keep."""
+    return min(max(delay_ms, 0), MAX_DELAY_MS)
 
 
 def _lost(job: Job, reason: str, roll: float) -> Settlement:

@@ -17,7 +17,6 @@ from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulid_at
 from forebay.errors import InvalidJob
 
 SEQS_PER_MS: Final = 2**15
-LAST_SEQ: Final = 2**63 - 1
 RANDOM_BITS: Final = 59
 _VERSION_AND_VARIANT: Final = 7 << 76 | 0b10 << 62
 _FIXED_BITS: Final = 0xF << 76 | 0b11 << 62

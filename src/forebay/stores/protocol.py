@@ -157,7 +157,8 @@ class Store(Protocol):
         """Settle what has ended, then claim for the room there is, in one transaction.
 
         A settlement is valid only while the job is running with exactly its attempt under this worker. It
-        is answered `settled`; `repeated` if this worker has already ended this very attempt; else
+        is answered `settled`; `repeated` if this worker has already ended this very attempt and no later
+        one has begun, or the end left a row in the history; else
         `refused`, which leaves a REFUSED event on the job. Final jobs leave the live ones for the
         finished or the dead, their unique key is freed. Ones that go back to waiting keep `ready_at`; a
         job with a stored wish to be cancelled is cancelled instead of going back. A failed, discarded or
@@ -289,7 +290,8 @@ class Store(Protocol):
 
     def take_duty(self, name: str, every_ms: int) -> bool:
         """Whether the caller shall do this duty now: true for one caller each `every_ms`. Duties are safe
-        to repeat; this only spaces them out."""
+        to repeat; this only spaces them out. A clock that was set back does not hold a duty up, and with
+        `every_ms` 0 it is always the caller's turn, and the next one's too."""
         ...
 
     def record(self, events: Sequence[Event]) -> None:

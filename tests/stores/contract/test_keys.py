@@ -255,7 +255,7 @@ def rivals(store: Store) -> tuple[JobId, JobId]:
     """A job that has lost its key by starting and waits again, and the one that has the key now."""
     first = started(store, unique_key="k", unique_until=UniqueUntil.STARTED)
     rival = put(store, unique_key="k", delay_ms=HOUR)
-    settle(store, first, Snoozed(2 * HOUR))
+    settle(store, first, Snoozed(HOUR // 2))
     return first.id, rival
 
 
@@ -317,7 +317,7 @@ def test_deleting_a_final_job_does_not_free_somebody_elses_keys(store: Store, st
 def test_expiry_does_not_free_somebody_elses_key(store: Store, clock: ManualClock, reader: Reader) -> None:
     first = started(store, unique_key="k", unique_until=UniqueUntil.STARTED, expires_at=T0 + 1_000)
     rival = put(store, unique_key="k", delay_ms=HOUR)
-    settle(store, first, Snoozed(2 * HOUR))
+    settle(store, first, Snoozed(HOUR // 2))
     clock.advance(ms=1_000)
 
     store.promote()

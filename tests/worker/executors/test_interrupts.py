@@ -25,22 +25,21 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from threading import Event, Thread, active_count
+from threading import Semaphore
 
 import pytest
 
 from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId
-from forebay.domain.outcome import Completed, Failed, Outcome
-from forebay.worker.executors.threads import Seat, ThreadExecutor
+from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
+from forebay.worker.executors.threads import ThreadExecutor
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import Invoke, JobInterrupted, JobTimeout
 from forebay.worker.slots import Assignment
-from tests.worker.support import DEADLINE, an_assignment, eventually
+from tests.worker.support import an_assignment, no_thread_stays
 
-JOBS = 6_000
-THREADS = 3
+ROUNDS = 12_000
 
 
 class Counted(Inbox):
@@ -49,50 +48,61 @@ class Counted(Inbox):
     def __init__(self) -> None:
         super().__init__()
         self.ends: list[tuple[Assignment, Outcome]] = []
+        self.done = Semaphore(0)
 
     def put(self, assignment: Assignment, outcome: Outcome) -> None:
         self.ends.append((assignment, outcome))
+        self.done.release()
 
 
 @pytest.fixture
-def hasty_threads() -> Iterator[None]:
+def _hasty_threads() -> Iterator[None]:
     """Threads change places as often as they can."""
     usual = sys.getswitchinterval()
-    sys.setswitchinterval(0.000_005)
+    sys.setswitchinterval(0.000_001)
     yield
     sys.setswitchinterval(usual)
 
 
-class Hunter:
-    """Interrupts whatever runs, at random moments, mostly near its end."""
+class Hunt:
+    """Submits pairs of jobs to one thread and interrupts the first of each pair at a random moment.
 
-    def __init__(self, executor: ThreadExecutor, jobs: list[Assignment], seed: int) -> None:
+    The first waits until the hunter looks, so that both run from there. The second follows at once, and an
+    interrupt that comes late would hit it.
+    """
+
+    def __init__(self, executor: ThreadExecutor, inbox: Counted) -> None:
         self._executor = executor
-        self._jobs = jobs
-        self._dice = random.Random(seed)
-        self._done = Event()
-        self._thread = Thread(target=self._hunt, daemon=True)
+        self._inbox = inbox
+        self._dice = random.Random(1)
+        self.ready, self.go = Semaphore(0), Semaphore(0)
+        self.prey: list[Assignment] = []
+        self.bystanders: list[Assignment] = []
 
-    def __enter__(self) -> None:
-        self._thread.start()
+    def _some(self, most: float) -> int:
+        return round(2 ** self._dice.uniform(0, most))
 
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join(DEADLINE)
-
-    def _hunt(self) -> None:
-        place = 0
-        while not self._done.is_set():
-            while place < len(self._jobs) - 1 and self._jobs[place].ended_at is not None:
-                place += 1
-            for one in self._jobs[place : place + THREADS]:
-                if isinstance(one.seat, Seat) and self._dice.random() < 0.3:
-                    kind = self._dice.choice((JobTimeout, JobInterrupted))
-                    self._executor.interrupt(one, kind("hunted"))
+    def round(self, number: int) -> None:
+        prey = an_assignment("short", f"p{number}", self._some(14), id=JobId(f"p{number}"))
+        bystander = an_assignment("short", f"b{number}", 20, id=JobId(f"b{number}"))
+        self.prey.append(prey)
+        self.bystanders.append(bystander)
+        self._executor.submit(prey)
+        self._executor.submit(bystander)
+        pause = self._some(8)
+        self.ready.acquire()
+        self.go.release()
+        for _ in range(pause):
+            pass
+        self._executor.interrupt(prey, self._dice.choice((JobTimeout, JobInterrupted))("hunted"))
+        if number % 3 == 0:  # a second one, as when a worker stops
+            self._executor.interrupt(prey, JobInterrupted("again"))
+        self._inbox.done.acquire()
+        self._inbox.done.acquire()
 
 
 @pytest.mark.shows("R-EDGE-15", "R-TEST-53")
-@pytest.mark.usefixtures("hasty_threads")
+@pytest.mark.usefixtures("_hasty_threads")
 def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another() -> None:
     app, inbox = Forebay("memory://"), Counted()
     hit: list[str] = []
@@ -100,6 +110,9 @@ def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another
     @app.task(name="short")
     def short(name: str, rounds: int) -> str:
         try:
+            if name.startswith("p"):
+                hunt.ready.release()
+                hunt.go.acquire()
             for _ in range(rounds):
                 pass
             if rounds % 7 == 0:
@@ -109,23 +122,32 @@ def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another
             raise
         return name
 
-    dice = random.Random(1)
-    jobs = [an_assignment("short", str(n), dice.randrange(200), id=JobId(str(n))) for n in range(JOBS)]
-    executor = ThreadExecutor(THREADS, Invoke(app.registry), inbox, SystemClock())
-    executor.start()
-    alive = active_count()
-    with Hunter(executor, jobs, seed=2):
-        for one in jobs:
-            executor.submit(one)
-        eventually(lambda: len(inbox.ends) >= JOBS, 50.0)
+    executor = ThreadExecutor(1, Invoke(app.registry), inbox, SystemClock())
+    hunt = Hunt(executor, inbox)
+    with no_thread_stays():
+        executor.start()
+        for number in range(ROUNDS):
+            hunt.round(number)
+        executor.close()
 
-    assert active_count() == alive - 0  # no thread has died of an interrupt
-    executor.close()
-    assert Counter(one.job.id for one, _ in inbox.ends) == Counter(one.job.id for one in jobs)
-    hunted = {one.job.id for one in jobs if one.stopped_by is not None}
-    foreign = [name for name in hit if name not in hunted]
-    assert foreign == []
-    spared = [outcome for one, outcome in inbox.ends if one.stopped_by is None]
-    assert {type(outcome) for outcome in spared} <= {Completed, Failed}
-    assert not [one for one in spared if isinstance(one, Failed) and one.error.type != "ValueError"]
-    assert len(hunted) > JOBS // 100  # else nothing was tried
+    ends = Counter(one.job.id for one, _ in inbox.ends)
+    assert set(ends.values()) == {1}
+    assert len(ends) == 2 * ROUNDS
+    assert not [name for name in hit if name.startswith("b")]
+    outcomes = {one.job.id: outcome for one, outcome in inbox.ends}
+    assert {type(outcomes[one.job.id]) for one in hunt.bystanders} == {Completed}
+    unhurt = [outcomes[one.job.id] for one in hunt.prey if one.stopped_by is None]
+    assert not [one for one in unhurt if isinstance(one, Failed) and one.error.type != "ValueError"]
+    assert not [one for one in unhurt if isinstance(one, Interrupted)]
+    print(
+        Counter(
+            outcomes[one.job.id].error.type
+            if isinstance(outcomes[one.job.id], Failed)
+            else type(outcomes[one.job.id])
+            for one in hunt.prey
+            if one.stopped_by is not None
+        ),
+        len(unhurt),
+    )
+    hurt = Counter(type(outcomes[one.job.id]) for one in hunt.prey if one.stopped_by is not None)
+    assert sum(hurt.values()) > ROUNDS // 50, hurt  # else nothing was tried

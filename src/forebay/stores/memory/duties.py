@@ -91,7 +91,8 @@ def beat(state: State, worker: WorkerInfo) -> None:
 
 
 def take_duty(state: State, name: str, every_ms: int) -> bool:
-    if state.duties.get(name, 0) > state.now:
+    # A time further ahead than the duty's own pace was written before the clock was set back.
+    if state.now < state.duties.get(name, 0) <= state.now + every_ms:
         return False
     state.write(state.duties, name, state.now + every_ms)
     return True

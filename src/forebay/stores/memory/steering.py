@@ -8,7 +8,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Amendment, Job, JobId, Json, QueueName, check_metadata, check_queue_name
+from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, WAITING, JobState
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import QueueNotEmpty, QueueNotFound
@@ -26,9 +26,9 @@ def amend(state: State, job_id: JobId, change: Amendment, actor: str) -> Verdict
     record = state.jobs.get(job_id)
     if record is None:
         return _missing(job_id)
-    refusal = _not_amendable(record.job, change)
-    if refusal is not None:
-        return _refused(record.job, refusal)
+    objection = change.objection_of(record.job.state)
+    if objection:
+        return _refused(record.job, objection)
     job = _amended(state, record.job, change)
     has_new_place = job.state is not record.job.state or change.priority is not None
     if job.state is JobState.PENDING and has_new_place:
@@ -125,18 +125,6 @@ def _cancel_one(state: State, job_id: JobId, reason: str, actor: str, force: boo
     return _done(job_id, state.jobs[job_id].job.state)
 
 
-def _not_amendable(job: Job, change: Amendment) -> str | None:
-    if job.is_final:
-        return f"it is already {job.state}"
-    if job.state is JobState.RUNNING and (change.priority is not None or change.delay_ms is not None):
-        return "it is running"
-    if job.state is JobState.PENDING and change.delay_ms:
-        return "a pending job cannot become scheduled"
-    if job.state is JobState.BLOCKED and change.delay_ms is not None:
-        return "it is blocked"
-    return None
-
-
 def _amended(state: State, job: Job, change: Amendment) -> Job:
     job = replace(job, updated_at=state.now)
     if change.priority is not None:
@@ -147,14 +135,8 @@ def _amended(state: State, job: Job, change: Amendment) -> Job:
         into = job.state if change.delay_ms else JobState.PENDING
         job = replace(job, state=into, run_at=due_at, ready_at=job.ready_at if job.attempt else due_at)
     if change.metadata is not None:
-        job = replace(job, metadata=_merged(job.metadata, change.metadata))
+        job = replace(job, metadata=fresh(change.merged_into(job.metadata)))
     return job
-
-
-def _merged(metadata: dict[str, Json], change: dict[str, Json]) -> dict[str, Json]:
-    both = {name: value for name, value in {**metadata, **change}.items() if change.get(name, 0) is not None}
-    check_metadata(both)
-    return fresh(both)
 
 
 def _revive_one(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from forebay.errors import ConfigError
+from forebay.errors import ConfigError, StoreError
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, translated
 
 
@@ -19,13 +19,12 @@ class Borrowed:
         if not isinstance(connection, sqlite3.Connection):
             kind = type(connection).__name__
             raise ConfigError(f"jobs of {database} are enqueued within a sqlite3.Connection, not a {kind}")
-        if not connection.in_transaction:
+        if not _in_transaction(connection):
             raise ConfigError(
                 "begin a transaction first: jobs are enqueued within one, and come true with its commit"
             )
-        _check_file(connection, database)
         self._raw = connection
-        self._path = str(database)
+        self._database = database
 
     def execute(self, statement: str, values: Mapping[str, object] | Sequence[object] = ()) -> sqlite3.Cursor:
         cursor = self._raw.cursor()
@@ -35,22 +34,41 @@ class Borrowed:
     @contextmanager
     def whole(self) -> Iterator[None]:
         """All of what is done inside, or nothing of it; the rest of the caller's transaction is untouched."""
+        texts, self._raw.text_factory = self._raw.text_factory, str
         try:
+            self._check_file()
             self.execute("savepoint forebay")
             try:
                 yield
             except BaseException:
-                self.execute("rollback to forebay")
+                # A full disk makes SQLite undo the caller's whole transaction; then no savepoint is left.
+                if self._raw.in_transaction:
+                    self.execute("rollback to forebay")
+                    self.execute("release forebay")
                 raise
-            finally:
-                self.execute("release forebay")
+            self.execute("release forebay")
         except DRIVER_ERRORS as exc:
-            raise translated(self._path, exc) from exc
+            raise self._translated(exc) from exc
+        finally:
+            self._raw.text_factory = texts
+
+    def _translated(self, exc: Exception) -> StoreError:
+        error = translated(str(self._database), exc)
+        if self._raw.in_transaction:
+            return error
+        return type(error)(f"{error}; your transaction was rolled back")
+
+    def _check_file(self) -> None:
+        rows = self.execute("pragma database_list").fetchall()
+        file = next((file for _, name, file in rows if name == "main"), "")
+        if not file or not os.path.exists(self._database) or not os.path.samefile(file, self._database):
+            raise ConfigError(
+                f"this connection is to {file or 'no file'}, and the jobs are in {self._database}"
+            )
 
 
-def _check_file(connection: sqlite3.Connection, database: Path) -> None:
-    cursor = connection.cursor()
-    cursor.row_factory = None
-    file = next((file for _, name, file in cursor.execute("pragma database_list") if name == "main"), "")
-    if not file or not os.path.exists(database) or not os.path.samefile(file, database):
-        raise ConfigError(f"this connection is to {file or 'no file'}, and the jobs are in {database}")
+def _in_transaction(connection: sqlite3.Connection) -> bool:
+    try:
+        return connection.in_transaction
+    except sqlite3.ProgrammingError as exc:
+        raise ConfigError(f"this connection cannot be used: {exc}") from exc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeVar
+from weakref import WeakSet
 
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.sqlite.places import Places
@@ -66,6 +68,31 @@ def translated(path: str, exc: Exception) -> StoreError:
 DRIVER_ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 
 
+# SQLite remembers its locks in the process, and a fork copies that memory but not the locks. Whatever the
+# child then does with the file, with an old connection or a new one, can destroy what others have written:
+# so it is refused, for every file that was open at the moment of a fork.
+_open: Final[WeakSet[Connection]] = WeakSet()
+_forked: Final[set[str]] = set()
+
+
+def _note_fork() -> None:
+    _forked.update(connection.path for connection in _open)
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def check_fork(path: str) -> None:
+    """Raise StoreUnusable in a process that was forked while this file was open."""
+    if path in _forked:
+        raise StoreUnusable(
+            f"{path} was open when this process was forked, and SQLite cannot be used after that: "
+            "start processes by spawn, or fork before the file is opened"
+        )
+
+
 class Connection:
     """A connection of our own to one database file."""
 
@@ -78,7 +105,9 @@ class Connection:
         self._durability = durability
         self._lock_wait = lock_wait_ms / 1_000
         self._is_full: bool | None = None
+        check_fork(self._path)
         self._raw = self._opened()
+        _open.add(self)
 
     def _opened(self) -> sqlite3.Connection:
         folder = Path(self._path).resolve().parent
@@ -146,8 +175,10 @@ class Connection:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """One look at the store: whatever is read inside is of the same moment."""
-        self._raw.execute("begin")
+        if _forked:
+            check_fork(self._path)
         try:
+            self._raw.execute("begin")
             yield self._raw
         finally:
             self._undo()
@@ -158,10 +189,13 @@ class Connection:
         `durable` marks work that accepts jobs: by default it is on the disk before this returns, while
         claims and settlements may be lost to a power cut together with everybody who knew of them.
         """
+        if _forked:
+            check_fork(self._path)
         try:
             self._sync(full=durable if self._durability == "default" else self._durability == "full")
-            self._begin()
             try:
+                # Inside: an interrupt that arrives with the lock just taken must not leave it taken.
+                self._begin()
                 answer = work(self._raw)
                 self._raw.execute("commit")
             except BaseException:
@@ -237,7 +271,10 @@ class Connection:
             raise translated(self._path, exc) from exc
 
     def close(self) -> None:
-        self._raw.close()
+        # Let go and not closed after a fork: closing would take the parent's locks away.
+        if self._path not in _forked:
+            _open.discard(self)
+            self._raw.close()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Final
 
 from msgspec.structs import replace
@@ -11,8 +12,6 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
-from forebay.domain.rank import place
-from forebay.stores.ids import LAST_SEQ, first_seq
 from forebay.stores.sqlite.rows import STATES, Row, queue_from_row
 from forebay.stores.sqlite.transaction import Transaction
 
@@ -20,6 +19,7 @@ AUDIT_MS: Final = 90 * DAY_MS
 WORKERS_MS: Final = DAY_MS
 EXCERPT: Final = 200
 CAP_WALK: Final = "look at old jobs"
+WALK_STEP: Final = 200
 
 
 def promote_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
@@ -29,8 +29,8 @@ def promote_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
 
 def _promote_rows(tx: Transaction, queue: QueueName, rows: list[Row]) -> int:
     for seq, state, ready_at, priority, failures, deadline_at, _ in rows:
-        values = _place_values(tx, queue, ready_at, priority, failures, deadline_at)
-        tx.run("promote", {**values, "seq": seq, "now": tx.now})
+        where = tx.place(queue, ready_at, priority, failures, deadline_at)
+        tx.run("promote", {**where._asdict(), "seq": seq, "now": tx.now})
         tx.move(queue, STATES[state], JobState.PENDING)
         tx.has_news = True
     return len(rows)
@@ -73,7 +73,9 @@ def end_waiting(tx: Transaction, seq: int, job_id: JobId, state: JobState, reaso
 
 def bury_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
     """Move waiting jobs of a dropped queue to the dead letters."""
-    rows = tx.all("stragglers", {"queue": queue, "limit": limit})
+    rows = tx.all("stragglers_due", {"queue": queue, "limit": limit})
+    if len(rows) < limit:
+        rows += tx.all("stragglers", {"queue": queue, "limit": limit - len(rows)})
     for seq, job_id in rows:
         end_waiting(tx, seq, job_id, JobState.DEAD, "queue dropped")
         tx.record(Event(kind=EventKind.DROPPED, job_id=job_id, queue=queue))
@@ -82,69 +84,55 @@ def bury_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
 
 def rescore(tx: Transaction, limit: int) -> int:
     """New places for jobs whose time for it has come, and for those of queues with new scoring."""
-    looked = _look_at_old(tx, limit)
-    rows = tx.all("rescore_due", {"now": tx.now, "limit": max(limit - looked, 0)})
+    rows = tx.all("rescore_due", {"now": tx.now, "limit": limit})
     for row in rows:
         _rescore_one(tx, row)
-    looked += len(rows)
+    looked = len(rows)
     for row in tx.all("queues", {}):
         if row[4] is not None and looked < limit:
             looked += _reorder(tx, queue_from_row(row), row[4], limit - looked)
-    return looked
+    return looked + _look_at_old(tx, limit - looked)
 
 
 def _look_at_old(tx: Transaction, limit: int) -> int:
     """Give jobs that have waited for half of the shortest cap their entry among those to be rescored.
 
-    Nearly every job has run by then, so nearly none pays for an entry. A seq is a time too, so the walk
-    ends where the jobs are too young, and goes on from there the next time.
+    Nearly every job has run by then, so nearly none pays for an entry. Jobs are walked through by seq, which
+    is the order in which they came; the walk ends at the first that is too young.
     """
     caps = [queue.settings.scoring.cap_ms for queue in all_queues(tx) if queue.settings.max_aging_bonus]
-    if not caps:
+    if not caps or limit <= 0:
         return 0
     (walked_to,) = tx.one("walked_to", {"name": CAP_WALK}) or (0,)
-    until = first_seq(tx.now - min(caps) // 2 + 1) - 1
-    rows = tx.all("walk_next", {"after": walked_to, "until": until, "limit": limit})
-    for row in rows:
+    young = tx.now - min(caps) // 2
+    rows = tx.all("walk_next", {"after": walked_to, "limit": min(limit, WALK_STEP)})
+    old = list(takewhile(lambda row: row[7] <= young, rows))
+    for row in old:
         if row[2] == JobState.PENDING:
-            _rescore_one(tx, row)
-    if rows:
-        tx.run("walk_save", {"name": CAP_WALK, "walked_to": rows[-1][0]})
-    return len(rows)
+            _rescore_one(tx, row[:7])
+    if old:
+        tx.run("walk_save", {"name": CAP_WALK, "walked_to": old[-1][0]})
+    return len(old)
 
 
 def _rescore_one(tx: Transaction, row: Row) -> None:
     seq, queue, state, ready_at, priority, failures, deadline_at = row
     if state == JobState.PENDING:
-        values = _place_values(tx, queue, ready_at, priority, failures, deadline_at)
-        tx.run("rescore", {**values, "seq": seq})
+        where = tx.place(queue, ready_at, priority, failures, deadline_at)
+        tx.run("rescore", {**where._asdict(), "seq": seq})
     else:
         tx.run("rescore_drop", {"seq": seq})
 
 
 def _reorder(tx: Transaction, queue: Queue, reordered_to: int, limit: int) -> int:
     """Walk on by seq. Whatever enters the order behind the walk already has its place by the new scoring."""
-    rows = tx.all("walk_next", {"after": reordered_to, "until": LAST_SEQ, "limit": limit})
+    rows = tx.all("walk_next", {"after": reordered_to, "limit": limit})
     for row in rows:
         if row[1] == queue.name and row[2] == JobState.PENDING:
-            _rescore_one(tx, row)
+            _rescore_one(tx, row[:7])
     is_done = len(rows) < limit
     tx.save_queue(replace(queue, reordering=not is_done), None if is_done else rows[-1][0])
     return len(rows)
-
-
-def _place_values(
-    tx: Transaction, queue: QueueName, ready_at: int, priority: int, failures: int, deadline_at: int | None
-) -> dict[str, object]:
-    where = place(
-        tx.scoring(queue),
-        ready_at=ready_at,
-        priority=priority,
-        failures=failures,
-        deadline_at=deadline_at,
-        now=tx.now,
-    )
-    return {"rank": where.rank, "capped": where.capped, "rescore_at": where.rescore_at}
 
 
 def prune(tx: Transaction, limit: int) -> int:

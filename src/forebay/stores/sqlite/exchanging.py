@@ -10,7 +10,7 @@ from forebay.domain.job import Job, JobId, PastError, QueueName, UniqueUntil, Wo
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING, JobState, check_transition
 from forebay.domain.queue import QueueState
-from forebay.domain.rank import Place, place
+from forebay.domain.rank import Place
 from forebay.domain.settlement import Settlement
 from forebay.stores.ids import seq_in_id
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Refusal, Want
@@ -115,7 +115,7 @@ def _end_otherwise(tx: Transaction, token: Token, settlement: Settlement) -> Que
     held = tx.one("held", token)
     if held is None:
         return None
-    queue, _, cancel_reason, errors, started_at, swept_from, *_ = held
+    queue, cancel_reason, errors, started_at, swept_from, *_ = held
     if settlement.error is not None:
         _keep_error(tx, token, settlement, errors, started_at, swept_from)
     if settlement.state not in WAITING:
@@ -151,17 +151,10 @@ def _finish(
 
 
 def _put_back(tx: Transaction, token: Token, settlement: Settlement, held: Row) -> None:
-    queue, _, _, _, _, _, ready_at, priority, deadline_at, rank, capped = held
+    queue, _, _, _, _, ready_at, priority, deadline_at, rank, capped = held
     where = Place(bool(capped), rank, None)
     if settlement.state is JobState.PENDING:
-        where = place(
-            tx.scoring(queue),
-            ready_at=ready_at,
-            priority=priority,
-            failures=settlement.failures,
-            deadline_at=deadline_at,
-            now=tx.now,
-        )
+        where = tx.place(queue, ready_at, priority, settlement.failures, deadline_at)
     values = {
         **token,
         "state": settlement.state.value,
@@ -260,7 +253,8 @@ def _objection(row: Row | None, token: Token) -> str:
 
 def _claim_all(tx: Transaction, worker: WorkerId, wants: Sequence[Want], room: int) -> list[Job]:
     if wants:
-        tx.count_new()  # follow-ups of this very exchange may be claimed in it
+        if tx.has_new_jobs:
+            tx.count_new()  # follow-ups of this very exchange may be claimed in it
         expire(tx, BATCH)
     jobs: list[Job] = []
     for want in wants:

@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueState
-from forebay.domain.rank import Place, place
+from forebay.domain.rank import Place
 from forebay.domain.settlement import Settlement
 from forebay.errors import (
     DuplicateJob,
@@ -159,6 +159,7 @@ class Intake:
             where.rescore_at, job.deadline_at, job.expires_at, job.unique_key, job.payload,
         )  # fmt: skip
         tx.has_news = True
+        tx.has_new_jobs = True
         return job_id
 
     def _place(self, job: NewJob, desk: Desk, priority: int, due_at: int) -> Place:
@@ -168,23 +169,15 @@ class Intake:
         gives the few jobs that still wait their entry. An entry for each would cost every insert a page.
         """
         if job.deadline_at is not None:
-            where = self._worked_out(job, priority, due_at)
+            where = self._tx.place(job.queue, due_at, priority, 0, job.deadline_at)
             return where if due_at == self._tx.now else where._replace(rescore_at=None)
         where_else = desk.places.get((priority, due_at))
         if where_else is None:
-            where_else = self._worked_out(job, priority, due_at)._replace(rescore_at=None)
+            where_else = self._tx.place(job.queue, due_at, priority, 0, job.deadline_at)._replace(
+                rescore_at=None
+            )
             desk.places[priority, due_at] = where_else
         return where_else
-
-    def _worked_out(self, job: NewJob, priority: int, due_at: int) -> Place:
-        return place(
-            self._tx.scoring(job.queue),
-            ready_at=due_at,
-            priority=priority,
-            failures=0,
-            deadline_at=job.deadline_at,
-            now=self._tx.now,
-        )
 
 
 def _out_of_range(priority: int, desk: Desk) -> InvalidJob:
@@ -208,6 +201,7 @@ def insert_all(
                 raise
             receipts.append(Receipt(id=None, is_new=False, error=error))
     intake.flush()
+    tx.leave_uncounted(len(receipts))
     return receipts
 
 
@@ -240,17 +234,3 @@ def insert_follow_ups(
                     detail=f"{job.task}: key taken by {receipt.id}",
                 )
             )
-
-
-def place_of(
-    tx: Transaction, job: Job, *, queue: QueueName, ready_at: int, priority: int, failures: int
-) -> Place:
-    """The place of a stored job that becomes pending in a queue."""
-    return place(
-        tx.scoring(queue),
-        ready_at=ready_at,
-        priority=priority,
-        failures=failures,
-        deadline_at=job.deadline_at,
-        now=tx.now,
-    )

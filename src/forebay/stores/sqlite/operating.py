@@ -8,15 +8,14 @@ from typing import TypedDict
 from msgspec.structs import replace
 
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Amendment, Job, JobId, Json, QueueName, check_metadata, check_queue_name
+from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
 from forebay.domain.query import WorkerInfo
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import InvalidJob, QueueNotEmpty, QueueNotFound
 from forebay.stores.protocol import Verdict
 from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_history
-from forebay.stores.sqlite.inserting import place_of
-from forebay.stores.sqlite.rows import job_from_row, json_text, options_of, options_text
+from forebay.stores.sqlite.rows import job_from_row, json_text
 from forebay.stores.sqlite.transaction import Transaction
 
 
@@ -92,7 +91,7 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     job = find(tx, job_id)
     if job is None:
         return _missing(job_id)
-    objection = _objection(job, change)
+    objection = change.objection_of(job.state)
     if objection:
         return _refused(job, objection)
     state = JobState.PENDING if change.delay_ms == 0 else job.state
@@ -113,24 +112,9 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     return Verdict(job_id=job_id, done=True, state=state)
 
 
-def _objection(job: Job, change: Amendment) -> str:
-    if is_final(job.state):
-        return f"it is already {job.state}"
-    moves = change.delay_ms is not None
-    if job.state is JobState.RUNNING and (moves or change.priority is not None):
-        return "it is running"
-    if job.state is JobState.BLOCKED and moves:
-        return "it is blocked"
-    if job.state is JobState.PENDING and change.delay_ms:
-        return "a pending job cannot become scheduled"
-    return ""
-
-
 def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> dict[str, object]:
     priority = job.priority if change.priority is None else _in_range(tx, job.queue, change.priority)
-    options = options_of(job)
-    if change.metadata is not None:
-        options = replace(options, metadata=_merged(job, change))
+    metadata = None if change.metadata is None else json_text(change.merged_into(job.metadata))
     run_at = job.run_at
     if change.delay_ms is not None and job.state is not JobState.PENDING:
         run_at = tx.now + change.delay_ms
@@ -142,16 +126,14 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
         "rescore_at": None,
     }
     if state is JobState.PENDING and (change.priority is not None or state is not job.state):
-        where = place_of(
-            tx, job, queue=job.queue, ready_at=ready_at, priority=priority, failures=job.failures
-        )
+        where = tx.place(job.queue, ready_at, priority, job.failures, job.deadline_at)
         values = {**where._asdict(), "has_place": True}
     return {
         "seq": job.seq,
         "job_id": job.id,
         "state": state.value,
         "priority": priority,
-        "options": options_text(options),
+        "metadata": metadata,
         "run_at": run_at,
         "ready_at": ready_at,
         "now": tx.now,
@@ -168,14 +150,6 @@ def _in_range(tx: Transaction, name: QueueName, priority: int) -> int:
             field="priority",
         )
     return priority
-
-
-def _merged(job: Job, change: Amendment) -> dict[str, Json]:
-    both = {**job.metadata, **(change.metadata or {})}
-    removed = {key for key, value in (change.metadata or {}).items() if value is None}
-    merged: dict[str, Json] = {key: value for key, value in both.items() if key not in removed}
-    check_metadata(merged)
-    return merged
 
 
 # Revive, delete
@@ -211,7 +185,7 @@ def _put_among_live(tx: Transaction, job: Job, target: Queue, delay_ms: int, *, 
     failures = 0 if reset else job.failures
     state = JobState.SCHEDULED if delay_ms else JobState.PENDING
     due_at = tx.now + delay_ms
-    where = place_of(tx, job, queue=target.name, ready_at=due_at, priority=job.priority, failures=failures)
+    where = tx.place(target.name, due_at, job.priority, failures, job.deadline_at)
     values = {
         "seq": job.seq,
         "job_id": job.id,

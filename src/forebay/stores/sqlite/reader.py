@@ -25,7 +25,6 @@ from forebay.domain.query import (
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import StoreError
 from forebay.stores.ids import seq_in_id
-from forebay.stores.migrations import load_migrations
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
 from forebay.stores.sqlite.rows import (
     Row,
@@ -38,7 +37,7 @@ from forebay.stores.sqlite.rows import (
     summary_from_row,
     worker_from_row,
 )
-from forebay.stores.sqlite.schema import PACKAGE
+from forebay.stores.sqlite.schema import PACKAGE, schema_number
 from forebay.stores.statements import load_statements
 
 PACE_MS: Final = 60_000
@@ -203,7 +202,8 @@ class SqliteReader:
             problems += self._miscounted()
             for name in ("check_jobs", "check_keys"):
                 problems += [f"{what} {trouble}" for what, trouble in self._all(name)]
-        return Health(engine="sqlite", schema=len(load_migrations(PACKAGE)), problems=tuple(problems))
+            number = schema_number(self._connection, self._statements)
+        return Health(engine="sqlite", schema=number, problems=tuple(problems))
 
     def _miscounted(self) -> Iterator[str]:
         real = {(queue, state): jobs for queue, state, jobs in self._all("check_counts")}

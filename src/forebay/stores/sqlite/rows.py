@@ -29,6 +29,7 @@ from forebay.domain.settlement import Ending
 
 Row = tuple[Any, ...]
 
+_KINDS: Final = {kind.value: kind for kind in EventKind}
 STATES: Final = {state.value: state for state in JobState}
 _RUNNING: Final = JobState.RUNNING
 _encode: Final = msgspec.json.Encoder().encode
@@ -64,7 +65,10 @@ _options: Final = msgspec.json.Decoder(JobOptions)
 # A program has a handful of queues and asks for their settings in every transaction.
 @lru_cache(maxsize=1024)
 def settings_from_text(text: str) -> QueueSettings:
-    return msgspec.json.decode(text, type=QueueSettings)
+    """The settings of a queue; what a newer program has added means nothing here and stops nobody."""
+    stored = msgspec.json.decode(text, type=dict[str, Any])
+    known = {name: stored[name] for name in QueueSettings.__struct_fields__ if name in stored}
+    return msgspec.convert(known, QueueSettings)
 
 
 def errors_from_text(text: str | None) -> tuple[PastError, ...]:
@@ -219,14 +223,16 @@ def row_from_queue(queue: Queue, reordered_to: int | None) -> dict[str, object]:
 
 
 def event_from_row(row: Row) -> Event:
+    kind = _KINDS.get(row[0], EventKind.NOTE)
     return Event(
-        kind=EventKind(row[0]),
+        kind=kind,
         at=row[1],
         job_id=row[2],
         queue=row[3],
         attempt=row[4],
         actor=row[5],
-        detail=row[6],
+        # What a newer program calls it, if this one has no word for it.
+        detail=row[6] if kind == row[0] else f"{row[0]}: {row[6]}",
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from forebay.errors import SchemaNewer
+from forebay.errors import ConfigError, SchemaNewer, SchemaOutdated
 from forebay.stores.migrations import Migration, load_migrations, missing
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
+from forebay.stores.sqlite.transaction import Runs
 
 PACKAGE: Final = "forebay.stores.sqlite"
 
@@ -35,6 +37,20 @@ def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> 
     return len(known)
 
 
+def check_schema(connection: Runs, statements: Mapping[str, str], path: Path) -> None:
+    """Raise unless a file has the tables that this program writes; nothing is created."""
+    number, oldest = _present(connection, statements)
+    if number == 0:
+        raise ConfigError(f"{path} has no tables for jobs yet: open its store once before")
+    if missing(load_migrations(PACKAGE), number, oldest):
+        raise SchemaOutdated(f"{path} has schema {number}, which is too old: open its store once before")
+
+
+def schema_number(connection: Runs, statements: Mapping[str, str]) -> int:
+    """How far the schema of a file is."""
+    return _present(connection, statements)[0]
+
+
 def _steps(
     connection: Connection, statements: Mapping[str, str], known: Sequence[Migration]
 ) -> tuple[int, Sequence[Migration]]:
@@ -46,7 +62,7 @@ def _steps(
         raise SchemaNewer(f"{connection.path}: {exc}") from exc
 
 
-def _present(connection: Connection, statements: Mapping[str, str]) -> tuple[int, int]:
+def _present(connection: Runs, statements: Mapping[str, str]) -> tuple[int, int]:
     if connection.execute(statements["schema_exists"]).fetchone() is None:
         return 0, 0
     number, oldest = connection.execute(statements["schema_number"]).fetchone()

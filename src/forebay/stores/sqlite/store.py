@@ -13,7 +13,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.query import WorkerInfo
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
-from forebay.errors import ConfigError, StoreError
+from forebay.errors import StoreError
 from forebay.stores.protocol import BATCH, Exchange, Features, OnConflict, Receipt, Renewal, Verdict, Want
 from forebay.stores.sqlite import duties, leasing, operating
 from forebay.stores.sqlite.borrowed import Borrowed
@@ -23,7 +23,7 @@ from forebay.stores.sqlite.inserting import Rules, insert_all
 from forebay.stores.sqlite.liveness import Liveness
 from forebay.stores.sqlite.places import Places
 from forebay.stores.sqlite.reader import SqliteReader
-from forebay.stores.sqlite.schema import PACKAGE, migrate
+from forebay.stores.sqlite.schema import PACKAGE, check_schema, migrate
 from forebay.stores.sqlite.transaction import Seen, Transaction
 from forebay.stores.sqlite.wakeups import Pokes, SqliteWakeups
 from forebay.stores.statements import load_statements
@@ -71,12 +71,9 @@ class SqliteEngine:
     ) -> list[Receipt]:
         borrowed = Borrowed(connection, self._places.database)
         statements = load_statements(PACKAGE)
-        if borrowed.execute(statements["schema_exists"]).fetchone() is None:
-            raise ConfigError(
-                f"{self._places.database} has no tables for jobs yet: open its store once before"
-            )
-        tx = Transaction(borrowed, statements, Seen(), self._clock.now_ms())
         with borrowed.whole():
+            check_schema(borrowed, statements, self._places.database)
+            tx = Transaction(borrowed, statements, Seen(), self._clock.now_ms())
             receipts = insert_all(tx, self._new_id, jobs, Rules(on_conflict=on_conflict), atomic=True)
             tx.flush_counts()
         return receipts
@@ -161,7 +158,7 @@ class SqliteStore:
         return self._write(lambda tx: exchange(tx, self._new_id, worker, settlements, wants, room, known))
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
-        return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms))
+        return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms), moves=False)
 
     def sweep(
         self,

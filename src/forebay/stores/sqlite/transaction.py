@@ -7,16 +7,17 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from random import getrandbits
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from forebay.domain.history import MAX_EVENTS, Event
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
-from forebay.domain.rank import Scoring
+from forebay.domain.rank import Place, Scoring, place
 from forebay.stores.ids import RANDOM_BITS, first_seq, seq_in_id
 from forebay.stores.sqlite.rows import STATES, Row, queue_from_row, row_from_queue
 
+UNCOUNTED: Final = 64
 Values = Mapping[str, object]
 
 
@@ -37,6 +38,7 @@ class Seen:
         self.queues: dict[str, Queue | None] = {}
         self.scorings: dict[str, Scoring] = {}
         self.last_seq: int | None = None
+        self.uncounted = 0  # jobs that this handle has inserted and left to others to count
 
     def refresh(self, raw: sqlite3.Connection) -> None:
         # data_version changes with every commit of somebody else; our own changes pass through here.
@@ -68,6 +70,7 @@ class Transaction:
         self.insert_statements = insert_statements(statements["insert"])
         self.noise = seen.noise
         self.now = now
+        self.has_new_jobs = False  # inserted by this transaction and not counted
         self.has_news = False  # somebody should look: work has come, or something changed
 
     def run(self, name: str, values: Values) -> sqlite3.Cursor:
@@ -98,12 +101,20 @@ class Transaction:
         Inserts leave the counters alone: their page would have to be written for every single job. So
         whoever moves jobs counts the new ones first; a job must not be moved before it was counted.
         """
+        self.has_new_jobs = False
+        self._seen.uncounted = 0
         (counted,) = self.one("counted", {}) or (0,)
         rows = self.all("uncounted", {"counted": counted})
         for queue, state, jobs, _ in rows:
             self.count(queue, STATES[state], jobs)
         if rows:
             self.run("counted_save", {"counted": max(row[3] for row in rows)})
+
+    def leave_uncounted(self, jobs: int) -> None:
+        """Leave new jobs to the next writer, but not more than a few: it counts under the write lock."""
+        self._seen.uncounted += jobs
+        if self._seen.uncounted >= UNCOUNTED:
+            self.count_new()
 
     def counted(self, queue: str, *states: JobState) -> int:
         """How many jobs of a queue are in these states, with what this transaction has done so far."""
@@ -155,6 +166,19 @@ class Transaction:
         if name not in scorings:
             scorings[name] = self.existing_queue(name).settings.scoring
         return scorings[name]
+
+    def place(
+        self, queue: QueueName, ready_at: int, priority: int, failures: int, deadline_at: int | None
+    ) -> Place:
+        """Where a job stands that becomes pending in a queue now."""
+        return place(
+            self.scoring(queue),
+            ready_at=ready_at,
+            priority=priority,
+            failures=failures,
+            deadline_at=deadline_at,
+            now=self.now,
+        )
 
     # Keys
 

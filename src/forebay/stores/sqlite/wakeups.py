@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 from typing import Final
 
 from forebay.errors import StoreError
@@ -96,8 +96,10 @@ class SqliteWakeups:
             raise StoreError("these wake-ups were started or closed before; ask the engine for others")
         self._bind()
         connection = Connection(self._places)
+        # Looked at here and not on the thread: what is committed after this returns must be heard.
+        version = _data_version(connection)
         self._thread = Thread(
-            target=self._listen, args=(poke, connection), name="forebay-sqlite-wakeups", daemon=True
+            target=self._listen, args=(poke, connection, version), name="forebay-sqlite-wakeups", daemon=True
         )
         self._thread.start()
 
@@ -113,15 +115,16 @@ class SqliteWakeups:
         listener.settimeout(POLL_SECONDS)
         self._socket, self._file = listener, file
 
-    def _listen(self, poke: Callable[[], None], connection: Connection) -> None:
-        version = _data_version(connection)
-        while not self._stopped.is_set():
-            heard = self._wait()
-            now_at = _data_version(connection)
-            if (heard or now_at != version) and not self._stopped.is_set():
-                poke()
-            version = now_at
-        connection.close()
+    def _listen(self, poke: Callable[[], None], connection: Connection, version: int) -> None:
+        try:
+            while not self._stopped.is_set():
+                heard = self._wait()
+                now_at = _data_version(connection)
+                if (heard or now_at != version) and not self._stopped.is_set():
+                    poke()
+                version = now_at
+        finally:
+            connection.close()
 
     def _wait(self) -> bool:
         """Whether a datagram came within the poll's time; a burst of them counts as one."""
@@ -144,7 +147,8 @@ class SqliteWakeups:
         self._stopped.set()
         if self._thread is not None:
             self._nudge()
-            self._thread.join(timeout=5)
+            if self._thread is not current_thread():
+                self._thread.join(timeout=5)
             self._thread = None
         if self._socket is not None:
             self._socket.close()

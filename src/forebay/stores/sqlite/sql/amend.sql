@@ -2,7 +2,11 @@
 update forebay_jobs
 set state = :state,
     priority = :priority,
-    options = :options,
+    -- Only this member: what else is there may come from a newer program.
+    options = case
+      when :metadata is null then options
+      else json_set(coalesce(iif(json_valid(options), options, null), '{}'), '$.metadata', json(:metadata))
+    end,
     run_at = :run_at,
     ready_at = :ready_at,
     rank = :rank,

@@ -1,7 +1,7 @@
--- stragglers: jobs that wait in a queue, by seq, to be moved to the dead letters with it.
+-- stragglers: pending jobs of a queue that was dropped.
+-- Relies on index forebay_jobs_ready (queue, gate, capped, rank).
 select seq, id
 from forebay_jobs
-where queue = :queue
-  and (state = 'pending' or state = 'scheduled' or state = 'retrying' or state = 'blocked')
-order by seq
+where state = 'pending'
+  and queue = :queue
 limit :limit;
