@@ -40,6 +40,8 @@ ENGINE: Final = Path("forebay/stores/sqlite")
 SUITE: Final = ROOT / "tests" / "stores" / "contract"
 # A worker that dies is seen by this engine only, so what is done about its leases is shown there.
 DEATHS: Final = ROOT / "tests" / "stores" / "test_sqlite_liveness.py"
+# Each guarded statement by itself.
+STATEMENTS: Final = ROOT / "tests" / "stores" / "test_sqlite_guards.py"
 TIME_LIMIT_SECONDS: Final = 180.0
 
 MODULES: Final = ("exchanging", "inserting", "leasing", "duties", "operating", "transaction")
@@ -464,12 +466,15 @@ class Workshop:
 def suite_for(where: str) -> list[str]:
     """The files of the contract suite, those most likely to catch something there first."""
     files = {
-        file.stem.removeprefix("test_"): str(file) for file in [*sorted(SUITE.glob("test_*.py")), DEATHS]
+        file.stem.removeprefix("test_"): str(file)
+        for file in [*sorted(SUITE.glob("test_*.py")), DEATHS, STATEMENTS]
     }
     likely = [name for pattern, names in LIKELY if fnmatchcase(where, pattern) for name in names]
     # Threads take longest, and catch what one thread catches sooner.
     rest = sorted(files, key=lambda name: name == "concurrency")
-    return [files[name] for name in dict.fromkeys(["guards", *likely, *rest]) if name in files]
+    return [
+        files[name] for name in dict.fromkeys(["sqlite_guards", "guards", *likely, *rest]) if name in files
+    ]
 
 
 def _short(test: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from forebay.app.codec import decode_call, encode_result
 from forebay.app.context import enter
@@ -51,6 +51,14 @@ class JobInterrupted(BaseException):
     """The attempt shall stop: it was cancelled, or its worker stops."""
 
 
+class Call(NamedTuple):
+    """A task with the arguments of one job."""
+
+    task: Task[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 class Invoke:
     """Runs assignments of one program's tasks."""
 
@@ -60,43 +68,37 @@ class Invoke:
     def is_async(self, name: str) -> bool:
         return name in self._registry and self._registry[name].is_async
 
-    def here(self, assignment: Assignment) -> Outcome:
-        """Run a blocking task on this thread."""
+    def prepared(self, assignment: Assignment) -> Call | Outcome:
+        """The call this job asks for, or what becomes of it when there is none."""
         try:
-            task, args, kwargs = self._prepared(assignment)
+            task = self._registry[assignment.job.task]
+            args, kwargs = decode_call(assignment.job.payload)
+            # Who enqueued it may have had another version of the function.
+            task.check_fit(args, kwargs)
+            args, kwargs = task.fitted(args, kwargs)
+            enter(assignment.context)
         except BaseException as exc:
             return self._unprepared(assignment, exc)
-        try:
-            return _completed(task.func(*args, **kwargs))
-        except BaseException as exc:
-            return self._outcome(assignment, exc, task)
+        return Call(task, args, kwargs)
+
+    def ended(self, assignment: Assignment, call: Call, value: Any, raised: BaseException | None) -> Outcome:
+        """What has become of a call: it has returned a value, or raised something."""
+        return _completed(value) if raised is None else self._outcome(assignment, raised, call.task)
 
     async def awaited(self, assignment: Assignment) -> Outcome:
         """Run a coroutine task on this event loop."""
+        call = self.prepared(assignment)
+        if not isinstance(call, Call):
+            return call
         try:
-            task, args, kwargs = self._prepared(assignment)
+            func: Callable[..., Awaitable[Any]] = call.task.func
+            value = await func(*call.args, **call.kwargs)
         except BaseException as exc:
-            return self._unprepared(assignment, exc)
-        try:
-            func: Callable[..., Awaitable[Any]] = task.func
-            return _completed(await func(*args, **kwargs))
-        except BaseException as exc:
-            return self._outcome(assignment, exc, task)
-
-    def _prepared(self, assignment: Assignment) -> tuple[Task[..., Any], tuple[Any, ...], dict[str, Any]]:
-        job = assignment.job
-        task = self._registry[job.task]
-        args, kwargs = decode_call(job.payload)
-        # Who enqueued it may have had another version of the function.
-        task.check_fit(args, kwargs)
-        args, kwargs = task.fitted(args, kwargs)
-        enter(assignment.context)
-        return task, args, kwargs
+            return self.ended(assignment, call, None, exc)
+        return self.ended(assignment, call, value, None)
 
     def _unprepared(self, assignment: Assignment, exc: BaseException) -> Outcome:
         """What becomes of a job whose task could not even be called."""
-        if assignment.stopped_by is not None and _is_stop(exc):
-            return stopped(assignment)
         if isinstance(exc, (UnknownTask, NewerPayload)):
             logger.warning("job %s is held for %s s: %s", assignment.job.id, HOLD_MS // 1_000, exc)
             return Snoozed(HOLD_MS)
@@ -132,7 +134,7 @@ def _delay_ms(field: str, delay: float) -> int:
 def _completed(value: Any) -> Outcome:
     try:
         return Completed(encode_result(value))
-    except PayloadError as exc:
+    except Exception as exc:  # it cannot be stored
         return Failed(attempt_error(exc))
 
 

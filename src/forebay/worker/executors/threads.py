@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
+from typing import Any
 
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Invoke, stopped
+from forebay.worker.invoke import Call, Invoke
 from forebay.worker.slots import Assignment
 
 
@@ -69,27 +70,34 @@ class ThreadExecutor:
         now = self._now()
         if now > assignment.start_by:
             return Interrupted()  # too little is left of its lease: somebody else may have the job already
-        outcome: Outcome | None = None
-        # An interrupt is heard between the two lines that write `seat.assignment`, or soon after the second,
-        # and always inside one of these two blocks. CPython raises it when a function is called, has returned
-        # or begins, or when a loop goes round; between the blocks there is nothing of that kind, so it cannot
-        # slip out there. tests/worker/test_interrupts.py tries.
+        call = self._invoke.prepared(assignment)
+        if not isinstance(call, Call):
+            return call
+        value: Any = None
+        raised: BaseException | None = None
+        # An interrupt is raised between the two lines that write `seat.assignment` and heard inside one of
+        # these two blocks. CPython listens when a function begins, after a call and when a loop goes round;
+        # between the blocks there is nothing of that kind, so it cannot slip out there, and nothing of our own
+        # but the call itself is cut short. tests/worker/executors/test_interrupts.py tries.
         try:
             seat.assignment = assignment
             assignment.started_at = now
             assignment.seat = seat
-            outcome = self._invoke.here(assignment)
-        except BaseException:  # noqa: S110 - raised when the call was over, or while its error was written down
-            pass
+            value = call.task.func(*call.args, **call.kwargs)
+        except BaseException as exc:
+            raised = exc
         seat.assignment = None  # from here on no interrupt begins
         try:
             with seat.lock:  # one that had begun before is finished now
                 if assignment.stopped_by is not None:
                     _raise_in(seat.thread, None)  # takes back what was raised and has not arrived yet
-        except BaseException:  # noqa: S110 - it has arrived after all
+        except BaseException:  # noqa: S110 - it has arrived after all, and the call is over
             pass
         assignment.ended_at = self._now()
-        return stopped(assignment) if outcome is None else outcome
+        try:
+            return self._invoke.ended(assignment, call, value, raised)
+        finally:
+            raised = None  # its traceback holds this frame, and what the task had in its hands
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:

@@ -1,0 +1,203 @@
+"""Each writing statement by itself: with one part of its guard wrong, it touches no row.
+
+Through the seam most of these guards stand behind another one, because the engine has looked at the row in
+the same transaction. They are kept all the same: whoever changes the order of the looks must not lose them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.domain.job import WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.retry import RetryPolicy
+from forebay.stores.sqlite.schema import PACKAGE
+from forebay.stores.sqlite.store import SqliteEngine
+from forebay.stores.statements import load_statements
+from forebay.testing.clock import ManualClock
+from tests.stores.support import claim, complete, fail, new_job
+
+Values = dict[str, Any]
+RUNNING, WAITING = ("running",), ("pending", "scheduled", "retrying", "blocked")
+LIVE = (*RUNNING, *WAITING)
+END: Values = {"state": "completed", "failures": 0, "crashes": 0, "reason": None, "result": None}
+PLACE: Values = {"rank": 1, "capped": 0, "rescore_at": None}
+
+# A statement, the table it looks at, the states it may find there, and which values it is guarded by.
+GUARDED: list[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = [
+    ("finish", "jobs", RUNNING, ("job_id", "attempt", "worker")),
+    ("bury", "jobs", RUNNING, ("job_id", "attempt", "worker")),
+    ("finish_remove", "jobs", RUNNING, ("job_id", "attempt", "worker")),
+    ("put_back", "jobs", RUNNING, ("job_id", "attempt", "worker")),
+    ("held", "jobs", RUNNING, ("job_id", "attempt", "worker")),
+    ("keep_errors", "jobs", RUNNING, ("job_id", "attempt", "worker")),
+    ("renew", "jobs", RUNNING, ("job_id", "attempt", "worker")),
+    ("sweep", "jobs", RUNNING, ("attempt", "worker")),
+    ("cancel_ask", "jobs", RUNNING, ("job_id",)),
+    ("bury_running", "jobs", RUNNING, ("job_id",)),
+    ("remove_running", "jobs", RUNNING, ("job_id",)),
+    ("finish_waiting", "jobs", WAITING, ("job_id",)),
+    ("bury_waiting", "jobs", WAITING, ("job_id",)),
+    ("remove_waiting", "jobs", WAITING, ("job_id",)),
+    ("promote", "jobs", ("scheduled", "retrying"), ()),
+    ("rescore", "jobs", ("pending",), ()),
+    ("rescore_drop", "jobs", ("running", "scheduled", "retrying", "blocked"), ()),
+    ("amend", "jobs", RUNNING, ("job_id", "was")),
+    ("revive_finished", "finished", ("cancelled",), ("job_id",)),
+    ("revive_dead", "dead", ("dead",), ("job_id",)),
+    ("remove_finished", "finished", ("completed", "cancelled"), ("job_id",)),
+    ("remove_dead", "dead", ("dead",), ("job_id",)),
+]
+STATES = {"jobs": LIVE, "finished": ("completed", "cancelled"), "dead": ("dead",)}
+NAMES = [name for name, *_ in GUARDED]
+
+
+class Bench:
+    """A store with one job in each table, and statements run against it in transactions that are undone."""
+
+    def __init__(self, path: Path, clock: ManualClock) -> None:
+        self.store = SqliteEngine(str(path), clock=clock).store()
+        self.store.insert([new_job(), new_job(policy=RetryPolicy(max_retries=0)), new_job(), new_job()])
+        ended, failed, running = claim(self.store, 3)
+        worker = WorkerId(running.worker or "")
+        self.store.exchange(worker, [complete(ended), fail(failed)])
+        self.database = sqlite3.connect(path, isolation_level=None)
+        self.jobs = {"jobs": running, "finished": ended, "dead": failed}
+        self.now = clock.now_ms()
+
+    def values(self, table: str) -> Values:
+        job = self.jobs[table]
+        token = {"seq": job.seq, "job_id": job.id, "attempt": job.attempt, "worker": job.worker}
+        rest = {
+            "now": self.now + 1,
+            "run_at": 1,
+            "ready_at": 1,
+            "due_at": 1,
+            "priority": 0,
+            "metadata": None,
+            "has_place": False,
+            "errors": "[]",
+            "lease_ms": 1,
+            "extension_ms": 86_400_000,
+            "sweeper": "s",
+            "queue": "default",
+            "was": "running",
+        }
+        return {**END, **PLACE, **token, **rest}
+
+    def rows(self, name: str, table: str, state: str, **changes: Any) -> int:
+        """How many rows a statement finds or changes when the job is in this state."""
+        self.database.execute("begin immediate")
+        try:
+            seq = self.jobs[table].seq
+            self.database.execute(f"update forebay_{table} set state = ? where seq = ?", (state, seq))
+            values = {**self.values(table), **changes}
+            if name in ("put_back", "amend", "revive_finished", "revive_dead"):
+                values["state"] = "pending"
+            cursor = self.database.execute(load_statements(PACKAGE)[name], values)
+            found = len(cursor.fetchall())
+            return max(found, cursor.rowcount)
+        finally:
+            self.database.execute("rollback")
+
+    def close(self) -> None:
+        self.database.close()
+        self.store.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, clock: ManualClock) -> Iterator[Bench]:
+    bench = Bench(tmp_path / "jobs.db", clock)
+    yield bench
+    bench.close()
+
+
+@pytest.mark.parametrize(("name", "table", "states", "guards"), GUARDED, ids=NAMES)
+def test_a_statement_finds_its_job_in_the_states_it_is_made_for(
+    bench: Bench, name: str, table: str, states: tuple[str, ...], guards: tuple[str, ...]
+) -> None:
+    found = {state: bench.rows(name, table, state, was=state) for state in STATES[table]}
+
+    allowed = LIVE if name == "amend" else states
+    assert found == {state: int(state in allowed) for state in STATES[table]}
+
+
+@pytest.mark.parametrize(("name", "table", "states", "guards"), GUARDED, ids=NAMES)
+def test_a_statement_finds_nothing_with_one_part_of_its_guard_wrong(
+    bench: Bench, name: str, table: str, states: tuple[str, ...], guards: tuple[str, ...]
+) -> None:
+    wrong: Values = {"seq": 1, "job_id": "other", "attempt": 99, "worker": "other", "was": "blocked"}
+
+    found = {guard: bench.rows(name, table, states[0], **{guard: wrong[guard]}) for guard in ("seq", *guards)}
+
+    assert found == dict.fromkeys(found, 0)
+
+
+def test_what_is_not_due_is_not_promoted(bench: Bench) -> None:
+    assert bench.rows("promote", "jobs", "scheduled", now=0) == 0
+
+
+def test_a_wish_to_cancel_is_not_replaced(bench: Bench) -> None:
+    bench.store.cancel([bench.jobs["jobs"].id], "first")
+
+    assert bench.rows("cancel_ask", "jobs", "running", reason="second") == 0
+
+
+@pytest.mark.parametrize("change", [{"queue": "other"}, {"key": "other"}, {"job_id": "other"}])
+def test_a_key_is_freed_only_by_all_its_names(bench: Bench, change: Values) -> None:
+    [receipt] = bench.store.insert([new_job(unique_key="k")])
+    values = {"queue": "default", "key": "k", "job_id": receipt.id}
+    free = load_statements(PACKAGE)["key_free"]
+
+    assert bench.database.execute(free, {**values, **change}).rowcount == 0
+    assert bench.database.execute(free, values).rowcount == 1
+
+
+@pytest.mark.parametrize(("now", "taken"), [(9, 0), (10, 1)])
+def test_a_key_is_taken_only_from_a_holder_whose_time_is_over(bench: Bench, now: int, taken: int) -> None:
+    take = load_statements(PACKAGE)["key_take"]
+    values = {"queue": "default", "kind": "once", "key": "k", "job_id": "a", "until": 10, "now": 0}
+    bench.database.execute(take, values)
+
+    assert bench.database.execute(take, {**values, "job_id": "b", "now": now}).rowcount == taken
+
+
+@pytest.mark.parametrize("capped", [0, 1])
+def test_a_job_behind_a_gate_is_not_claimed_and_not_shown(bench: Bench, capped: int) -> None:
+    gated = claim(bench.store, 1)
+    bench.store.exchange(WorkerId(gated[0].worker or ""), [])
+    bench.database.execute(
+        "update forebay_jobs set state = 'pending', gate = 'task:x', lease_expires_at = null, capped = ?",
+        (capped,),
+    )
+
+    assert claim(bench.store, 10) == []
+
+
+@pytest.mark.parametrize("state", [state.value for state in JobState if state.value in LIVE])
+def test_only_pending_jobs_are_claimed(bench: Bench, state: str) -> None:
+    bench.database.execute(
+        "update forebay_jobs set state = ?, lease_expires_at = null, run_at = 1 << 60", (state,)
+    )
+    lease = {"lease_ms": 1, "queue_lease_ms": 1, "worker": "w"}
+    values = {"queue": "default", "room": 10, "now": bench.now, "cap_ms": 0, **lease}
+
+    rows = bench.database.execute(load_statements(PACKAGE)["claim"], values).fetchall()
+
+    assert len(rows) == (2 if state == "pending" else 0)
+
+
+def test_putting_back_opens_the_gate(bench: Bench) -> None:
+    bench.database.execute("update forebay_jobs set gate = 'task:x' where state = 'running'")
+    job = bench.jobs["jobs"]
+
+    bench.store.exchange(WorkerId(job.worker or ""), [fail(job)])
+
+    assert bench.database.execute("select gate from forebay_jobs where seq = ?", (job.seq,)).fetchone() == (
+        None,
+    )
