@@ -13,6 +13,7 @@ from forebay.app.codec import encode_call
 from forebay.clock import SystemClock
 from forebay.domain.outcome import Outcome
 from forebay.worker.inbox import Inbox
+from forebay.worker.invoke import Call, Invoke
 from forebay.worker.slots import Assignment
 from tests.domain.making import a_job
 
@@ -61,3 +62,15 @@ class Collected(Inbox):
     def of(self, assignment: Assignment, seconds: float = DEADLINE) -> Outcome:
         eventually(lambda: assignment.lease in self.outcomes, seconds)
         return self.outcomes[assignment.lease]
+
+
+def called(invoke: Invoke, assignment: Assignment) -> Outcome:
+    """What becomes of a blocking task that is called right here."""
+    call = invoke.prepared(assignment)
+    if not isinstance(call, Call):
+        return call
+    try:
+        value = call.task.func(*call.args, **call.kwargs)
+    except BaseException as exc:
+        return invoke.ended(assignment, call, None, exc)
+    return invoke.ended(assignment, call, value, None)

@@ -16,21 +16,17 @@ from forebay.domain.history import MAX_TRACEBACK
 from forebay.domain.outcome import Cancelled, Completed, Discarded, Failed, Interrupted, Outcome, Snoozed
 from forebay.errors import CorruptPayload, NewerPayload, UnknownTask
 from forebay.worker.invoke import HOLD_MS, LONGEST_DELAY_MS, Invoke, JobInterrupted, JobTimeout
-from tests.worker.support import an_assignment
+from tests.worker.support import an_assignment, called
 
 Run = Callable[..., Outcome]
 Runner = Callable[[Invoke, Any], Outcome]
-
-
-def on_a_thread(invoke: Invoke, assignment: Any) -> Outcome:
-    return invoke.here(assignment)
 
 
 def on_a_loop(invoke: Invoke, assignment: Any) -> Outcome:
     return asyncio.run(invoke.awaited(assignment))
 
 
-@pytest.fixture(params=[on_a_thread, on_a_loop], ids=["thread", "loop"])
+@pytest.fixture(params=[called, on_a_loop], ids=["thread", "loop"])
 def runner(request: pytest.FixtureRequest) -> Runner:
     found: Runner = request.param
     return found
@@ -59,7 +55,7 @@ def run_here(func: Callable[..., Any], *args: Any, payload: bytes | None = None)
     app = Forebay("memory://")
     app.task(name="task")(func)
     changes = {} if payload is None else {"payload": payload}
-    return Invoke(app.registry).here(an_assignment("task", *args, **changes))
+    return called(Invoke(app.registry), an_assignment("task", *args, **changes))
 
 
 # ------------------------------------------------------------------ good ends
@@ -286,7 +282,7 @@ def test_a_corrupt_payload_goes_to_the_dead_letters_and_never_to_the_task(payloa
 
 @pytest.mark.shows("R-RETRY-38", "R-EDGE-18", "R-EDGE-82")
 def test_a_job_of_an_unknown_task_is_held_and_never_dead() -> None:
-    assert Invoke(Forebay("memory://").registry).here(an_assignment("nobody knows")) == Snoozed(HOLD_MS)
+    assert called(Invoke(Forebay("memory://").registry), an_assignment("nobody knows")) == Snoozed(HOLD_MS)
 
 
 def test_a_payload_of_a_later_version_is_held_and_never_dead() -> None:
@@ -325,7 +321,7 @@ def test_a_timeout_is_a_failure() -> None:
     def fail() -> None:
         raise JobTimeout
 
-    outcome = Invoke(app.registry).here(one)
+    outcome = called(Invoke(app.registry), one)
 
     assert isinstance(outcome, Failed)
     assert (outcome.error.type, outcome.error.message) == ("Timeout", "ran longer than 1 s")
@@ -343,7 +339,7 @@ def test_an_interrupt_is_no_failure(reason: str | None, outcome: Outcome) -> Non
     def fail() -> None:
         raise JobInterrupted
 
-    assert Invoke(app.registry).here(one) == outcome
+    assert called(Invoke(app.registry), one) == outcome
 
 
 def test_interrupts_pass_through_except_exception() -> None:

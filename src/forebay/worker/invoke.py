@@ -110,7 +110,9 @@ class Invoke:
             if assignment.stopped_by is not None and _is_stop(exc):
                 return stopped(assignment)
             return _raised(exc, task.no_retry_for)
-        except Exception as wrong:  # what the task asks for makes no sense, a snooze of "soon" for example
+        except (
+            BaseException
+        ) as wrong:  # what the task asks for makes no sense, a snooze of "soon" for example
             return Failed(attempt_error(wrong))
 
 

@@ -7,21 +7,16 @@ import logging
 import os
 import random
 import socket
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from typing import Final
 
-from forebay.app.duty import Duty
 from forebay.app.registry import Registry
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId, check_queue_name
 from forebay.domain.query import WorkerInfo
 from forebay.errors import ConfigError
-from forebay.scheduler.promoting import Promoting
-from forebay.scheduler.pruning import Pruning
-from forebay.scheduler.rescoring import Rescoring
-from forebay.scheduler.sweeping import Sweeping
+from forebay.scheduler.standard import standard_duties
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Engine, Store
 from forebay.worker.coordinator import Coordinator
@@ -103,7 +98,7 @@ class Worker:
             slots=self._slots,
             inbox=self._inbox,
             executors=self._executors,
-            duties=self._duties(),
+            duties=standard_duties(sweeper=WorkerId(new_id()), clock=self._clock, roll=random.random),
             clock=self._clock,
             roll=random.random,
         )
@@ -130,6 +125,17 @@ class Worker:
             crash, self._crash = self._crash, None
             raise crash
 
+    def stop_now(self) -> None:
+        """While it stops: wait for nothing more. May be called from a signal handler."""
+        self._drain_seconds = 0.0
+        self._stopping.set()
+        self._inbox.poke()
+
+    def wait(self, asked: Event) -> None:
+        """Wait until somebody asks for a stop, or the worker ends by itself."""
+        while self._thread is not None and self._thread.is_alive() and not asked.wait(0.2):
+            pass
+
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
@@ -145,19 +151,19 @@ class Worker:
         coordinator = self._coordinator
         coordinator.is_claiming = False
         coordinator.hand_back()
-        if self._ended_within(self._drain_seconds):
+        if self._ended_within(lambda: self._drain_seconds):
             return
         coordinator.interrupt_all()
-        if not self._ended_within(INTERRUPT_SECONDS):
+        if not self._ended_within(lambda: INTERRUPT_SECONDS):
             left = len(self._slots)
             logger.error("%s jobs did not stop; their leases will run out and the sweep decides", left)
 
-    def _ended_within(self, seconds: float) -> bool:
-        """Play turns until nothing is held any more; leases are renewed meanwhile."""
-        ends = self._clock.monotonic() + seconds
+    def _ended_within(self, seconds: Callable[[], float]) -> bool:
+        """Play turns until nothing is held any more; leases are renewed meanwhile. The time may be cut."""
+        began = self._clock.monotonic()
         while True:
             pause = self._coordinator.turn()
-            left = ends - self._clock.monotonic()
+            left = began + seconds() - self._clock.monotonic()
             if self._coordinator.is_idle or left <= 0:
                 return self._coordinator.is_idle
             self._inbox.wait(min(pause, left))
@@ -172,8 +178,3 @@ class Worker:
                 close()
             except Exception:
                 logger.exception("a part of the worker could not be closed")
-
-    def _duties(self) -> list[Duty]:
-        sweeper = WorkerId(new_id())
-        sweep = partial(Sweeping, sweeper=sweeper, clock=self._clock, roll=random.random)
-        return [Promoting(), sweep(), sweep(only_dead=True), Rescoring(), Pruning()]

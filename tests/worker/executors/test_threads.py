@@ -198,23 +198,27 @@ def test_an_interrupt_before_the_start_or_after_the_end_does_nothing() -> None:
         assert one.stopped_by is None
 
 
-def test_an_interrupt_while_the_error_is_written_down_is_one_outcome() -> None:
-    started = Event()
+def test_an_interrupt_after_the_call_does_not_cut_short_the_writing_of_its_outcome() -> None:
+    ended, go_on = Event(), Event()
 
     class Slow(Exception):
         def __str__(self) -> str:
-            spin(started)
-            return "never"
+            ended.set()
+            go_on.wait(DEADLINE)
+            return "slowly"
 
     def fail() -> None:
         raise Slow
 
     with threads(1) as running:
         one = running.submit(fail)
-        assert started.wait(DEADLINE)
+        assert ended.wait(DEADLINE)
         running.executor.interrupt(one, JobTimeout("too long"))
+        go_on.set()
 
-        assert isinstance(running.ends.of(one), Failed)
+        outcome = running.ends.of(one)
+        assert isinstance(outcome, Failed)
+        assert outcome.error.message == "slowly"
         assert isinstance(running.ends.of(running.submit(lambda: 7)), Completed)
 
 

@@ -77,8 +77,8 @@ class ThreadExecutor:
         raised: BaseException | None = None
         # An interrupt is raised between the two lines that write `seat.assignment` and heard inside one of
         # these two blocks. CPython listens when a function begins, after a call and when a loop goes round;
-        # between the blocks there is nothing of that kind, so it cannot slip out there, and nothing of our own
-        # but the call itself is cut short. tests/worker/executors/test_interrupts.py tries.
+        # between the blocks there is nothing of that kind, so it cannot slip out there, and nothing but the
+        # call itself is cut short. tests/worker/executors/test_interrupts.py tries.
         try:
             seat.assignment = assignment
             assignment.started_at = now
