@@ -52,7 +52,7 @@ run: $(READY) ## Run an app with sample tasks and a worker inside it until Ctrl-
 demo: $(READY) ## A tour of half a minute: thousands of jobs, a killed worker, a proof at the end
 	@$(BIN)/python examples/tour/main.py $(ARGS)
 
-bench: $(READY) ## Measure the store, throughput and latency beside SQLite alone and the goals (25 minutes)
+bench: $(READY) ## Measure the store, throughput and latency beside SQLite alone and the goals
 	$(BIN)/python -m benchmarks.store $(ARGS)
 	$(BIN)/python -m benchmarks.throughput $(ARGS)
 	$(BIN)/python -m benchmarks.latency $(ARGS)

@@ -33,7 +33,8 @@ class Goal:
 
 @dataclass(frozen=True)
 class Figure:
-    """One measure. `rounds` are the single results that `ours` is the median of."""
+    """One measure. `rounds` are the single results that `ours` is the median of, `beside_rounds` those of
+    what it is compared with: where they differ much among themselves, the ratio says little."""
 
     measure: str
     ours: float
@@ -42,6 +43,7 @@ class Figure:
     ratio: float | None = None
     goals: tuple[Goal, ...] = ()
     rounds: tuple[float, ...] = ()
+    beside_rounds: tuple[float, ...] = ()
 
 
 def at_least(value: float, goal: float, unit: str) -> Goal:
@@ -69,6 +71,7 @@ def compared(
         ratio=ratio,
         goals=tuple(goals),
         rounds=tuple(pair[0] for pair in pairs),
+        beside_rounds=tuple(pair[1] for pair in pairs),
     )
 
 

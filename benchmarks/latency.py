@@ -194,6 +194,7 @@ def pick_up_figures(name: str, rounds: Sequence[tuple[list[float], list[float]]]
             ratio=value / beside,
             goals=(at_most(value, PICK_UP_GOALS[percent], " ms"),) if percent in PICK_UP_GOALS else (),
             rounds=tuple(mine for mine, _ in pairs),
+            beside_rounds=tuple(bare for _, bare in pairs),
         )
 
 
@@ -211,6 +212,7 @@ def measure_process(rounds: int) -> list[Figure]:
             beside=f"{median(bare):.3f} s bare Python",
             goals=(at_most(median(cold), 0.25, " s"),),
             rounds=cold,
+            beside_rounds=bare,
         ),
         Figure(
             measure="resident memory, idle",
@@ -229,17 +231,25 @@ def one_process() -> tuple[float, float]:
         with Forebay(f"sqlite:///{where}/jobs.db") as app:
             app.task(name="smallest.first")(lambda: None).enqueue()
         began = now_ns()
-        with subprocess.Popen(
-            [sys.executable, "-m", "forebay", "worker", "smallest:app"], cwd=where, stderr=subprocess.DEVNULL
-        ) as worker:
+        command = [sys.executable, "-m", "forebay", "worker", "smallest:app"]
+        with (where / "log").open("wb") as log, subprocess.Popen(command, cwd=where, stderr=log) as worker:
             try:
-                wait_for(where / "started")
+                wait_for(where / "started", lambda: check_lives(worker, where / "log"))
                 started = int((where / "started").read_text(encoding="ascii"))
                 time.sleep(IDLE_SECONDS)
-                return (started - began) / 1e9, resident_mb(worker.pid)
+                memory = resident_mb(worker.pid)
+                check_lives(worker, where / "log")  # a dead process would need no memory at all
+                return (started - began) / 1e9, memory
             finally:
                 worker.terminate()
                 worker.wait(DEADLINE_SECONDS)
+
+
+def check_lives(worker: subprocess.Popen[bytes], log: Path) -> None:
+    """End the benchmark, with the worker's last words, if it has ended by itself."""
+    if worker.poll() is not None:
+        words = log.read_text(encoding="utf-8", errors="replace")
+        raise SystemExit(f"the worker ended by itself with {worker.returncode}\n{words}")
 
 
 def resident_mb(pid: int) -> float:
@@ -268,9 +278,10 @@ def in_another_process() -> Iterator[ProcessPoolExecutor]:
         yield process
 
 
-def wait_for(file: Path) -> None:
+def wait_for(file: Path, check: Callable[[], None] = lambda: None) -> None:
     ends = time.monotonic() + DEADLINE_SECONDS
     while not file.exists():
+        check()
         if time.monotonic() > ends:
             raise SystemExit(f"{file} did not appear in {DEADLINE_SECONDS:.0f} s")
         time.sleep(0.002)

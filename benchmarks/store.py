@@ -9,7 +9,9 @@ the figures, `--quick` uses a tenth of the sizes.
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
+import shutil
 import sqlite3
 import statistics
 import sys
@@ -98,6 +100,7 @@ def per_second(work: Callable[[], object], jobs: int) -> float:
 
 def fresh(durability: str = "default") -> tuple[Path, Store]:
     folder = Path(tempfile.mkdtemp(prefix="forebay-bench-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder, open_engine(f"sqlite:///{folder}/jobs.db?durability={durability}").store()
 
 

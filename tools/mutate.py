@@ -37,11 +37,11 @@ from typing import Final, Literal, NamedTuple
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "src"
 ENGINE: Final = Path("forebay/stores/sqlite")
-SUITE: Final = ROOT / "tests" / "stores" / "contract"
+SUITE: Final = Path("tests/stores/contract")
 # A worker that dies is seen by this engine only, so what is done about its leases is shown there.
-DEATHS: Final = ROOT / "tests" / "stores" / "test_sqlite_liveness.py"
+DEATHS: Final = Path("tests/stores/test_sqlite_liveness.py")
 # Each guarded statement by itself.
-STATEMENTS: Final = ROOT / "tests" / "stores" / "test_sqlite_guards.py"
+STATEMENTS: Final = Path("tests/stores/test_sqlite_guards.py")
 TIME_LIMIT_SECONDS: Final = 180.0
 
 MODULES: Final = ("exchanging", "inserting", "leasing", "duties", "operating", "transaction")
@@ -109,7 +109,7 @@ _IS_DUE: Final = "(state = 'scheduled' or state = 'retrying')"
 # transaction has seen the same: the second guard then has nothing left to catch.
 EQUIVALENTS: Final = (
     Equivalent(
-        ("finish.sql", "held.sql", "renew.sql", "token_of.sql", "job.sql", "locate.sql"),
+        ("renew.sql", "token_of.sql", "job.sql", "locate.sql"),
         ("seq = :seq", "by_id = 1"),
         "the id names the job; the seq, and the index of ids that were brought, are the quick way to it",
     ),
@@ -403,10 +403,10 @@ PLUGIN_NAME: Final = "mutant_plugin"
 class Workshop:
     """A copy of the package in which one mutant at a time is made and tested."""
 
-    def __init__(self, home: Path, source: Path) -> None:
+    def __init__(self, home: Path, tree: Path) -> None:
         self._home = home
         self._package = home / "src"
-        shutil.copytree(source, self._package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(tree, home)
         # By hash, because a file that is changed twice in a second may keep its size and time.
         mode = py_compile.PycInvalidationMode.CHECKED_HASH
         compileall.compile_dir(str(self._package), quiet=1, invalidation_mode=mode)
@@ -430,7 +430,7 @@ class Workshop:
         try:
             done = subprocess.run(
                 self._command(where),
-                cwd=ROOT,
+                cwd=self._home,
                 env=self._environment(),
                 capture_output=True,
                 text=True,
@@ -449,8 +449,18 @@ class Workshop:
 
     def _command(self, where: str) -> list[str]:
         plugins = ("no:cacheprovider", "no:xdist", "no:cov", PLUGIN_NAME)
-        options = [f"--basetemp={self._home / 'tests'}", *(f"-p{plugin}" for plugin in plugins)]
-        return [sys.executable, "-m", "pytest", "-x", "-q", "-k", "sqlite", *options, *suite_for(where)]
+        options = [f"--basetemp={self._home / 'temporary'}", *(f"-p{plugin}" for plugin in plugins)]
+        return [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-k",
+            "sqlite",
+            *options,
+            *suite_for(where, self._home),
+        ]
 
     def _environment(self) -> dict[str, str]:
         return {
@@ -463,41 +473,44 @@ class Workshop:
         }
 
 
-def suite_for(where: str) -> list[str]:
+def suite_for(where: str, tree: Path = ROOT) -> list[str]:
     """The files of the contract suite, those most likely to catch something there first."""
-    files = {
-        file.stem.removeprefix("test_"): str(file)
-        for file in [*sorted(SUITE.glob("test_*.py")), DEATHS, STATEMENTS]
-    }
+    found = [*sorted((tree / SUITE).glob("test_*.py")), tree / DEATHS, tree / STATEMENTS]
+    files = {file.stem.removeprefix("test_"): str(file.relative_to(tree)) for file in found}
     likely = [name for pattern, names in LIKELY if fnmatchcase(where, pattern) for name in names]
-    # Threads take longest, and catch what one thread catches sooner.
-    rest = sorted(files, key=lambda name: name == "concurrency")
-    return [
-        files[name] for name in dict.fromkeys(["sqlite_guards", "guards", *likely, *rest]) if name in files
-    ]
+    # Threads and processes take longest, and catch what one thread catches sooner.
+    rest = sorted(files, key=lambda name: name in ("concurrency", "sqlite_liveness"))
+    first = ("sqlite_guards", "guards")
+    return [files[name] for name in dict.fromkeys([*first, *likely, *rest]) if name in files]
 
 
 def _short(test: str) -> str:
-    return test.removeprefix(f"{SUITE.relative_to(ROOT)}/")
+    return test.removeprefix(f"{SUITE}/")
 
 
 def run_all(only: str, jobs: int, *, doubting: bool = False) -> list[Result]:
     """Test every mutant that is not listed as equivalent, or only those that are, `jobs` at a time."""
     memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
     with TemporaryDirectory(prefix="forebay-mutate-", dir=memory if memory.is_dir() else None) as folder:
-        # One copy to look at from here on: somebody may work on the tree meanwhile.
-        source = Path(folder, "source")
-        shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
+        tree = _copied(Path(folder, "tree"))
         free: SimpleQueue[Workshop] = SimpleQueue()
         for number in range(jobs):
-            free.put(Workshop(Path(folder, str(number)), source))
+            free.put(Workshop(Path(folder, str(number)), tree))
         _check_untouched(free)
-        mutants = [mutant for mutant in all_mutants(source) if only in mutant.where]
+        mutants = [mutant for mutant in all_mutants(tree / "src") if only in mutant.where]
         if doubting:
             mutants = [mutant for mutant in mutants if equivalent(mutant) is not None]
         with ThreadPoolExecutor(jobs) as pool:
             answers = pool.map(lambda mutant: _judge(free, mutant, doubting), mutants)
             return [_told(result, number, len(mutants)) for number, result in enumerate(answers, start=1)]
+
+
+def _copied(tree: Path) -> Path:
+    """One copy of package and tests to look at from here on: somebody may work on the real ones meanwhile."""
+    for name in ("src", "tests"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    return tree
 
 
 def _check_untouched(free: SimpleQueue[Workshop]) -> None:

@@ -154,7 +154,7 @@ def test_mutants_have_names_of_their_own() -> None:
         "renew.sql: worker = :worker",
         "key_free.sql: job_id = :job_id",
         "put_back.sql: lease_expires_at = null",
-        "take_duty.sql: forebay_duties.due_at <= :now",
+        "key_take.sql: forebay_keys.until <= :now",
         "exchanging._finish: tx.free_key(queue, unique_key, settlement.job_id)",
     ],
 )
@@ -180,7 +180,9 @@ def test_the_whole_suite_is_run_for_every_mutant() -> None:
     whole = sorted(suite_for(""))
 
     assert all(sorted(suite_for(mutant.where)) == whole for mutant in all_mutants())
-    assert suite_for("renew.sql")[1].endswith("test_lease.py")
+    assert suite_for("renew.sql").index("tests/stores/contract/test_lease.py") < whole.index(
+        "tests/stores/contract/test_lease.py"
+    )
 
 
 def sample_results() -> list[Result]:

@@ -35,6 +35,7 @@ class Asking:
         self._slots = slots
         self._pace = pace
         self._clock = clock
+        self._served: Counter[QueueName] = Counter()
         self._left: deque[Sorts] = deque()
         self._asked: Sorts = frozenset()
         self._room = 0
@@ -49,16 +50,29 @@ class Asking:
             self._asked = self._left.popleft()
             self._room = self._room_in(self._asked, ends)
             if self._room > 0:
-                lane = self._lanes[self._asked]
-                # Each queue is first in its turn, so that none waits behind the others for ever.
-                lane.rotate(-1)
-                return [Want(queue, self._room) for queue in lane], self._room
+                return [Want(queue, self._room) for queue in self._in_turn()], self._room
         return [], 0
 
     def given(self, jobs: Sequence[Job]) -> None:
         """What came of it; before it is put in its slots."""
         if jobs:
             self._last_tasks[self._asked] = {job.task for job in jobs}
+        self._served.update(job.queue for job in jobs)
+        if len(jobs) < self._room:
+            # Somebody had nothing to give. What it did not take now it is not owed later.
+            lane = self._lanes.get(self._asked, ())
+            most = max((self._served[queue] for queue in lane), default=0)
+            self._served.update({queue: most - self._served[queue] for queue in lane})
+
+    def _in_turn(self) -> list[QueueName]:
+        """The queues of the lane, those first that have had the fewest jobs; among equals by turns.
+
+        By jobs and not by turns alone: room comes in pieces of all sizes, and a queue whose turn always
+        meets a small one would wait behind the others for ever.
+        """
+        lane = self._lanes[self._asked]
+        lane.rotate(-1)
+        return sorted(lane, key=self._served.__getitem__)
 
     def has_more(self, given: int) -> bool:
         """Whether to ask again at once: a lane was not asked yet, or all that was asked for has come and it

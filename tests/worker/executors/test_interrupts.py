@@ -1,8 +1,8 @@
 """Interrupts at random moments of very short jobs: none is lost, none hits a job it was not meant for.
 
 Why it should hold. A thread hears an interrupt (CPython calls it an asynchronous exception) only where the
-interpreter looks for one: when a Python function begins, after a call, and when a loop goes round. At the same
-places, and in calls that wait, threads change places. So these are the cases:
+interpreter looks for one: when a Python function begins, after a call, and when a loop goes round. There, and
+in calls that wait, threads change places. So these are the cases:
 
 1. `interrupt` comes before the thread has written `assignment.seat`: it finds no seat and drops the request;
    the coordinator asks again. Nothing is raised.
@@ -15,9 +15,9 @@ places, and in calls that wait, threads change places. So these are the cases:
    most one interrupt on its way. It is heard inside the second `try`, or taken back there.
 
 After the second `try` nothing is on its way any more, so the next job starts clean, and the outcome is
-written down undisturbed. What would break it: a call between the two blocks, a seat that is published
-outside of the first, or a look at `seat.assignment` without the lock. Each of these was tried, and each made
-this test fail.
+written down undisturbed. What would break it: a seat that is published outside of the first block, a call
+between the two, or an interrupt without a look at `seat.assignment`. The last two were tried, and made this
+test fail at once; the first leaves a gap of one bytecode, which no test can be made to hit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from forebay.worker.invoke import Invoke, JobInterrupted, JobTimeout
 from forebay.worker.slots import Assignment
 from tests.worker.support import an_assignment, no_thread_stays
 
-ROUNDS = 12_000
+ROUNDS = 3_000
 
 
 class Counted(Inbox):
@@ -68,42 +68,44 @@ def _hasty_threads() -> Iterator[None]:
 class Hunt:
     """Submits pairs of jobs to one thread and interrupts the first of each pair at a random moment.
 
-    The first waits until the hunter looks, so that both run from there. The second follows at once, and an
-    interrupt that comes late would hit it.
+    The second follows at once, and an interrupt that comes late would hit it. The first gets longer when it
+    was missed and shorter when it was hit, so that most interrupts come when it is about to end, however busy
+    the machine is.
     """
 
     def __init__(self, executor: ThreadExecutor, inbox: Counted) -> None:
         self._executor = executor
         self._inbox = inbox
         self._dice = random.Random(1)
+        self._lengths = [100.0, 100.0]
         self.ready, self.go = Semaphore(0), Semaphore(0)
         self.prey: list[Assignment] = []
         self.bystanders: list[Assignment] = []
 
-    def _some(self, most: float) -> int:
-        return round(2 ** self._dice.uniform(0, most))
-
     def round(self, number: int) -> None:
-        prey = an_assignment("short", f"p{number}", self._some(14), id=JobId(f"p{number}"))
+        length = round(self._lengths[number % 2] * self._dice.uniform(0.2, 1.8))
+        prey = an_assignment("short", f"p{number}", length, id=JobId(f"p{number}"))
         bystander = an_assignment("short", f"b{number}", 20, id=JobId(f"b{number}"))
         self.prey.append(prey)
         self.bystanders.append(bystander)
         self._executor.submit(prey)
         self._executor.submit(bystander)
-        pause = self._some(8)
-        if number % 2:
-            self.ready.acquire()
-            self.go.release()
-        else:  # at its very start
-            while prey.seat is None and prey.ended_at is None:
-                pass
-        for _ in range(pause):
-            pass
+        self._wait_for(prey, number)
         self._executor.interrupt(prey, self._dice.choice((JobTimeout, JobInterrupted))("hunted"))
         if number % 3 == 0:  # a second one, as when a worker stops
             self._executor.interrupt(prey, JobInterrupted("again"))
         self._inbox.done.acquire()
         self._inbox.done.acquire()
+        self._lengths[number % 2] *= 1.1 if prey.stopped_by is None else 0.9
+
+    def _wait_for(self, prey: Assignment, number: int) -> None:
+        """Until it has started, or until it is in the middle of its call."""
+        if number % 2:
+            self.ready.acquire()
+            self.go.release()
+        else:
+            while prey.seat is None and prey.ended_at is None:
+                pass
 
 
 @pytest.mark.shows("R-EDGE-15", "R-TEST-53")
@@ -144,15 +146,5 @@ def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another
     unhurt = [outcomes[one.job.id] for one in hunt.prey if one.stopped_by is None]
     assert not [one for one in unhurt if isinstance(one, Failed) and one.error.type != "ValueError"]
     assert not [one for one in unhurt if isinstance(one, Interrupted)]
-    print(
-        Counter(
-            outcomes[one.job.id].error.type
-            if isinstance(outcomes[one.job.id], Failed)
-            else type(outcomes[one.job.id])
-            for one in hunt.prey
-            if one.stopped_by is not None
-        ),
-        len(unhurt),
-    )
     hurt = Counter(type(outcomes[one.job.id]) for one in hunt.prey if one.stopped_by is not None)
-    assert sum(hurt.values()) > ROUNDS // 50, hurt  # else nothing was tried
+    assert sum(hurt.values()) > ROUNDS // 10, hurt  # else nothing was tried

@@ -1,0 +1,354 @@
+"""A worker's start and its stop: in order, whatever runs and whatever goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from forebay import Forebay
+from forebay.domain.lifecycle import JobState
+from forebay.errors import ConfigError, InvalidJob, StoreError, StoreUnavailable
+from forebay.stores.protocol import Store
+from forebay.worker.worker import Worker
+from tests.app.making import WatchedEngine
+from tests.worker.support import DEADLINE, eventually, no_thread_stays
+
+
+def worker_of(app: Forebay, **options: Any) -> Worker:
+    return Worker(app.engine, app.registry, **options)
+
+
+class Away:
+    """Trouble with some calls, while it lasts."""
+
+    def __init__(self, *calls: str, error: Exception | None = None) -> None:
+        self.calls = calls
+        self.error = error or StoreUnavailable("nobody is at home")
+        self.lasts = True
+
+    def __call__(self, name: str, args: tuple[Any, ...]) -> None:
+        if self.lasts and name in self.calls:
+            raise self.error
+
+
+class OneHandle(WatchedEngine):
+    """An engine that opens one handle and no more."""
+
+    def store(self) -> Store:
+        if self.stores:
+            raise StoreUnavailable("nobody is at home")
+        return super().store()
+
+
+# ------------------------------------------------------------------ starting
+
+
+@pytest.mark.shows("R-WORK-11")
+def test_a_worker_starts_once(app: Forebay) -> None:
+    worker = worker_of(app)
+    worker.start()
+    try:
+        with pytest.raises(ConfigError, match="started before"):
+            worker.start()
+    finally:
+        worker.stop()
+    with pytest.raises(ConfigError, match="started before"):
+        worker.start()
+
+
+@pytest.mark.shows("R-WORK-08", "R-EDGE-13", "R-LEASE-37")
+def test_workers_are_listed_while_they_run_under_ids_of_their_own(app: Forebay) -> None:
+    def listed() -> set[str]:
+        return {info.id for info in app.client.read(lambda reader: reader.workers())}
+
+    first, second = worker_of(app), worker_of(app)
+    first.start()
+    second.start()
+    running = listed()
+    first.stop()
+    second.stop()
+
+    assert running == {first.id, second.id}
+    assert listed() == set()
+
+
+@pytest.mark.parametrize("bad", [{"queues": []}, {"queues": "default"}, {"threads": 0}, {"coroutines": 0}])
+def test_settings_that_make_no_sense_are_refused(app: Forebay, bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        worker_of(app, **bad)
+
+
+def test_a_queue_that_cannot_exist_is_refused(app: Forebay) -> None:
+    with pytest.raises(InvalidJob):
+        worker_of(app, queues=["not a queue!"])
+
+
+def test_a_start_without_a_store_leaves_nothing_behind(app: Forebay) -> None:
+    worker = Worker(WatchedEngine(app.engine, Away("beat")).seam, app.registry)
+
+    with no_thread_stays():
+        with pytest.raises(StoreUnavailable):
+            worker.start()
+        worker.stop()
+
+    assert app.client.read(lambda reader: reader.workers()) == []
+
+
+def test_a_start_that_fails_half_way_leaves_nothing_behind(app: Forebay) -> None:
+    worker = Worker(OneHandle(app.engine).seam, app.registry)
+
+    with no_thread_stays():
+        with pytest.raises(StoreUnavailable):
+            worker.start()
+        worker.stop()
+
+    assert app.client.read(lambda reader: reader.workers()) == []
+
+
+# ------------------------------------------------------------------ stopping
+
+
+@pytest.mark.shows("R-WORK-34")
+def test_stopping_twice_or_before_the_start_is_fine(app: Forebay) -> None:
+    with no_thread_stays():
+        worker = worker_of(app)
+        worker.stop()
+        worker.start()
+        worker.stop()
+        worker.stop()
+
+
+def test_a_stop_from_two_threads_at_once_is_fine(app: Forebay) -> None:
+    worker = worker_of(app)
+    worker.start()
+    stops = [Thread(target=worker.stop, daemon=True) for _ in range(2)]
+    for stop in stops:
+        stop.start()
+    for stop in stops:
+        stop.join(DEADLINE)
+
+    assert not any(stop.is_alive() for stop in stops)
+
+
+@pytest.mark.shows("R-WORK-36", "R-TEST-12")
+def test_a_stop_lets_running_jobs_end_and_hands_back_what_was_not_started(app: Forebay) -> None:
+    started, go_on = Event(), Event()
+
+    @app.task(name="hold")
+    def hold() -> int:
+        started.set()
+        go_on.wait(DEADLINE)
+        return 7
+
+    worker = worker_of(app, threads=1)
+    worker.start()
+    jobs = app.enqueue_many([hold.job() for _ in range(5)])
+    assert started.wait(DEADLINE)
+    stop = Thread(target=worker.stop, daemon=True)
+    stop.start()
+    eventually(worker._stopping.is_set)
+    go_on.set()
+    stop.join(DEADLINE)
+
+    records = [job.refresh() for job in jobs]
+    assert [job.state for job in records] == [JobState.COMPLETED] + [JobState.PENDING] * 4
+    assert {(job.failures, job.crashes) for job in records} == {(0, 0)}
+
+
+def test_a_stop_hands_back_what_waits_for_a_thread(app: Forebay) -> None:
+    started, go_on = Event(), Event()
+
+    @app.task(name="hold")
+    def hold() -> None:
+        started.set()
+        go_on.wait(DEADLINE)
+
+    worker = worker_of(app, threads=2)
+    worker._executors._calls._threads.pop()  # two slots, one thread: the second job waits in the executor
+    worker.start()
+    jobs = app.enqueue_many([hold.job() for _ in range(2)])
+    assert started.wait(DEADLINE)
+    eventually(lambda: jobs[1].refresh().attempt == 1)
+    stop = Thread(target=worker.stop, daemon=True)
+    stop.start()
+    eventually(lambda: jobs[1].refresh().state is JobState.PENDING)
+    go_on.set()
+    stop.join(DEADLINE)
+
+    assert jobs[0].refresh().state is JobState.COMPLETED
+    assert (jobs[1].refresh().failures, jobs[1].refresh().crashes) == (0, 0)
+
+
+@pytest.mark.shows("R-WORK-31", "R-EDGE-77")
+def test_a_job_that_does_not_end_in_time_is_interrupted_and_handed_back(app: Forebay) -> None:
+    started = Event()
+
+    @app.task(name="endless")
+    def endless() -> None:
+        started.set()
+        while True:
+            pass
+
+    with no_thread_stays():
+        worker = worker_of(app, threads=1)
+        worker.start()
+        job = endless.enqueue()
+        assert started.wait(DEADLINE)
+        worker.stop(drain=0.1)
+
+    record = job.refresh()
+    assert (record.state, record.failures, record.crashes) == (JobState.PENDING, 0, 0)
+
+
+def test_a_coroutine_that_does_not_end_in_time_is_cancelled_and_handed_back(app: Forebay) -> None:
+    started = Event()
+
+    @app.task(name="endless")
+    async def endless() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    with no_thread_stays():
+        worker = worker_of(app)
+        worker.start()
+        job = endless.enqueue()
+        assert started.wait(DEADLINE)
+        worker.stop(drain=0.1)
+
+    assert (job.refresh().state, job.refresh().failures) == (JobState.PENDING, 0)
+
+
+def test_a_job_that_cannot_be_stopped_is_reported_and_left_to_the_sweep(
+    app: Forebay, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.worker.worker.INTERRUPT_SECONDS", 0.1)
+    started, go_on = Event(), Event()
+
+    @app.task(name="deaf")
+    def deaf() -> None:
+        started.set()
+        while not go_on.is_set():
+            time.sleep(0.5)  # in C, where an interrupt is not heard
+
+    with no_thread_stays(), caplog.at_level(logging.ERROR):
+        worker = worker_of(app, threads=1)
+        worker.start()
+        job = deaf.enqueue()
+        assert started.wait(DEADLINE)
+        worker.stop(drain=0.0)
+        state = job.refresh().state
+        go_on.set()
+
+    assert state is JobState.RUNNING
+    assert "did not stop" in caplog.text
+
+
+# ------------------------------------------------------------------ when things go wrong
+
+
+def test_a_stop_while_the_store_is_away_comes_to_an_end(
+    app: Forebay, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = Away("exchange", "renew", "beat", "forget_worker", "take_duty")
+    away.lasts = False
+    worker = Worker(WatchedEngine(app.engine, away).seam, app.registry)
+
+    with no_thread_stays(), caplog.at_level(logging.WARNING):
+        worker.start()
+        away.lasts = True
+        worker._inbox.poke()
+        eventually(lambda: "not available" in caplog.text)
+        worker.stop(drain=0.1)
+
+    assert "stays on the list" in caplog.text
+
+
+@pytest.mark.shows("R-EDGE-66")
+def test_an_outage_in_the_middle_of_the_work_costs_no_job(app: Forebay) -> None:
+    away = Away("exchange", "renew", "take_duty")
+    away.lasts = False
+    ran: list[int] = []
+
+    @app.task(name="note")
+    def note(number: int) -> int:
+        ran.append(number)
+        return number
+
+    worker = Worker(WatchedEngine(app.engine, away).seam, app.registry)
+    worker.start()
+    try:
+        jobs = app.enqueue_many([note.job(number) for number in range(300)])
+        eventually(lambda: ran)
+        away.lasts = True
+        jobs += app.enqueue_many([note.job(number) for number in range(300, 400)])
+        eventually(lambda: worker._coordinator._in_doubt)
+        away.lasts = False
+
+        assert [job.result(DEADLINE) for job in jobs] == list(range(400))
+    finally:
+        worker.stop()
+    assert sorted(ran) == list(range(400))
+
+
+@pytest.mark.shows("R-WORK-16")
+def test_a_crash_of_the_coordinator_is_reported_by_stop(
+    app: Forebay, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = Away("exchange", error=StoreError("this file is not a database any more"))
+    worker = Worker(WatchedEngine(app.engine, broken).seam, app.registry)
+
+    with no_thread_stays(), caplog.at_level(logging.ERROR):
+        worker.start()
+        with pytest.raises(StoreError, match="not a database"):
+            worker.stop()
+        worker.stop()
+
+    assert "the coordinator has crashed" in caplog.text
+
+
+def test_an_error_in_the_block_stops_the_worker_and_is_passed_on(app: Forebay) -> None:
+    with no_thread_stays(), pytest.raises(ZeroDivisionError), app.working(threads=1):
+        raise ZeroDivisionError
+
+
+FORGETFUL = """
+import sys, time
+from threading import Event
+from forebay import Forebay
+from forebay.worker.worker import Worker
+
+app = Forebay(sys.argv[1])
+started = Event()
+
+@app.task
+def slow() -> int:
+    started.set()
+    time.sleep(0.5)
+    return 7
+
+worker = Worker(app.engine, app.registry)
+worker.start()
+job = slow.enqueue()
+started.wait()
+print(job.id)
+"""
+
+
+def test_a_program_that_forgets_to_stop_its_worker_lets_running_jobs_end(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+
+    done = subprocess.run(
+        [sys.executable, "-c", FORGETFUL, url], capture_output=True, text=True, timeout=50, check=True
+    )
+
+    with Forebay(url) as app:
+        assert app.job(done.stdout.strip()).refresh().state is JobState.COMPLETED
+        assert app.client.read(lambda reader: reader.workers()) == []

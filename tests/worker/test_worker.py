@@ -1,0 +1,216 @@
+"""A whole worker at work, in this program."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Barrier, Event
+from typing import Any
+
+import pytest
+
+from forebay import Forebay, Retry, current_job
+from forebay.clock import SystemClock
+from forebay.domain.history import EventKind
+from forebay.domain.job import WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import Interrupted
+from forebay.domain.settlement import decide
+from tests.worker.support import DEADLINE, eventually, no_thread_stays
+
+SWEEPER = WorkerId("the sweeper of another")
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+# ------------------------------------------------------------------ running
+
+
+@pytest.mark.shows("R-TEST-42", "R-WORK-10", "R-WORK-09")
+def test_jobs_are_run_once_while_the_block_lasts_and_no_thread_stays(app: Forebay) -> None:
+    ran: list[int] = []
+
+    @app.task(name="note")
+    def note(number: int) -> int:
+        ran.append(number)
+        return number * 2
+
+    with no_thread_stays(), app.working(threads=3):
+        jobs = [note.enqueue(number) for number in range(100)]
+        results = [job.result(DEADLINE) for job in jobs]
+
+    assert results == [number * 2 for number in range(100)]
+    assert sorted(ran) == list(range(100))
+
+
+@pytest.mark.shows("R-TEST-14", "R-TEST-17")
+def test_as_many_blocking_jobs_run_at_once_as_there_are_threads(app: Forebay) -> None:
+    barrier = Barrier(5)
+
+    @app.task(name="meet")
+    def meet() -> bool:
+        barrier.wait(DEADLINE)
+        return True
+
+    with app.working(threads=5):
+        jobs = app.enqueue_many([meet.job() for _ in range(10)])
+
+        assert all(job.result(DEADLINE) for job in jobs)
+
+
+def test_as_many_coroutines_run_at_once_as_are_allowed_whatever_the_number_of_threads(app: Forebay) -> None:
+    here = 0
+
+    @app.task(name="meet")
+    async def meet() -> bool:
+        nonlocal here
+        here += 1
+        while here < 50:
+            await asyncio.sleep(0.001)
+        return True
+
+    with app.working(threads=1, coroutines=50):
+        jobs = app.enqueue_many([meet.job() for _ in range(50)])
+
+        assert all(job.result(DEADLINE) for job in jobs)
+
+
+def test_a_worker_wakes_up_for_a_job_that_comes_while_it_sleeps(app: Forebay) -> None:
+    @app.task(name="add")
+    def add(a: int) -> int:
+        return a + 1
+
+    with app.working(threads=1):
+        for number in range(5):
+            assert add.enqueue(number).result(DEADLINE) == number + 1
+
+
+@pytest.mark.shows("R-RETRY-01")
+def test_a_job_that_fails_is_tried_again_when_it_is_due(app: Forebay) -> None:
+    @app.task(name="shaky")
+    def shaky() -> int:
+        if current_job().attempt < 3:
+            raise Retry("not yet", after=0.05)
+        return current_job().attempt
+
+    with app.working(threads=1):
+        assert shaky.enqueue().result(DEADLINE) == 3
+
+
+@pytest.mark.shows("R-WORK-18", "R-TEST-15", "R-RETRY-37")
+def test_a_job_that_runs_too_long_is_stopped_and_has_failed(app: Forebay) -> None:
+    @app.task(name="endless", timeout=0.1, retries=0)
+    def endless() -> None:
+        spin()
+
+    @app.task(name="quick")
+    def quick() -> int:
+        return 7
+
+    with app.working(threads=1):
+        job = endless.enqueue().wait(DEADLINE)
+        assert quick.enqueue().result(DEADLINE) == 7
+
+    assert (job.state, job.reason) == (JobState.DEAD, "Timeout: ran longer than 0.1 s")
+
+
+@pytest.mark.shows("R-CANCEL-09")
+def test_a_running_job_can_be_cancelled_although_all_slots_are_taken(app: Forebay) -> None:
+    @app.task(name="endless")
+    def endless() -> None:
+        spin()
+
+    with app.working(threads=1):
+        job = endless.enqueue()
+        eventually(lambda: job.refresh().state is JobState.RUNNING)
+        assert job.cancel("no need")
+
+        assert job.wait(DEADLINE).reason == "no need"
+
+
+@pytest.mark.shows("R-WORK-15")
+def test_tasks_that_try_to_end_the_program_do_not_end_the_worker(app: Forebay) -> None:
+    @app.task(name="leave", retries=0)
+    def leave() -> None:
+        raise SystemExit(3)
+
+    @app.task(name="leave_too", retries=0)
+    async def leave_too() -> None:
+        raise KeyboardInterrupt
+
+    @app.task(name="stay")
+    def stay() -> int:
+        return 7
+
+    with app.working(threads=2):
+        gone = [leave.enqueue().wait(DEADLINE), leave_too.enqueue().wait(DEADLINE)]
+
+        assert stay.enqueue().result(DEADLINE) == 7
+    assert [job.reason for job in gone] == ["SystemExit: 3", "KeyboardInterrupt"]
+
+
+# ------------------------------------------------------------------ leases
+
+
+@pytest.mark.shows("R-LEASE-48", "R-LEASE-35")
+def test_a_job_longer_than_its_lease_is_completed_at_its_first_attempt(app: Forebay) -> None:
+    ended = Event()
+
+    @app.task(name="long", lease=1.0)
+    def long() -> int:
+        assert not ended.wait(2.5)
+        return current_job().attempt
+
+    with app.working(threads=2), app.working(threads=2):
+        job = long.enqueue()
+
+        assert job.result(DEADLINE) == 1
+    assert job.history().events == ()
+
+
+@pytest.mark.shows("R-LEASE-23", "R-LEASE-45", "R-LEASE-24")
+def test_a_job_whose_lease_was_taken_away_is_told_and_its_result_is_refused(app: Forebay) -> None:
+    lost = Event()
+
+    @app.task(name="work", lease=1.0)
+    def work() -> str:
+        if current_job().attempt > 1:
+            return "second"
+        eventually(lambda: current_job().is_lost)
+        lost.set()
+        return "first"
+
+    with app.working(threads=2):
+        job = work.enqueue()
+        eventually(lambda: job.refresh().state is JobState.RUNNING)
+        _take_away(app, job.id)
+        assert lost.wait(DEADLINE)
+
+        assert job.result(DEADLINE) == "second"
+        eventually(lambda: EventKind.REFUSED in [event.kind for event in job.history().events])
+
+
+def _take_away(app: Forebay, job_id: str) -> None:
+    """As a sweep does that finds the lease over: here by a clock that is an hour ahead."""
+    clock = SystemClock()
+
+    class Ahead:
+        def now_ms(self) -> int:
+            return clock.now_ms() + 3_600_000
+
+        def monotonic(self) -> float:
+            return clock.monotonic()
+
+    engine: Any = app.engine
+    usual, engine._clock = engine._clock, Ahead()
+    store = app.engine.store()
+    try:
+        [swept] = store.sweep(SWEEPER)
+        engine._clock = usual
+        store.exchange(SWEEPER, [decide(swept, Interrupted(), 0.0)])
+    finally:
+        engine._clock = usual
+        store.close()
+    assert swept.id == job_id
