@@ -11,9 +11,10 @@ from forebay import Forebay
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.conftest import engine, make_engine, other_store, reader, store
+from tests.worker.invoking import raising, runner
 from tests.worker.rig import Rig
 
-__all__ = ["engine", "make_engine", "other_store", "reader", "store"]
+__all__ = ["engine", "make_engine", "other_store", "raising", "reader", "runner", "store"]
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -149,3 +149,24 @@ def test_there_is_no_surplus_behind_slots_that_are_taken_by_long_jobs(clock: Man
     clock.advance(seconds=0.2)
 
     assert [ask.wants([])[1] for _ in range(12)] == [0] * 12
+
+
+@pytest.mark.shows("R-EDGE-41")
+def test_a_queue_that_has_had_fewer_jobs_is_asked_first(clock: ManualClock) -> None:
+    ask = asking(Slots(threads=4), clock, a=CALLS, b=CALLS)
+    ask.wants([])
+    ask.given([a_job(queue=QueueName("a"))] * 4)
+
+    firsts = [names(ask.wants([])[0])[0] for _ in range(3)]
+
+    assert firsts == ["b", "b", "b"]
+
+
+def test_a_queue_that_had_nothing_to_give_is_owed_nothing_for_that(clock: ManualClock) -> None:
+    ask = asking(Slots(threads=4), clock, a=CALLS, b=CALLS)
+    ask.wants([])
+    ask.given([a_job(queue=QueueName("a"))] * 3)  # b was empty, else there were four
+
+    firsts = {names(ask.wants([])[0])[0] for _ in range(2)}
+
+    assert firsts == {"a", "b"}

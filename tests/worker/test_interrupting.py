@@ -52,6 +52,12 @@ def test_a_turn_sleeps_no_longer_than_until_the_next_timeout(rig: Rig) -> None:
     assert coordinator.turn() == pytest.approx(0.3)
 
 
+def test_a_job_that_may_start_during_the_sleep_is_looked_at_in_time(rig: Rig) -> None:
+    rig.insert(timeout_ms=100)
+
+    assert rig.coordinator().turn() == pytest.approx(0.1)
+
+
 def test_a_job_without_a_limit_is_never_interrupted(rig: Rig) -> None:
     rig.insert(timeout_ms=None)
     coordinator = rig.coordinator()

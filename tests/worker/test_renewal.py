@@ -175,6 +175,14 @@ def test_a_worker_beats_at_its_start_and_every_ten_seconds_until_it_is_forgotten
     assert reader.workers() == []
 
 
+def test_a_worker_that_still_holds_leases_stays_on_the_list(kept: Kept, store: Store, reader: Reader) -> None:
+    kept.hold(store)
+
+    kept.renewal.stop()
+
+    assert [info.id for info in reader.workers()] == [WORKER]
+
+
 def test_leases_come_before_the_beat(kept: Kept, store: Store, clock: ManualClock) -> None:
     kept.hold(store)
     clock.advance(seconds=10)

@@ -274,8 +274,9 @@ class Store(Protocol):
         """Close a queue for good. Without `force` a queue that has live jobs raises QueueNotEmpty.
 
         With `force` it takes no more jobs from now on, and up to `limit` waiting ones go to the dead
-        letters with reason "queue dropped". Answers how many waiting jobs are left, so that the caller
-        repeats the call until that is 0. Running jobs may end; `sweep` moves what they leave behind.
+        letters with reason "queue dropped", those that are not due yet first. Answers how many waiting jobs
+        are left, so that the caller repeats the call until that is 0. Running jobs may end; `sweep` moves
+        what they leave behind.
         """
         ...
 

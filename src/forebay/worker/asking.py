@@ -90,5 +90,7 @@ class Asking:
         """Slots in which one job follows another. What a surplus brings may wait for one of these, but not
         behind a job that takes its time: how long those take is known only when they end."""
         since = self._clock.monotonic() - SURPLUS_SECONDS
-        slow = Counter(one.is_async for one in self._slots if (one.started_at or since) < since)
+        slow = Counter(
+            one.is_async for one in self._slots if one.started_at is not None and one.started_at < since
+        )
         return max(0, min(self._slots.sizes[sort] - slow[sort] for sort in sorts))

@@ -62,12 +62,15 @@ class Interrupting:
 
     def next_at(self) -> float:
         """When to look again."""
-        return min(map(self._due_at, self._slots), default=inf)
+        now = self._clock.monotonic()
+        return min((self._due_at(one, now) for one in self._slots), default=inf)
 
-    def _due_at(self, one: Assignment) -> float:
+    def _due_at(self, one: Assignment, now: float) -> float:
         if one.stop is None:
             limit = one.job.timeout_ms
-            return inf if limit is None or one.started_at is None else one.started_at + limit / 1_000
+            # What has not started yet may start at once, and nobody would say so.
+            started_at = now if one.started_at is None else one.started_at
+            return inf if limit is None else started_at + limit / 1_000
         if one.stopped_by is None:
             return one.asked_at + one.asks * ASK_AGAIN_SECONDS
         return inf if one.is_stuck else one.asked_at + STUCK_SECONDS

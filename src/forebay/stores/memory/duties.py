@@ -51,12 +51,19 @@ def bury_stragglers(state: State, limit: int) -> None:
 
 
 def bury(state: State, queue: QueueName, limit: int) -> int:
-    """Move up to `limit` jobs that wait in this dropped queue to the dead letters, by seq."""
-    waiting = nsmallest(limit, state.among(queue, WAITING), key=_seq)
+    """Move up to `limit` jobs that wait in this dropped queue to the dead letters: first those that are not
+    due yet, then the pending ones in their order."""
+    waiting = nsmallest(limit, state.among(queue, WAITING), key=_burial)
     for record in waiting:
         state.put_final(record.job, JobState.DEAD, "queue dropped")
         state.tell(EventKind.DROPPED, record.job)
     return len(waiting)
+
+
+def _burial(record: Record) -> tuple[bool, int, int, int]:
+    job = record.job
+    is_pending = job.state is JobState.PENDING
+    return (is_pending, job.capped, job.rank, job.seq) if is_pending else (is_pending, 0, job.run_at, job.seq)
 
 
 def rescore(state: State, limit: int) -> int:

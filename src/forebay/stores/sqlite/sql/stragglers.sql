@@ -1,7 +1,8 @@
--- stragglers: pending jobs of a queue that was dropped.
+-- stragglers: pending jobs of a queue that was dropped, as they stand in its order.
 -- Relies on index forebay_jobs_ready (queue, gate, capped, rank).
 select seq, id
 from forebay_jobs
 where state = 'pending'
   and queue = :queue
+order by gate, capped, rank, seq
 limit :limit;

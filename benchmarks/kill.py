@@ -1,0 +1,300 @@
+"""Workers are killed in the middle of their jobs, and nothing is lost: the acceptance run of the worker.
+
+Four workers, each a process of its own, run ten thousand jobs of 1 to 50 ms on one SQLite file. Every job
+writes to a log outside of the store when it starts and when it ends. Two of the workers are killed with
+SIGKILL while that log shows that they have started and not ended at least three jobs each. Then log and
+store are compared: every accepted job is completed, none has two finishers, no attempt was run twice, and
+each attempt that was started is in the job's history.
+
+    python benchmarks/kill.py                        the full size
+    python benchmarks/kill.py --jobs 1500 --most 10  a small one; --json FILE writes the findings
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from forebay import Forebay, current_job
+from forebay.app.task import Task
+from forebay.domain.history import EventKind, Timeline
+from forebay.domain.job import JobId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.settlement import Ending
+
+OPEN_JOBS: Final = 3
+SECONDS: Final = 300.0
+BATCH: Final = 500
+WORK: Final = "work"
+
+Token = tuple[str, int]  # a job and its attempt
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of it."""
+
+    jobs: int = 10_000
+    workers: int = 4
+    kills: int = 2
+    threads: int = 4
+    least_ms: int = 1
+    most_ms: int = 50
+
+
+@dataclass
+class Findings:
+    """What is in the log and in the store, and what should not be."""
+
+    accepted: int = 0
+    completed: int = 0
+    killed: int = 0
+    open_at_kill: list[int] = field(default_factory=list)
+    lost_attempts: int = 0
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+# ------------------------------------------------------------------ a worker
+
+
+def make_app(url: str, log: int) -> tuple[Forebay, Task[[int], int]]:
+    """The app of every process. Lines of the log are whole: they are short, and appended by one write."""
+    app = Forebay(url)
+
+    @app.task(name="sleep")
+    def sleep(ms: int) -> int:
+        context = current_job()
+        token = f"{context.id} {context.attempt} {context.token.worker} {os.getpid()}"
+        os.write(log, f"start {token}\n".encode())
+        time.sleep(ms / 1_000)
+        os.write(log, f"end {token}\n".encode())
+        return ms
+
+    return app, sleep
+
+
+def work(url: str, log: str, threads: int) -> None:
+    """Be a worker until the parent closes our standard input."""
+    app, _ = make_app(url, os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+    with app, app.working(threads=threads):
+        print("ready", flush=True)
+        sys.stdin.read()
+
+
+@contextmanager
+def started(url: str, log: Path, size: Size) -> Iterator[list[subprocess.Popen[str]]]:
+    """Worker processes that are up; none of them outlives the block."""
+    command = [sys.executable, __file__, WORK, url, str(log), str(size.threads)]
+    workers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(size.workers)
+    ]
+    try:
+        for worker in workers:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "ready\n"
+        yield workers
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+
+
+# ------------------------------------------------------------------ the log
+
+
+class Log:
+    """What the jobs have said so far."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read = 0
+        self.starts: Counter[Token] = Counter()
+        self.ends: Counter[Token] = Counter()
+        self.workers: dict[Token, str] = {}
+        self.open: dict[int, set[Token]] = defaultdict(set)
+
+    def look(self) -> None:
+        """Read what is new."""
+        with self._file.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        text = text[: text.rfind(b"\n") + 1]
+        self._read += len(text)
+        for line in text.decode().splitlines():
+            self._note(*line.split())
+
+    def _note(self, word: str, job: str, attempt: str, worker: str, pid: str) -> None:
+        token = (job, int(attempt))
+        self.workers[token] = worker
+        if word == "start":
+            self.starts[token] += 1
+            self.open[int(pid)].add(token)
+        else:
+            self.ends[token] += 1
+            self.open[int(pid)].discard(token)
+
+
+def kill_in_the_middle(worker: subprocess.Popen[str], log: Log) -> set[Token]:
+    """Kill a worker while the log shows enough open jobs of it; they are the answer.
+
+    It is stopped for the look, so that what the log shows is still true when the kill comes.
+    """
+    ends = time.monotonic() + SECONDS
+    while time.monotonic() < ends:
+        log.look()
+        if len(log.open[worker.pid]) >= OPEN_JOBS:
+            worker.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
+            log.look()
+            if len(log.open[worker.pid]) >= OPEN_JOBS:
+                worker.kill()
+                worker.wait()
+                return set(log.open[worker.pid])
+            worker.send_signal(signal.SIGCONT)
+        time.sleep(0.000_5)
+    raise TimeoutError("no worker had enough open jobs at once")
+
+
+# ------------------------------------------------------------------ the run
+
+
+def run(folder: Path, size: Size) -> Findings:
+    """Enqueue, kill, wait, compare."""
+    findings = Findings()
+    url, file = f"sqlite:///{folder}/jobs.db", folder / "effects.log"
+    file.touch()
+    log, dice = Log(file), random.Random(1)
+    app, task = make_app(url, -1)
+    began = time.monotonic()
+    with app, started(url, file, size) as workers:
+        ids: list[JobId] = []
+        doomed, cut_off = workers[: size.kills], []
+        for start in range(0, size.jobs, BATCH):
+            count = min(BATCH, size.jobs - start)
+            jobs = [task.job(dice.randint(size.least_ms, size.most_ms)) for _ in range(count)]
+            ids += [handle.id for handle in app.enqueue_many(jobs)]
+            if doomed:
+                cut_off.append(kill_in_the_middle(doomed.pop(), log))
+        while doomed:
+            cut_off.append(kill_in_the_middle(doomed.pop(), log))
+        findings.open_at_kill = [len(tokens) for tokens in cut_off]
+        findings.killed = len(cut_off)
+        wait_for_all(app, ids)
+        end_in_order(workers[size.kills :], findings)
+        log.look()
+        compare(app, ids, log, cut_off, findings)
+    findings.seconds = round(time.monotonic() - began, 1)
+    return findings
+
+
+def wait_for_all(app: Forebay, ids: list[JobId]) -> None:
+    """Until every job is final, or for as long as one has patience."""
+    ends = time.monotonic() + SECONDS
+    left = ids
+    while left and time.monotonic() < ends:
+        left = [job_id for job_id in left if not is_final(app, job_id)]
+        time.sleep(0.05)
+
+
+def is_final(app: Forebay, job_id: JobId) -> bool:
+    job = app.client.job(job_id)
+    return job is not None and job.is_final
+
+
+def end_in_order(workers: list[subprocess.Popen[str]], findings: Findings) -> None:
+    for worker in workers:
+        worker.communicate(timeout=60)  # closes its standard input
+        if worker.returncode != 0:
+            findings.problems.append(f"a worker that was not killed ended with {worker.returncode}")
+
+
+# ------------------------------------------------------------------ the comparison
+
+
+def compare(app: Forebay, ids: list[JobId], log: Log, cut_off: list[set[Token]], findings: Findings) -> None:
+    """Hold the log against the store."""
+    findings.accepted = len(set(ids))
+    attempts: dict[str, set[int]] = defaultdict(set)
+    for job_id, attempt in log.starts:
+        attempts[job_id].add(attempt)
+    for job_id in ids:
+        timeline = app.client.history(job_id)
+        if timeline is None:
+            findings.problems.append(f"{job_id} is gone")
+            continue
+        findings.problems += check_job(timeline, attempts[job_id], log)
+        findings.completed += timeline.job.state is JobState.COMPLETED
+        findings.lost_attempts += len(timeline.attempts)
+    findings.problems += [f"{token} was run {n} times" for token, n in log.starts.items() if n > 1]
+    findings.problems += check_killed(app, cut_off, log)
+    findings.problems += app.client.read(lambda reader: reader.health()).problems
+
+
+def check_job(timeline: Timeline, started_attempts: set[int], log: Log) -> Iterator[str]:
+    """One finisher, and a row for every other attempt that was started."""
+    job = timeline.job
+    if job.state is not JobState.COMPLETED:
+        yield f"{job.id} is {job.state}: {job.reason}"
+        return
+    finisher = (job.id, job.attempt)
+    if log.ends[finisher] != 1:
+        yield f"{finisher} finished the job, and the log shows {log.ends[finisher]} ends of it"
+    elif log.workers[finisher] != job.worker:
+        yield f"{finisher} was finished by {job.worker}, and the log says {log.workers[finisher]}"
+    rows = {row.attempt for row in timeline.attempts}
+    if missing := started_attempts - rows - {job.attempt}:
+        yield f"{job.id}: attempts {sorted(missing)} were started and are not in the history"
+    if job.attempt in rows:
+        yield f"{job.id}: attempt {job.attempt} is in the history as lost and has finished the job"
+    if strange := [row.attempt for row in timeline.attempts if row.ending is not Ending.LOST]:
+        yield f"{job.id}: attempts {strange} did not end as lost"
+
+
+def check_killed(app: Forebay, cut_off: list[set[Token]], log: Log) -> Iterator[str]:
+    """What the dead had open is in the history as lost, by them, and a sweep is named."""
+    for job_id, attempt in (token for tokens in cut_off for token in tokens):
+        timeline = app.client.history(JobId(job_id))
+        rows = {row.attempt: row for row in timeline.attempts} if timeline else {}
+        if attempt not in rows or rows[attempt].worker != log.workers[job_id, attempt]:
+            yield f"{job_id}: attempt {attempt} died with its worker, and no row says so"
+        events = timeline.events if timeline else ()
+        if not [one for one in events if one.kind is EventKind.SWEPT and one.attempt == attempt]:
+            yield f"{job_id}: nobody is said to have swept attempt {attempt}"
+
+
+def main() -> int:
+    if sys.argv[1:2] == [WORK]:
+        work(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+        return 0
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    for name, value in asdict(Size()).items():
+        parser.add_argument(f"--{name.removesuffix('_ms')}", type=int, default=value, dest=name)
+    parser.add_argument("--json", type=Path)
+    options = vars(parser.parse_args())
+    target: Path | None = options.pop("json")
+    with tempfile.TemporaryDirectory(prefix="forebay-kill-") as folder:
+        findings = run(Path(folder), Size(**options))
+    for name, value in asdict(findings).items():
+        print(f"{name:14} {value}")
+    if target is not None:
+        target.write_text(json.dumps(asdict(findings)))
+    return 1 if findings.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
