@@ -60,7 +60,8 @@ def worker(url: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.shows("R-LEASE-27", "R-EDGE-03", "R-EDGE-04", "R-LEASE-45", "R-LEASE-47", "R-SWEEP-05")
+@pytest.mark.shows("R-LEASE-27", "R-LEASE-45", "R-LEASE-47")
+@pytest.mark.shows("R-EDGE-03", "R-EDGE-04", "R-SWEEP-04", "R-SWEEP-05")
 def test_the_result_of_a_paused_worker_is_refused_and_the_history_says_so(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     app = Forebay(url)

@@ -36,7 +36,7 @@ def names(wants: Sequence[Want]) -> list[str]:
     return [want.queue for want in wants]
 
 
-@pytest.mark.shows("R-LEASE-11", "R-LEASE-12")
+@pytest.mark.shows("R-LEASE-11")
 def test_as_many_jobs_are_asked_for_as_slots_are_free(clock: ManualClock) -> None:
     slots = Slots(threads=4)
     slots.add(held(3))
@@ -151,7 +151,6 @@ def test_there_is_no_surplus_behind_slots_that_are_taken_by_long_jobs(clock: Man
     assert [ask.wants([])[1] for _ in range(12)] == [0] * 12
 
 
-@pytest.mark.shows("R-EDGE-41")
 def test_a_queue_that_has_had_fewer_jobs_is_asked_first(clock: ManualClock) -> None:
     ask = asking(Slots(threads=4), clock, a=CALLS, b=CALLS)
     ask.wants([])

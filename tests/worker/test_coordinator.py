@@ -8,11 +8,12 @@ import pytest
 
 from forebay.app.duty import Duty
 from forebay.domain.history import EventKind
-from forebay.domain.job import QueueName
+from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Snoozed
 from forebay.domain.retry import RetryPolicy
 from forebay.scheduler.promoting import Promoting
+from forebay.scheduler.standard import standard_duties
 from forebay.stores.protocol import Store, Want
 from forebay.testing.clock import ManualClock
 from tests.app.watching import Watched
@@ -36,7 +37,6 @@ def test_a_turn_claims_for_the_free_slots_and_gives_the_jobs_to_the_executor(rig
     assert rig.states(ids) == {"running": 2, "pending": 3}
 
 
-@pytest.mark.shows("R-LEASE-30")
 def test_what_has_ended_is_settled_before_more_is_claimed_in_the_same_call(rig: Rig) -> None:
     ids = rig.insert(3)
     watched = Watched(rig.store)
@@ -83,7 +83,7 @@ def test_a_failed_job_is_run_again_when_it_is_due_and_dies_after_its_last_retry(
     assert [one.attempt for one in rig.history(job).attempts] == [1, 2, 3]
 
 
-@pytest.mark.shows("R-RETRY-27", "R-WORK-22")
+@pytest.mark.shows("R-RETRY-27")
 def test_a_turn_sleeps_no_longer_than_until_the_next_job_is_due(rig: Rig) -> None:
     rig.insert(delay_ms=300)
 
@@ -223,7 +223,6 @@ class Counting:
         return self.runs < self.batches
 
 
-@pytest.mark.shows("R-SWEEP-04", "R-SWEEP-06")
 def test_duties_are_done_at_the_start_and_then_each_second(rig: Rig) -> None:
     duty = Counting()
     duties: list[Duty] = [duty]
@@ -251,6 +250,25 @@ def test_a_duty_with_more_to_do_is_gone_on_with_at_once(rig: Rig) -> None:
     coordinator = rig.coordinator(duties=[Counting(batches=100)])
 
     assert coordinator.turn() == 0.0
+
+
+@pytest.mark.shows("R-SWEEP-04", "R-SWEEP-06", "R-SWEEP-11")
+def test_a_worker_sweeps_soon_after_its_start_and_again_and_again(rig: Rig, other_store: Store) -> None:
+    sweeper = WorkerId("sweeper")
+    duties = standard_duties(sweeper=sweeper, clock=rig.clock, roll=lambda: 1.0)
+    coordinator = rig.coordinator(duties=duties)
+    swept = []
+
+    for _ in range(3):
+        [job] = rig.insert(queue=QueueName("elsewhere"))
+        claim(other_store, queue=QueueName("elsewhere"), worker=OTHER_WORKER)
+        for _ in range(45):
+            rig.clock.advance(seconds=1)
+            coordinator.turn()
+        swept.append((rig.job(job).state, rig.job(job).crashes))
+        other_store.cancel([job])
+
+    assert swept == [(JobState.PENDING, 1)] * 3
 
 
 def test_due_jobs_of_queues_that_nobody_asks_are_promoted_too(rig: Rig) -> None:

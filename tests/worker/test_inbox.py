@@ -5,8 +5,6 @@ from __future__ import annotations
 from threading import Event, Thread
 from time import monotonic
 
-import pytest
-
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Completed
 from forebay.stores.protocol import Cancel
@@ -25,7 +23,6 @@ def test_outcomes_come_in_the_order_in_which_they_were_put_and_once() -> None:
     assert inbox.drain() == []
 
 
-@pytest.mark.shows("R-WORK-22", "R-TEST-53")
 def test_an_outcome_that_is_put_while_the_coordinator_goes_to_sleep_is_never_slept_over() -> None:
     # Each outcome is put as soon as the one before was seen, which is when its reader is about to sleep
     # again. One that is slept over would cost the whole minute.

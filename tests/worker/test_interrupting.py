@@ -117,7 +117,6 @@ def test_a_job_that_does_not_stop_is_reported_once_and_keeps_its_slot(
 # ------------------------------------------------------------------ cancel
 
 
-@pytest.mark.shows("R-CANCEL-09")
 def test_a_running_job_that_is_cancelled_is_told_and_interrupted(rig: Rig) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator()

@@ -58,7 +58,7 @@ def test_a_task_can_ask_for_its_job() -> None:
 # ------------------------------------------------------------------ what a task raises
 
 
-@pytest.mark.shows("R-RETRY-33", "R-WORK-15", "R-TEST-21")
+@pytest.mark.shows("R-RETRY-33", "R-WORK-15")
 def test_an_exception_is_a_failure_with_its_type_message_and_traceback(raising: Run) -> None:
     outcome = raising(KeyError("no such thing"))
 
@@ -100,7 +100,7 @@ def test_a_delay_that_makes_no_sense_is_a_failure_that_says_so(raising: Run, kin
     assert outcome.error.type == "InvalidJob"
 
 
-@pytest.mark.shows("R-RETRY-30", "R-RETRY-34", "R-RETRY-39", "R-EDGE-88")
+@pytest.mark.shows("R-RETRY-34", "R-RETRY-39", "R-EDGE-88")
 @pytest.mark.parametrize("error", [Discard("the order is gone"), PermanentError("the order is gone")])
 def test_discard_and_permanent_errors_end_the_job_for_good(raising: Run, error: Exception) -> None:
     outcome = raising(error)
@@ -167,7 +167,7 @@ def test_text_that_no_store_can_hold_is_written_out(raising: Run) -> None:
     outcome.error.traceback.encode()
 
 
-@pytest.mark.shows("R-RETRY-44", "R-TEST-25")
+@pytest.mark.shows("R-RETRY-44")
 def test_the_traceback_tells_what_was_behind_the_exception() -> None:
     def fail() -> None:
         try:
@@ -182,7 +182,6 @@ def test_the_traceback_tells_what_was_behind_the_exception() -> None:
     assert "direct cause" in outcome.error.traceback
 
 
-@pytest.mark.shows("R-RETRY-40")
 def test_the_end_of_a_long_traceback_is_kept() -> None:
     def dig(depth: int) -> None:
         raise ValueError("x" * 40_000 + "bottom")

@@ -21,7 +21,7 @@ def never(*_: Any, **__: Any) -> None:
     raise AssertionError("the task was called")
 
 
-@pytest.mark.shows("R-LEASE-17", "R-EDGE-60", "R-EDGE-71", "R-EDGE-18")
+@pytest.mark.shows("R-LEASE-17", "R-EDGE-71", "R-EDGE-18")
 @pytest.mark.parametrize(
     "payload",
     [
@@ -70,7 +70,7 @@ def test_a_task_that_meets_such_an_error_elsewhere_has_simply_failed(raising: Ru
 # ------------------------------------------------------------------ interrupts
 
 
-@pytest.mark.shows("R-RETRY-37", "R-EDGE-59")
+@pytest.mark.shows("R-EDGE-59")
 def test_a_timeout_is_a_failure() -> None:
     app = Forebay("memory://")
     one = an_assignment("fail")

@@ -158,7 +158,6 @@ def test_an_outage_in_the_middle_of_the_work_costs_no_job(app: Forebay) -> None:
     assert sorted(ran) == list(range(400))
 
 
-@pytest.mark.shows("R-WORK-16")
 def test_a_crash_of_the_coordinator_is_reported_by_stop(
     app: Forebay, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -131,7 +131,6 @@ def test_a_store_that_is_away_is_no_lost_lease(kept: Kept, store: Store, clock: 
     assert one.renew_at > clock.monotonic()
 
 
-@pytest.mark.shows("R-CANCEL-09")
 def test_wishes_to_cancel_come_with_the_answer(kept: Kept, store: Store, clock: ManualClock) -> None:
     one = kept.hold(store)
     store.cancel([one.job.id], "no need")
@@ -197,7 +196,7 @@ def test_leases_come_before_the_beat(kept: Kept, store: Store, clock: ManualCloc
 # ------------------------------------------------------------------ life cycle
 
 
-@pytest.mark.shows("R-LEASE-49", "R-WORK-41")
+@pytest.mark.shows("R-LEASE-49")
 def test_stopping_is_prompt_and_may_be_repeated(kept: Kept) -> None:
     # The fixture's ticks are an hour apart: a stop that waited for one would run into the test's limit.
     kept.renewal.stop()
@@ -237,7 +236,6 @@ def test_a_start_that_fails_leaves_no_handle_open(engine: Engine, clock: ManualC
     assert watched.calls == ["beat", "close"]
 
 
-@pytest.mark.shows("R-WORK-40")
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), ZeroDivisionError("a bug")])
 def test_the_thread_survives_errors_and_goes_on_renewing(
     engine: Engine, store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture, error: Exception

@@ -12,7 +12,6 @@ from tests.domain.making import NOW, a_job
 from tests.worker.support import DEADLINE, an_assignment
 
 
-@pytest.mark.shows("R-TEST-53")
 def test_a_ticket_is_taken_once_however_many_threads_want_it() -> None:
     threads, tickets = 8, 500
     assignments = [an_assignment() for _ in range(tickets)]

@@ -42,7 +42,7 @@ def test_a_stop_from_two_threads_at_once_is_fine(app: Forebay) -> None:
     assert not any(stop.is_alive() for stop in stops)
 
 
-@pytest.mark.shows("R-WORK-36", "R-TEST-12")
+@pytest.mark.shows("R-WORK-36")
 def test_a_stop_lets_running_jobs_end_and_hands_back_what_was_not_started(app: Forebay) -> None:
     started, go_on = Event(), Event()
 

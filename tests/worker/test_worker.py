@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forebay import Forebay, Retry, current_job
+from forebay import Forebay, Retry, RetryPolicy, current_job
 from forebay.clock import SystemClock
 from forebay.domain.history import EventKind
 from forebay.domain.job import WorkerId
@@ -28,7 +28,7 @@ def spin() -> None:
 # ------------------------------------------------------------------ running
 
 
-@pytest.mark.shows("R-TEST-42", "R-WORK-10", "R-WORK-09")
+@pytest.mark.shows("R-TEST-42", "R-TEST-17", "R-WORK-10", "R-WORK-09")
 def test_jobs_are_run_once_while_the_block_lasts_and_no_thread_stays(app: Forebay) -> None:
     ran: list[int] = []
 
@@ -37,7 +37,7 @@ def test_jobs_are_run_once_while_the_block_lasts_and_no_thread_stays(app: Foreba
         ran.append(number)
         return number * 2
 
-    with no_thread_stays(), app.working(threads=3):
+    with no_thread_stays(), app.working(threads=5):
         jobs = [note.enqueue(number) for number in range(100)]
         results = [job.result(DEADLINE) for job in jobs]
 
@@ -45,7 +45,7 @@ def test_jobs_are_run_once_while_the_block_lasts_and_no_thread_stays(app: Foreba
     assert sorted(ran) == list(range(100))
 
 
-@pytest.mark.shows("R-TEST-14", "R-TEST-17")
+@pytest.mark.shows("R-TEST-17")
 def test_as_many_blocking_jobs_run_at_once_as_there_are_threads(app: Forebay) -> None:
     barrier = Barrier(5)
 
@@ -99,7 +99,28 @@ def test_a_job_that_fails_is_tried_again_when_it_is_due(app: Forebay) -> None:
         assert shaky.enqueue().result(DEADLINE) == 3
 
 
-@pytest.mark.shows("R-WORK-18", "R-TEST-15", "R-RETRY-37")
+@pytest.mark.shows("R-TEST-21", "R-RETRY-44", "R-RETRY-40", "R-RETRY-43")
+def test_a_job_that_dies_keeps_what_went_wrong_and_what_was_behind_it(app: Forebay) -> None:
+    @app.task(name="fail", retries=1, retry=RetryPolicy(base_ms=1))
+    def fail() -> None:
+        try:
+            raise ConnectionError("the line is dead")
+        except ConnectionError as exc:
+            raise ValueError("no price") from exc
+
+    with app.working(threads=1):
+        job = fail.enqueue()
+        assert job.wait(DEADLINE).reason == "ValueError: no price"
+
+    attempts = job.history().attempts
+    assert [(one.attempt, one.error.type, one.error.message) for one in attempts] == [
+        (1, "ValueError", "no price"),
+        (2, "ValueError", "no price"),
+    ]
+    assert all("the line is dead" in one.error.traceback for one in attempts)
+
+
+@pytest.mark.shows("R-WORK-18")
 def test_a_job_that_runs_too_long_is_stopped_and_has_failed(app: Forebay) -> None:
     @app.task(name="endless", timeout=0.1, retries=0)
     def endless() -> None:
@@ -116,7 +137,6 @@ def test_a_job_that_runs_too_long_is_stopped_and_has_failed(app: Forebay) -> Non
     assert (job.state, job.reason) == (JobState.DEAD, "Timeout: ran longer than 0.1 s")
 
 
-@pytest.mark.shows("R-CANCEL-09")
 def test_a_running_job_can_be_cancelled_although_all_slots_are_taken(app: Forebay) -> None:
     @app.task(name="endless")
     def endless() -> None:

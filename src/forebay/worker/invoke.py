@@ -83,7 +83,11 @@ class Invoke:
 
     def ended(self, assignment: Assignment, call: Call, value: Any, raised: BaseException | None) -> Outcome:
         """What has become of a call: it has returned a value, or raised something."""
-        return _completed(value) if raised is None else self._outcome(assignment, raised, call.task)
+        if raised is not None:
+            return self._outcome(assignment, raised, call.task)
+        if isinstance(assignment.stopped_by, JobTimeout):
+            return stopped(assignment)  # it came back after its time was over, whatever it did about that
+        return _completed(value)
 
     async def awaited(self, assignment: Assignment) -> Outcome:
         """Run a coroutine task on this event loop."""

@@ -53,8 +53,8 @@ class Renewal:
             raise
 
     def stop(self) -> None:
-        """Stop renewing and take the worker off the list, unless it still holds leases: then the store shall
-        notice its death. Stopping twice, or before the start, is fine."""
+        """Stop renewing and take the worker off the list. A job that did not stop keeps its lease until that
+        ends: it still runs here. Stopping twice, or before the start, is fine."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -62,8 +62,7 @@ class Renewal:
         if store is None:
             return
         try:
-            if not len(self._slots):
-                store.forget_worker(self._worker.id)
+            store.forget_worker(self._worker.id)
         except StoreUnavailable as exc:
             logger.warning("worker %s stays on the list for now: %s", self._worker.id, exc)
         finally:

@@ -108,7 +108,7 @@ class Hunt:
                 pass
 
 
-@pytest.mark.shows("R-EDGE-15", "R-TEST-53")
+@pytest.mark.shows("R-EDGE-15")
 @pytest.mark.usefixtures("_hasty_threads")
 def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another() -> None:
     app, inbox = Forebay("memory://"), Counted()

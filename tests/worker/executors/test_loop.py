@@ -141,7 +141,7 @@ def test_a_coroutine_with_too_little_left_of_its_lease_is_handed_back_instead_of
 # ------------------------------------------------------------------ stopping
 
 
-@pytest.mark.shows("R-WORK-18", "R-TEST-15", "R-EDGE-59")
+@pytest.mark.shows("R-WORK-18", "R-EDGE-59")
 def test_a_timeout_cancels_a_coroutine_and_it_has_failed() -> None:
     with loop(1) as running:
         one = running.submit(for_ever)
@@ -154,7 +154,6 @@ def test_a_timeout_cancels_a_coroutine_and_it_has_failed() -> None:
         assert running.serves()
 
 
-@pytest.mark.shows("R-CANCEL-09")
 def test_the_cancel_of_one_coroutine_hurts_neither_its_consumer_nor_the_others() -> None:
     with loop(3) as running:
         jobs = [running.submit(for_ever) for _ in range(3)]
@@ -170,7 +169,12 @@ def test_the_cancel_of_one_coroutine_hurts_neither_its_consumer_nor_the_others()
             assert running.ends.of(one) == Interrupted()
 
 
-def test_a_coroutine_that_swallows_its_cancellation_goes_on_and_has_one_outcome() -> None:
+@pytest.mark.parametrize(
+    ("reason", "kind"), [(JobTimeout("too long"), Failed), (JobInterrupted("no need"), Completed)]
+)
+def test_a_coroutine_that_swallows_its_cancellation_goes_on_and_has_one_outcome(
+    reason: BaseException, kind: type
+) -> None:
     go_on = Event()
 
     async def swallow() -> int:
@@ -182,11 +186,11 @@ def test_a_coroutine_that_swallows_its_cancellation_goes_on_and_has_one_outcome(
     with loop(1) as running:
         one = running.submit(swallow)
         eventually(lambda: started(one))
-        running.executor.interrupt(one, JobTimeout("too long"))
+        running.executor.interrupt(one, reason)
         eventually(lambda: one.stopped_by is not None)
         go_on.set()
 
-        assert isinstance(running.ends.of(one), Completed)
+        assert isinstance(running.ends.of(one), kind)
         assert running.serves()
 
 

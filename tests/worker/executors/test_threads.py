@@ -56,7 +56,7 @@ def spin(started: Event) -> None:
         pass
 
 
-@pytest.mark.shows("R-WORK-14", "R-WORK-10")
+@pytest.mark.shows("R-WORK-10")
 def test_as_many_jobs_run_at_once_as_there_are_threads() -> None:
     barrier = Barrier(6)
 
@@ -110,7 +110,7 @@ def test_a_job_with_too_little_left_of_its_lease_is_handed_back_instead_of_start
         assert late.started_at is None
 
 
-@pytest.mark.shows("R-WORK-18", "R-WORK-19", "R-TEST-15")
+@pytest.mark.shows("R-WORK-18", "R-WORK-19")
 def test_a_timeout_interrupts_a_task_that_never_ends_and_frees_its_thread() -> None:
     started = Event()
 
@@ -182,6 +182,26 @@ def test_a_task_that_swallows_an_interrupt_can_be_interrupted_again_and_keeps_th
         outcome = running.ends.of(one)
         assert isinstance(outcome, Failed)
         assert outcome.error.message == "too long"
+
+
+@pytest.mark.shows("R-WORK-19")
+@pytest.mark.parametrize(
+    ("reason", "kind"), [(JobTimeout("too long"), Failed), (JobInterrupted("no need"), Completed)]
+)
+def test_what_a_task_returns_after_its_time_was_over_is_dropped(reason: BaseException, kind: type) -> None:
+    started = Event()
+
+    def swallow() -> int:
+        with suppress(JobTimeout, JobInterrupted):
+            spin(started)
+        return 7
+
+    with threads(1) as running:
+        one = running.submit(swallow)
+        assert started.wait(DEADLINE)
+        running.executor.interrupt(one, reason)
+
+        assert isinstance(running.ends.of(one), kind)
 
 
 def test_an_interrupt_before_the_start_or_after_the_end_does_nothing() -> None:
