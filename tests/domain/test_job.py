@@ -319,3 +319,43 @@ def test_a_summary_tells_how_long_the_last_attempt_took(
     )
 
     assert summary.duration_ms == duration
+
+
+@pytest.mark.parametrize(
+    ("state", "change", "objection"),
+    [
+        (JobState.COMPLETED, {"priority": 1}, "it is already completed"),
+        (JobState.DEAD, {"metadata": {}}, "it is already dead"),
+        (JobState.RUNNING, {"priority": 1}, "it is running"),
+        (JobState.RUNNING, {"delay_ms": 0}, "it is running"),
+        (JobState.RUNNING, {"metadata": {"a": 1}}, ""),
+        (JobState.BLOCKED, {"delay_ms": 0}, "it is blocked"),
+        (JobState.BLOCKED, {"priority": 1}, ""),
+        (JobState.PENDING, {"delay_ms": 1}, "a pending job cannot become scheduled"),
+        (JobState.PENDING, {"delay_ms": 0}, ""),
+        (JobState.SCHEDULED, {"delay_ms": 1}, ""),
+        (JobState.RETRYING, {"priority": 1, "delay_ms": 0}, ""),
+    ],
+)
+def test_an_amendment_fits_some_states(state: JobState, change: dict[str, Any], objection: str) -> None:
+    assert Amendment(**change).objection_of(state) == objection
+
+
+@pytest.mark.parametrize(
+    ("change", "merged"),
+    [
+        (None, {"a": 1, "kept": None}),
+        ({"b": 2}, {"a": 1, "kept": None, "b": 2}),
+        ({"a": None}, {"kept": None}),
+        ({"a": 3}, {"a": 3, "kept": None}),
+    ],
+)
+def test_metadata_is_merged_key_by_key(change: dict[str, Any] | None, merged: dict[str, Any]) -> None:
+    assert Amendment(metadata=change).merged_into({"a": 1, "kept": None}) == merged
+
+
+def test_metadata_cannot_grow_too_large_by_merging() -> None:
+    with pytest.raises(InvalidJob) as caught:
+        Amendment(metadata={"b": "x" * 40_000}).merged_into({"a": "x" * 40_000})
+
+    assert caught.value.field == "metadata"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forebay.domain.lifecycle import JobState
-from forebay.domain.query import MAX_PAGE, Counts, JobQuery, check_limit
+from forebay.domain.query import MAX_PAGE, Counts, JobQuery, check_limit, page_end
 from forebay.errors import ConfigError
 
 ONE_EACH = {state.value: 2**place for place, state in enumerate(JobState)}
@@ -39,3 +39,14 @@ def test_a_page_may_have_up_to_a_thousand_lines(limit: int) -> None:
 def test_any_other_page_is_refused(limit: Any) -> None:
     with pytest.raises(ConfigError, match="limit must be a whole number from 1 to 1000"):
         check_limit(limit)
+
+
+@pytest.mark.parametrize("after", ["0", "7", "9" * 18])
+def test_a_page_goes_on_after_a_seq(after: str) -> None:
+    assert page_end(after) == int(after)
+
+
+@pytest.mark.parametrize("after", ["", "-1", "x", "1.5", " 1", "9" * 19, "\N{ARABIC-INDIC DIGIT ONE}"])
+def test_what_no_page_ended_with_is_refused(after: str) -> None:
+    with pytest.raises(ConfigError, match="not the end of an earlier page"):
+        page_end(after)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.domain.ulid import decode_ulid, encode_ulid, ulid_created_at
+from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulid_at, ulid_created_at
 from forebay.errors import InvalidJob
 
 BITS = st.integers(min_value=0, max_value=2**128 - 1)
@@ -86,3 +86,8 @@ def test_other_texts_are_not_ulids(text: str) -> None:
 def test_the_error_names_the_wrong_letter() -> None:
     with pytest.raises(InvalidJob, match="'U' is not in its alphabet"):
         decode_ulid("U" * 26)
+
+
+@given(st.integers(0, 2**48 - 1), st.integers(0, 2**80 - 1))
+def test_a_ulid_from_its_two_parts_is_the_same(milliseconds: int, bits: int) -> None:
+    assert encode_ulid_at(milliseconds, bits) == encode_ulid(milliseconds << 80 | bits)

@@ -31,6 +31,7 @@ from tests.stores.contract.steps import (
     kinds_of,
     lease,
     look,
+    make,
     place_of,
     put,
     put_many,
@@ -372,6 +373,19 @@ def test_a_later_beat_tells_all_that_has_changed(store: Store, clock: ManualCloc
 
     assert (first.host, first.pid, first.queues, first.state) == ("new", 2, (MAIL,), "stopping")
     assert (first.started_at, first.beat_at) == (clock.now_ms() - SECOND, clock.now_ms())
+
+
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.SCHEDULED, JobState.RETRYING])
+def test_a_queue_that_is_dropped_takes_no_jobs_of_others_along(
+    store: Store, reader: Reader, state: JobState
+) -> None:
+    dropped, kept = make(store, state), make(store, state, queue=MAIL)
+
+    assert store.drop_queue(DEFAULT, force=True) == 0
+
+    assert states(reader, [dropped, kept]) == [JobState.DEAD, state]
+    store.sweep(SWEEPER)
+    assert look(reader, kept).state is state
 
 
 def test_a_change_of_the_order_is_counted_on_the_stored_queue(store: Store, reader: Reader) -> None:
