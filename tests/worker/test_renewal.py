@@ -16,7 +16,7 @@ from forebay.testing.clock import ManualClock
 from forebay.worker.renewal import BEAT_SECONDS, TICK_SECONDS, Renewal
 from forebay.worker.slots import Assignment, Slots
 from tests.app.making import WatchedEngine
-from tests.stores.support import OTHER_WORKER, WORKER, claim, new_job
+from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, new_job
 from tests.worker.support import eventually, no_thread_stays
 
 
@@ -174,12 +174,17 @@ def test_a_worker_beats_at_its_start_and_every_ten_seconds_until_it_is_forgotten
     assert reader.workers() == []
 
 
-def test_a_worker_that_still_holds_leases_stays_on_the_list(kept: Kept, store: Store, reader: Reader) -> None:
+def test_a_job_that_did_not_stop_keeps_its_lease_until_that_ends(
+    kept: Kept, store: Store, reader: Reader, clock: ManualClock
+) -> None:
     kept.hold(store)
 
     kept.renewal.stop()
 
-    assert [info.id for info in reader.workers()] == [WORKER]
+    assert reader.workers() == []
+    assert store.sweep(SWEEPER) == []
+    clock.advance(seconds=60)
+    assert len(store.sweep(SWEEPER)) == 1
 
 
 def test_leases_come_before_the_beat(kept: Kept, store: Store, clock: ManualClock) -> None:
