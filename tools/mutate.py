@@ -123,6 +123,17 @@ EQUIVALENTS: Final = (
         "remembered so that it need not be done again; done again it is the same",
     ),
     Equivalent(
+        ("inserting.insert_all", "transaction.count_new", "transaction.leave_uncounted"),
+        (
+            "tx.leave_uncounted(len(receipts))",
+            "self.has_new_jobs = False",
+            "self._seen.uncounted = 0",
+            "self._seen.uncounted += jobs",
+            "self.count_new()",
+        ),
+        "says when new jobs are counted; whoever moves one counts before, and counting again finds none",
+    ),
+    Equivalent(
         ("duties.prune",),
         ('tx.run("keys_prune", {"now": tx.now, "limit": limit})',),
         "a once key that has run out is held by nobody, there or not; removing it saves room",

@@ -11,7 +11,7 @@ from forebay.domain.outcome import Cancelled, Completed, Discarded
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
 from forebay.errors import InvalidJob
-from forebay.stores.protocol import Reader, Store, Verdict
+from forebay.stores.protocol import Reader, Store, Verdict, Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -360,3 +360,28 @@ def test_a_job_cannot_be_revived_in_a_queue_with_a_wrong_name(store: Store, read
 
     assert record(reader, job_id) == before
     assert [queue.name for queue in reader.queues()] == [DEFAULT]
+
+
+def test_a_job_revived_into_another_queue_is_no_longer_claimed_from_the_first(store: Store) -> None:
+    job_id = put(store, queue=QueueName("first"))
+    store.cancel([job_id])
+    store.revive([job_id], queue=QueueName("second"))
+
+    from_first = store.exchange(W1, wants=[Want(QueueName("first"), 5)], room=5)
+    from_second = store.exchange(W1, wants=[Want(QueueName("second"), 5)], room=5)
+
+    assert from_first.jobs == ()
+    assert [job.id for job in from_second.jobs] == [job_id]
+
+
+def test_a_job_revived_into_another_queue_is_due_there_alone(store: Store) -> None:
+    job_id = put(store, queue=QueueName("first"), delay_ms=1_000)
+    store.cancel([job_id])
+    store.revive([job_id], queue=QueueName("second"), delay_ms=1_000)
+
+    dues = [
+        store.exchange(W1, wants=[Want(QueueName(name), 5)], room=5).next_due_ms
+        for name in ("first", "second")
+    ]
+
+    assert dues == [None, 1_000]

@@ -141,13 +141,13 @@ class State:
         """The pending jobs of one class, by rank."""
         key = (queue, capped)
         if key not in self.ready:
-            self.ready[key] = Order(self.jobs, partial(_rank, capped))
+            self.ready[key] = Order(self.jobs, partial(_rank, queue, capped))
         return self.ready[key]
 
     def due_in(self, queue: QueueName) -> Order:
         """The scheduled and retrying jobs of a queue, by the time they are due."""
         if queue not in self.due:
-            self.due[queue] = Order(self.jobs, _run_at)
+            self.due[queue] = Order(self.jobs, partial(_run_at, queue))
         return self.due[queue]
 
     def _place(self, job: Job) -> Place:
@@ -262,15 +262,19 @@ def _set(table: dict[K, V], key: K, value: V | None) -> None:
         table[key] = value
 
 
-def _rank(capped: bool, record: Record) -> int | None:
+# A revived job may have gone to another queue, and its old one must let go of it.
+
+
+def _rank(queue: QueueName, capped: bool, record: Record) -> int | None:
     job = record.job
-    is_here = job.state is JobState.PENDING and job.gate is None and job.capped is capped
-    return job.rank if is_here else None
+    is_pending = job.state is JobState.PENDING and job.gate is None
+    return job.rank if is_pending and job.queue == queue and job.capped is capped else None
 
 
-def _run_at(record: Record) -> int | None:
-    is_here = record.job.state in (JobState.SCHEDULED, JobState.RETRYING)
-    return record.job.run_at if is_here else None
+def _run_at(queue: QueueName, record: Record) -> int | None:
+    job = record.job
+    is_due_later = job.state in (JobState.SCHEDULED, JobState.RETRYING)
+    return job.run_at if is_due_later and job.queue == queue else None
 
 
 def _expires_at(record: Record) -> int | None:
