@@ -56,6 +56,16 @@ def test_the_first_program_prints_what_the_page_promises(folder: Path) -> None:
     assert (answer.stdout, answer.stderr) == (promised, "")
 
 
+def test_the_example_of_the_readme_prints_what_it_promises(tmp_path: Path) -> None:
+    [program] = blocks("../README.md", "python")
+    [promised] = blocks("../README.md", "")
+    (tmp_path / "jobs.py").write_text(program)
+
+    answer = run(tmp_path, "jobs.py")
+
+    assert (answer.stdout, answer.stderr) == (promised, "")
+
+
 def test_a_worker_process_runs_what_another_program_enqueues(folder: Path) -> None:
     text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
     [command] = re.findall(r"""^    python -c "(.+)"$""", text, flags=re.MULTILINE)
