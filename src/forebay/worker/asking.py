@@ -45,7 +45,7 @@ class Asking:
         """What to ask for now, when these are about to end."""
         ends = Counter(one.is_async for one in ending)
         if not self._left:
-            self._left.extend(self._lanes)
+            self._left.extend(sorted(self._lanes, key=self._had))
         while self._left:
             self._asked = self._left.popleft()
             self._room = self._room_in(self._asked, ends)
@@ -60,9 +60,12 @@ class Asking:
         self._served.update(job.queue for job in jobs)
         if len(jobs) < self._room:
             # Somebody had nothing to give. What it did not take now it is not owed later.
-            lane = self._lanes.get(self._asked, ())
-            most = max((self._served[queue] for queue in lane), default=0)
-            self._served.update({queue: most - self._served[queue] for queue in lane})
+            most = max(self._served.values(), default=0)
+            self._served.update({queue: most - self._served[queue] for queue in self._lanes[self._asked]})
+
+    def _had(self, sorts: Sorts) -> int:
+        """What the least served queue of a lane has had: lanes share slots, so they take turns by that."""
+        return min(self._served[queue] for queue in self._lanes[sorts])
 
     def _in_turn(self) -> list[QueueName]:
         """The queues of the lane, those first that have had the fewest jobs; among equals by turns.
@@ -83,6 +86,9 @@ class Asking:
 
     def _room_in(self, sorts: Sorts, ends: Counter[bool]) -> int:
         free = min(self._slots.free(sort) + ends[sort] for sort in sorts)
+        if self._had(sorts) > min(map(self._had, self._lanes)):
+            # A surplus takes slots that another lane needs, and that one has had less.
+            return max(0, free)
         surplus = self._pace.surplus(self._last_tasks.get(sorts, ()), self._moving(sorts))
         return max(0, free + surplus)
 
