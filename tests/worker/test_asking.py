@@ -151,6 +151,7 @@ def test_there_is_no_surplus_behind_slots_that_are_taken_by_long_jobs(clock: Man
     assert [ask.wants([])[1] for _ in range(12)] == [0] * 12
 
 
+@pytest.mark.shows("R-PRI-33")
 def test_a_queue_that_has_had_fewer_jobs_is_asked_first(clock: ManualClock) -> None:
     ask = asking(Slots(threads=4), clock, a=CALLS, b=CALLS)
     ask.wants([])
@@ -169,3 +170,16 @@ def test_a_queue_that_had_nothing_to_give_is_owed_nothing_for_that(clock: Manual
     firsts = {names(ask.wants([])[0])[0] for _ in range(2)}
 
     assert firsts == {"a", "b"}
+
+
+def test_the_lane_that_has_had_the_fewest_jobs_is_asked_first(clock: ManualClock) -> None:
+    slots = Slots(threads=4, coroutines=4)
+    ask = asking(slots, clock, mixed=CALLS | COROUTINES, reports=CALLS)
+    first = names(ask.wants([])[0])
+    ask.given([a_job(id=JobId(f"m{number}"), queue=QueueName("mixed")) for number in range(4)])
+    slots.add(held(4))
+    full = ask.wants([])
+
+    again = names(ask.wants(held(4))[0])
+
+    assert (first, full, again) == (["mixed"], ([], 0), ["reports"])
