@@ -22,6 +22,7 @@ test fail at once; the first leaves a gap of one bytecode, which no test can be 
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 from collections import Counter
@@ -58,11 +59,14 @@ class Counted(Inbox):
 
 @pytest.fixture
 def _hasty_threads() -> Iterator[None]:
-    """Threads change places as often as they can."""
+    """Threads change places as often as they can. No garbage is collected: hypothesis has a callback there,
+    and an interrupt that is heard inside of it is swallowed by Python and shown as a warning."""
     usual = sys.getswitchinterval()
+    gc.disable()
     sys.setswitchinterval(0.000_001)
     yield
     sys.setswitchinterval(usual)
+    gc.enable()
 
 
 class Hunt:
