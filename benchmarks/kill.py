@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,6 +37,7 @@ from forebay.domain.settlement import Ending
 
 OPEN_JOBS: Final = 3
 SECONDS: Final = 300.0
+FEED_SECONDS: Final = 0.5
 BATCH: Final = 500
 WORK: Final = "work"
 
@@ -149,13 +150,17 @@ class Log:
             self.open[int(pid)].discard(token)
 
 
-def kill_in_the_middle(worker: subprocess.Popen[str], log: Log) -> set[Token]:
-    """Kill a worker while the log shows enough open jobs of it; they are the answer.
+def kill_in_the_middle(worker: subprocess.Popen[str], log: Log, feed: Callable[[], None]) -> set[Token]:
+    """Kill a worker while the log shows enough open jobs of it; they are the answer. It is fed until then.
 
     It is stopped for the look, so that what the log shows is still true when the kill comes.
     """
     ends = time.monotonic() + SECONDS
+    feed_at = time.monotonic()
     while time.monotonic() < ends:
+        if time.monotonic() >= feed_at:
+            feed()
+            feed_at = time.monotonic() + FEED_SECONDS
         log.look()
         if len(log.open[worker.pid]) >= OPEN_JOBS:
             worker.send_signal(signal.SIGSTOP)
@@ -183,15 +188,14 @@ def run(folder: Path, size: Size) -> Findings:
     began = time.monotonic()
     with app, started(url, file, size) as workers:
         ids: list[JobId] = []
-        doomed, cut_off = workers[: size.kills], []
-        for start in range(0, size.jobs, BATCH):
-            count = min(BATCH, size.jobs - start)
-            jobs = [task.job(dice.randint(size.least_ms, size.most_ms)) for _ in range(count)]
-            ids += [handle.id for handle in app.enqueue_many(jobs)]
-            if doomed:
-                cut_off.append(kill_in_the_middle(doomed.pop(), log))
-        while doomed:
-            cut_off.append(kill_in_the_middle(doomed.pop(), log))
+
+        def feed() -> None:
+            jobs = [task.job(dice.randint(size.least_ms, size.most_ms)) for _ in range(BATCH)]
+            ids.extend(handle.id for handle in app.enqueue_many(jobs))
+
+        cut_off = [kill_in_the_middle(worker, log, feed) for worker in workers[: size.kills]]
+        while len(ids) < size.jobs:
+            feed()
         findings.open_at_kill = [len(tokens) for tokens in cut_off]
         findings.killed = len(cut_off)
         wait_for_all(app, ids)
