@@ -113,14 +113,9 @@ EQUIVALENTS: Final = (
         "each of the two names the one row that counts up to where",
     ),
     Equivalent(
-        ("inserting._write", "operating._put_among_live"),
-        ("tx.save_queue(desk.queue)", "tx.existing_queue(target.name)"),
+        ("operating._put_among_live",),
+        ("tx.existing_queue(target.name)",),
         "the queue is also made by `scoring`, when the job's place is worked out",
-    ),
-    Equivalent(
-        ("inserting._write", "inserting._place"),
-        ("desk.is_new = False", "desk.places[priority, due_at] = where_else"),
-        "remembered so that it need not be done again; done again it is the same",
     ),
     Equivalent(
         ("inserting.insert_all", "transaction.count_new", "transaction.leave_uncounted"),

@@ -207,8 +207,10 @@ def test_the_boost_grows_with_the_square_of_the_step(step: int, points: int) -> 
 
 @pytest.mark.shows("R-PRI-17")
 @pytest.mark.parametrize("scoring", [Scoring(), Scoring(deadline_weight=0)])
-def test_without_a_deadline_there_is_no_step(scoring: Scoring) -> None:
-    assert deadline_step(scoring, None, NOW) == (0, None)
+def test_without_a_deadline_there_is_no_boost(scoring: Scoring) -> None:
+    there = place(scoring, ready_at=NOW, priority=0, failures=0, deadline_at=None, now=NOW)
+
+    assert there == Place(False, NOW, NOW + scoring.cap_ms)
 
 
 def test_a_queue_without_a_deadline_weight_never_rescores_for_a_deadline() -> None:

@@ -234,11 +234,25 @@ def test_a_greedy_writer_pauses_while_somebody_waits(path: Path, monkeypatch: py
     pauses: list[float] = []
     monkeypatch.setattr("forebay.stores.sqlite.connection.time.sleep", pauses.append)
 
+    monkeypatch.setattr("forebay.stores.sqlite.places.LOOK_SECONDS", 0)
+
     with opened(path) as store:
         store.insert([new_job()])
         alone = list(pauses)
         Places(str(path)).note_waiting()
         store.insert([new_job()])
+        store.insert([new_job()])
 
     assert alone == []
-    assert pauses == [0.002]
+    assert pauses == [0.002, 0.002]
+
+
+def test_a_note_is_seen_soon_by_whoever_has_just_looked(path: Path) -> None:
+    places = Places(str(path))
+    until = time.monotonic() + DEADLINE
+    assert not places.somebody_waits()
+
+    Places(str(path)).note_waiting()
+    while not places.somebody_waits():
+        Places(str(path)).note_waiting()
+        assert time.monotonic() < until

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from forebay.errors import StoreError, StoreUnusable
+from forebay.stores.sqlite import places
 from forebay.stores.sqlite import wakeups as module
 from forebay.stores.sqlite.store import SqliteEngine
 from tests.stores.sqlite_support import DEADLINE, folder_of, probe, problems, program, raw
@@ -31,7 +32,9 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def slow_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a datagram can have been it; and a sender that saw no listener a moment ago looks again."""
     monkeypatch.setattr(module, "POLL_SECONDS", NEVER)
+    monkeypatch.setattr(places, "LOOK_SECONDS", 0)
 
 
 class Poked:

@@ -49,12 +49,13 @@ def place(
     scoring: Scoring, *, ready_at: int, priority: int, failures: int, deadline_at: int | None, now: int
 ) -> Place:
     """The place of a waiting job at the time `now`."""
-    step, next_step = deadline_step(scoring, deadline_at, now)
-    points = (
-        priority * 1_000
-        - min(failures * scoring.retry_penalty, GREATEST_PENALTY)
-        + scoring.deadline_weight * step * step // (STEPS * STEPS)
-    )
+    points = priority * 1_000
+    next_step = None
+    if failures:
+        points -= min(failures * scoring.retry_penalty, GREATEST_PENALTY)
+    if deadline_at is not None:
+        step, next_step = deadline_step(scoring, deadline_at, now)
+        points += scoring.deadline_weight * step * step // (STEPS * STEPS)
     worth = worth_ms(scoring, points)
     if scoring.cap is None:
         return Place(False, ready_at - worth, next_step)
@@ -71,9 +72,9 @@ def worth_ms(scoring: Scoring, points: int) -> int:
     return product // 1_000 if product >= 0 else -(-product // 1_000)
 
 
-def deadline_step(scoring: Scoring, deadline_at: int | None, now: int) -> tuple[int, int | None]:
+def deadline_step(scoring: Scoring, deadline_at: int, now: int) -> tuple[int, int | None]:
     """Which of the eight steps towards its deadline a job has reached, and when the next one is."""
-    if deadline_at is None or scoring.deadline_weight == 0:
+    if scoring.deadline_weight == 0:
         return 0, None
     horizon = scoring.deadline_horizon_ms
     begins_at = deadline_at - horizon

@@ -9,7 +9,6 @@ from forebay.errors import InvalidJob
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LENGTH: Final = 26
-_TAIL: Final = (1 << 50) - 1
 # Two characters at a time: 13 look-ups instead of 26 (1.2 us instead of 2.3 us an id).
 _PAIRS: Final = tuple(a + b for a in _ALPHABET for b in _ALPHABET)
 _PYTHON_DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
@@ -33,23 +32,23 @@ def encode_ulid(bits: int) -> str:
 
 
 @lru_cache(maxsize=4)
-def _time_part(milliseconds: int) -> str:
+def _first_ten(milliseconds: int) -> str:
     return encode_ulid(milliseconds << 80)[:10]
 
 
 @lru_cache(maxsize=4)
-def _tail_part(bits: int) -> str:
+def _last_ten(bits: int) -> str:
     return encode_ulid(bits)[16:]
 
 
-def encode_ulid_at(milliseconds: int, bits: int) -> str:
-    """A ULID from its two parts, the time and 80 more bits.
+def encode_ulid_of(milliseconds: int, middle: int, tail: int) -> str:
+    """A ULID from its parts: 48 bits of time, 30 in the middle and 50 at the end.
 
-    Quicker than `encode_ulid` for many ids that have the time and the last 50 bits in common.
+    Quicker than `encode_ulid` for many ids that have the first and the last part in common.
     """
     p = _PAIRS
-    middle = f"{p[bits >> 70]}{p[bits >> 60 & 1023]}{p[bits >> 50 & 1023]}"
-    return f"{_time_part(milliseconds)}{middle}{_tail_part(bits & _TAIL)}"
+    changing = f"{p[middle >> 20]}{p[middle >> 10 & 1023]}{p[middle & 1023]}"
+    return f"{_first_ten(milliseconds)}{changing}{_last_ten(tail)}"
 
 
 def decode_ulid(text: str) -> int:

@@ -13,11 +13,12 @@ from typing import Final
 import uuid_utils
 
 from forebay.domain.job import JobId
-from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulid_at
+from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulid_of
 from forebay.errors import InvalidJob
 
 SEQS_PER_MS: Final = 2**15
 RANDOM_BITS: Final = 59
+_LAST_BITS: Final = 2**50 - 1
 _VERSION_AND_VARIANT: Final = 7 << 76 | 0b10 << 62
 _FIXED_BITS: Final = 0xF << 76 | 0b11 << 62
 
@@ -51,8 +52,8 @@ def id_with_seq(seq: int, noise: int) -> JobId:
 
     Jobs of one batch may share their noise: the number alone tells them apart in their store.
     """
-    count = (seq >> 3 & 0xFFF) << 64 | (seq & 7) << RANDOM_BITS
-    return JobId(encode_ulid_at(seq >> 15, count | _VERSION_AND_VARIANT | noise))
+    middle = 7 << 26 | (seq >> 3 & 0xFFF) << 14 | 0b10 << 12 | (seq & 7) << 9 | noise >> 50
+    return JobId(encode_ulid_of(seq >> 15, middle, noise & _LAST_BITS))
 
 
 def seq_in_id(job_id: str) -> int | None:

@@ -11,7 +11,6 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueState
-from forebay.domain.rank import Place
 from forebay.domain.settlement import Settlement
 from forebay.errors import (
     DuplicateJob,
@@ -28,7 +27,7 @@ from forebay.stores.sqlite.rows import new_options_text
 from forebay.stores.sqlite.transaction import Transaction
 
 _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
-COLUMNS: Final = 19
+WIDTH: Final = 5  # values of one row in `insert`, after those that a lot shares
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,20 +38,18 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     is_follow_up: bool = False
 
 
-class Desk:
-    """What an insert has to know about one queue, looked up once for all its jobs."""
+class Lot:
+    """Jobs of one insert that differ only in id, options, key and payload, and are written together."""
 
-    __slots__ = ("highest", "is_new", "limit", "lowest", "places", "queue", "usual")
+    __slots__ = ("due_at", "max_length", "priority", "rows", "shared", "state")
 
-    def __init__(self, queue: Queue, *, is_new: bool) -> None:
-        settings = queue.settings
-        self.queue = queue
-        self.is_new = is_new
-        self.usual = settings.default_priority
-        self.lowest = settings.min_priority
-        self.highest = settings.max_priority
-        self.limit = settings.max_length
-        self.places: dict[tuple[int, int], Place] = {}
+    def __init__(self, priority: int, due_at: int, state: JobState, max_length: int | None) -> None:
+        self.priority = priority
+        self.due_at = due_at
+        self.state = state
+        self.max_length = max_length
+        self.shared: tuple[object, ...] | None = None
+        self.rows: list[object] = []
 
 
 class Intake:
@@ -62,63 +59,71 @@ class Intake:
         self._tx = tx
         self._new_id = new_id
         self._rules = rules
-        self._values: list[object] = []
-        self._desks: dict[QueueName, Desk] = {}
+        self._lots: dict[tuple[object, ...], Lot] = {}
 
     def add(self, job: NewJob) -> Receipt:
         """Accept one job, or raise why not."""
-        desk = self._desks.get(job.queue) or self._opened(job.queue)
-        priority = desk.usual if job.priority is None else job.priority
-        if not desk.lowest <= priority <= desk.highest:
-            raise _out_of_range(priority, desk)
+        alike = (
+            job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
+            job.id is None,
+        )  # fmt: skip
+        lot = self._lots.get(alike)
+        if lot is None:
+            lot = self._lots[alike] = self._new_lot(job)
         if job.id is not None or job.unique_key is not None or job.once_key is not None:
             taken = self._taken(job)
             if taken is not None:
                 return taken
-        now = self._tx.now
-        due_at = max(now, now + job.delay_ms if job.run_at is None else job.run_at)
-        state = JobState.PENDING if due_at == now else JobState.SCHEDULED
-        if desk.limit is not None:
-            self._check_length(desk.queue, desk.limit, state)
-        return Receipt(id=self._write(job, desk, priority, due_at, state), is_new=True, state=state)
+        if lot.max_length is not None:
+            self._check_length(job.queue, lot.max_length)
+        return Receipt(id=self._write(job, lot), is_new=True, state=lot.state)
 
     def flush(self) -> None:
         """Write what has been gathered, many rows by one statement."""
-        values, width = self._values, COLUMNS
-        start = 0
-        for rows, statement in self._tx.insert_statements:
-            step = rows * width
-            while len(values) - start >= step:
-                self._tx.run_text(statement, values[start : start + step])
-                start += step
-        values.clear()
+        tx = self._tx
+        for lot in self._lots.values():
+            values, shared = lot.rows, lot.shared or ()
+            start, left = 0, len(values)
+            for rows, statement in tx.insert_statements:
+                step = rows * WIDTH
+                while left >= step:
+                    tx.run_text(statement, [*shared, *values[start : start + step]])
+                    tx.has_news = tx.has_new_jobs = True
+                    start += step
+                    left -= step
+            values.clear()
 
-    def _opened(self, name: QueueName) -> Desk:
-        queue = self._tx.queue(name)
-        is_new = queue is None
+    def _new_lot(self, job: NewJob) -> Lot:
+        """What holds for all jobs like this one, looked up once."""
+        tx, rules = self._tx, self._rules
+        queue = tx.queue(job.queue)
         if queue is None:
-            if not self._rules.create_queues:
-                raise QueueNotFound(f"there is no queue {name}; create it first")
-            queue = self._tx.fresh_queue(name)
-        if queue.state in _CLOSED and not self._rules.is_follow_up:
-            raise QueueClosed(f"queue {name} is {queue.state} and takes no new jobs")
-        desk = self._desks[name] = Desk(queue, is_new=is_new)
-        return desk
+            if not rules.create_queues:
+                raise QueueNotFound(f"there is no queue {job.queue}; create it first")
+            queue = tx.fresh_queue(job.queue)
+        if queue.state in _CLOSED and not rules.is_follow_up:
+            raise QueueClosed(f"queue {queue.name} is {queue.state} and takes no new jobs")
+        settings = queue.settings
+        priority = settings.default_priority if job.priority is None else job.priority
+        if not settings.min_priority <= priority <= settings.max_priority:
+            raise _out_of_range(priority, queue)
+        due_at = max(tx.now, tx.now + job.delay_ms if job.run_at is None else job.run_at)
+        if due_at > tx.now:
+            return Lot(priority, due_at, JobState.SCHEDULED, None)
+        return Lot(priority, due_at, JobState.PENDING, None if rules.is_follow_up else settings.max_length)
 
-    def _check_length(self, queue: Queue, limit: int, state: JobState) -> None:
-        if state is not JobState.PENDING or self._rules.is_follow_up:
-            return
+    def _check_length(self, queue: QueueName, limit: int) -> None:
         self.flush()
         self._tx.count_new()
-        if self._tx.counted(queue.name, JobState.PENDING) >= limit:
+        if self._tx.counted(queue, JobState.PENDING) >= limit:
             raise QueueFull(
-                f"queue {queue.name} is full: {limit} pending jobs are allowed", queue=queue.name, limit=limit
+                f"queue {queue} is full: {limit} pending jobs are allowed", queue=queue, limit=limit
             )
 
     def _taken(self, job: NewJob) -> Receipt | None:
         """The answer for a job whose id or key somebody else has."""
-        self.flush()  # jobs of this very batch count too
         if job.id is not None:
+            self.flush()  # jobs of this very batch count too
             found = self._tx.find(job.id)
             if found is not None:
                 return self._id_taken(job.id, found[1])
@@ -137,53 +142,45 @@ class Intake:
         if self._rules.on_conflict == "raise":
             key = job.unique_key if kind == "unique" else job.once_key
             raise DuplicateJob(f"{kind} key {key!r} of queue {job.queue} is held by {holder}", holder=holder)
+        self.flush()  # the holder may be a job of this very batch
         found = self._tx.find(holder)
         return Receipt(id=holder, is_new=False, state=None if found is None else found[1])
 
-    def _write(self, job: NewJob, desk: Desk, priority: int, due_at: int, state: JobState) -> JobId:
+    def _write(self, job: NewJob, lot: Lot) -> JobId:
         tx = self._tx
-        if desk.is_new:
-            # Written only with a job: a refused one leaves no queue behind.
-            tx.save_queue(desk.queue)
-            desk.is_new = False
+        if lot.shared is None:
+            lot.shared = self._shared(job, lot)
         seq = tx.next_seq()
         job_id = job.id or (self._new_id() if self._new_id else id_with_seq(seq, tx.noise))
         if job.unique_key is not None:
             tx.take_key(job.queue, "unique", job.unique_key, job_id, None)
         if job.once_key is not None:
             tx.take_key(job.queue, "once", job.once_key, job_id, tx.now + job.once_ms)
-        where = self._place(job, desk, priority, due_at)
-        self._values += (
-            seq, job_id, job.id is not None or self._new_id is not None, job.queue, job.task, state.value,
-            priority, new_options_text(job), tx.now, tx.now, due_at, due_at, where.rank, where.capped,
-            where.rescore_at, job.deadline_at, job.expires_at, job.unique_key, job.payload,
-        )  # fmt: skip
-        tx.has_news = True
-        tx.has_new_jobs = True
+        lot.rows += (seq, job_id, new_options_text(job), job.unique_key, job.payload)
         return job_id
 
-    def _place(self, job: NewJob, desk: Desk, priority: int, due_at: int) -> Place:
-        """Where the job stands; most jobs of a batch share their place.
+    def _shared(self, job: NewJob, lot: Lot) -> tuple[object, ...]:
+        """The values that all jobs of a lot have in common.
 
         Without a deadline there is nothing to rescore soon: `rescore` comes by at half the cap's time and
         gives the few jobs that still wait their entry. An entry for each would cost every insert a page.
         """
-        if job.deadline_at is not None:
-            where = self._tx.place(job.queue, due_at, priority, 0, job.deadline_at)
-            return where if due_at == self._tx.now else where._replace(rescore_at=None)
-        where_else = desk.places.get((priority, due_at))
-        if where_else is None:
-            where_else = self._tx.place(job.queue, due_at, priority, 0, job.deadline_at)._replace(
-                rescore_at=None
-            )
-            desk.places[priority, due_at] = where_else
-        return where_else
+        tx = self._tx
+        # This also makes a new queue: not before, because a refused job leaves no queue behind.
+        where = tx.place(job.queue, lot.due_at, lot.priority, 0, job.deadline_at)
+        rescores = job.deadline_at is not None and lot.state is JobState.PENDING
+        return (
+            int(job.id is not None or self._new_id is not None), job.queue, job.task, lot.state.value,
+            lot.priority, tx.now, lot.due_at, where.rank, int(where.capped),
+            where.rescore_at if rescores else None, job.deadline_at, job.expires_at,
+        )  # fmt: skip
 
 
-def _out_of_range(priority: int, desk: Desk) -> InvalidJob:
-    span = f"{desk.lowest} to {desk.highest}"
+def _out_of_range(priority: int, queue: Queue) -> InvalidJob:
+    settings = queue.settings
+    span = f"{settings.min_priority} to {settings.max_priority}"
     return InvalidJob(
-        f"priority {priority} is outside the range of queue {desk.queue.name}: {span}", field="priority"
+        f"priority {priority} is outside the range of queue {queue.name}: {span}", field="priority"
     )
 
 

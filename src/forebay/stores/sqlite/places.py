@@ -11,6 +11,7 @@ from typing import Final
 from forebay.errors import StoreUnusable
 
 NOTE_LIFE_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = 0.005
 
 # File systems on which SQLite's locks and its shared memory cannot be trusted between machines.
 NETWORK_FILE_SYSTEMS: Final = frozenset(
@@ -32,23 +33,37 @@ class Places:
     def __init__(self, database: str, *, mounts: str = "/proc/self/mountinfo") -> None:
         self.database = Path(os.path.abspath(database))
         self.folder = Path(f"{self.database}-forebay")
+        # As texts: they are looked at in every transaction.
+        self._beside = str(self.folder)
         self._note = str(self.folder / "waiting")
         self.has_folder = False  # at the last look
+        self._look_at = 0.0
         self._mounts = mounts
 
     def made_folder(self) -> Path:
         """The folder beside the database, created if need be."""
         self.folder.mkdir(mode=0o770, exist_ok=True)
+        self.has_folder = True
         return self.folder
 
     def somebody_waits(self) -> bool:
-        """Whether somebody has waited long for the write lock. A note left by the dead is soon too old."""
+        """Whether somebody has waited long for the write lock. A note left by the dead is soon too old.
+
+        While there is no note one look in 5 ms is enough: whoever leaves one has waited for 100.
+        """
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + LOOK_SECONDS
         # One look for both: most programs have no listener and nobody who waits, hence no folder.
-        self.has_folder = os.access(self.folder, os.F_OK)
+        self.has_folder = os.access(self._beside, os.F_OK)
         if not self.has_folder or not os.access(self._note, os.F_OK):
             return False
         with suppress(OSError):
-            return time.time() - os.stat(self._note).st_mtime < NOTE_LIFE_SECONDS  # noqa: TID251 - file times
+            age = time.time() - os.stat(self._note).st_mtime  # noqa: TID251 - file times
+            if age < NOTE_LIFE_SECONDS:
+                self._look_at = 0.0
+                return True
         return False
 
     def note_waiting(self) -> bool:

@@ -17,7 +17,7 @@ from forebay.domain.rank import Place, Scoring, place
 from forebay.stores.ids import RANDOM_BITS, first_seq, seq_in_id
 from forebay.stores.sqlite.rows import STATES, Row, queue_from_row, row_from_queue
 
-UNCOUNTED: Final = 64
+UNCOUNTED: Final = 256
 Values = Mapping[str, object]
 
 
@@ -70,6 +70,7 @@ class Transaction:
         self.insert_statements = insert_statements(statements["insert"])
         self.noise = seen.noise
         self.now = now
+        self._first_seq = first_seq(now)
         self.has_new_jobs = False  # inserted by this transaction and not counted
         self.has_news = False  # somebody should look: work has come, or something changed
 
@@ -134,7 +135,9 @@ class Transaction:
         last = self._seen.last_seq
         if last is None:
             (last,) = self.one("last_seq", {}) or (0,)
-        self._seen.last_seq = seq = max(first_seq(self.now), last + 1)
+        seq: int = last + 1
+        seq = max(seq, self._first_seq)
+        self._seen.last_seq = seq
         return seq
 
     # Queues
