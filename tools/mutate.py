@@ -45,7 +45,7 @@ DEATHS: Final = Path("tests/stores/test_sqlite_liveness.py")
 STATEMENTS: Final = Path("tests/stores/test_sqlite_guards.py")
 TIME_LIMIT_SECONDS: Final = 180.0
 
-MODULES: Final = ("exchanging", "inserting", "leasing", "duties", "operating", "transaction")
+MODULES: Final = ("exchanging", "settling", "inserting", "leasing", "duties", "operating", "transaction")
 # Statements that only answer readers, and those that build the schema. They guard no write.
 LEFT_OUT: Final = frozenset(
     {

@@ -129,7 +129,8 @@ def test_every_mutant_can_be_run() -> None:
         else:
             assert sqlite3.complete_statement(text), mutant.name
             # The tables are there, so this also says whether every name in it still means something.
-            memory.execute(f"explain {text}", _Anything())
+            values = [0] * 9 if "(?1, ?2, ?," in text else _Anything()
+            memory.execute(f"explain {text}", values)
     memory.close()
 
 
@@ -155,7 +156,7 @@ def test_mutants_have_names_of_their_own() -> None:
         "key_free.sql: job_id = :job_id",
         "put_back.sql: lease_expires_at = null",
         "key_take.sql: forebay_keys.until <= :now",
-        "exchanging._finish: tx.free_key(queue, unique_key, settlement.job_id)",
+        "settling._finish: tx.free_key(queue, unique_key, settlement.job_id)",
     ],
 )
 def test_the_guards_that_matter_most_are_among_the_mutants(name: str) -> None:

@@ -26,10 +26,13 @@ Values = dict[str, Any]
 RUNNING, WAITING = ("running",), ("pending", "scheduled", "retrying", "blocked")
 LIVE = (*RUNNING, *WAITING)
 END: Values = {"state": "completed", "failures": 0, "crashes": 0, "reason": None, "result": None}
+# `complete` is for many jobs at once, and its values have no names.
+COMPLETE = ("worker", "now", "seq", "job_id", "attempt", "failures", "crashes", "reason", "result")
 PLACE: Values = {"rank": 1, "capped": 0, "rescore_at": None}
 
 # A statement, the table it looks at, the states it may find there, and which values it is guarded by.
 GUARDED: list[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = [
+    ("complete", "jobs", RUNNING, ("job_id", "attempt", "worker")),
     ("finish", "jobs", RUNNING, ("job_id", "attempt", "worker")),
     ("bury", "jobs", RUNNING, ("job_id", "attempt", "worker")),
     ("finish_remove", "jobs", RUNNING, ("job_id", "attempt", "worker")),
@@ -99,7 +102,8 @@ class Bench:
             values = {**self.values(table), **changes}
             if name in ("put_back", "amend", "revive_finished", "revive_dead"):
                 values["state"] = "pending"
-            cursor = self.database.execute(load_statements(PACKAGE)[name], values)
+            given = [values[key] for key in COMPLETE] if name == "complete" else values
+            cursor = self.database.execute(load_statements(PACKAGE)[name], given)
             found = len(cursor.fetchall())
             return max(found, cursor.rowcount)
         finally:

@@ -127,6 +127,42 @@ def test_seq_grows_with_each_job_of_a_batch_and_between_batches(store: Store, re
     assert numbers == sorted(set(numbers))
 
 
+def test_jobs_of_all_kinds_in_one_batch_keep_what_is_theirs(store: Store, reader: Reader) -> None:
+    wishes = [
+        new_job(
+            task=f"t{n % 3}",
+            queue=(DEFAULT, MAIL)[n % 2],
+            payload=b"%d" % n,
+            priority=(None, 5)[n % 2],
+            delay_ms=(0, 0, HOUR)[n % 3],
+            deadline_at=(None, T0 + HOUR)[n % 5 == 0],
+            expires_at=(None, T0 + 2 * HOUR)[n % 7 == 0],
+            tags=("red",) * (n % 4 == 0),
+            metadata={"n": n % 2 == 0 or 1},
+            id=JobId(f"mine-{n}") if n % 10 == 0 else None,
+            unique_key=f"k{n}" if n % 9 == 0 else None,
+        )
+        for n in range(100)
+    ]
+
+    found = [look(reader, receipt.id) for receipt in store.insert(wishes) if receipt.id is not None]
+
+    kept = [
+        (job.task, job.queue, job.payload, job.priority or None, job.deadline_at, job.expires_at, job.tags)
+        for job in found
+    ]
+    assert kept == [
+        (job.task, job.queue, job.payload, job.priority, job.deadline_at, job.expires_at, job.tags)
+        for job in wishes
+    ]
+    # Not only equal: True is not 1.
+    assert [repr(job.metadata) for job in found] == [repr(job.metadata) for job in wishes]
+    assert [job.unique_key for job in found] == [job.unique_key for job in wishes]
+    assert [job.run_at - T0 for job in found] == [job.delay_ms for job in wishes]
+    assert [job.seq for job in found] == sorted(job.seq for job in found)
+    assert [job.id for job in found[::10]] == [f"mine-{n}" for n in range(0, 100, 10)]
+
+
 @pytest.mark.shows("R-EDGE-24")
 def test_an_empty_batch_does_nothing(store: Store, reader: Reader) -> None:
     assert store.insert([]) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.domain.history import MAX_MESSAGE, MAX_TRACEBACK, Attempt
-from forebay.domain.job import PastError
+from forebay.domain.job import JobId, PastError
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import (
     AttemptError,
@@ -43,6 +43,7 @@ from tests.stores.contract.steps import (
     started,
     states,
 )
+from tests.stores.support import new_job
 
 WAITING_ENDS: list[tuple[Outcome, JobState, int]] = [
     (Failed(BOOM, 5_000), JobState.RETRYING, 5_000),
@@ -408,6 +409,56 @@ def test_settlements_of_one_exchange_are_answered_in_the_order_given(store: Stor
         JobState.DEAD,
         JobState.COMPLETED,
     ]
+
+
+def test_successes_of_one_exchange_end_each_with_its_own_result_and_free_their_keys(
+    store: Store, reader: Reader
+) -> None:
+    jobs = [started(store, unique_key=f"k{n}", task=f"t{n % 3}") for n in range(150)]
+
+    answer = store.exchange(W1, [ended(job, Completed(b"%d" % n)) for n, job in enumerate(jobs)])
+
+    assert answer.settled == tuple(job.id for job in jobs)
+    found = [look(reader, job.id) for job in jobs]
+    assert [(job.state, job.result, job.task) for job in found] == [
+        (JobState.COMPLETED, b"%d" % n, f"t{n % 3}") for n in range(150)
+    ]
+    assert counts_of(reader) == Counts(completed=150)
+    assert all(receipt.is_new for receipt in store.insert([new_job(unique_key=f"k{n}") for n in range(150)]))
+
+
+def test_among_successes_those_that_do_not_hold_their_lease_are_answered_by_themselves(
+    store: Store, reader: Reader
+) -> None:
+    good, other_attempt, twice, gone, failed = (started(store) for _ in range(5))
+    brought = started(store, id=JobId("mine"))
+    store.exchange(W1, [ended(gone, Discarded(BOOM))])
+    store.delete([gone.id])
+    ends = [
+        ended(failed, Failed(BOOM, 5)),
+        ended(failed, Completed(b"0")),
+        ended(other_attempt, Completed(b"1"), attempt=7),
+        ended(twice, Completed(b"2")),
+        ended(twice, Completed(b"3")),
+        ended(gone, Completed(b"4")),
+        ended(brought, Completed(b"5")),
+        ended(good, Completed(b"6")),
+    ]
+
+    answer = store.exchange(W1, ends)
+
+    assert sorted(answer.settled) == sorted([failed.id, twice.id, brought.id, good.id])
+    assert answer.repeated == (failed.id, twice.id)
+    refused = {refusal.lease.job_id: refusal.reason for refusal in answer.refused}
+    assert refused == {other_attempt.id: "other attempt", gone.id: "gone"}
+    assert look(reader, twice.id).result == b"2"
+    assert states(reader, [failed.id, other_attempt.id, brought.id, good.id]) == [
+        JobState.RETRYING,
+        JobState.RUNNING,
+        JobState.COMPLETED,
+        JobState.COMPLETED,
+    ]
+    assert counts_of(reader) == Counts(completed=3, running=1, retrying=1)
 
 
 # One bad member: the store undoes the whole call, so that the caller can halve the batch.

@@ -48,7 +48,7 @@ class Lot:
         self.due_at = due_at
         self.state = state
         self.max_length = max_length
-        self.shared: tuple[object, ...] | None = None
+        self.shared: tuple[object, ...] = ()  # known with the first row
         self.rows: list[object] = []
 
 
@@ -82,16 +82,10 @@ class Intake:
         """Write what has been gathered, many rows by one statement."""
         tx = self._tx
         for lot in self._lots.values():
-            values, shared = lot.rows, lot.shared or ()
-            start, left = 0, len(values)
-            for rows, statement in tx.insert_statements:
-                step = rows * WIDTH
-                while left >= step:
-                    tx.run_text(statement, [*shared, *values[start : start + step]])
-                    tx.has_news = tx.has_new_jobs = True
-                    start += step
-                    left -= step
-            values.clear()
+            if lot.rows:
+                tx.run_rows("insert", lot.shared, lot.rows, WIDTH)
+                lot.rows.clear()
+                tx.has_news = tx.has_new_jobs = True
 
     def _new_lot(self, job: NewJob) -> Lot:
         """What holds for all jobs like this one, looked up once."""
@@ -148,7 +142,7 @@ class Intake:
 
     def _write(self, job: NewJob, lot: Lot) -> JobId:
         tx = self._tx
-        if lot.shared is None:
+        if not lot.shared:
             lot.shared = self._shared(job, lot)
         seq = tx.next_seq()
         job_id = job.id or (self._new_id() if self._new_id else id_with_seq(seq, tx.noise))

@@ -11,8 +11,9 @@ from forebay.domain.lifecycle import WAITING
 from forebay.domain.queue import QueueState
 from forebay.stores.protocol import Refusal, Renewal
 from forebay.stores.sqlite.duties import all_queues, bury_queue
-from forebay.stores.sqlite.exchanging import Token, cancels_for, relocated, token_values, why_refused
+from forebay.stores.sqlite.exchanging import cancels_for
 from forebay.stores.sqlite.rows import Row, job_from_row, json_text
+from forebay.stores.sqlite.settling import Token, relocated, token_values, why_refused
 from forebay.stores.sqlite.transaction import Transaction
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, Scoring, place
+from forebay.errors import StoreError
 from forebay.stores.ids import RANDOM_BITS, first_seq, seq_in_id
 from forebay.stores.sqlite.rows import STATES, Row, queue_from_row, row_from_queue
 
@@ -22,10 +24,13 @@ Values = Mapping[str, object]
 
 
 @cache
-def insert_statements(statement: str) -> tuple[tuple[int, str], ...]:
-    """`insert` for 64, 8 and 1 rows: its last line, the values of one row, is written that often."""
-    head, row = statement.rstrip().rstrip(";").rsplit("\n", 1)
-    return tuple((rows, f"{head}\n{','.join([row] * rows)}") for rows in (64, 8, 1))
+def for_many_rows(statement: str) -> tuple[tuple[int, str], ...]:
+    """A statement for 64, 8 and 1 rows: its line of values, which begins with (?, is written that often."""
+    found = re.search(r"^\(\?.*\)", statement, re.MULTILINE)
+    if found is None:
+        raise StoreError(f"a statement for many rows needs a line of values: {statement[:60]}")
+    head, tail = statement[: found.start()], statement[found.end() :]
+    return tuple((rows, f"{head}{','.join([found[0]] * rows)}{tail}") for rows in (64, 8, 1))
 
 
 class Seen:
@@ -67,7 +72,6 @@ class Transaction:
         self._statements = statements
         self._seen = seen
         self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
-        self.insert_statements = insert_statements(statements["insert"])
         self.noise = seen.noise
         self.now = now
         self._first_seq = first_seq(now)
@@ -77,8 +81,18 @@ class Transaction:
     def run(self, name: str, values: Values) -> sqlite3.Cursor:
         return self._raw.execute(self._statements[name], values)
 
-    def run_text(self, statement: str, values: list[object]) -> None:
-        self._raw.execute(statement, values)
+    def run_rows(self, name: str, shared: tuple[object, ...], values: list[object], width: int) -> list[Row]:
+        """Run a statement for many rows, as few times as it takes; `values` holds `width` for each row."""
+        answer: list[Row] = []
+        start, left = 0, len(values)
+        for rows, statement in for_many_rows(self._statements[name]):
+            step = rows * width
+            while left >= step:
+                part = [*shared, *values[start : start + step]]
+                answer += self._raw.execute(statement, part).fetchall()
+                start += step
+                left -= step
+        return answer
 
     def one(self, name: str, values: Values) -> Row | None:
         row: Row | None = self._raw.execute(self._statements[name], values).fetchone()

@@ -1,4 +1,4 @@
--- insert: new live jobs that have the first twelve values in common. The last line is repeated for each of
+-- insert: new live jobs that have the first twelve values in common. The line of values is repeated for each of
 -- them, up to 64 at a time, and an unnumbered parameter is the next one: a row costs 3.3 us that way, 4.2 us
 -- with all its values, and 6.8 us in a statement of its own.
 -- Guarantees: a seq or a brought id that is taken fails the whole call.

@@ -1,0 +1,286 @@
+"""Settling: what a worker's attempts have come to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypedDict
+
+from forebay.domain.history import ERRORS_KEPT, Event, EventKind, cut
+from forebay.domain.job import JobId, PastError, QueueName, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import WAITING, JobState, check_transition
+from forebay.domain.rank import Place
+from forebay.domain.settlement import Settlement
+from forebay.stores.ids import seq_in_id
+from forebay.stores.protocol import Refusal
+from forebay.stores.sqlite.inserting import insert_follow_ups
+from forebay.stores.sqlite.rows import STATES, Row, errors_from_text, json_text
+from forebay.stores.sqlite.transaction import Transaction
+
+WIDTH: Final = 7  # values of one row in `complete`, after those that all of them share
+
+
+class Token(TypedDict):
+    """A lease as statements know it."""
+
+    seq: int | None
+    job_id: JobId
+    attempt: int
+    worker: WorkerId
+
+
+class Settling:
+    """The settlements of one exchange, in their order.
+
+    Successes that stand beside each other are gathered and written by few statements; whatever else comes
+    is written by itself, after them.
+    """
+
+    def __init__(self, tx: Transaction, new_id: Callable[[], JobId] | None, worker: WorkerId) -> None:
+        self._tx = tx
+        self._new_id = new_id
+        self._worker = worker
+        self._gathered: dict[int, Settlement] = {}
+        self.settled: list[JobId] = []
+        self.repeated: list[JobId] = []
+        self.refused: list[Refusal] = []
+
+    def add(self, settlement: Settlement) -> None:
+        if settlement.state is JobState.COMPLETED and not settlement.follow_ups:
+            seq = seq_in_id(settlement.job_id)
+            if seq is not None and seq not in self._gathered:
+                self._gathered[seq] = settlement
+                return
+        self.flush()
+        self._settle(settlement)
+
+    def flush(self) -> None:
+        """End what has been gathered; what the guard does not find is looked at by itself."""
+        if not self._gathered:
+            return
+        gathered, self._gathered = self._gathered, {}
+        ended = complete(self._tx, self._worker, gathered)
+        for seq, settlement in gathered.items():
+            if seq in ended:
+                self.settled.append(settlement.job_id)
+            else:
+                self._settle(settlement)
+
+    def _settle(self, settlement: Settlement) -> None:
+        refusal = _settle(self._tx, self._new_id, self._worker, settlement)
+        if refusal is None:
+            self.settled.append(settlement.job_id)
+        elif refusal == "":
+            self.repeated.append(settlement.job_id)
+        else:
+            lease = Lease(settlement.job_id, settlement.attempt)
+            self.refused.append(Refusal(lease=lease, reason=refusal))
+
+
+def settle_all(
+    tx: Transaction, new_id: Callable[[], JobId] | None, worker: WorkerId, settlements: Sequence[Settlement]
+) -> Settling:
+    """End leases in order; one that is not held any more is refused and stops no other."""
+    settling = Settling(tx, new_id, worker)
+    for settlement in settlements:
+        settling.add(settlement)
+    settling.flush()
+    return settling
+
+
+def complete(tx: Transaction, worker: WorkerId, successes: Mapping[int, Settlement]) -> set[int]:
+    """Finish the jobs among these, by seq, whose lease is held; answers which."""
+    values: list[object] = []
+    for seq, ended in successes.items():
+        values += (
+            seq,
+            ended.job_id,
+            ended.attempt,
+            ended.failures,
+            ended.crashes,
+            ended.reason,
+            ended.result,
+        )
+    rows = tx.run_rows("complete", (worker, tx.now), values, WIDTH)
+    seqs = {row[0] for row in rows}
+    # No guard is needed here: these were just copied, and the transaction holds the write lock.
+    tx.run("complete_remove", {"seqs": json_text(list(seqs))})
+    for seq, queue, unique_key in rows:
+        tx.free_key(queue, unique_key, successes[seq].job_id)
+    for queue, jobs in Counter(row[1] for row in rows).items():
+        tx.move(queue, JobState.RUNNING, JobState.COMPLETED, jobs)
+    return seqs
+
+
+def _settle(
+    tx: Transaction, new_id: Callable[[], JobId] | None, worker: WorkerId, settlement: Settlement
+) -> str | None:
+    """End one lease. None: done. An empty text: this worker had done it before. Else why it is refused."""
+    token = token_values(worker, settlement.job_id, settlement.attempt)
+    queue = _end(tx, token, settlement)
+    if queue is None and relocated(tx, token):
+        queue = _end(tx, token, settlement)
+    if queue is None:
+        return _refuse(tx, token, settlement)
+    if settlement.follow_ups:
+        insert_follow_ups(tx, new_id, worker, settlement, queue)
+    return None
+
+
+def token_values(worker: WorkerId, job_id: JobId, attempt: int) -> Token:
+    """What every write of a lease holder is guarded by. A generated id says where its job is."""
+    return {"seq": seq_in_id(job_id), "job_id": job_id, "attempt": attempt, "worker": worker}
+
+
+def relocated(tx: Transaction, token: Token) -> bool:
+    """Whether the job is elsewhere than its id seemed to say, because a caller brought the id."""
+    found = tx.find(token["job_id"])
+    if found is None or found[0] == token["seq"]:
+        return False
+    token["seq"] = found[0]
+    return True
+
+
+def _end(tx: Transaction, token: Token, settlement: Settlement) -> QueueName | None:
+    if settlement.state is JobState.COMPLETED:
+        return _finish(tx, token, settlement, JobState.COMPLETED, settlement.reason)
+    check_transition(JobState.RUNNING, settlement.state)
+    return _end_otherwise(tx, token, settlement)
+
+
+def _end_otherwise(tx: Transaction, token: Token, settlement: Settlement) -> QueueName | None:
+    held = tx.one("held", token)
+    if held is None:
+        return None
+    queue, cancel_reason, errors, started_at, swept_from, *_ = held
+    if settlement.error is not None:
+        _keep_error(tx, token, settlement, errors, started_at, swept_from)
+    if settlement.state not in WAITING:
+        return _finish(tx, token, settlement, settlement.state, settlement.reason)
+    if cancel_reason is not None:
+        # Somebody asked for it while it ran: going back to wait would run it again against their wish.
+        return _finish(tx, token, settlement, JobState.CANCELLED, cancel_reason)
+    _put_back(tx, token, settlement, held)
+    return QueueName(queue)
+
+
+def _finish(
+    tx: Transaction, token: Token, settlement: Settlement, state: JobState, reason: str | None
+) -> QueueName | None:
+    if state is JobState.CANCELLED and reason is None:
+        reason = "cancelled"
+    values = {
+        **token,
+        "state": state.value,
+        "failures": settlement.failures,
+        "crashes": settlement.crashes,
+        "now": tx.now,
+        "reason": reason,
+        "result": settlement.result,
+    }
+    copied = tx.run("bury" if state is JobState.DEAD else "finish", values)
+    if copied.rowcount == 0:
+        return None
+    queue, unique_key = tx.all("finish_remove", token)[0]
+    tx.free_key(queue, unique_key, settlement.job_id)
+    tx.move(queue, JobState.RUNNING, state)
+    return QueueName(queue)
+
+
+def _put_back(tx: Transaction, token: Token, settlement: Settlement, held: Row) -> None:
+    queue, _, _, _, _, ready_at, priority, deadline_at, rank, capped = held
+    where = Place(bool(capped), rank, None)
+    if settlement.state is JobState.PENDING:
+        where = tx.place(queue, ready_at, priority, settlement.failures, deadline_at)
+    values = {
+        **token,
+        "state": settlement.state.value,
+        "failures": settlement.failures,
+        "crashes": settlement.crashes,
+        "run_at": tx.now if settlement.state is JobState.PENDING else tx.now + settlement.delay_ms,
+        "rank": where.rank,
+        "capped": where.capped,
+        "rescore_at": where.rescore_at,
+        "now": tx.now,
+    }
+    tx.run("put_back", values)
+    tx.move(queue, JobState.RUNNING, settlement.state)
+    tx.has_news = True
+
+
+def _keep_error(
+    tx: Transaction,
+    token: Token,
+    settlement: Settlement,
+    errors: str | None,
+    started_at: int | None,
+    swept_from: str | None,
+) -> None:
+    """Put the error on the job, which keeps its last ten, and on a row of its own in the history."""
+    if settlement.error is None:
+        return
+    error = cut(settlement.error)
+    past = PastError(
+        attempt=settlement.attempt,
+        at=tx.now,
+        type=error.type,
+        message=error.message,
+        traceback=error.traceback,
+    )
+    kept = (*errors_from_text(errors), past)[-ERRORS_KEPT:]
+    tx.run("keep_errors", {**token, "errors": json_text(kept)})
+    values = {
+        **token,
+        "ending": settlement.ending.value,
+        "ran_by": swept_from or token["worker"],
+        "started_at": started_at,
+        "now": tx.now,
+        "error": json_text(error),
+    }
+    tx.run("attempt_add", values)
+
+
+def _refuse(tx: Transaction, token: Token, settlement: Settlement) -> str:
+    """Why the settlement does not count; an empty text if this worker had settled this attempt before."""
+    row = tx.one("token_of", token)
+    if _is_repeated(row, token) or tx.one("attempt_of", token) is not None:
+        return ""
+    reason = _objection(row, token)
+    if row is not None:
+        tx.record(
+            Event(
+                kind=EventKind.REFUSED,
+                job_id=settlement.job_id,
+                queue=row[0],
+                attempt=settlement.attempt,
+                actor=token["worker"],
+                detail=f"{settlement.ending}: {reason}",
+            )
+        )
+    return reason
+
+
+def _is_repeated(row: Row | None, token: Token) -> bool:
+    """Whether this worker has already ended this very attempt, and only the answer was lost."""
+    if row is None:
+        return False
+    _, state, attempt, holder = row
+    is_ours = attempt == token["attempt"] and holder == token["worker"]
+    return is_ours and STATES[state] is not JobState.RUNNING
+
+
+def why_refused(tx: Transaction, token: Token) -> str:
+    """What keeps a worker from writing under a lease; empty if nothing does."""
+    return _objection(tx.one("token_of", token), token)
+
+
+def _objection(row: Row | None, token: Token) -> str:
+    if row is None:
+        return "gone"
+    _, state, attempt, holder = row
+    if attempt != token["attempt"]:
+        return "other attempt"
+    if STATES[state] is not JobState.RUNNING:
+        return "other state"
+    return "" if holder == token["worker"] else "other worker"
