@@ -116,6 +116,21 @@ def test_a_payload_of_one_byte_more_is_refused() -> None:
     assert caught.value.field == "payload"
 
 
+def test_a_request_with_another_payload_is_otherwise_the_same() -> None:
+    job = new_job(payload=b"1", priority=7, tags=("red",))
+
+    other = job.with_payload(b"2")
+
+    assert other == new_job(payload=b"2", priority=7, tags=("red",))
+    assert job.payload == b"1"
+
+
+@pytest.mark.parametrize("payload", [b"x" * (MAX_PAYLOAD + 1), "text"])
+def test_another_payload_is_checked_too(payload: Any) -> None:
+    with pytest.raises(PayloadError):
+        new_job().with_payload(payload)
+
+
 @pytest.mark.parametrize("payload", ["text", bytearray(b"x"), memoryview(b"x"), None, {"a": 1}])
 def test_a_payload_must_be_bytes(payload: Any) -> None:
     assert refused_field(payload=payload) == "payload"

@@ -97,10 +97,24 @@ class Client:
         jobs = _checked(jobs)
         if not atomic:
             receipts = self.write(lambda store: store.insert(jobs, on_conflict=on_conflict, atomic=False))
+        elif (stored := self._at_once(jobs, on_conflict)) is not None:
+            receipts = stored
         else:
             with self._asked(Request(jobs, on_conflict)) as request:
                 receipts = self._answered(request)
         return [JobHandle(self, receipt) for receipt in receipts]
+
+    def _at_once(self, jobs: list[NewJob], on_conflict: OnConflict) -> list[Receipt] | None:
+        """Store jobs if nobody else is at it; None if somebody is, and they have to wait."""
+        if not self._writing.acquire(blocking=False):
+            return None
+        try:
+            # Whoever waits has come before us and is taken along by the next holder of the lock.
+            if self._waiting:
+                return None
+            return self._opened_store().insert(jobs, on_conflict=on_conflict)
+        finally:
+            self._writing.release()
 
     def enqueue_within(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"

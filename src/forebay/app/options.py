@@ -64,7 +64,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     def made(self, payload: bytes, now_ms: Callable[[], int]) -> NewJob:
         """The job to be inserted. The clock is asked only if a time counts from now."""
         if self.expires_in_ms is None and self.deadline_in_ms is None:
-            return replace(self.job, payload=payload)
+            return self.job.with_payload(payload)
         now = now_ms()
         return replace(
             self.job,
