@@ -29,6 +29,7 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import asdict, replace
 
+from forebay.domain.gate import gates_of
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
@@ -39,6 +40,7 @@ from forebay.domain.outcome import (
     Completed,
     Discarded,
     Failed,
+    Held,
     Interrupted,
     Lost,
     Outcome,
@@ -103,7 +105,7 @@ POLICIES: Final = (
 )
 ERROR: Final = AttemptError(type="Boom", message="it broke", traceback="line 1")
 
-plain = st.fixed_dictionaries({"queue": queues})
+plain = st.fixed_dictionaries({"queue": queues}, optional={"task": st.just("u")})
 keyed = st.fixed_dictionaries(
     {"queue": queues, "unique_key": st.sampled_from(["u1", "u2"])},
     optional={"unique_until": st.sampled_from(UniqueUntil), "once_key": st.just("u1"), "once_ms": waits},
@@ -130,6 +132,7 @@ special = st.fixed_dictionaries(
         "metadata": st.sampled_from([{"k": 1}, {"k": None, "l": [True]}]),
         "tags": st.sampled_from([("t1",), ("t1", "t2")]),
         "parent_id": st.just("somebody"),
+        "task": st.just("u"),
     },
 )
 wishes: st.SearchStrategy[dict[str, Any]] = st.one_of(plain, keyed, timed, special)
@@ -146,12 +149,20 @@ outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
         Cancelled("enough"),
         Lost("its worker died"),
         Lost("its worker died", started=False),
+        Held("payload:2", "too new"),
         Failed(AttemptError(type="Boom", message=BROKEN)),
     ]
 )
 ends = st.tuples(picks, outcomes, st.lists(wishes, max_size=2))
 wants = st.lists(
-    st.builds(Want, queues, st.sampled_from([1, 2, 10, 0]), st.sampled_from([None, SECOND, HOUR])), max_size=3
+    st.builds(
+        Want,
+        queues,
+        st.sampled_from([1, 2, 10, 0]),
+        st.sampled_from([None, SECOND, HOUR]),
+        st.sampled_from([None, gates_of(["t", "u"], 2), gates_of(["t"], 1), gates_of(["u"], 2)]),
+    ),
+    max_size=3,
 )
 changes = st.sampled_from(
     [
@@ -279,6 +290,7 @@ class Side:
             "counts": reader.counts(QUEUES),
             "all counts": reader.counts(),
             "peek": [reader.peek(queue) for queue in QUEUES],
+            "held": reader.held(),
             "position": [reader.position(each) for each in some],
             "history": [reader.history(each) for each in some],
             "audit": [event for _, event in reader.audit(limit=1_000)],

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.job import WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import RetryPolicy
+from forebay.stores.protocol import Want
 from forebay.stores.sqlite.schema import PACKAGE
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.stores.statements import load_statements
 from forebay.testing.clock import ManualClock
-from tests.stores.support import claim, complete, fail, new_job
+from tests.stores.support import WORKER, claim, complete, fail, new_job
 
 Values = dict[str, Any]
 RUNNING, WAITING = ("running",), ("pending", "scheduled", "retrying", "blocked")
@@ -48,6 +49,7 @@ GUARDED: list[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = [
     ("bury_waiting", "jobs", WAITING, ("job_id",)),
     ("remove_waiting", "jobs", WAITING, ("job_id",)),
     ("promote", "jobs", ("scheduled", "retrying"), ()),
+    ("hold", "jobs", ("pending",), ()),
     ("rescore", "jobs", ("pending",), ()),
     ("rescore_drop", "jobs", ("running", "scheduled", "retrying", "blocked"), ()),
     ("amend", "jobs", RUNNING, ("job_id", "was")),
@@ -90,6 +92,7 @@ class Bench:
             "sweeper": "s",
             "queue": "default",
             "was": "running",
+            "gate": None,
         }
         return {**END, **PLACE, **token, **rest}
 
@@ -180,7 +183,8 @@ def test_a_job_behind_a_gate_is_not_claimed_and_not_shown(bench: Bench, capped: 
         (capped,),
     )
 
-    assert claim(bench.store, 10) == []
+    want = Want(DEFAULT_QUEUE, 10, gates=frozenset())
+    assert bench.store.exchange(WORKER, wants=[want], room=10).jobs == ()
 
 
 @pytest.mark.parametrize("state", [state.value for state in JobState if state.value in LIVE])
@@ -189,11 +193,18 @@ def test_only_pending_jobs_are_claimed(bench: Bench, state: str) -> None:
         "update forebay_jobs set state = ?, lease_expires_at = null, run_at = 1 << 60", (state,)
     )
     lease = {"lease_ms": 1, "queue_lease_ms": 1, "worker": "w"}
-    values = {"queue": "default", "room": 10, "now": bench.now, "cap_ms": 0, **lease}
+    values = {"queue": "default", "room": 10, "now": bench.now, "cap_ms": 0, "gate": None, **lease}
 
     rows = bench.database.execute(load_statements(PACKAGE)["claim"], values).fetchall()
 
     assert len(rows) == (2 if state == "pending" else 0)
+
+
+def test_a_job_behind_a_gate_is_not_put_behind_another_one(bench: Bench) -> None:
+    seq = bench.jobs["jobs"].seq
+    bench.database.execute("update forebay_jobs set gate = 'task:x' where seq = ?", (seq,))
+
+    assert bench.rows("hold", "jobs", "pending", gate="task:y") == 0
 
 
 def test_putting_back_opens_the_gate(bench: Bench) -> None:

@@ -29,6 +29,7 @@ class EventKind(StrEnum):
     DELETED = "deleted"
     EXPIRED = "expired"
     DROPPED = "dropped"  # its queue was dropped by force
+    HELD = "held"  # it waits behind a gate: a worker of its queue could not run it
     UNFOLLOWED = "unfollowed"  # a follow-up was not stored because its unique key was taken
     QUEUE = "queue"  # a queue was created, configured, paused, resumed, drained or dropped
     MORE = "more"  # stands for all further events of a job; `detail` counts them

@@ -48,6 +48,13 @@ class Interrupted(msgspec.Struct, frozen=True):
     """Not started, or stopped in order by its worker; not a failure."""
 
 
+class Held(msgspec.Struct, frozen=True):
+    """This program cannot run the job, and another one may: it waits behind a gate. Not a failure."""
+
+    gate: str
+    reason: str = ""
+
+
 class Lost(msgspec.Struct, frozen=True):
     """The worker died or its lease ran out. What it had not started counts for nothing."""
 
@@ -55,4 +62,4 @@ class Lost(msgspec.Struct, frozen=True):
     started: bool = True
 
 
-Outcome = Completed | Failed | Snoozed | Discarded | Cancelled | Interrupted | Lost
+Outcome = Completed | Failed | Snoozed | Discarded | Cancelled | Interrupted | Held | Lost

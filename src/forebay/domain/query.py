@@ -80,6 +80,14 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     starts_in_ms: int | None
 
 
+class HeldJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """How many pending jobs of a queue wait behind one gate."""
+
+    queue: QueueName
+    gate: str
+    jobs: int
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker says about itself; host and pid are labels, never identity."""
 

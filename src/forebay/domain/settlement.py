@@ -16,6 +16,7 @@ from forebay.domain.outcome import (
     Completed,
     Discarded,
     Failed,
+    Held,
     Interrupted,
     Lost,
     Outcome,
@@ -35,6 +36,7 @@ class Ending(StrEnum):
     DISCARDED = "discarded"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
+    HELD = "held"
     LOST = "lost"
 
 
@@ -55,16 +57,23 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     result: bytes | None = None
     error: AttemptError | None = None
     reason: str | None = None
+    gate: str | None = None
     follow_ups: tuple[NewJob, ...] = ()
 
 
 def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
     """What to write because of `outcome`; `roll` is a number from 0 to 1 for the back-off's jitter."""
+    if isinstance(outcome, Completed):
+        return _end(job, Ending.COMPLETED, JobState.COMPLETED, result=outcome.result)
+    if isinstance(outcome, Failed):
+        return _failed(job, outcome.error, outcome.after_ms, roll)
+    return _otherwise(job, outcome, roll)
+
+
+def _otherwise(
+    job: Job, outcome: Snoozed | Discarded | Cancelled | Interrupted | Held | Lost, roll: float
+) -> Settlement:
     match outcome:
-        case Completed(result):
-            return _end(job, Ending.COMPLETED, JobState.COMPLETED, result=result)
-        case Failed(error, after_ms):
-            return _failed(job, error, after_ms, roll)
         case Snoozed(delay_ms):
             return _end(job, Ending.SNOOZED, JobState.SCHEDULED, delay_ms=delay_ms)
         case Discarded(error):
@@ -74,6 +83,9 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
             return _end(job, Ending.CANCELLED, JobState.CANCELLED, reason=_line(reason))
         case Interrupted():
             return _end(job, Ending.INTERRUPTED, JobState.PENDING)
+        case Held(gate, reason):
+            end = _end(job, Ending.HELD, JobState.PENDING, reason=_line(reason))
+            return replace(end, gate=gate)
         case Lost(reason, started):
             return _lost(job, reason, roll) if started else decide(job, Interrupted(), roll)
         case _:

@@ -26,7 +26,7 @@ from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Amendment, Job, JobId, JobSummary, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.query import Archived, Counts, Health, JobQuery, Page, Position, WorkerInfo
+from forebay.domain.query import Archived, Counts, Health, HeldJobs, JobQuery, Page, Position, WorkerInfo
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
@@ -58,11 +58,23 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Want(NamedTuple):
-    """A wish for up to `most` jobs of one queue; `lease_ms` overrides the job's and the queue's."""
+    """A wish for up to `most` jobs of one queue; `lease_ms` overrides the job's and the queue's.
+
+    `gates` are those that the caller may pass (see `domain.gate`); None is for a caller that takes any job.
+    """
 
     queue: QueueName
     most: int
     lease_ms: int | None = None
+    gates: frozenset[str] | None = None
+
+    def passes(self, gate: str) -> bool:
+        return self.gates is None or gate in self.gates
+
+    @property
+    def most_held(self) -> int:
+        """How many jobs that are not for the caller one claim puts aside before it gives up."""
+        return 4 * self.most + 100
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +183,11 @@ class Store(Protocol):
         A claim takes pending jobs by lead (see `domain.rank`): attempt + 1, this worker, a lease that ends
         after the want's, the job's or the queue's lease time, in this order of preference. Paused and
         dropped queues give nothing. A job with `unique_until` STARTED frees its key here.
+
+        A job whose task's gate the want may not pass is not claimed: it goes behind that gate, out of the
+        queue's order, with a HELD event; at most `most_held` in a claim, which ends with the next one. What
+        waits behind gates that the want may pass is claimed first, gate by gate. A settlement with a `gate`
+        puts a job that goes back to pending behind it, with a HELD event.
 
         `known` lists every lease the worker knows of; what else it holds is returned as `adopted`.
         """
@@ -327,6 +344,10 @@ class Reader(Protocol):
     def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
         """The next jobs a claim would take of those already pending, in order, without taking them; a
         pause does not matter."""
+        ...
+
+    def held(self) -> list[HeldJobs]:
+        """How many jobs wait behind which gates, by queue and gate."""
         ...
 
     def position(self, job_id: JobId) -> Position | None:

@@ -51,7 +51,12 @@ def _wrong_with(state: State, record: Record) -> Iterator[str]:
 def _unordered(state: State) -> Iterator[str]:
     everywhere = [([*state.jobs.values()], [state.expiring, state.rescoring])]
     for name in state.queues:
-        orders = [state.ready_in(name, False), state.ready_in(name, True), state.due_in(name)]
+        ready = [
+            state.ready_in(name, capped, gate)
+            for gate in (None, *state.gates_of(name))
+            for capped in (False, True)
+        ]
+        orders = [*ready, state.due_in(name)]
         everywhere.append(([*state.among(name, WAITING)], orders))
     for records, orders in everywhere:
         for order in orders:

@@ -60,10 +60,11 @@ def bury(state: State, queue: QueueName, limit: int) -> int:
     return len(waiting)
 
 
-def _burial(record: Record) -> tuple[bool, int, int, int]:
+def _burial(record: Record) -> tuple[bool, str, int, int, int]:
     job = record.job
-    is_pending = job.state is JobState.PENDING
-    return (is_pending, job.capped, job.rank, job.seq) if is_pending else (is_pending, 0, job.run_at, job.seq)
+    if job.state is JobState.PENDING:
+        return (True, job.gate or "", job.capped, job.rank, job.seq)
+    return (False, "", 0, job.run_at, job.seq)
 
 
 def rescore(state: State, limit: int) -> int:

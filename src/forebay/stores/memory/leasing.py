@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from forebay.domain.gate import task_gate, why_held
 from forebay.domain.history import ERRORS_KEPT, Attempt, EventKind, cut
 from forebay.domain.job import Job, PastError, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
@@ -119,10 +120,13 @@ def _put_back(state: State, job: Job, end: Settlement) -> None:
         job,
         state=end.state,
         run_at=state.now + delay,
-        gate=None,
+        gate=end.gate,
         lease_expires_at=None,
         updated_at=state.now,
     )
+    if end.gate is not None:
+        detail = why_held(end.gate, end.reason)
+        state.tell(EventKind.HELD, job, actor=job.worker, attempt=job.attempt, detail=detail)
     if end.state is JobState.PENDING:
         state.put_pending(job)
     else:
@@ -169,13 +173,30 @@ def _claim(state: State, worker: WorkerId, want: Want, most: int) -> list[Job]:
     if queue is None or queue.state not in (QueueState.ACTIVE, QueueState.DRAINING):
         return []
     jobs: list[Job] = []
+    for gate in filter(want.passes, state.gates_of(queue.name)):
+        while len(jobs) < most and (record := _next(state, queue, gate)) is not None:
+            jobs.append(_start(state, record, worker, want.lease_ms))
+    held = 0
     while len(jobs) < most and (record := _next(state, queue)) is not None:
-        jobs.append(_start(state, record, worker, want.lease_ms))
+        gate = task_gate(record.job.task)
+        if want.passes(gate):
+            jobs.append(_start(state, record, worker, want.lease_ms))
+        elif held < want.most_held:
+            held += 1
+            _hold(state, record, gate, worker)
+        else:
+            break
     return jobs
 
 
-def _next(state: State, queue: Queue) -> Record | None:
-    classes = [state.ready_in(queue.name, capped) for capped in (False, True)]
+def _hold(state: State, record: Record, gate: str, worker: WorkerId) -> None:
+    job = replace(record.job, gate=gate, updated_at=state.now)
+    state.put(record._replace(job=job))
+    state.tell(EventKind.HELD, job, actor=worker, detail=gate)
+
+
+def _next(state: State, queue: Queue, gate: str | None = None) -> Record | None:
+    classes = [state.ready_in(queue.name, capped, gate) for capped in (False, True)]
     heads = [order.first(lambda record: is_in_time(record.job, state.now)) for order in classes]
     scoring = queue.settings.scoring
     return min(
@@ -189,6 +210,7 @@ def _start(state: State, record: Record, worker: WorkerId, lease_ms: int | None)
     job = replace(
         record.job,
         state=JobState.RUNNING,
+        gate=None,
         attempt=record.job.attempt + 1,
         worker=worker,
         started_at=state.now,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from heapq import nlargest, nsmallest
@@ -18,6 +19,7 @@ from forebay.domain.query import (
     Archived,
     Counts,
     Health,
+    HeldJobs,
     JobQuery,
     Page,
     Position,
@@ -69,6 +71,12 @@ class MemoryReader:
             scoring, now = state.queues[queue].settings.scoring, state.now
             jobs = [job for job in _ready(state, queue) if is_in_time(job, now)]
         return [_summary(job) for job in nsmallest(limit, jobs, key=lambda job: turn(scoring, job, now))]
+
+    def held(self) -> list[HeldJobs]:
+        with self._looking() as state:
+            pending = [record.job for record in state.jobs.values() if record.job.state is JobState.PENDING]
+        found = Counter((job.queue, job.gate) for job in pending if job.gate is not None)
+        return [HeldJobs(queue=queue, gate=gate, jobs=jobs) for (queue, gate), jobs in sorted(found.items())]
 
     def position(self, job_id: JobId) -> Position | None:
         with self._looking() as state:

@@ -48,7 +48,7 @@ class State:
         self.workers: dict[WorkerId, WorkerInfo] = {}
         self.duties: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
-        self.ready: dict[tuple[QueueName, bool], Order] = {}
+        self.ready: dict[tuple[QueueName, str | None, bool], Order] = {}
         self.due: dict[QueueName, Order] = {}
         self.expiring = Order(self.jobs, _expires_at)
         self.rescoring = Order(self.jobs, _rescore_at)
@@ -137,12 +137,16 @@ class State:
         for state in states:
             yield from self.standing.get((queue, state), {}).values()
 
-    def ready_in(self, queue: QueueName, capped: bool) -> Order:
-        """The pending jobs of one class, by rank."""
-        key = (queue, capped)
+    def ready_in(self, queue: QueueName, capped: bool, gate: str | None = None) -> Order:
+        """The pending jobs of one class, by rank: those of the queue's order, or those behind a gate."""
+        key = (queue, gate, capped)
         if key not in self.ready:
-            self.ready[key] = Order(self.jobs, partial(_rank, queue, capped))
+            self.ready[key] = Order(self.jobs, partial(_rank, queue, gate, capped))
         return self.ready[key]
+
+    def gates_of(self, queue: QueueName) -> list[str]:
+        """Behind which gates of a queue jobs wait, or have waited."""
+        return sorted({gate for name, gate, _ in self.ready if name == queue and gate is not None})
 
     def due_in(self, queue: QueueName) -> Order:
         """The scheduled and retrying jobs of a queue, by the time they are due."""
@@ -181,7 +185,7 @@ class State:
         if job.state is JobState.RUNNING and job.worker is not None:
             self.held[job.worker][job.id] = record
         elif job.state is JobState.PENDING:
-            self.ready_in(job.queue, job.capped).add(record, old)
+            self.ready_in(job.queue, job.capped, job.gate).add(record, old)
         elif job.state in WAITING:
             self.due_in(job.queue).add(record, old)
         self.expiring.add(record, old)
@@ -265,9 +269,9 @@ def _set(table: dict[K, V], key: K, value: V | None) -> None:
 # A revived job may have gone to another queue, and its old one must let go of it.
 
 
-def _rank(queue: QueueName, capped: bool, record: Record) -> int | None:
+def _rank(queue: QueueName, gate: str | None, capped: bool, record: Record) -> int | None:
     job = record.job
-    is_pending = job.state is JobState.PENDING and job.gate is None
+    is_pending = job.state is JobState.PENDING and job.gate == gate
     return job.rank if is_pending and job.queue == queue and job.capped is capped else None
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from forebay.domain.gate import task_gate
+from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.queue import QueueState
+from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
 from forebay.stores.sqlite.duties import expire, promote_queue
@@ -63,23 +65,81 @@ def _claim(tx: Transaction, worker: WorkerId, want: Want, most: int) -> list[Job
     queue = tx.queue(want.queue)
     if queue is None or queue.state not in _GIVING:
         return []
-    cap_ms = tx.scoring(want.queue).cap_ms
-    values = {
-        "queue": want.queue,
-        "room": most,
-        "worker": worker,
-        "now": tx.now,
-        "cap_ms": cap_ms,
-        "lease_ms": want.lease_ms,
-        "queue_lease_ms": queue.settings.lease_ms,
-    }
-    jobs = [claimed_job(row, worker, tx.now) for row in tx.all("claim", values)]
-    jobs.sort(key=lambda job: (job.rank - (cap_ms if job.capped else tx.now), job.seq))
+    claim = Claim(tx, worker, want, queue)
+    jobs: list[Job] = []
+    for (gate,) in tx.all("gates", {"queue": want.queue}):
+        if want.passes(gate):
+            jobs += claim.taken(most - len(jobs), gate)
+    jobs += claim.taken_in_order(most - len(jobs))
     for job in jobs:
         if job.unique_until is UniqueUntil.STARTED:
             tx.free_key(job.queue, job.unique_key, job.id)
     tx.move(want.queue, JobState.PENDING, JobState.RUNNING, len(jobs))
     return jobs
+
+
+class Claim:
+    """What is taken of one queue for one want."""
+
+    def __init__(self, tx: Transaction, worker: WorkerId, want: Want, queue: Queue) -> None:
+        self._tx = tx
+        self._worker = worker
+        self._want = want
+        self._cap_ms = tx.scoring(want.queue).cap_ms
+        self._values = {
+            "queue": want.queue,
+            "worker": worker,
+            "now": tx.now,
+            "cap_ms": self._cap_ms,
+            "lease_ms": want.lease_ms,
+            "queue_lease_ms": queue.settings.lease_ms,
+        }
+
+    def taken(self, most: int, gate: str | None = None) -> list[Job]:
+        """Up to this many jobs from the head of the queue's order, or of what waits behind a gate."""
+        tx, worker, cap_ms = self._tx, self._worker, self._cap_ms
+        rows = tx.all("claim", {**self._values, "room": most, "gate": gate})
+        jobs = [claimed_job(row, worker, tx.now) for row in rows]
+        jobs.sort(key=lambda job: (job.rank - (cap_ms if job.capped else tx.now), job.seq))
+        return jobs
+
+    def taken_in_order(self, most: int) -> list[Job]:
+        """Up to this many jobs that are for this worker. Others that stand before them go behind the gates
+        of their tasks, and the claim is made again without them."""
+        left = self._want.most_held
+        while True:
+            jobs, others = self._tried(most)
+            if not others:
+                return jobs
+            if not left:
+                # Enough for now: what stands before the next of them, and no more.
+                return self.taken(jobs.index(others[0]))
+            aside = others[:left]
+            left -= len(aside)
+            self._hold(aside)
+
+    def _tried(self, most: int) -> tuple[list[Job], list[Job]]:
+        """Jobs from the head, and which of them are not for this worker; if there are such, none is taken."""
+        tx, want = self._tx, self._want
+        if want.gates is None:
+            return self.taken(most), []
+        tx.run("mark", {})
+        jobs = self.taken(most)
+        others = [job for job in jobs if not want.passes(task_gate(job.task))]
+        if others:
+            tx.run("unmark", {})
+        tx.run("forget_mark", {})
+        return jobs, others
+
+    def _hold(self, jobs: list[Job]) -> None:
+        tx = self._tx
+        for job in jobs:
+            gate = task_gate(job.task)
+            tx.run("hold", {"seq": job.seq, "gate": gate, "now": tx.now})
+            tx.record(
+                Event(kind=EventKind.HELD, job_id=job.id, queue=job.queue, actor=self._worker, detail=gate)
+            )
+        tx.has_news = True  # whoever may pass these gates should look
 
 
 def _adopted(tx: Transaction, worker: WorkerId, known: Sequence[Lease], claimed: list[Job]) -> list[Job]:

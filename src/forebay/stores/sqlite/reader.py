@@ -15,6 +15,7 @@ from forebay.domain.query import (
     Archived,
     Counts,
     Health,
+    HeldJobs,
     JobQuery,
     Page,
     Position,
@@ -103,6 +104,11 @@ class SqliteReader:
             if queue in by_queue:
                 by_queue[queue][state] = jobs
         return {name: Counts(**states) for name, states in by_queue.items()}
+
+    def held(self) -> list[HeldJobs]:
+        with self._looking():
+            rows = self._all("held_jobs")
+        return [HeldJobs(queue=queue, gate=gate, jobs=jobs) for queue, gate, jobs in rows]
 
     def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
         check_limit(limit)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypedDict
 
+from forebay.domain.gate import why_held
 from forebay.domain.history import ERRORS_KEPT, Event, EventKind, cut
 from forebay.domain.job import JobId, PastError, QueueName, WorkerId
 from forebay.domain.lease import Lease
@@ -202,9 +203,21 @@ def _put_back(tx: Transaction, token: Token, settlement: Settlement, held: Row) 
         "rank": where.rank,
         "capped": where.capped,
         "rescore_at": where.rescore_at,
+        "gate": settlement.gate,
         "now": tx.now,
     }
     tx.run("put_back", values)
+    if settlement.gate is not None:
+        tx.record(
+            Event(
+                kind=EventKind.HELD,
+                job_id=settlement.job_id,
+                queue=queue,
+                attempt=settlement.attempt,
+                actor=token["worker"],
+                detail=why_held(settlement.gate, settlement.reason),
+            )
+        )
     tx.move(queue, JobState.RUNNING, settlement.state)
     tx.has_news = True
 

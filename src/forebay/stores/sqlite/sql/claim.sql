@@ -1,4 +1,4 @@
--- claim: take up to :room pending jobs of one queue and lease them to :worker.
+-- claim: take up to :room pending jobs of one queue, or of one of its gates, and lease them to :worker.
 -- Guarantees: one statement, so no job is claimed twice; greatest lead first, ties by seq.
 -- Relies on index forebay_jobs_ready (queue, gate, capped, rank): one range from its head for each class. A
 -- queue without capped jobs pays one empty probe.
@@ -7,7 +7,7 @@ with heads as (
   select * from (
     select seq, :now - rank as lead
     from forebay_jobs
-    where state = 'pending' and gate is null and queue = :queue and capped = 0
+    where state = 'pending' and gate is :gate and queue = :queue and capped = 0
       and (expires_at is null or expires_at > :now)
     order by rank, seq
     limit :room
@@ -16,7 +16,7 @@ with heads as (
   select * from (
     select seq, :cap_ms - rank as lead
     from forebay_jobs
-    where state = 'pending' and gate is null and queue = :queue and capped = 1
+    where state = 'pending' and gate is :gate and queue = :queue and capped = 1
       and (expires_at is null or expires_at > :now)
     order by rank, seq
     limit :room
@@ -27,6 +27,7 @@ set state = 'running',
     attempt = attempt + 1,
     worker = :worker,
     swept_from = null,
+    gate = null,
     started_at = :now,
     updated_at = :now,
     -- json_valid: one damaged text must not hold up its whole queue.

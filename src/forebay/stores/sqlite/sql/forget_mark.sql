@@ -1,0 +1,2 @@
+-- forget_mark: keep what was done since `mark`.
+release claim;

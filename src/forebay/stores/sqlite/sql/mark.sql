@@ -1,0 +1,2 @@
+-- mark: where `unmark` takes the transaction back to, or `forget_mark` gives up going back to.
+savepoint claim;

@@ -1,0 +1,2 @@
+-- unmark: undo what was done since `mark`, which stays.
+rollback to claim;

@@ -1,0 +1,22 @@
+"""Which gates a program may pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.domain.gate import gates_of, payload_gate, task_gate, why_held
+
+
+def test_a_program_passes_the_gates_of_its_tasks_and_of_every_payload_it_reads() -> None:
+    assert gates_of(["a", "b"], 2) == {task_gate("a"), task_gate("b"), payload_gate(1), payload_gate(2)}
+
+
+def test_a_task_cannot_be_called_like_a_payload() -> None:
+    assert task_gate("payload:1") != payload_gate(1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"), [("no such task", "task:a: no such task"), (None, "task:a"), ("", "task:a")]
+)
+def test_the_reason_is_told_after_the_gate(reason: str | None, said: str) -> None:
+    assert why_held("task:a", reason) == said

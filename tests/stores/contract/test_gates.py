@@ -1,0 +1,242 @@
+"""Gates: jobs that a worker cannot run wait aside, and whoever can run them finds them there."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.domain.gate import gates_of, payload_gate, task_gate
+from forebay.domain.history import EventKind
+from forebay.domain.job import Amendment, Job, JobId, WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import Completed, Failed, Held
+from forebay.domain.query import Counts, HeldJobs
+from forebay.domain.queue import QueueState
+from forebay.domain.settlement import Ending
+from forebay.stores.protocol import Reader, Store, Want
+from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import (
+    BOOM,
+    DEFAULT,
+    HOUR,
+    MAIL,
+    T0,
+    W1,
+    W2,
+    attempts_of,
+    counts_of,
+    ended,
+    events_of,
+    look,
+    put,
+    settle,
+    started,
+)
+from tests.stores.support import new_job
+
+KNOWS_A = gates_of(["a"], 1)
+KNOWS_B = gates_of(["b"], 1)
+
+
+def take(store: Store, n: int, gates: frozenset[str] | None, worker: WorkerId = W1) -> list[Job]:
+    """What a claim for a worker that passes these gates gives."""
+    return list(store.exchange(worker, wants=[Want(DEFAULT, n, gates=gates)], room=n).jobs)
+
+
+def tasks(jobs: list[Job]) -> list[str]:
+    return [job.task for job in jobs]
+
+
+def gate_of(reader: Reader, job_id: JobId) -> str | None:
+    return look(reader, job_id).gate
+
+
+def test_a_worker_gets_only_jobs_of_tasks_it_knows(store: Store, reader: Reader) -> None:
+    ids = [put(store, task=task) for task in ("a", "b", "a", "b", "a")]
+
+    assert [job.id for job in take(store, 10, KNOWS_A)] == ids[::2]
+    assert [gate_of(reader, job_id) for job_id in ids] == [None, "task:b", None, "task:b", None]
+    assert counts_of(reader) == Counts(pending=2, running=3)
+
+
+def test_a_job_that_is_held_is_shown_with_its_gate_and_has_lost_nothing(store: Store, reader: Reader) -> None:
+    job_id = put(store, task="b", priority=7)
+
+    take(store, 1, KNOWS_A)
+
+    job = look(reader, job_id)
+    assert (job.state, job.gate, job.attempt, job.worker, job.priority) == (
+        JobState.PENDING,
+        "task:b",
+        0,
+        None,
+        7,
+    )
+    [event] = events_of(reader, job_id)
+    assert (event.kind, event.actor, event.detail) == (EventKind.HELD, W1, "task:b")
+    assert reader.held() == [HeldJobs(queue=DEFAULT, gate="task:b", jobs=1)]
+    assert reader.peek(DEFAULT) == []
+    assert reader.position(job_id) is None
+
+
+def test_held_jobs_are_counted_by_queue_and_gate(store: Store, reader: Reader) -> None:
+    store.insert([new_job(task=task, queue=queue) for task in "abb" for queue in (MAIL, DEFAULT)])
+    store.exchange(W1, wants=[Want(MAIL, 9, gates=KNOWS_A), Want(DEFAULT, 9, gates=gates_of((), 1))], room=18)
+
+    assert reader.held() == [
+        HeldJobs(queue=DEFAULT, gate="task:a", jobs=1),
+        HeldJobs(queue=DEFAULT, gate="task:b", jobs=2),
+        HeldJobs(queue=MAIL, gate="task:b", jobs=2),
+    ]
+
+
+def test_whoever_knows_the_task_gets_what_was_held_first_and_in_its_order(
+    store: Store, reader: Reader
+) -> None:
+    low, high = put(store, task="b"), put(store, task="b", priority=9)
+    take(store, 2, KNOWS_A)
+    late = put(store, task="b", priority=50)
+
+    jobs = take(store, 3, KNOWS_B, W2)
+
+    assert [job.id for job in jobs] == [high, low, late]
+    assert [(job.gate, job.attempt) for job in jobs] == [(None, 1)] * 3
+    assert reader.held() == []
+
+
+def test_room_is_shared_by_gates_and_order(store: Store) -> None:
+    ids = [put(store, task=task) for task in ("b", "c")]
+    take(store, 5, KNOWS_A)
+    ids.append(put(store, task="b"))
+    knows = gates_of(["b", "c"], 1)
+
+    assert [[job.id for job in take(store, 1, knows)] for _ in range(4)] == [[ids[0]], [ids[1]], [ids[2]], []]
+
+
+def test_a_caller_that_takes_any_job_takes_held_ones_too(store: Store) -> None:
+    put(store, task="b")
+    take(store, 1, KNOWS_A)
+    put(store, task="c")
+
+    assert tasks(take(store, 5, None, W2)) == ["b", "c"]
+
+
+def test_a_claim_puts_aside_only_so_many_jobs(store: Store, reader: Reader) -> None:
+    """Of 4 x 2 + 100 jobs and one more, the one more stands before the last that is known."""
+    first = put(store, task="a")
+    store.insert([new_job(task="b") for _ in range(109)])
+    last = put(store, task="a")
+
+    assert [job.id for job in take(store, 2, KNOWS_A)] == [first]
+    assert reader.held() == [HeldJobs(queue=DEFAULT, gate="task:b", jobs=108)]
+    assert [job.id for job in take(store, 2, KNOWS_A)] == [last]
+    assert reader.held() == [HeldJobs(queue=DEFAULT, gate="task:b", jobs=109)]
+
+
+def test_a_claim_of_one_steps_over_many(store: Store) -> None:
+    store.insert([new_job(task="b") for _ in range(50)])
+    known = put(store, task="a")
+
+    assert [job.id for job in take(store, 1, KNOWS_A)] == [known]
+
+
+def test_an_attempt_can_end_behind_a_gate_without_a_failure(store: Store, reader: Reader) -> None:
+    job = started(store, task="a")
+
+    settle(store, job, Held(payload_gate(2), "made for version 2"))
+
+    found = look(reader, job.id)
+    assert (found.state, found.gate, found.attempt, found.failures) == (
+        JobState.PENDING,
+        "payload:2",
+        1,
+        0,
+    )
+    [event] = events_of(reader, job.id)
+    assert (event.kind, event.actor, event.attempt) == (EventKind.HELD, W1, 1)
+    assert event.detail == "payload:2: made for version 2"
+    assert attempts_of(reader, job.id) == []
+    assert take(store, 1, KNOWS_A) == []
+    assert [each.attempt for each in take(store, 1, gates_of(["a"], 2))] == [2]
+
+
+def test_ending_behind_a_gate_is_guarded_like_every_end(store: Store, reader: Reader) -> None:
+    job = started(store, task="a")
+
+    answer = store.exchange(W2, [ended(job, Held("payload:2"))])
+
+    assert [refusal.reason for refusal in answer.refused] == ["other worker"]
+    assert gate_of(reader, job.id) is None
+
+
+def test_a_job_with_a_wish_to_be_cancelled_is_not_held(store: Store, reader: Reader) -> None:
+    job = started(store, task="a")
+    store.cancel([job.id], "not needed")
+
+    settle(store, job, Held("payload:2"))
+
+    assert look(reader, job.id).state is JobState.CANCELLED
+
+
+def test_a_failed_attempt_of_a_job_that_was_held_goes_back_to_the_order(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    job_id = put(store, task="b")
+    take(store, 1, KNOWS_A)
+    [job] = take(store, 1, KNOWS_B)
+    settle(store, job, Failed(BOOM, 5))
+    clock.advance(5)
+
+    assert [each.id for each in take(store, 1, KNOWS_B)] == [job_id]
+
+
+@pytest.mark.parametrize("end", ["cancel", "delete", "complete"])
+def test_a_held_job_can_end_like_any_pending_one(store: Store, reader: Reader, end: str) -> None:
+    job_id = put(store, task="b", unique_key="k")
+    take(store, 1, KNOWS_A)
+
+    match end:
+        case "cancel":
+            store.cancel([job_id])
+        case "delete":
+            store.delete([job_id])
+        case _:
+            [job] = take(store, 1, KNOWS_B)
+            settle(store, job, Completed(b"1"))
+
+    assert reader.held() == []
+    assert put(store, unique_key="k")
+
+
+def test_a_held_job_can_be_amended_and_stays_held(store: Store, reader: Reader) -> None:
+    first, second = put(store, task="b"), put(store, task="b")
+    take(store, 2, KNOWS_A)
+
+    assert store.amend(second, Amendment(priority=9)).done
+
+    assert gate_of(reader, second) == "task:b"
+    assert [job.id for job in take(store, 2, KNOWS_B)] == [second, first]
+
+
+def test_a_held_job_past_its_time_is_not_started(store: Store, reader: Reader, clock: ManualClock) -> None:
+    job_id = put(store, task="b", expires_at=T0 + HOUR)
+    take(store, 1, KNOWS_A)
+    clock.advance(HOUR)
+
+    assert take(store, 1, KNOWS_B) == []
+    assert look(reader, job_id).state is JobState.CANCELLED
+
+
+def test_a_paused_queue_holds_nothing_and_gives_nothing(store: Store, reader: Reader) -> None:
+    held = put(store, task="b")
+    take(store, 1, KNOWS_A)
+    other = put(store, task="c")
+    store.save_queue(DEFAULT, state=QueueState.PAUSED)
+
+    assert take(store, 5, KNOWS_B) == []
+    assert [gate_of(reader, held), gate_of(reader, other)] == [task_gate("b"), None]
+
+
+def test_a_held_job_ends_its_attempt_as_held(store: Store) -> None:
+    job = started(store, task="a")
+
+    assert ended(job, Held("payload:2")).ending is Ending.HELD
