@@ -13,6 +13,7 @@ from forebay.domain.outcome import (
     Completed,
     Discarded,
     Failed,
+    Held,
     Interrupted,
     Lost,
     Outcome,
@@ -42,6 +43,16 @@ CASES = [
         failures=1,
         crashes=1,
         result=b"42",
+    ),
+    row(
+        "held for another program",
+        Held("task:b", "no such task"),
+        {"failures": 1},
+        ending=Ending.HELD,
+        state=JobState.PENDING,
+        failures=1,
+        gate="task:b",
+        reason="no such task",
     ),
     row("completed with nothing", Completed(), {}, ending=Ending.COMPLETED, state=JobState.COMPLETED),
     row(
@@ -235,7 +246,8 @@ def test_an_outcome_becomes_this_settlement(
 
     settlement = decide(job, outcome, 0.5)
 
-    assert settlement == Settlement(job_id=job.id, attempt=7, **{"failures": 0, "crashes": 0} | end)
+    rest = {"failures": 0, "crashes": 0} | end
+    assert settlement == Settlement(job_id=job.id, attempt=7, seq=job.seq, **rest)
 
 
 @pytest.mark.parametrize(("outcome", "so_far", "end"), CASES)

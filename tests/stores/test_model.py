@@ -227,7 +227,7 @@ class Side:
         return [Lease(self.id(each.job_id), each.attempt) for each in ours]
 
     def settlements(self, ours: Sequence[Settlement]) -> list[Settlement]:
-        return [replace(each, job_id=self.id(each.job_id)) for each in ours]
+        return [replace(each, job_id=self.id(each.job_id), seq=None) for each in ours]
 
     def learn(self, ours: JobId, theirs: JobId) -> None:
         self._theirs[ours] = theirs

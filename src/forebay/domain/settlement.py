@@ -44,7 +44,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """This lease ends like this.
 
     Speaks in delays: the store adds its own clock. `follow_ups` are new jobs that are written in the
-    same transaction.
+    same transaction. `seq` is a hint that saves the store a look; what counts is the id.
     """
 
     job_id: JobId
@@ -58,13 +58,24 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: AttemptError | None = None
     reason: str | None = None
     gate: str | None = None
+    seq: int | None = None
     follow_ups: tuple[NewJob, ...] = ()
 
 
 def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
     """What to write because of `outcome`; `roll` is a number from 0 to 1 for the back-off's jitter."""
     if isinstance(outcome, Completed):
-        return _end(job, Ending.COMPLETED, JobState.COMPLETED, result=outcome.result)
+        # Written out, because this is what nearly every attempt comes to.
+        return Settlement(
+            job_id=job.id,
+            attempt=job.attempt,
+            ending=Ending.COMPLETED,
+            state=JobState.COMPLETED,
+            failures=job.failures,
+            crashes=job.crashes,
+            result=outcome.result,
+            seq=job.seq,
+        )
     if isinstance(outcome, Failed):
         return _failed(job, outcome.error, outcome.after_ms, roll)
     return _otherwise(job, outcome, roll)
@@ -98,7 +109,6 @@ def _end(
     state: JobState,
     *,
     delay_ms: int = 0,
-    result: bytes | None = None,
     error: AttemptError | None = None,
     reason: str | None = None,
 ) -> Settlement:
@@ -110,9 +120,9 @@ def _end(
         failures=job.failures,
         crashes=job.crashes,
         delay_ms=_sane(delay_ms),
-        result=result,
         error=error,
         reason=reason,
+        seq=job.seq,
     )
 
 

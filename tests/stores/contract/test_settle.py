@@ -461,6 +461,21 @@ def test_among_successes_those_that_do_not_hold_their_lease_are_answered_by_them
     assert counts_of(reader) == Counts(completed=3, running=1, retrying=1)
 
 
+@pytest.mark.parametrize("outcome", [Completed(b"1"), Failed(BOOM, 5)])
+@pytest.mark.parametrize("hint", [None, 0, 1, "other"])
+@pytest.mark.parametrize("job_id", [None, JobId("mine")])
+def test_a_wrong_hint_where_the_job_is_leads_nobody_astray(
+    store: Store, reader: Reader, outcome: Outcome, hint: str | int | None, job_id: JobId | None
+) -> None:
+    job, other = started(store, id=job_id), started(store)
+
+    answer = store.exchange(W1, [ended(job, outcome, seq=other.seq if hint == "other" else hint)])
+
+    assert answer.settled == (job.id,)
+    assert look(reader, job.id).state is not JobState.RUNNING
+    assert look(reader, other.id).state is JobState.RUNNING
+
+
 # One bad member: the store undoes the whole call, so that the caller can halve the batch.
 
 UNWRITABLE = "half a pair: \ud800"

@@ -49,7 +49,7 @@ class Settling:
 
     def add(self, settlement: Settlement) -> None:
         if settlement.state is JobState.COMPLETED and not settlement.follow_ups:
-            seq = seq_in_id(settlement.job_id)
+            seq = settlement.seq or seq_in_id(settlement.job_id)
             if seq is not None and seq not in self._gathered:
                 self._gathered[seq] = settlement
                 return
