@@ -50,7 +50,7 @@ MODULES: Final = ("exchanging", "settling", "inserting", "leasing", "duties", "o
 LEFT_OUT: Final = frozenset(
     {
         "ahead", "archive", "attempts", "audit", "check_counts", "check_jobs", "check_keys", "counts",
-        "events", "pace", "peek", "rank_span", "schema_add", "schema_create", "schema_exists",
+        "events", "held_jobs", "pace", "peek", "rank_span", "schema_add", "schema_create", "schema_exists",
         "schema_number", "search", "search_window", "workers",
     }
 )  # fmt: skip
@@ -116,6 +116,18 @@ EQUIVALENTS: Final = (
         ("operating._put_among_live",),
         ("tx.existing_queue(target.name)",),
         "the queue is also made by `scoring`, when the job's place is worked out",
+    ),
+    Equivalent(
+        ("gates.sql",),
+        (
+            "state = 'pending'",
+            "state = 'pending' (2)",
+            "queue = :queue",
+            "queue = :queue (2)",
+            "gate > ''",
+            "gate is not null",
+        ),
+        "says behind which gates to look; a claim behind one where nothing waits finds nothing",
     ),
     Equivalent(
         ("inserting.insert_all", "transaction.count_new", "transaction.leave_uncounted"),

@@ -24,9 +24,11 @@ from forebay.errors import (
     QueueClosed,
     QueueFull,
     Retry,
+    RetryableError,
     Snooze,
     StoreError,
     StoreUnavailable,
+    WaitTimeout,
 )
 
 __all__ = [
@@ -47,9 +49,11 @@ __all__ = [
     "QueueFull",
     "Retry",
     "RetryPolicy",
+    "RetryableError",
     "Snooze",
     "StoreError",
     "StoreUnavailable",
+    "WaitTimeout",
     "__version__",
     "current_job",
 ]

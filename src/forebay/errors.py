@@ -16,6 +16,7 @@ ForebayError
   IllegalTransition        the operator asked for something the state forbids
   JobFailed                the job whose result was asked for is dead
   JobCancelled             the job whose result was asked for was cancelled
+  WaitTimeout              the job was not final in time; it goes on, so wait again
   StoreError
     StoreUnavailable       try again later; the only class the coordinator retries
     StoreRefused           this value can never be stored here; change it
@@ -26,6 +27,7 @@ ForebayError
 Raised by task code to say how its attempt shall end:
 
 PermanentError             no further attempt makes sense
+RetryableError             another attempt makes sense, whatever the task lists in no_retry_for
 JobSignal
   Retry                    failed; try again, perhaps after a time of the task's own
   Snooze                   run later; not a failure
@@ -113,6 +115,15 @@ class JobCancelled(ForebayError):
     """A job was cancelled, so it has no result."""
 
 
+class WaitTimeout(ForebayError, TimeoutError):
+    """A job was not final in the time that somebody would wait; it goes on. `state` is where it stood."""
+
+    def __init__(self, message: str, *, job_id: str, state: str) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.state = state
+
+
 class StoreError(ForebayError):
     """Root of everything that goes wrong in a store."""
 
@@ -167,3 +178,8 @@ class Discard(JobSignal):
 
 class Cancel(JobSignal):
     """End the job as cancelled."""
+
+
+class RetryableError(Exception):
+    """Raised by task code, or a base of its own errors: tried again while retries remain, also where the task
+    lists it in `no_retry_for`."""

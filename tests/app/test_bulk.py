@@ -7,16 +7,17 @@ from typing import Any, cast
 
 import pytest
 
-from forebay.app.bulk import cancel_matching, drop_queue, purge, revive_matching
+from forebay.app.bulk import cancel_matching, drop_queue, purge, revive_matching, sweep
 from forebay.domain.history import EventKind
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts, JobQuery, Page
 from forebay.domain.queue import QueueState
-from forebay.errors import QueueClosed, QueueNotEmpty, QueueNotFound
+from forebay.errors import QueueClosed, QueueNotEmpty, QueueNotFound, StoreRefused
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
-from tests.stores.support import WORKER, claim, complete, everything, fail, new_job
+from tests.app.watching import Watched
+from tests.stores.support import SWEEPER, WORKER, claim, complete, everything, fail, new_job
 
 MAIL = QueueName("mail")
 OTHER = QueueName("other")
@@ -294,3 +295,40 @@ def test_an_empty_queue_is_dropped_at_once(store: Store, reader: Reader) -> None
 def test_a_queue_that_nobody_knows_cannot_be_dropped(store: Store) -> None:
     with pytest.raises(QueueNotFound):
         drop_queue(store, MAIL, force=True)
+
+
+# ------------------------------------------------------------------ sweeping by hand
+
+
+@pytest.mark.shows("R-SWEEP-07")
+def test_a_sweep_settles_as_many_lost_attempts_as_it_may_and_counts_them(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    put(store, 5)
+    jobs = claim(store, 5)
+    clock.advance(seconds=31)
+
+    counts = [sweep(store, SWEEPER, lambda: 0.0, limit=3) for _ in range(3)]
+
+    assert counts == [3, 2, 0]
+    found = reader.jobs([job.id for job in jobs])
+    assert [(job.state, job.crashes) for job in found if job] == [(JobState.PENDING, 1)] * 5
+
+
+def test_a_sweep_goes_on_where_the_store_cannot_hold_one_ending(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    put(store, 3)
+    jobs = claim(store, 3)
+    clock.advance(seconds=31)
+
+    def trouble(name: str, args: tuple[Any, ...]) -> None:
+        # The ending as lost is what it refuses; the one as failed counts no crash.
+        ends = args[1] if name == "exchange" else ()
+        if any(end.job_id == jobs[1].id and end.crashes for end in ends):
+            raise StoreRefused("too odd")
+
+    assert sweep(Watched(store, trouble).seam, SWEEPER, lambda: 0.0) == 3
+
+    found = reader.jobs([job.id for job in jobs])
+    assert [job.state for job in found if job] == [JobState.PENDING, JobState.RETRYING, JobState.PENDING]

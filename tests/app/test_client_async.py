@@ -212,3 +212,14 @@ def test_blocking_calls_run_on_one_thread_that_bears_a_name() -> None:
     offload.close()
     offload.close()
     assert "somebody_0" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_calls_after_the_end_answer_at_once_and_start_no_thread(is_used: bool) -> None:
+    offload = Offload("somebody else")
+    if is_used:
+        play(offload(threading.get_ident))
+    offload.close()
+
+    assert play(offload(threading.get_ident)) == threading.get_ident()
+    assert [thread.name for thread in threading.enumerate() if "somebody" in thread.name] == []

@@ -230,6 +230,28 @@ say(ended(pid))
     assert stored(path) == 3
 
 
+def test_coroutines_of_a_child_can_look_and_wait(path: Path) -> None:
+    script = """
+import asyncio
+
+handle = note.enqueue("parent")
+asyncio.run(handle.refresh_async())
+
+def work():
+    asyncio.run(handle.cancel_async("by the child"))
+    say(asyncio.run(handle.wait_async(timeout=10)).reason)
+
+say(ended(child(work)))
+say(asyncio.run(handle.wait_async(timeout=10)).reason)
+note.enqueue("parent")
+"""
+    with program(OPENING + script, path) as forking:
+        assert [forking.hear() for _ in range(3)] == ["by the child", "0", "by the child"]
+        assert forking.wait() == 0
+
+    assert stored(path) == 1
+
+
 def test_a_closed_app_stays_closed_in_a_child(path: Path) -> None:
     script = """
 note.enqueue("before")

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from forebay import ConfigError, Forebay, InvalidJob, JobFailed
+from forebay import ConfigError, Forebay, InvalidJob, JobFailed, PayloadError, StoreUnavailable
 from forebay.app.consumer import Consumer, arguments
-from forebay.domain.job import Job
+from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import AttemptError, Completed, Discarded
+from forebay.errors import StoreRefused
+from forebay.scheduler.promoting import Promoting
+from forebay.stores.protocol import BATCH
 from forebay.testing.clock import ManualClock
+from tests.app.making import WatchedEngine
 
 
 def send(to: str, copies: int = 1) -> Any: ...
@@ -117,6 +124,26 @@ def test_a_lease_can_be_asked_for_and_renewed(app: Forebay, consumer: Consumer, 
     assert app.job(job.id).refresh().lease_expires_at == clock.now_ms() + 60_000
 
 
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda consumer, job: consumer.claim(lease=0.5), "lease must be from 1 to 86,400 seconds"),
+        (lambda consumer, job: consumer.renew([job], lease=-1), "lease must be from 1 to"),
+        (lambda consumer, job: consumer.snooze(job, -1), "delay must be from 0 to"),
+        (lambda consumer, job: consumer.fail(job, "x", after=-1), "after must be from 0 to"),
+        (lambda consumer, job: consumer.claim(0), "most must be a whole number"),
+        (lambda consumer, job: consumer.claim(queue="my queue"), "cannot name a queue"),
+    ],
+)
+def test_a_value_out_of_range_is_named_by_the_callers_own_word(
+    app: Forebay, consumer: Consumer, job: Job, call: Callable[[Consumer, Job], Any], named: str
+) -> None:
+    with pytest.raises(InvalidJob, match=named):
+        call(consumer, job)
+
+    assert app.job(job.id).refresh().state is JobState.RUNNING
+
+
 def test_a_length_of_time_that_is_none_is_refused(consumer: Consumer, job: Job) -> None:
     wrong: Any = "soon"
 
@@ -135,6 +162,180 @@ def test_without_any_worker_jobs_that_are_due_later_are_found(
     after = consumer.claim(most)
 
     assert (before, [job.id for job in after]) == ([], [handle.id])
+
+
+def test_what_is_claimed_reaches_the_caller_though_a_duty_goes_wrong(
+    app: Forebay, caplog: pytest.LogCaptureFixture
+) -> None:
+    def trouble(name: str, args: tuple[Any, ...]) -> None:
+        if name == "take_duty":
+            raise StoreUnavailable("locked")
+
+    handle = app.task(name="send")(send).enqueue("ada")
+    watched = WatchedEngine(app.engine, trouble)
+    with closing(Consumer(watched.seam, lambda: [Promoting()])) as consumer:
+        [job] = consumer.claim()
+        assert consumer.complete(job, 5) is True
+
+    assert handle.result(timeout=0) == 5
+    assert "leaves duties to the next claim: locked" in caplog.text
+
+
+def test_one_ending_that_the_store_cannot_hold_does_not_hold_up_the_others(app: Forebay) -> None:
+    def trouble(name: str, args: tuple[Any, ...]) -> None:
+        ends = args[1] if name == "exchange" and len(args) > 1 else ()
+        if any(end.job_id == handles[1].id and end.state is JobState.COMPLETED for end in ends):
+            raise StoreRefused("too odd")
+
+    task = app.task(name="send")(send)
+    handles = app.enqueue_many([task.job("ada") for _ in range(3)])
+    with closing(Consumer(WatchedEngine(app.engine, trouble).seam)) as consumer:
+        consumer.settle([(job, Completed()) for job in consumer.claim(3)])
+
+    states = [handle.refresh().state for handle in handles]
+    assert states == [JobState.COMPLETED, JobState.RETRYING, JobState.COMPLETED]
+    assert "too odd" in handles[1].refresh().errors[0].message
+
+
+# ------------------------------------------------------------------ looking at a lease
+
+
+@pytest.mark.shows("R-LEASE-28")
+def test_a_lease_that_is_held_is_seen_without_being_changed(
+    app: Forebay, consumer: Consumer, job: Job, clock: ManualClock
+) -> None:
+    before = app.job(job.id).refresh()
+    clock.advance(seconds=5)
+
+    assert consumer.holds([job]) == [True]
+
+    after = app.job(job.id).refresh()
+    assert (after.lease_expires_at, after.updated_at) == (before.lease_expires_at, before.updated_at)
+
+
+@pytest.mark.shows("R-LEASE-28")
+def test_a_lease_is_not_held_from_the_moment_it_ends(
+    consumer: Consumer, job: Job, clock: ManualClock
+) -> None:
+    assert job.lease_expires_at is not None
+    clock.advance(ms=job.lease_expires_at - clock.now_ms() - 1)
+    held = consumer.holds([job])
+    clock.advance(ms=1)
+
+    assert (held, consumer.holds([job])) == ([True], [False])
+
+
+@pytest.mark.shows("R-LEASE-28")
+def test_a_job_of_another_attempt_another_worker_or_another_state_is_not_held(
+    app: Forebay, consumer: Consumer, job: Job
+) -> None:
+    with closing(app.consumer()) as other:
+        assert other.holds([job]) == [False]
+    assert consumer.holds([replace(job, attempt=2), replace(job, id=JobId("gone"))]) == [False, False]
+
+    consumer.release(job)
+    assert consumer.holds([job]) == [False]
+    [again] = consumer.claim()
+    assert consumer.holds([job, again]) == [False, True]
+    assert consumer.holds([]) == []
+
+
+# ------------------------------------------------------------------ cancelling and reviving
+
+
+def test_a_job_that_the_consumer_holds_ends_as_cancelled(app: Forebay, consumer: Consumer, job: Job) -> None:
+    assert consumer.cancel(job, "nobody wants it") is True
+
+    record = app.job(job.id).refresh()
+    assert (record.state, record.reason) == (JobState.CANCELLED, "nobody wants it")
+    assert consumer.cancel(job.id) is False
+
+
+def test_other_jobs_are_cancelled_if_they_wait_and_asked_to_stop_if_they_run(
+    app: Forebay, consumer: Consumer, job: Job
+) -> None:
+    task = app.task(name="other")(send)
+    waiting, running = task.enqueue("ada"), task.using(priority=9).enqueue("grace")
+    with closing(app.consumer()) as other:
+        [held] = other.claim()
+
+    assert consumer.cancel_many([waiting.id, held, job, "gone"], "enough") == [True, True, True, False]
+
+    assert held.id == running.id
+    assert waiting.refresh().state is JobState.CANCELLED
+    assert (running.refresh().state, running.refresh().cancel_reason) == (JobState.RUNNING, "enough")
+    assert app.job(job.id).refresh().state is JobState.CANCELLED
+
+
+def test_a_dead_or_cancelled_job_is_put_back(app: Forebay, consumer: Consumer, job: Job) -> None:
+    consumer.discard(job, "useless")
+
+    assert consumer.revive(job) is True
+
+    record = app.job(job.id).refresh()
+    assert (record.state, record.failures) == (JobState.PENDING, 0)
+    assert consumer.revive(job.id) is False
+
+
+def test_many_jobs_are_put_back_at_once(app: Forebay, consumer: Consumer) -> None:
+    task = app.task(name="send")(send)
+    handles = app.enqueue_many([task.job("ada") for _ in range(3)])
+    jobs = consumer.claim(3)
+    assert consumer.settle([(job, Discarded(AttemptError(type="Boom"))) for job in jobs[:2]]) == [True, True]
+
+    assert consumer.revive_many([*jobs, "gone"]) == [True, True, False, False]
+
+    states = [app.job(handle.id).refresh().state for handle in handles]
+    assert states == [JobState.PENDING, JobState.PENDING, JobState.RUNNING]
+
+
+# ------------------------------------------------------------------ what the dead leave behind
+
+
+@pytest.mark.shows("R-SWEEP-07")
+def test_one_sweep_by_hand_tells_how_many_jobs_it_has_moved(
+    app: Forebay, consumer: Consumer, clock: ManualClock
+) -> None:
+    task = app.task(name="send")(send)
+    handles = app.enqueue_many([task.job("ada") for _ in range(5)])
+    with closing(app.consumer()) as lost:
+        lost.claim(3, lease=10)
+    [kept] = consumer.claim(1, lease=60)
+
+    before = app.sweep()
+    clock.advance(seconds=11)
+
+    assert (before, app.sweep(), app.sweep()) == (0, 3, 0)
+    states = [handle.refresh().state for handle in handles]
+    assert states == [*[JobState.PENDING] * 3, JobState.RUNNING, JobState.PENDING]
+    assert [handle.refresh().crashes for handle in handles] == [1, 1, 1, 0, 0]
+    assert consumer.complete(kept) is True
+
+
+def test_a_sweep_by_hand_goes_on_until_nothing_is_left(app: Forebay, clock: ManualClock) -> None:
+    task = app.task(name="send")(send)
+    app.enqueue_many([task.job("ada") for _ in range(BATCH + 5)])
+    with closing(app.consumer()) as lost:
+        lost.claim(BATCH + 5, lease=10)
+    clock.advance(seconds=11)
+
+    assert app.sweep() == BATCH + 5
+    assert app.counts()[app.default_queue].pending == BATCH + 5
+
+
+@pytest.mark.shows("R-CFG-33", "R-CFG-60")
+def test_leases_that_have_ended_are_looked_for_at_least_every_thirty_seconds(
+    app: Forebay, consumer: Consumer, clock: ManualClock
+) -> None:
+    handle = app.task(name="send")(send).enqueue("ada")
+    consumer.claim(queue="elsewhere")
+    with closing(app.consumer()) as lost:
+        lost.claim(lease=40)
+
+    clock.advance(seconds=40 + 30)
+    consumer.claim(queue="elsewhere")
+
+    assert handle.refresh().state is JobState.PENDING
 
 
 # ------------------------------------------------------------------ in one's own transaction
@@ -156,6 +357,29 @@ def test_a_job_comes_true_with_the_callers_transaction_or_not_at_all(tmp_path: P
 
         assert kept.refresh().state is JobState.PENDING
         assert app.client.job(dropped.id) is None
+    connection.close()
+
+
+def test_a_task_is_enqueued_within_the_callers_transaction(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "jobs.db")
+    with Forebay(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
+        task = app.task(name="send")(send)
+        task.enqueue("first")
+
+        with connection:
+            connection.execute("begin")
+            kept = task.enqueue_within(connection, "ada", copies=2)
+            again = task.using(priority=9, unique="daily").enqueue_within(connection, "ada")
+            taken = task.using(unique="daily").enqueue_within(connection, "ada")
+        connection.execute("begin")
+        dropped = task.enqueue_within(connection, "grace")
+        connection.rollback()
+
+        assert arguments(kept.refresh()) == (("ada",), {"copies": 2})
+        assert (again.refresh().priority, taken.is_new, taken) == (9, False, again)
+        assert app.client.job(dropped.id) is None
+        with pytest.raises(PayloadError, match="'colour'"):
+            task.enqueue_within(connection, "ada", colour="red")  # type: ignore[call-arg]  # that is the point
     connection.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from threading import Thread
@@ -12,7 +12,16 @@ from uuid import UUID
 
 import pytest
 
-from forebay import DuplicateJob, Forebay, JobCancelled, JobFailed, JobHandle, JobNotFound
+from forebay import (
+    DuplicateJob,
+    Forebay,
+    InvalidJob,
+    JobCancelled,
+    JobFailed,
+    JobHandle,
+    JobNotFound,
+    WaitTimeout,
+)
 from forebay.app import handle as handle_module
 from forebay.app.codec import encode_result
 from forebay.domain.history import EventKind
@@ -107,8 +116,23 @@ def test_looks_become_rarer_but_never_too_rare(
 
 
 def test_time_that_is_up_is_an_error_that_names_job_and_state(handle: JobHandle[Any]) -> None:
-    with pytest.raises(TimeoutError, match=f"job {handle.id} is pending after 0.001 s"):
+    with pytest.raises(WaitTimeout, match=rf"job {handle.id} is pending after 0\.001 s") as caught:
         handle.wait(timeout=0.001)
+
+    assert (caught.value.job_id, caught.value.state) == (handle.id, "pending")
+    assert isinstance(caught.value, TimeoutError)
+
+
+@pytest.mark.parametrize("timeout", [timedelta(milliseconds=1), 0.001, 0, -1])
+def test_a_timeout_is_a_length_of_time(handle: JobHandle[Any], timeout: Any) -> None:
+    with pytest.raises(WaitTimeout):
+        handle.result(timeout)
+
+
+@pytest.mark.parametrize("timeout", ["soon", True, float("nan")])
+def test_a_timeout_that_is_none_is_refused(handle: JobHandle[Any], timeout: Any) -> None:
+    with pytest.raises(InvalidJob, match="timeout must be a"):
+        handle.wait(timeout)
 
 
 def test_a_timeout_of_nothing_means_one_look(

@@ -139,9 +139,7 @@ def test_expiry_of_the_task_and_deadline_of_the_call_may_count_from_the_call(
 
 
 def test_a_call_takes_back_the_expiry_of_its_task(app: Forebay) -> None:
-    never: Any = None
-
-    assert app.task(expires=5)(nothing).using(expires=never).job().expires_at is None
+    assert app.task(expires=5)(nothing).using(expires=None).job().expires_at is None
 
 
 # ------------------------------------------------------------------ which option wins
@@ -236,6 +234,7 @@ WRONG: list[Any] = [
     ({"deadline": "soon"}, "deadline"),
     ({"deadline": -5}, "deadline"),
     ({"deadline": 1e12}, "deadline"),
+    ({"deadline": 3e9}, "deadline"),
     ({"unique": ""}, "unique"),
     ({"unique": "k" * 201}, "unique"),
     ({"unique": 5}, "unique"),
@@ -260,6 +259,46 @@ def test_a_wrong_value_is_named_before_anything_is_stored(
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, ForebayError)
     assert app.client.counts() == {}
+
+
+OURS = {
+    "timeout_ms", "lease_ms", "delay_ms", "once_ms", "deadline_at", "expires_at", "unique_key", "once_key",
+    "max_retries",
+}  # fmt: skip
+
+
+@pytest.mark.shows("R-ENQ-31")
+@pytest.mark.parametrize(("options", "name"), WRONG)
+def test_an_error_speaks_in_the_callers_own_words(app: Forebay, options: dict[str, Any], name: str) -> None:
+    with pytest.raises((InvalidJob, ConfigError)) as caught:
+        app.task(nothing).using(**options).enqueue()
+
+    assert [word for word in OURS if word in str(caught.value)] == []
+    if isinstance(caught.value, InvalidJob):
+        assert caught.value.field in CallOptions.__annotations__
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"timeout": 0}, "timeout must be from 0.001 to 86,400 seconds, not 0"),
+        (
+            {"lease": timedelta(days=2)},
+            "lease must be from 1 to 86,400 seconds, not datetime.timedelta(days=2)",
+        ),
+        ({"retries": 101}, "retries must be a whole number from 0 to 100, not 101"),
+        ({"delay": 5, "run_at": NOON}, "give delay or run_at, not both"),
+        ({"run_at": datetime(2101, 1, 1, tzinfo=UTC)}, "run_at must lie between the years 1970 and 2100"),
+        ({"deadline": 3e9}, "deadline must lie between the years 1970 and 2100"),
+        ({"expires": 3e9}, "expires must lie between the years 1970 and 2100"),
+        ({"once": "a\nb"}, "once must not contain control characters: 'a\\nb'"),
+    ],
+)
+def test_an_error_says_what_would_be_right(app: Forebay, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        app.task(nothing).using(**options).job()
+
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(

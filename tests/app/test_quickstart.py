@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.app.consumer import Consumer
 from forebay.app.options import CallOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -95,6 +96,21 @@ def test_the_examples_of_the_page_about_enqueueing_are_a_program_that_runs(tmp_p
     answer = run(tmp_path, "jobs.py")
 
     assert (answer.stdout, answer.stderr) == ("logo\njob id logo is taken\n", "")
+
+
+def test_the_examples_of_the_page_about_consumers_are_a_program_that_runs(tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text("\n\n".join(blocks("guide/consumer.md", "python")))
+
+    answer = run(tmp_path, "jobs.py")
+
+    assert (answer.stdout, answer.stderr) == ("resize 0.png\nresize 1.png\nresize 2.png\n", "")
+
+
+def test_the_page_about_consumers_names_all_that_a_consumer_can_do() -> None:
+    text = (DOCS / "guide" / "consumer.md").read_text(encoding="utf-8")
+    names = [name for name in vars(Consumer) if not name.startswith("_") and name != "after_fork"]
+
+    assert [name for name in names if name not in text] == []
 
 
 def test_the_page_about_enqueueing_names_every_option() -> None:

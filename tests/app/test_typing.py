@@ -19,7 +19,7 @@ from typing import Any
 
 from forebay import Forebay, JobHandle
 
-app = Forebay("memory://")
+app = Forebay("memory://", defaults={"queue": "mail", "retries": 2, "timeout": None}, max_payload=5_000)
 
 
 @app.task(queue="mail", retries=5, timeout=timedelta(seconds=30))
@@ -48,7 +48,11 @@ async def right() -> None:
     numbers: list[int] = (await other.enqueue_async(5)).result()
     more: JobHandle[str] = await send.using(priority=9, delay=60, unique="daily").enqueue_async("ada")
     handles: list[JobHandle[Any]] = app.enqueue_many([send.job("ada"), plain.job(number=5)])
-    print(text, handle, number, numbers, more, handles)
+    later_text: str = await send.enqueue("ada").result_async(timeout=timedelta(seconds=1))
+    within: JobHandle[str] = send.enqueue_within(object(), "ada", copies=2)
+    named: JobHandle[Any] = app.enqueue("mail.send", ["ada"], {"copies": 2}, queue="mail", priority=9)
+    made: JobHandle[Any] = await app.enqueue_async(send.job("ada"), on_conflict="raise")
+    print(text, handle, number, numbers, more, handles, later_text, within, named, made)
 
 
 async def wrong() -> None:
@@ -72,6 +76,14 @@ async def wrong() -> None:
     handle: JobHandle[int] = send.enqueue("ada")  # wrong: assignment
     app.enqueue_many([send.enqueue("ada")])  # wrong: list-item
     plain("five")  # wrong: arg-type
+    send.enqueue_within(object(), 5)  # wrong: arg-type
+    plain.using(priority=9).enqueue_within(object())  # wrong: call-arg
+    app.enqueue(5)  # wrong: arg-type
+    app.enqueue("mail.send", ["ada"], priority="high")  # wrong: arg-type
+    Forebay("memory://", defaults={"colour": "red"})  # wrong: arg-type|typeddict-unknown-key
+    Forebay("memory://", defaults={"retries": "five"})  # wrong: arg-type|typeddict-item
+    wrong_text: int = await send.enqueue("ada").result_async()  # wrong: assignment
+    print(wrong_text)
     print(number, text, texts, handle)
 """
 

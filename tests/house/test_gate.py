@@ -33,7 +33,7 @@ def test_every_test_has_a_time_limit() -> None:
 @pytest.mark.shows("R-SDK-04")
 def test_every_error_has_one_root() -> None:
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
-    roots = (errors.ForebayError, errors.JobSignal, errors.PermanentError)
+    roots = (errors.ForebayError, errors.JobSignal, errors.PermanentError, errors.RetryableError)
 
     assert len(kinds) > len(roots)
     assert all(issubclass(kind, roots) for kind in kinds)

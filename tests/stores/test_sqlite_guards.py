@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from forebay.domain.gate import gates_of
 from forebay.domain.job import DEFAULT_QUEUE, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import RetryPolicy
@@ -179,11 +180,11 @@ def test_a_job_behind_a_gate_is_not_claimed_and_not_shown(bench: Bench, capped: 
     gated = claim(bench.store, 1)
     bench.store.exchange(WorkerId(gated[0].worker or ""), [])
     bench.database.execute(
-        "update forebay_jobs set state = 'pending', gate = 'task:x', lease_expires_at = null, capped = ?",
+        "update forebay_jobs set state = 'pending', gate = 'payload:9', lease_expires_at = null, capped = ?",
         (capped,),
     )
 
-    want = Want(DEFAULT_QUEUE, 10, gates=frozenset())
+    want = Want(DEFAULT_QUEUE, 10, gates=gates_of(["t"], 1))
     assert bench.store.exchange(WORKER, wants=[want], room=10).jobs == ()
 
 

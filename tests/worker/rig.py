@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from forebay.app.duty import Duty
@@ -77,6 +77,9 @@ class Rig:
     def sorts(self, queue: QueueName) -> Sorts:
         return self.lanes.get(queue, frozenset([False]))
 
+    def gates(self) -> frozenset[str] | None:
+        return None
+
     def coordinator(
         self,
         *,
@@ -85,6 +88,7 @@ class Rig:
         queues: Sequence[str] = (DEFAULT_QUEUE,),
         duties: Sequence[Duty] = (),
         store: Store | None = None,
+        roll: Callable[[], float] = lambda: 1.0,
     ) -> Coordinator:
         self.slots = Slots(threads, coroutines)
         return Coordinator(
@@ -95,7 +99,7 @@ class Rig:
             executors=self,
             duties=duties,
             clock=self.clock,
-            roll=lambda: 1.0,
+            roll=roll,
         )
 
     def insert(self, count: int = 1, **changes: Any) -> list[JobId]:

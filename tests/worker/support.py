@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from threading import Event
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -65,7 +66,11 @@ class Collected(Inbox):
 
 
 def called(invoke: Invoke, assignment: Assignment) -> Outcome:
-    """What becomes of a blocking task that is called right here."""
+    """What becomes of a blocking task that is called right here, in a context of its own."""
+    return copy_context().run(_called, invoke, assignment)
+
+
+def _called(invoke: Invoke, assignment: Assignment) -> Outcome:
     call = invoke.prepared(assignment)
     if not isinstance(call, Call):
         return call

@@ -19,9 +19,12 @@ CALLS: Sorts = frozenset([False])
 COROUTINES: Sorts = frozenset([True])
 
 
+GATES = frozenset(["task:known"])
+
+
 def asking(slots: Slots, clock: ManualClock, pace: Pace | None = None, **lanes: Sorts) -> Asking:
     queues = [QueueName(name) for name in lanes]
-    return Asking(queues, lambda queue: lanes[queue], slots, pace or Pace(), clock)
+    return Asking(queues, lambda queue: lanes[queue], lambda: GATES, slots, pace or Pace(), clock)
 
 
 def held(count: int, *, is_async: bool = False, started_at: float | None = None) -> list[Assignment]:
@@ -43,7 +46,7 @@ def test_as_many_jobs_are_asked_for_as_slots_are_free(clock: ManualClock) -> Non
 
     wants, room = asking(slots, clock, mail=CALLS).wants([])
 
-    assert (wants, room) == ([Want(QueueName("mail"), 1)], 1)
+    assert (wants, room) == ([Want(QueueName("mail"), 1, gates=GATES)], 1)
 
 
 def test_what_is_about_to_end_counts_as_free(clock: ManualClock) -> None:
@@ -183,3 +186,9 @@ def test_the_lane_that_has_had_the_fewest_jobs_is_asked_first(clock: ManualClock
     again = names(ask.wants(held(4))[0])
 
     assert (first, full, again) == (["mixed"], ([], 0), ["reports"])
+
+
+def test_a_worker_says_which_gates_it_may_pass(clock: ManualClock) -> None:
+    wants, _ = asking(Slots(2), clock, a=frozenset([False]), b=frozenset([False])).wants(())
+
+    assert [want.gates for want in wants] == [GATES, GATES]

@@ -51,6 +51,7 @@ def test_what_has_ended_is_settled_before_more_is_claimed_in_the_same_call(rig: 
     assert rig.job(ids[0]).result == b"7"
 
 
+@pytest.mark.shows("R-DONE-20")
 def test_all_that_has_piled_up_is_settled_by_one_call(rig: Rig) -> None:
     ids = rig.insert(8)
     watched = Watched(rig.store)

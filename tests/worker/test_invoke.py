@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay import Cancel, Discard, Forebay, PermanentError, Retry, Snooze, current_job
+from forebay import Cancel, Discard, Forebay, PermanentError, Retry, RetryableError, Snooze, current_job
 from forebay.app.codec import decode_result
 from forebay.domain.history import MAX_TRACEBACK
 from forebay.domain.outcome import Cancelled, Completed, Discarded, Failed, Snoozed
@@ -113,6 +113,34 @@ def test_discard_and_permanent_errors_end_the_job_for_good(raising: Run, error: 
 def test_errors_that_a_task_lists_end_the_job_for_good_and_others_do_not(raising: Run) -> None:
     assert isinstance(raising(FileNotFoundError("x"), no_retry_for=(OSError,)), Discarded)
     assert isinstance(raising(ValueError("x"), no_retry_for=(OSError,)), Failed)
+
+
+class Unsteady(RetryableError, OSError):
+    """An error of a program's own."""
+
+
+class Undecided(PermanentError, RetryableError):
+    """Says both."""
+
+
+@pytest.mark.shows("R-RETRY-30")
+@pytest.mark.parametrize("error", [RetryableError("x"), Unsteady("x")])
+def test_a_retryable_error_is_tried_again_whatever_the_task_lists(raising: Run, error: Exception) -> None:
+    listed = (OSError, Exception, RetryableError)
+
+    assert isinstance(raising(error, no_retry_for=listed), Failed)
+    assert isinstance(raising(OSError("x"), no_retry_for=listed), Discarded)
+
+
+@pytest.mark.shows("R-RETRY-30")
+@pytest.mark.parametrize("error", [PermanentError("x"), Undecided("x")])
+def test_a_permanent_error_is_never_tried_again(raising: Run, error: Exception) -> None:
+    assert isinstance(raising(error), Discarded)
+
+
+def test_one_error_or_a_list_of_them_may_be_named_too(raising: Run) -> None:
+    assert isinstance(raising(OSError("x"), no_retry_for=OSError), Discarded)
+    assert isinstance(raising(OSError("x"), no_retry_for=[ValueError, OSError]), Discarded)
 
 
 def test_a_task_may_cancel_its_own_job(raising: Run) -> None:

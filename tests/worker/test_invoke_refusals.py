@@ -8,9 +8,9 @@ import pytest
 
 from forebay import Forebay
 from forebay.app.codec import encode_call
-from forebay.domain.outcome import Cancelled, Discarded, Failed, Interrupted, Outcome, Snoozed
+from forebay.domain.outcome import Cancelled, Discarded, Failed, Held, Interrupted, Outcome
 from forebay.errors import CorruptPayload, NewerPayload, UnknownTask
-from forebay.worker.invoke import HOLD_MS, Invoke, JobInterrupted, JobTimeout
+from forebay.worker.invoke import Invoke, JobInterrupted, JobTimeout
 from tests.worker.invoking import Run, run_here
 from tests.worker.support import an_assignment, called
 
@@ -21,7 +21,7 @@ def never(*_: Any, **__: Any) -> None:
     raise AssertionError("the task was called")
 
 
-@pytest.mark.shows("R-LEASE-17", "R-EDGE-71", "R-EDGE-18")
+@pytest.mark.shows("R-LEASE-17", "R-EDGE-71", "R-EDGE-18", "R-EDGE-60")
 @pytest.mark.parametrize(
     "payload",
     [
@@ -41,11 +41,15 @@ def test_a_corrupt_payload_goes_to_the_dead_letters_and_never_to_the_task(payloa
 
 @pytest.mark.shows("R-RETRY-38", "R-EDGE-18", "R-EDGE-82")
 def test_a_job_of_an_unknown_task_is_held_and_never_dead() -> None:
-    assert called(Invoke(Forebay("memory://").registry), an_assignment("nobody knows")) == Snoozed(HOLD_MS)
+    outcome = called(Invoke(Forebay("memory://").registry), an_assignment("nobody knows"))
+
+    assert outcome == Held("task:nobody knows", "no task is called 'nobody knows' in this program")
 
 
 def test_a_payload_of_a_later_version_is_held_and_never_dead() -> None:
-    assert run_here(never, payload=b"fb2 00000000\n{}") == Snoozed(HOLD_MS)
+    outcome = run_here(never, payload=b"fb2 00000000\n{}")
+
+    assert outcome == Held("payload:2", "the payload has format 2, this program reads 1; upgrade it")
 
 
 @pytest.mark.shows("R-RETRY-33")
@@ -84,6 +88,44 @@ def test_a_timeout_is_a_failure() -> None:
 
     assert isinstance(outcome, Failed)
     assert (outcome.error.type, outcome.error.message) == ("Timeout", "ran longer than 1 s")
+
+
+@pytest.mark.shows("R-RETRY-37")
+@pytest.mark.parametrize(("is_tried_again", "kind"), [(True, Failed), (False, Discarded)])
+@pytest.mark.parametrize("is_heeded", [True, False])
+def test_a_task_says_whether_a_timeout_is_tried_again(
+    is_tried_again: bool, kind: type, is_heeded: bool
+) -> None:
+    app = Forebay("memory://")
+    one = an_assignment("slow")
+    one.stopped_by = JobTimeout("ran longer than 1 s")
+
+    @app.task(name="slow", retry_on_timeout=is_tried_again)
+    def slow() -> None:
+        if is_heeded:
+            raise JobTimeout
+
+    outcome = called(Invoke(app.registry), one)
+
+    assert isinstance(outcome, (Failed, Discarded))
+    assert (type(outcome), outcome.error.type) == (kind, "Timeout")
+    assert type(Invoke(app.registry).stopped(one)) is kind
+
+
+def test_a_task_that_does_not_retry_timeouts_retries_other_errors_and_is_handed_back_as_usual(
+    raising: Run,
+) -> None:
+    assert isinstance(raising(TimeoutError("of its own"), retry_on_timeout=False), Failed)
+    stopped = an_assignment("gone")
+    stopped.stopped_by = JobInterrupted()
+    assert Invoke(Forebay("memory://").registry).stopped(stopped) == Interrupted()
+
+
+def test_an_attempt_that_ended_without_a_reason_has_failed() -> None:
+    outcome = Invoke(Forebay("memory://").registry).stopped(an_assignment("gone"))
+
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == "the attempt ended, and nobody knows how"
 
 
 @pytest.mark.parametrize(("reason", "outcome"), [(None, Interrupted()), ("no need", Cancelled("no need"))])

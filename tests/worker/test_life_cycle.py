@@ -131,7 +131,7 @@ def test_a_stop_while_the_store_is_away_comes_to_an_end(
     assert "stays on the list" in caplog.text
 
 
-@pytest.mark.shows("R-EDGE-66")
+@pytest.mark.shows("R-EDGE-66", "R-RATE-19")
 def test_an_outage_in_the_middle_of_the_work_costs_no_job(app: Forebay) -> None:
     away = Away("exchange", "renew", "take_duty")
     away.lasts = False
@@ -201,6 +201,7 @@ print(job.id)
 """
 
 
+@pytest.mark.shows("R-WORK-37")
 def test_a_program_that_forgets_to_stop_its_worker_lets_running_jobs_end(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
 

@@ -94,6 +94,7 @@ def test_the_pause_between_two_tries_grows_to_five_seconds_and_starts_again(rig:
     assert coordinator.turn() == pytest.approx(0.1)
 
 
+@pytest.mark.shows("R-RATE-19")
 def test_jobs_go_on_running_and_what_they_return_is_accepted_after_the_outage(rig: Rig) -> None:
     [job] = rig.insert()
     outage = Outage()
@@ -172,6 +173,7 @@ def test_jobs_of_a_claim_whose_answer_was_lost_are_adopted_and_run_once(rig: Rig
     assert [rig.job(job).attempt for job in ids] == [1, 1]
 
 
+@pytest.mark.shows("R-RATE-19")
 def test_in_doubt_nothing_new_is_claimed_before_the_old_is_known(rig: Rig) -> None:
     ids = rig.insert(6)
     outage = Outage()

@@ -14,7 +14,7 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted
-from forebay.domain.settlement import decide
+from forebay.domain.settlement import Ending, decide
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 
 SWEEPER = WorkerId("the sweeper of another")
@@ -28,7 +28,7 @@ def spin() -> None:
 # ------------------------------------------------------------------ running
 
 
-@pytest.mark.shows("R-TEST-42", "R-TEST-17", "R-WORK-10", "R-WORK-09")
+@pytest.mark.shows("R-TEST-42", "R-TEST-17", "R-WORK-10", "R-WORK-09", "R-WORK-02")
 def test_jobs_are_run_once_while_the_block_lasts_and_no_thread_stays(app: Forebay) -> None:
     ran: list[int] = []
 
@@ -45,7 +45,7 @@ def test_jobs_are_run_once_while_the_block_lasts_and_no_thread_stays(app: Foreba
     assert sorted(ran) == list(range(100))
 
 
-@pytest.mark.shows("R-TEST-17")
+@pytest.mark.shows("R-TEST-17", "R-CONC-11")
 def test_as_many_blocking_jobs_run_at_once_as_there_are_threads(app: Forebay) -> None:
     barrier = Barrier(5)
 
@@ -120,21 +120,53 @@ def test_a_job_that_dies_keeps_what_went_wrong_and_what_was_behind_it(app: Foreb
     assert all("the line is dead" in one.error.traceback for one in attempts)
 
 
-@pytest.mark.shows("R-WORK-18")
+@pytest.mark.shows("R-WORK-18", "R-BUG-03", "R-BUG-20")
 def test_a_job_that_runs_too_long_is_stopped_and_has_failed(app: Forebay) -> None:
+    stopped = Event()
+
     @app.task(name="endless", timeout=0.1, retries=0)
     def endless() -> None:
-        spin()
+        try:
+            spin()
+        finally:
+            stopped.set()
 
     @app.task(name="quick")
     def quick() -> int:
         return 7
 
     with app.working(threads=1):
-        job = endless.enqueue().wait(DEADLINE)
+        handle = endless.enqueue()
+        job = handle.wait(DEADLINE)
         assert quick.enqueue().result(DEADLINE) == 7
 
+    assert stopped.is_set()
     assert (job.state, job.reason) == (JobState.DEAD, "Timeout: ran longer than 0.1 s")
+    [attempt] = handle.history().attempts
+    assert (attempt.ending, attempt.error.type) == (Ending.FAILED, "Timeout")
+
+
+@pytest.mark.shows("R-RETRY-37", "R-BUG-03")
+def test_a_job_that_runs_too_long_is_tried_again_unless_its_task_says_otherwise(app: Forebay) -> None:
+    @app.task(name="slow once", timeout=0.1, retry=RetryPolicy(base_ms=1))
+    def slow_once() -> int:
+        if current_job().attempt == 1:
+            spin()
+        return current_job().attempt
+
+    @app.task(name="once", timeout=0.1, retry_on_timeout=False)
+    async def once() -> None:
+        await asyncio.Event().wait()
+
+    with app.working(threads=1):
+        again, never = slow_once.enqueue(), once.enqueue()
+        assert again.result(DEADLINE) == 2
+        dead = never.wait(DEADLINE)
+
+    assert (dead.state, dead.attempt) == (JobState.DEAD, 1)
+    assert dead.reason == "Timeout: ran longer than 0.1 s"
+    assert [one.ending for one in never.history().attempts] == [Ending.DISCARDED]
+    assert [one.error.type for one in again.history().attempts] == ["Timeout"]
 
 
 def test_a_running_job_can_be_cancelled_although_all_slots_are_taken(app: Forebay) -> None:

@@ -13,13 +13,18 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from forebay.domain.job import JobId, QueueName
+from forebay.app.settling import as_failed, exchange_all
+from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.outcome import Lost
 from forebay.domain.query import MAX_PAGE, JobQuery
-from forebay.stores.protocol import Reader, Store, Verdict
+from forebay.domain.settlement import Settlement, decide
+from forebay.errors import StoreRefused
+from forebay.stores.protocol import BATCH, Reader, Store, Verdict
 
 Progress: TypeAlias = Callable[[int], None]
 
+_SWEPT = "the lease ended without a word from the worker, or the worker died"
 _DELETABLE = frozenset(JobState) - {JobState.RUNNING}
 _REVIVABLE = frozenset({JobState.DEAD, JobState.CANCELLED})
 
@@ -97,6 +102,32 @@ def drop_queue(
     while 0 < left < before:
         before, left = left, store.drop_queue(name, force=force, actor=actor)
         progress(left)
+
+
+def sweep(
+    store: Store,
+    sweeper: WorkerId,
+    roll: Callable[[], float],
+    limit: int = BATCH,
+    *,
+    only_dead: bool = False,
+) -> int:
+    """Settle up to `limit` attempts whose lease has ended, or whose worker died, as lost; answers how many.
+    With `only_dead` just those of workers that are known to be dead.
+
+    The duty of the same name holds back after an outage, so that the holders of leases come first. This is
+    for an operator who has decided, and does not.
+    """
+    swept = {job.id: job for job in store.sweep(sweeper, limit, only_dead=only_dead)}
+    if not swept:
+        return 0
+
+    def instead(settlement: Settlement, error: StoreRefused) -> Settlement:
+        return as_failed(swept[settlement.job_id], settlement, error, roll())
+
+    settlements = [decide(job, Lost(_SWEPT), roll()) for job in swept.values()]
+    answer = exchange_all(store, sweeper, settlements, fallback=instead)
+    return len(answer.settled) + len(answer.repeated)
 
 
 def _walk(

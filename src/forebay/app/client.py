@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock, local
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from forebay.app.handle import JobHandle
+from forebay.app.looking import Looks
 from forebay.app.offload import Offload
 from forebay.clock import Clock
 from forebay.domain.history import Timeline
@@ -19,6 +20,7 @@ from forebay.domain.query import Counts, JobQuery, Page
 from forebay.errors import InvalidJob, StoreError, StoreUnavailable
 from forebay.stores.protocol import Engine, OnConflict, Reader, Receipt, Store, Verdict
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Returned = Callable[[str, Any], Any]
 
@@ -80,6 +82,7 @@ class Client:
         self._waiting: deque[Request] = deque()
         self._store: Store | None = None
         self._reader: Reader | None = None
+        self._looks = Looks(self._offload)
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -197,7 +200,15 @@ class Client:
 
     def job(self, job_id: JobId) -> Job | None:
         """The stored record of a job, wherever it is; None if there is none."""
-        return self.read(lambda reader: reader.jobs([job_id])[0])
+        return self.jobs([job_id])[0]
+
+    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+        """The records of several jobs, in the order asked."""
+        return self.read(lambda reader: reader.jobs(ids))
+
+    async def job_async(self, job_id: JobId) -> Job | None:
+        """`job` for coroutines; concurrent ones share a look."""
+        return await self._looks(job_id, self.jobs)
 
     def history(self, job_id: JobId) -> Timeline | None:
         """All that is known about one job."""
@@ -226,6 +237,10 @@ class Client:
         return self.write(lambda store: store.revive(ids))
 
     # Handles
+
+    async def offloaded(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking call of this client's on its store thread, for coroutines."""
+        return await self._offload(call, *args, **kwargs)
 
     def write(self, call: Callable[[Store], T]) -> T:
         """Use the one handle to write."""

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, Final
+from weakref import WeakSet
 
 from forebay.app.codec import decode_call, encode_result
 from forebay.app.duty import Duty, run_due
 from forebay.app.settling import as_failed, exchange_all
-from forebay.app.times import Length, length_ms
-from forebay.domain.job import DEFAULT_QUEUE, Job, QueueName, WorkerId
+from forebay.app.times import Length, length_within
+from forebay.domain.job import (
+    DAY_MS,
+    DEFAULT_QUEUE,
+    MIN_LEASE_MS,
+    Job,
+    JobId,
+    QueueName,
+    WorkerId,
+    check_queue_name,
+    check_whole,
+)
 from forebay.domain.lease import Lease
-from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Interrupted, Outcome, Snoozed
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import (
+    AttemptError,
+    Cancelled,
+    Completed,
+    Discarded,
+    Failed,
+    Interrupted,
+    Outcome,
+    Snoozed,
+)
+from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreRefused
-from forebay.stores.ids import new_id
-from forebay.stores.protocol import Engine, Store, Want
+from forebay.errors import StoreError, StoreRefused
+from forebay.stores.protocol import Engine, Reader, Store, Want
+
+MOST_AT_ONCE: Final = 10_000
+
+logger = logging.getLogger(__name__)
 
 
 class Consumer:
@@ -26,32 +53,83 @@ class Consumer:
     A job must be settled, or renewed, before its lease ends; else somebody else gets it, and what this
     consumer says about it is refused (False). Due duties are run after each claim, so jobs become due and
     leases of the dead are taken over also where there is no other worker.
+
+    May be used from several threads. After a fork the child's consumer is another one: it has an id and
+    handles of its own, and what its parent has claimed stays its parent's.
     """
 
-    def __init__(self, engine: Engine, duties: Sequence[Duty] = ()) -> None:
-        self.id = WorkerId(new_id())
+    def __init__(
+        self,
+        engine: Engine,
+        duties: Callable[[], Sequence[Duty]] = tuple,
+        *,
+        default_queue: QueueName = DEFAULT_QUEUE,
+    ) -> None:
         self._engine = engine
-        self._duties = duties
-        self._lock = Lock()
+        self._new_duties = duties
+        self._default_queue = default_queue
         self._store: Store | None = None
+        self._reader: Reader | None = None
+        self._start_over()
+        _consumers.add(self)
 
-    def claim(self, most: int = 1, *, queue: str = DEFAULT_QUEUE, lease: Length | None = None) -> list[Job]:
+    def _start_over(self) -> None:
+        # A worker id belongs to one process: two that claim under one would settle each other's attempts.
+        # The sweeper among the duties has one too.
+        self.id = new_worker()
+        self._duties = self._new_duties()
+        self._lock = Lock()
+        self._store = self._reader = None
+
+    def claim(self, most: int = 1, *, queue: str | None = None, lease: Length | None = None) -> list[Job]:
         """Take up to `most` jobs of a queue and a lease on each, in the order they should run."""
-        lease_ms = None if lease is None else length_ms("lease", lease)
+        check_whole("most", most, 1, MOST_AT_ONCE)
+        name = QueueName(queue or self._default_queue)
+        check_queue_name(name)
+        want = Want(name, most, _lease_ms(lease))
         with self._lock:
             store = self._opened()
-            answer = store.exchange(self.id, wants=[Want(QueueName(queue), most, lease_ms)], room=most)
-            run_due(store, self._duties)
+            answer = store.exchange(self.id, wants=[want], room=most)
+            self._do_duties(store)
         return list(answer.jobs)
+
+    def _do_duties(self, store: Store) -> None:
+        try:
+            run_due(store, self._duties)
+        except StoreError as exc:
+            # What was claimed must reach its caller, or its leases run out; a duty can wait for the next.
+            logger.warning("consumer %s leaves duties to the next claim: %s", self.id, exc)
 
     def renew(self, jobs: Iterable[Job], *, lease: Length | None = None) -> list[bool]:
         """Push the ends of leases away; False for a lease that is lost."""
         leases = [Lease(job.id, job.attempt) for job in jobs]
-        lease_ms = None if lease is None else length_ms("lease", lease)
+        lease_ms = _lease_ms(lease)
         with self._lock:
             answer = self._opened().renew(self.id, leases, lease_ms)
         kept = set(answer.renewed)
         return [one in kept for one in leases]
+
+    def holds(self, jobs: Iterable[Job]) -> list[bool]:
+        """Whether this consumer still has the leases of jobs it has claimed. Changes nothing.
+
+        The answer is of the past when it arrives: only a settlement that is not refused counts.
+        """
+        claimed = list(jobs)
+        with self._lock:
+            if self._reader is None:
+                self._reader = self._engine.reader()
+            found = self._reader.jobs([job.id for job in claimed])
+            # The clock last: a lease that ends between the two questions is not called held.
+            now = self._reader.now()
+        return [self._has(job, record, now) for job, record in zip(claimed, found, strict=True)]
+
+    def _has(self, job: Job, record: Job | None, now: int) -> bool:
+        return (
+            record is not None
+            and record.state is JobState.RUNNING
+            and (record.attempt, record.worker) == (job.attempt, self.id)
+            and (record.lease_expires_at or 0) > now
+        )
 
     def complete(self, job: Job, result: Any = None) -> bool:
         """The job is done."""
@@ -59,7 +137,7 @@ class Consumer:
 
     def fail(self, job: Job, error: BaseException | str, *, after: Length | None = None) -> bool:
         """The attempt failed; it is retried by the job's policy, or after a time of your own."""
-        after_ms = None if after is None else length_ms("after", after)
+        after_ms = None if after is None else length_within("after", after, 0, MAX_DELAY_MS)
         return self.settle([(job, Failed(_error(error), after_ms))])[0]
 
     def discard(self, job: Job, reason: BaseException | str) -> bool:
@@ -68,7 +146,7 @@ class Consumer:
 
     def snooze(self, job: Job, delay: Length) -> bool:
         """Run it later; not a failure."""
-        return self.settle([(job, Snoozed(length_ms("delay", delay)))])[0]
+        return self.settle([(job, Snoozed(length_within("delay", delay, 0, MAX_DELAY_MS)))])[0]
 
     def release(self, job: Job) -> bool:
         """Hand it back unstarted; counts for nothing."""
@@ -87,22 +165,100 @@ class Consumer:
         kept = {*answer.settled, *answer.repeated}
         return [job.id in kept for job, _ in endings]
 
+    # Any job, held or not
+
+    def cancel(self, job: Job | str, reason: str = "cancelled") -> bool:
+        """The job shall not run. See `cancel_many`."""
+        return self.cancel_many([job], reason)[0]
+
+    def cancel_many(self, jobs: Iterable[Job | str], reason: str = "cancelled") -> list[bool]:
+        """Cancel jobs, given as claimed or by id; False for those that are final, gone or lost.
+
+        What this consumer holds ends as cancelled. Others are cancelled if they wait, and asked to stop if
+        they run.
+        """
+        wanted = list(jobs)
+        held = [job for job in wanted if isinstance(job, Job) and self._claimed(job)]
+        others = [_id(job) for job in wanted if not (isinstance(job, Job) and self._claimed(job))]
+        done = {job.id for job, kept in zip(held, self._cancel_held(held, reason), strict=True) if kept}
+        if others:
+            with self._lock:
+                verdicts = self._opened().cancel(others, reason, actor=self.id)
+            done |= {verdict.job_id for verdict in verdicts if verdict.done}
+        return [_id(job) in done for job in wanted]
+
+    def _claimed(self, job: Job) -> bool:
+        return job.state is JobState.RUNNING and job.worker == self.id
+
+    def _cancel_held(self, jobs: Sequence[Job], reason: str) -> list[bool]:
+        return self.settle([(job, Cancelled(reason)) for job in jobs]) if jobs else []
+
+    def revive(self, job: Job | str) -> bool:
+        """Put a dead or cancelled job back. See `revive_many`."""
+        return self.revive_many([job])[0]
+
+    def revive_many(self, jobs: Iterable[Job | str]) -> list[bool]:
+        """Put dead and cancelled jobs back with fresh retries; False for others, and where a key is taken."""
+        ids = [_id(job) for job in jobs]
+        with self._lock:
+            verdicts = self._opened().revive(ids, actor=self.id)
+        return [verdict.done for verdict in verdicts]
+
     def close(self) -> None:
         """Let go of the store. Leases that are still held run out."""
         with self._lock:
-            if self._store is not None:
-                self._store.close()
-                self._store = None
+            handles = (self._store, self._reader)
+            self._store = self._reader = None
+            for handle in handles:
+                if handle is not None:
+                    handle.close()
 
     def _opened(self) -> Store:
         if self._store is None:
             self._store = self._engine.store()
         return self._store
 
+    def after_fork(self) -> None:
+        """In the child: forget the handles without closing them, which would disturb the parent.
+
+        On SQLite the next call then says that a file that was open cannot be used after a fork.
+        """
+        if self._store is not None or self._reader is not None:
+            _left_behind.append((self._store, self._reader))
+        self._start_over()
+
+
+# One registration for all, because nothing that is registered for forks can be taken back. The child has one
+# thread when it runs, so nobody uses a consumer meanwhile and no lock is needed.
+_consumers: Final[WeakSet[Consumer]] = WeakSet()
+_left_behind: Final[list[tuple[Store | None, Reader | None]]] = []
+
+
+def _after_fork() -> None:
+    for consumer in list(_consumers):
+        consumer.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def new_worker() -> WorkerId:
+    """A worker id that nobody else has. Straight from the system, because job ids are made under a lock that
+    another thread may have held at the moment of a fork, and a child would wait for it for ever."""
+    return WorkerId(os.urandom(13).hex())
+
 
 def arguments(job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a claimed job."""
     return decode_call(job.payload)
+
+
+def _id(job: Job | str) -> JobId:
+    return job.id if isinstance(job, Job) else JobId(job)
+
+
+def _lease_ms(lease: Length | None) -> int | None:
+    return None if lease is None else length_within("lease", lease, MIN_LEASE_MS, DAY_MS)
 
 
 def _error(error: BaseException | str) -> AttemptError:

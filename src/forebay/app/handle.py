@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from forebay.app.codec import decode_result
+from forebay.app.times import Length, length_ms
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
-from forebay.errors import ForebayError, JobCancelled, JobFailed, JobNotFound
+from forebay.errors import ForebayError, JobCancelled, JobFailed, JobNotFound, WaitTimeout
 from forebay.stores.protocol import Receipt, Verdict
 
+P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 FIRST_LOOK_SECONDS = 0.005
 LONGEST_LOOK_SECONDS = 0.25
@@ -29,6 +32,10 @@ class Desk(Protocol):
     def cancel(self, ids: Sequence[JobId], reason: str = "cancelled") -> list[Verdict]: ...
 
     def returned(self, task: str, value: Any) -> Any: ...
+
+    async def job_async(self, job_id: JobId) -> Job | None: ...
+
+    async def offloaded(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
 class JobHandle(Generic[R]):
@@ -52,28 +59,42 @@ class JobHandle(Generic[R]):
 
     def refresh(self) -> Job:
         """The job's record as it is now; raises JobNotFound once it is forgotten."""
-        job = self._client.job(self.id)
+        return self._found(self._client.job(self.id))
+
+    async def refresh_async(self) -> Job:
+        """`refresh` for coroutines; many that look at one moment share one look."""
+        return self._found(await self._client.job_async(self.id))
+
+    def _found(self, job: Job | None) -> Job:
         if job is None:
             raise JobNotFound(f"there is no job {self.id}")
         return job
 
-    def wait(self, timeout: float | None = None) -> Job:
-        """Wait until the job is final; raises TimeoutError after `timeout` seconds, 0 meaning one look."""
-        ends = None if timeout is None else time.monotonic() + timeout
-        pause = FIRST_LOOK_SECONDS
-        while True:
-            job = self.refresh()
-            if job.is_final:
-                return job
-            left = pause if ends is None else min(pause, ends - time.monotonic())
-            if left <= 0:
-                raise TimeoutError(f"job {self.id} is {job.state} after {timeout} s")
-            time.sleep(left)
-            pause = min(pause * 2, LONGEST_LOOK_SECONDS)
+    def wait(self, timeout: Length | None = None) -> Job:
+        """Wait until the job is final; raises WaitTimeout after `timeout` seconds, 0 meaning one look."""
+        patience = Patience(timeout)
+        while not (job := self.refresh()).is_final:
+            time.sleep(patience.pause(job))
+        return job
 
-    def result(self, timeout: float | None = None) -> R:
+    async def wait_async(self, timeout: Length | None = None) -> Job:
+        """`wait` for coroutines. However many wait, they use one thread."""
+        from asyncio import sleep  # noqa: PLC0415 - most programs have no event loop, and loading it takes 25 ms
+
+        patience = Patience(timeout)
+        while not (job := await self.refresh_async()).is_final:
+            await sleep(patience.pause(job))
+        return job
+
+    def result(self, timeout: Length | None = None) -> R:
         """Wait for the job and give what its task returned; raises JobFailed or JobCancelled instead."""
-        job = self.wait(timeout)
+        return self._result_of(self.wait(timeout))
+
+    async def result_async(self, timeout: Length | None = None) -> R:
+        """`result` for coroutines."""
+        return self._result_of(await self.wait_async(timeout))
+
+    def _result_of(self, job: Job) -> R:
         if job.state is JobState.CANCELLED:
             raise JobCancelled(f"job {job.id} was cancelled: {job.reason}")
         if job.state is JobState.DEAD:
@@ -87,12 +108,20 @@ class JobHandle(Generic[R]):
         [verdict] = self._client.cancel([self.id], reason)
         return verdict.done
 
+    async def cancel_async(self, reason: str = "cancelled") -> bool:
+        """`cancel` for coroutines."""
+        return await self._client.offloaded(self.cancel, reason)
+
     def history(self) -> Timeline:
         """All that is known about the job: its bad attempts, what operators did to it."""
         timeline = self._client.history(self.id)
         if timeline is None:
             raise JobNotFound(f"there is no job {self.id}")
         return timeline
+
+    async def history_async(self) -> Timeline:
+        """`history` for coroutines."""
+        return await self._client.offloaded(self.history)
 
     def __eq__(self, other: object) -> bool:
         # Jobs that were refused have no id, and are not one job for that.
@@ -105,3 +134,24 @@ class JobHandle(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<JobHandle {self._id}>"
+
+
+class Patience:
+    """The pauses between looks: 5, 10, 20 ... 250 ms, and none that ends after the time is up."""
+
+    def __init__(self, timeout: Length | None) -> None:
+        self._timeout = None if timeout is None else length_ms("timeout", timeout) / 1_000
+        self._ends = None if self._timeout is None else time.monotonic() + self._timeout
+        self._next = FIRST_LOOK_SECONDS
+
+    def pause(self, job: Job) -> float:
+        """How long to wait before the next look at a job that is not final; raises if the time is up."""
+        left = self._next if self._ends is None else min(self._next, self._ends - time.monotonic())
+        if left <= 0:
+            raise WaitTimeout(
+                f"job {job.id} is {job.state} after {self._timeout:g} s; it goes on",
+                job_id=job.id,
+                state=job.state.value,
+            )
+        self._next = min(self._next * 2, LONGEST_LOOK_SECONDS)
+        return left

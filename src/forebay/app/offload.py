@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -15,30 +15,41 @@ T = TypeVar("T")
 
 
 class Offload:
-    """Run blocking calls on one named thread so that coroutines can await them."""
+    """Run blocking calls on one named thread so that coroutines can await them, until it is closed."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._thread: ThreadPoolExecutor | None = None
-        self._pid = 0
+        # By process id: threads do not survive a fork, and the child starts one of its own. None if this was
+        # closed before it had a thread.
+        self._threads: dict[int, ThreadPoolExecutor | None] = {}
 
     async def __call__(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        done = self._submitted(partial(call, *args, **kwargs))
+        # Whoever closes this has closed before what the call would use, so it answers at once why not.
+        return call(*args, **kwargs) if done is None else await done
+
+    def _submitted(self, call: Callable[[], T]) -> Awaitable[T] | None:
         # Here, because most programs that enqueue have no event loop, and loading asyncio takes 25 ms.
         import asyncio  # noqa: PLC0415
 
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._running(), partial(call, *args, **kwargs))
+        running = self._running()
+        try:
+            return None if running is None else asyncio.get_running_loop().run_in_executor(running, call)
+        except RuntimeError:  # closed, perhaps between these two lines
+            return None
 
-    def _running(self) -> ThreadPoolExecutor:
-        # Threads do not survive a fork: the child starts one of its own.
-        if self._thread is None or self._pid != os.getpid():
+    def _running(self) -> ThreadPoolExecutor | None:
+        if os.getpid() not in self._threads:
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as above
 
-            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
-            self._pid = os.getpid()
-        return self._thread
+            # Two event loops may come here at one moment, or somebody who closes. One of them wins in this
+            # one step, and what the other has made is forgotten before it has started a thread.
+            made = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
+            return self._threads.setdefault(os.getpid(), made)
+        return self._threads[os.getpid()]
 
     def close(self) -> None:
-        if self._thread is not None and self._pid == os.getpid():
-            self._thread.shutdown()
-        self._thread = None
+        """End the thread when it has done what it was given; closing twice, or before the start, is fine."""
+        running = self._threads.setdefault(os.getpid(), None)
+        if running is not None:
+            running.shutdown()

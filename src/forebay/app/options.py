@@ -1,17 +1,28 @@
-"""What can be said about a job besides its arguments: on the task, or for one call."""
+"""What can be said about a job besides its arguments: for the app, on the task, or for one call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Literal, TypedDict, TypeVar, get_args
+from typing import Any, Final, Literal, TypedDict, TypeVar, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
 
-from forebay.app.times import Instant, Length, instant_at, length_ms
-from forebay.domain.job import Json, NewJob, UniqueUntil
-from forebay.domain.retry import DEFAULT_POLICY, PRESETS, RetryPolicy
+from forebay.app.times import Instant, Length, instant_at, length_ms, length_within, reachable
+from forebay.domain.job import (
+    DAY_MS,
+    LATEST_AT,
+    MAX_TIMEOUT_MS,
+    MIN_LEASE_MS,
+    MIN_TIMEOUT_MS,
+    Json,
+    NewJob,
+    UniqueUntil,
+    check_text,
+    check_whole,
+)
+from forebay.domain.retry import DEFAULT_POLICY, MAX_RETRIES, PRESETS, RetryPolicy
 from forebay.errors import ConfigError, InvalidJob
 
 T = TypeVar("T")
@@ -20,7 +31,7 @@ Until = Literal["final", "started"]
 
 
 class TaskOptions(TypedDict, total=False):
-    """Options of a task; each can be replaced for one call by `using`.
+    """Options of a task, and defaults of an app; each can be replaced for one call by `using`.
 
     Lengths of time are timedeltas or seconds. `timeout` None means no limit, `retry` is a policy or the name
     of a preset.
@@ -33,7 +44,7 @@ class TaskOptions(TypedDict, total=False):
     retry: RetryPolicy | str
     timeout: Length | None
     lease: Length
-    expires: Length | Instant
+    expires: Length | Instant | None
     tags: Sequence[str]
     metadata: Mapping[str, Json]
 
@@ -69,12 +80,17 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         return replace(
             self.job,
             payload=payload,
-            expires_at=self.job.expires_at if self.expires_in_ms is None else now + self.expires_in_ms,
-            deadline_at=self.job.deadline_at if self.deadline_in_ms is None else now + self.deadline_in_ms,
+            expires_at=_counted("expires", now, self.expires_in_ms, self.job.expires_at),
+            deadline_at=_counted("deadline", now, self.deadline_in_ms, self.job.deadline_at),
         )
 
 
-# Options that are a field of the job as they are, and those that are lengths of time.
+def _counted(name: str, now: int, wait: int | None, instant: int | None) -> int | None:
+    return instant if wait is None else reachable(name, now + wait)
+
+
+# Options that are a field of the job as they are, those among them that are short texts, and those that are
+# lengths of time with their bounds. All are checked here, so that an error has the word that the caller used.
 _PLAIN: Final = {
     "queue": "queue",
     "priority": "priority",
@@ -83,28 +99,37 @@ _PLAIN: Final = {
     "once": "once_key",
     "correlation_id": "correlation_id",
 }
-_LENGTHS: Final = {"timeout": "timeout_ms", "lease": "lease_ms", "delay": "delay_ms", "once_for": "once_ms"}
+_TEXTS: Final = ("id", "unique", "once", "correlation_id")
+_LENGTHS: Final = {
+    "timeout": ("timeout_ms", MIN_TIMEOUT_MS, MAX_TIMEOUT_MS),
+    "lease": ("lease_ms", MIN_LEASE_MS, DAY_MS),
+    "delay": ("delay_ms", 0, LATEST_AT),
+    "once_for": ("once_ms", 1, 366 * DAY_MS),
+}
+
+
+def over(upper: CallOptions, lower: CallOptions) -> CallOptions:
+    """The options of two layers; the upper one wins. A policy is a whole: it replaces the counts below it."""
+    hidden = ("retries", "max_crashes") if "retry" in upper else ()
+    kept = {name: value for name, value in lower.items() if name not in hidden}
+    return cast(CallOptions, {**kept, **upper})  # the names and types of both are those of the class
 
 
 def draft(task: str, options: CallOptions) -> Draft:
     """The job these options describe; raises InvalidJob or ConfigError naming what is wrong."""
     check_names(options, CallOptions)
-    fields: dict[str, object] = {
-        **{field: options[name] for name, field in _PLAIN.items() if name in options},  # type: ignore[literal-required]
-        **{field: _length(options, name) for name, field in _LENGTHS.items() if name in options},
-    }
     expires_at, expires_in = _moment("expires", options.get("expires"))
     deadline_at, deadline_in = _moment("deadline", options.get("deadline"))
     job = NewJob(
         task=task,
         policy=_policy(options),
-        run_at=instant_at("run_at", options["run_at"]) if "run_at" in options else None,
+        run_at=_run_at(options),
         expires_at=expires_at,
         deadline_at=deadline_at,
         tags=_tags(options.get("tags", ())),
         metadata=_metadata(options.get("metadata", {})),
         unique_until=UniqueUntil(_one_of("unique_until", options.get("unique_until", "final"), Until)),
-        **fields,  # type: ignore[arg-type]  # NewJob checks each of them
+        **_fields(cast(Mapping[str, Any], options)),  # NewJob checks what is left
     )
     return Draft(
         job=job,
@@ -112,6 +137,21 @@ def draft(task: str, options: CallOptions) -> Draft:
         deadline_in_ms=deadline_in,
         on_conflict=_one_of("on_conflict", options.get("on_conflict", "return"), OnTaken),
     )
+
+
+def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the job that need no more than a look at their value."""
+    for name in _TEXTS:
+        if name in options:
+            check_text(name, options[name])
+    return {
+        **{field: options[name] for name, field in _PLAIN.items() if name in options},
+        **{
+            field: _length(name, options[name], least, most)
+            for name, (field, least, most) in _LENGTHS.items()
+            if name in options
+        },
+    }
 
 
 def check_names(options: CallOptions, kind: type[TaskOptions]) -> None:
@@ -122,9 +162,18 @@ def check_names(options: CallOptions, kind: type[TaskOptions]) -> None:
             raise ConfigError(f"there is no option {name!r}; the options are {', '.join(sorted(known))}")
 
 
-def _length(options: CallOptions, name: str) -> int | None:
-    value: Length | None = options[name]  # type: ignore[literal-required]
-    return None if value is None and name == "timeout" else length_ms(name, value)  # type: ignore[arg-type]
+def _length(name: str, value: Length | None, least_ms: int, most_ms: int) -> int | None:
+    if value is None and name == "timeout":
+        return None
+    return length_within(name, cast(Length, value), least_ms, most_ms)  # which refuses None
+
+
+def _run_at(options: CallOptions) -> int | None:
+    if "run_at" not in options:
+        return None
+    if options.get("delay"):
+        raise InvalidJob("give delay or run_at, not both", field="run_at")
+    return instant_at("run_at", options["run_at"])
 
 
 def _moment(name: str, value: Length | Instant | None) -> tuple[int | None, int | None]:
@@ -168,7 +217,9 @@ def _policy(options: CallOptions) -> RetryPolicy:
         raise ConfigError(f"retry must be a RetryPolicy or the name of a preset, not {chosen!r:.60}")
     changes: dict[str, int] = {}
     if "retries" in options:
+        check_whole("retries", options["retries"], 0, MAX_RETRIES)
         changes["max_retries"] = options["retries"]
     if "max_crashes" in options:
+        check_whole("max_crashes", options["max_crashes"], 0, MAX_RETRIES)
         changes["max_crashes"] = options["max_crashes"]
     return replace(chosen, **changes) if changes else chosen

@@ -40,7 +40,11 @@ class Registry:
         return name in self._tasks
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tasks)
+        # A copy, made in one step: a worker goes through the names while another thread adds one.
+        return iter(tuple(self._tasks))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
 
 
 def _where(task: Task[..., Any]) -> str:

@@ -9,11 +9,13 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from forebay.app.client import Client
 from forebay.app.codec import encode_call
+from forebay.app.conduct import Conduct, check_order
 from forebay.app.fitting import Fitting
 from forebay.app.handle import JobHandle
-from forebay.app.options import CallOptions, Draft, draft
-from forebay.domain.job import DEFAULT_QUEUE, NewJob
+from forebay.app.options import CallOptions, Draft, draft, over
+from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, NewJob
 from forebay.errors import ConfigError, PayloadError
+from forebay.stores.protocol import OnConflict
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,16 +29,26 @@ class Call(Generic[P, R]):
         self._options = options
         self._draft: Draft = draft(task.name, options)
 
+    @property
+    def timeout_ms(self) -> int | None:
+        """How long an attempt may run."""
+        return self._draft.job.timeout_ms
+
+    @property
+    def on_conflict(self) -> OnConflict:
+        """What a taken key means for this call."""
+        return self._draft.on_conflict
+
     def using(self, **options: Unpack[CallOptions]) -> Call[P, R]:
         """The same task with some options replaced."""
-        return Call(self._task, {**self._options, **options})
+        return Call(self._task, over(options, self._options))
 
     # The slashes leave the name `self` to the function's own arguments.
 
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The job this call would enqueue, for `enqueue_many`."""
         self._task.check_fit(args, kwargs)
-        payload = encode_call(args, kwargs)
+        payload = encode_call(args, kwargs, limit=self._task.max_payload)
         return self._draft.made(payload, self._task.client.now_ms)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
@@ -50,6 +62,13 @@ class Call(Generic[P, R]):
         [handle] = await self._task.client.enqueue_async([job], on_conflict=self._draft.on_conflict)
         return handle
 
+    def enqueue_within(self, connection: object, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """`enqueue` in your own open transaction: with its commit the job is there, and not before."""
+        job = self.job(*args, **kwargs)
+        client, on_conflict = self._task.client, self._draft.on_conflict
+        [handle] = client.enqueue_within(connection, [job], on_conflict=on_conflict)
+        return handle
+
 
 class Task(Generic[P, R]):
     """A registered function. Calling it runs it here and now; `enqueue` has a worker run it."""
@@ -60,7 +79,9 @@ class Task(Generic[P, R]):
         name: str,
         client: Client,
         options: CallOptions,
-        no_retry_for: tuple[type[BaseException], ...] = (),
+        conduct: Conduct,
+        *,
+        max_payload: int = MAX_PAYLOAD,
     ) -> None:
         # First, because it copies the function's own attributes, and one may be called like one of ours.
         update_wrapper(self, func)
@@ -68,16 +89,19 @@ class Task(Generic[P, R]):
         self.name = name
         self.client = client
         self.options = options
-        self.no_retry_for = no_retry_for
+        self.max_payload = max_payload
+        self.conduct = conduct
         self.is_async = inspect.iscoroutinefunction(func)
         self.queue = options.get("queue", DEFAULT_QUEUE)
         self._fit = Fit(func)
         self._fitting = Fitting(func)
         self._call = Call(self, options)
+        check_order(conduct.soft_timeout, self._call.timeout_ms)
         self.using = self._call.using
         self.job = self._call.job
         self.enqueue = self._call.enqueue
         self.enqueue_async = self._call.enqueue_async
+        self.enqueue_within = self._call.enqueue_within
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.func(*args, **kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
+from forebay.domain.job import LATEST_AT
 from forebay.errors import InvalidJob
 
 Length: TypeAlias = timedelta | float
@@ -25,6 +26,15 @@ def length_ms(field: str, value: Length) -> int:
         raise InvalidJob(f"{field} must be a finite number of seconds, not {value!r}", field=field) from None
 
 
+def length_within(field: str, value: Length, least_ms: int, most_ms: int) -> int:
+    """A length of time between two bounds; the error speaks in seconds, as the caller does."""
+    ms = length_ms(field, value)
+    if not least_ms <= ms <= most_ms:
+        bounds = f"{least_ms / 1_000:g} to {most_ms / 1_000:,.0f} seconds"
+        raise InvalidJob(f"{field} must be from {bounds}, not {value!r:.60}", field=field)
+    return ms
+
+
 def instant_at(field: str, value: Instant) -> int:
     """An instant in milliseconds; a datetime without a zone could mean any of many and is refused."""
     if not isinstance(value, datetime):
@@ -35,7 +45,14 @@ def instant_at(field: str, value: Instant) -> int:
         )
     # Whole milliseconds by integer arithmetic: a float of this size is off by up to half a microsecond.
     since = value - datetime(1970, 1, 1, tzinfo=UTC)
-    return since // timedelta(milliseconds=1)
+    return reachable(field, since // timedelta(milliseconds=1))
+
+
+def reachable(field: str, at: int) -> int:
+    """An instant that a store can keep; raises InvalidJob for others."""
+    if not 0 <= at <= LATEST_AT:
+        raise InvalidJob(f"{field} must lie between the years 1970 and 2100", field=field)
+    return at
 
 
 def as_datetime(at: int | None) -> datetime | None:

@@ -5,13 +5,40 @@ from __future__ import annotations
 import click
 
 from forebay import __version__
-from forebay.cli.run import worker
+from forebay.cli.lazy import LazyGroup
+
+COMMANDS = {
+    "worker": ("forebay.cli.run:worker", "Run the jobs of an app until a signal says stop."),
+    "enqueue": ("forebay.cli.enqueue:enqueue", "Ask for a task to be run."),
+    "jobs": ("forebay.cli.jobs:jobs", "List, show, cancel, revive, delete, search and await jobs."),
+    "queues": ("forebay.cli.queues:queues", "List, create, configure, pause, drain and delete queues."),
+    "dead": ("forebay.cli.dead:dead", "Look at the dead letters, revive or purge them."),
+    "stats": ("forebay.cli.stats:stats", "Jobs by queue and state, and who works on them."),
+    "inspect": ("forebay.cli.queues:inspect", "Show one queue and the jobs that come next."),
+    "stuck": ("forebay.cli.stats:stuck", "List jobs that have been running for too long."),
+    "sweep": ("forebay.cli.sweep:sweep", "Settle attempts whose worker is dead or whose lease has ended."),
+    "migrate": ("forebay.cli.migrate:migrate", "Create the store or bring its schema up to date."),
+    "doctor": ("forebay.cli.doctor:doctor", "Look for what is wrong, and say what to do about it."),
+    "completion": (
+        "forebay.cli.completion:completion",
+        "Print the script that completes commands in a shell.",
+    ),
+}
 
 
-@click.group()
+@click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", metavar="FILE", help="Settings to read instead of forebay.toml and pyproject.toml.")
 @click.version_option(__version__)
-def main() -> None:
-    """Forebay, a background job queue."""
+@click.pass_context
+def main(ctx: click.Context, config: str | None) -> None:
+    """Forebay, a background job queue.
 
+    Commands find their store by --url or --app, by FOREBAY_URL or FOREBAY_APP, or by url or app in
+    forebay.toml or under [tool.forebay] in pyproject.toml; the first of these counts. With --json they
+    answer to programs.
+    """
+    ctx.obj = config
+    if ctx.invoked_subcommand == "worker":
+        from forebay.cli.settings import read_settings  # noqa: PLC0415 - `forebay --help` stays quick
 
-main.add_command(worker)
+        ctx.default_map = {"worker": read_settings(config=config).worker_defaults()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -17,6 +18,9 @@ _DURABILITIES: Final[dict[str, Durability]] = {
     "relaxed": "relaxed",
     "full": "full",
 }
+# Up to the last @: a password may hold one of its own that nobody has escaped.
+_PASSWORD: Final = re.compile(r"(://[^/:@]*:).*@", re.DOTALL)
+_SECRET_OPTION: Final = re.compile(r"([?&;](?:password|passwd|pwd|token|secret)=)[^&;#]*", re.IGNORECASE)
 _FORMS: Final = "memory://, sqlite:///relative.db, sqlite:////absolute.db"
 
 
@@ -28,20 +32,29 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
     full) and `lock_wait` (seconds). Raises ConfigError for everything else.
     """
     parts = _split(url)
+    shown = without_password(url)
     match parts.scheme:
         case "memory":
-            return _memory(url, parts, clock)
+            return _memory(shown, parts, clock)
         case "sqlite":
-            return _sqlite(url, parts, clock)
+            return _sqlite(shown, parts, clock)
         case _:
-            raise ConfigError(f"{url!r} names no store that Forebay knows; write one of {_FORMS}")
+            raise ConfigError(f"{shown!r} names no store that Forebay knows; write one of {_FORMS}")
+
+
+def without_password(url: str) -> str:
+    """The address as it may be shown and logged."""
+    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
 
 
 def _split(url: str) -> SplitResult:
+    if not isinstance(url, str):
+        raise ConfigError(f"a store URL is a text, not {url!r:.60}; write one of {_FORMS}")
     try:
         return urlsplit(url)
-    except (ValueError, AttributeError, TypeError) as exc:
-        raise ConfigError(f"{url!r} is not a store URL; write one of {_FORMS}") from exc
+    except ValueError:
+        # Not chained: that error quotes the address, with the password in it.
+        raise ConfigError(f"{without_password(url)!r} is not a store URL; write one of {_FORMS}") from None
 
 
 def _memory(url: str, parts: SplitResult, clock: Clock | None) -> Engine:

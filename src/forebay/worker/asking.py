@@ -25,6 +25,7 @@ class Asking:
         self,
         queues: Sequence[QueueName],
         sorts: Callable[[QueueName], Sorts],
+        gates: Callable[[], frozenset[str] | None],
         slots: Slots,
         pace: Pace,
         clock: Clock,
@@ -32,6 +33,7 @@ class Asking:
         self._lanes: dict[Sorts, deque[QueueName]] = {}
         for queue in queues:
             self._lanes.setdefault(sorts(queue), deque()).append(queue)
+        self._gates = gates
         self._slots = slots
         self._pace = pace
         self._clock = clock
@@ -50,7 +52,8 @@ class Asking:
             self._asked = self._left.popleft()
             self._room = self._room_in(self._asked, ends)
             if self._room > 0:
-                return [Want(queue, self._room) for queue in self._in_turn()], self._room
+                gates = self._gates()
+                return [Want(queue, self._room, gates=gates) for queue in self._in_turn()], self._room
         return [], 0
 
     def given(self, jobs: Sequence[Job]) -> None:

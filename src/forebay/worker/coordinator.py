@@ -18,16 +18,16 @@ from forebay.errors import StoreError, StoreRefused, StoreUnavailable
 from forebay.stores.protocol import Exchange, Refusal, Store
 from forebay.worker.asking import Asking
 from forebay.worker.executors.protocol import Executors
-from forebay.worker.inbox import Inbox
+from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
 from forebay.worker.interrupting import Interrupting
 from forebay.worker.pace import Pace
 from forebay.worker.slots import Assignment, Slots
 
 START_WITHIN_SECONDS: Final = 1.0
-POLL_SECONDS: Final = 5.0
+POLL_SECONDS: Final = LONGEST_SLEEP_SECONDS
 DUTY_SECONDS: Final = 1.0
 LOOK_SECONDS: Final = 1.0
-LONGEST_RETRY_SECONDS: Final = 5.0
+LONGEST_RETRY_SECONDS: Final = LONGEST_SLEEP_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Coordinator:
         self._clock = clock
         self._roll = roll
         self._pace = Pace()
-        self._asking = Asking(worker.queues, executors.sorts, slots, self._pace, clock)
+        self._asking = Asking(worker.queues, executors.sorts, executors.gates, slots, self._pace, clock)
         self._interrupting = Interrupting(slots, inbox, executors, clock)
         self._unsettled: list[tuple[Assignment, Outcome]] = []
         self._in_doubt = False
@@ -204,13 +204,32 @@ class Coordinator:
 
     def _run_duties(self) -> None:
         now = self._clock.monotonic()
-        if now >= self._duties_at:
-            has_more = run_due(self._store, self._duties)
-            self._duties_at = now if has_more else now + DUTY_SECONDS
+        if now < self._duties_at:
+            return
+        # The next time is set first: a duty that goes wrong must not have its turn again before others claim.
+        self._duties_at = now + self._jittered(DUTY_SECONDS)
+        if any([self._has_more(duty) for duty in self._duties]):
+            self._duties_at = now
+
+    def _has_more(self, duty: Duty) -> bool:
+        """Run one duty if it is due. A fault in it costs neither the others their turn nor us our claims; the
+        leases we hold are as they were, so there is nothing to be in doubt about."""
+        try:
+            return run_due(self._store, [duty])
+        except StoreError:
+            raise  # away, or broken: the turn knows what to do
+        except Exception:
+            logger.exception("the duty %r went wrong; it is tried again later", duty.name)
+            return False
+
+    def _jittered(self, seconds: float) -> float:
+        """A little less, by chance: workers that were started together should not ask together for ever."""
+        return seconds * (0.75 + self._roll() / 4)
 
     def _pause(self, answer: Exchange) -> float:
         now = self._clock.monotonic()
-        ends = [now + POLL_SECONDS, self._duties_at, self._interrupting.next_at()]
+        # Wake-ups may get lost, so there is always an end to the sleep.
+        ends = [now + self._jittered(POLL_SECONDS), self._duties_at, self._interrupting.next_at()]
         if answer.next_due_ms is not None:
             ends.append(now + answer.next_due_ms / 1_000)
         waiting = [one.claimed_at for one in self._slots if one.started_at is None]

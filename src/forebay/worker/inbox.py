@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from threading import Event
+from typing import Final
 
 from forebay.domain.outcome import Outcome
 from forebay.stores.protocol import Cancel
 from forebay.worker.slots import Assignment
+
+LONGEST_SLEEP_SECONDS: Final = 5.0  # a coordinator's pause is never longer
 
 
 class Inbox:
@@ -18,6 +21,7 @@ class Inbox:
     def __init__(self) -> None:
         self._ended: deque[tuple[Assignment, Outcome]] = deque()
         self._cancels: deque[Cancel] = deque()
+        self._watched: deque[tuple[Assignment, float]] = deque()
         self._bell = Event()
         self._is_waiting = False
 
@@ -34,6 +38,13 @@ class Inbox:
         if self._cancels:
             self._bell.set()
 
+    def watch(self, assignment: Assignment, seconds: float) -> None:
+        """An attempt with a soft limit begins: look at it when that has passed."""
+        self._watched.append((assignment, seconds))
+        # Whoever sleeps does not know of this limit. For a long one he wakes up in time by himself.
+        if seconds < LONGEST_SLEEP_SECONDS:
+            self._bell.set()
+
     def poke(self) -> None:
         """Somebody may have something to do: look."""
         self._bell.set()
@@ -45,6 +56,11 @@ class Inbox:
     def cancels(self) -> list[Cancel]:
         """What has been asked for since the last look."""
         return [self._cancels.popleft() for _ in range(len(self._cancels))]
+
+    def watched(self) -> list[tuple[Assignment, float]]:
+        """What has begun since the last look and has a soft limit."""
+        watched = self._watched
+        return [watched.popleft() for _ in range(len(watched))] if watched else []
 
     def wait(self, seconds: float) -> None:
         """Sleep until something comes, at most this long."""

@@ -29,6 +29,7 @@ class Interrupting:
         self._inbox = inbox
         self._executors = executors
         self._clock = clock
+        self._soft: list[tuple[Assignment, float]] = []
 
     def cancel(self, cancels: Iterable[Cancel]) -> None:
         """Somebody wants jobs of ours stopped: what runs is asked, what does not run is not started."""
@@ -51,8 +52,10 @@ class Interrupting:
             self._stop(one, JobInterrupted("the worker stops"))
 
     def look(self) -> None:
-        """Stop what runs too long. Ask again where nobody has heard, and say which jobs do not listen."""
+        """Stop what runs too long, after a warning where there is a soft limit. Ask again where nobody has
+        heard, and say which jobs do not listen."""
         now = self._clock.monotonic()
+        self._warn(now)
         for one in self._slots:
             limit = one.job.timeout_ms
             if one.stop is not None:
@@ -63,7 +66,25 @@ class Interrupting:
     def next_at(self) -> float:
         """When to look again."""
         now = self._clock.monotonic()
-        return min((self._due_at(one, now) for one in self._slots), default=inf)
+        soft = min((_soft_at(one, limit, now) for one, limit in self._soft), default=inf)
+        return min(soft, min((self._due_at(one, now) for one in self._slots), default=inf))
+
+    def _warn(self, now: float) -> None:
+        """Tell what has passed its soft limit. Only attempts that have one are looked at, so that others cost
+        nothing; one that has ended is dropped, so that the list is no longer than there are slots."""
+        self._soft += self._inbox.watched()
+        if not self._soft:
+            return
+        waiting = []
+        for one, limit in self._soft:
+            if one.ended_at is not None:
+                continue
+            if now < _soft_at(one, limit, now):
+                waiting.append((one, limit))
+                continue
+            one.context.tell_overdue()
+            logger.warning("job %s, attempt %s, is overdue: it runs longer than %g s", *one.lease, limit)
+        self._soft = waiting
 
     def _due_at(self, one: Assignment, now: float) -> float:
         if one.stop is None:
@@ -92,3 +113,8 @@ class Interrupting:
         one.asks += 1
         if one.started_at is not None:
             self._executors.executor(one.job.task).interrupt(one, reason)
+
+
+def _soft_at(one: Assignment, limit: float, now: float) -> float:
+    # It is announced just before it starts.
+    return (now if one.started_at is None else one.started_at) + limit

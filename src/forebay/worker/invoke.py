@@ -7,11 +7,13 @@ import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from forebay.app.codec import decode_call, encode_result
+from forebay.app.codec import VERSION, decode_call, encode_result
+from forebay.app.conduct import Conduct
 from forebay.app.context import enter
 from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.app.times import length_ms
+from forebay.domain.gate import payload_gate, task_gate
 from forebay.domain.history import MAX_TRACEBACK
 from forebay.domain.job import DAY_MS
 from forebay.domain.outcome import (
@@ -20,6 +22,7 @@ from forebay.domain.outcome import (
     Completed,
     Discarded,
     Failed,
+    Held,
     Interrupted,
     Outcome,
     Snoozed,
@@ -31,13 +34,12 @@ from forebay.errors import (
     PayloadError,
     PermanentError,
     Retry,
+    RetryableError,
     Snooze,
     UnknownTask,
 )
 from forebay.worker.slots import Assignment
 
-# What this program cannot read now it may read after its deploy, and another worker may read it at once.
-HOLD_MS: Final = 30_000
 LONGEST_DELAY_MS: Final = 366 * DAY_MS
 
 logger = logging.getLogger(__name__)
@@ -60,10 +62,11 @@ class Call(NamedTuple):
 
 
 class Invoke:
-    """Runs assignments of one program's tasks."""
+    """Runs assignments of one program's tasks. `watch` hears of those with a soft limit, in seconds."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, watch: Callable[[Assignment, float], None] | None = None) -> None:
         self._registry = registry
+        self._watch = watch
 
     def is_async(self, name: str) -> bool:
         return name in self._registry and self._registry[name].is_async
@@ -77,6 +80,8 @@ class Invoke:
             task.check_fit(args, kwargs)
             args, kwargs = task.fitted(args, kwargs)
             enter(assignment.context)
+            if task.conduct.soft_timeout is not None and self._watch is not None:
+                self._watch(assignment, task.conduct.soft_timeout)
         except BaseException as exc:
             return self._unprepared(assignment, exc)
         return Call(task, args, kwargs)
@@ -86,7 +91,8 @@ class Invoke:
         if raised is not None:
             return self._outcome(assignment, raised, call.task)
         if isinstance(assignment.stopped_by, JobTimeout):
-            return stopped(assignment)  # it came back after its time was over, whatever it did about that
+            # It came back after its time was over, whatever it did about that.
+            return _stopped(assignment, call.task.conduct)
         return _completed(value)
 
     async def awaited(self, assignment: Assignment) -> Outcome:
@@ -101,19 +107,27 @@ class Invoke:
             return self.ended(assignment, call, None, exc)
         return self.ended(assignment, call, value, None)
 
+    def stopped(self, assignment: Assignment) -> Outcome:
+        """The outcome of an attempt that has left nothing but the reason why it was stopped."""
+        name = assignment.job.task
+        return _stopped(assignment, self._registry[name].conduct if name in self._registry else Conduct())
+
     def _unprepared(self, assignment: Assignment, exc: BaseException) -> Outcome:
         """What becomes of a job whose task could not even be called."""
+        # What this program cannot read now it may read after its deploy, and another worker may at once.
         if isinstance(exc, (UnknownTask, NewerPayload)):
-            logger.warning("job %s is held for %s s: %s", assignment.job.id, HOLD_MS // 1_000, exc)
-            return Snoozed(HOLD_MS)
+            is_unknown = isinstance(exc, UnknownTask)
+            gate = task_gate(assignment.job.task) if is_unknown else payload_gate(VERSION + 1)
+            logger.warning("job %s is held: %s", assignment.job.id, exc)
+            return Held(gate, str(exc))
         error = attempt_error(exc)
         return Discarded(error) if isinstance(exc, PayloadError) else Failed(error)
 
     def _outcome(self, assignment: Assignment, exc: BaseException, task: Task[..., Any]) -> Outcome:
         try:
             if assignment.stopped_by is not None and _is_stop(exc):
-                return stopped(assignment)
-            return _raised(exc, task.no_retry_for)
+                return _stopped(assignment, task.conduct)
+            return _raised(exc, task.conduct.no_retry_for)
         except (
             BaseException
         ) as wrong:  # what the task asks for makes no sense, a snooze of "soon" for example
@@ -128,7 +142,9 @@ def _raised(exc: BaseException, no_retry_for: tuple[type[BaseException], ...]) -
     error = attempt_error(exc)
     if isinstance(exc, Retry):
         return Failed(error, None if exc.after is None else _delay_ms("after", exc.after))
-    if isinstance(exc, (Discard, PermanentError, *no_retry_for)):
+    if isinstance(exc, (Discard, PermanentError)):
+        return Discarded(error)
+    if isinstance(exc, no_retry_for) and not isinstance(exc, RetryableError):
         return Discarded(error)
     return Failed(error)
 
@@ -144,12 +160,13 @@ def _completed(value: Any) -> Outcome:
         return Failed(attempt_error(exc))
 
 
-def stopped(assignment: Assignment) -> Outcome:
+def _stopped(assignment: Assignment, conduct: Conduct) -> Outcome:
     """The outcome of an attempt that was made to stop."""
     if assignment.stopped_by is None:
         return Failed(AttemptError(type="Unknown", message="the attempt ended, and nobody knows how"))
     if isinstance(assignment.stopped_by, JobTimeout):
-        return Failed(AttemptError(type="Timeout", message=str(assignment.stopped_by)))
+        error = AttemptError(type="Timeout", message=str(assignment.stopped_by))
+        return Failed(error) if conduct.retry_on_timeout else Discarded(error)
     reason = assignment.context.cancel_reason
     return Interrupted() if reason is None else Cancelled(reason)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from typing import Final
 
@@ -11,16 +11,23 @@ from forebay.clock import Clock
 from forebay.domain.query import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import Cancel, Engine, Store
-from forebay.worker.slots import Slots
+from forebay.worker.keeping import Keeping, Renewals
+from forebay.worker.slots import Assignment, Slots
 
 TICK_SECONDS: Final = 0.25
+SLOWEST_SECONDS: Final = 2.0
+WATCH_SECONDS: Final = 0.5
 BEAT_SECONDS: Final = 10.0
 
 logger = logging.getLogger(__name__)
 
 
 class Renewal:
-    """Renews each lease after a third of its length, and says that the worker is alive."""
+    """Renews each lease after a third of its length, and says that the worker is alive.
+
+    A store call cannot be called off, and a store that is locked may hold one for long. So a second thread
+    looks at the first: what hangs is seen, counted and said.
+    """
 
     def __init__(
         self,
@@ -39,7 +46,14 @@ class Renewal:
         self._stop = Event()
         self._beat_at = 0.0
         self._store: Store | None = None
+        self._keeping = Keeping(clock)
         self._thread = Thread(target=self._run, name="forebay-renewal", daemon=True)
+        self._watcher = Thread(target=self._watch, name="forebay-renewal-watch", daemon=True)
+
+    @property
+    def renewals(self) -> Renewals:
+        """How it goes."""
+        return self._keeping.renewals
 
     def start(self) -> None:
         """Open the handle and beat once, so that from the first claim on a death is noticed."""
@@ -47,7 +61,9 @@ class Renewal:
         try:
             self._beat(self._store)
             self._thread.start()
+            self._watcher.start()
         except BaseException:
+            self._stop.set()
             self._store.close()
             self._store = None
             raise
@@ -56,8 +72,9 @@ class Renewal:
         """Stop renewing and take the worker off the list. A job that did not stop keeps its lease until that
         ends: it still runs here. Stopping twice, or before the start, is fine."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        for thread in (self._thread, self._watcher):
+            if thread.is_alive():
+                thread.join()
         store, self._store = self._store, None
         if store is None:
             return
@@ -69,35 +86,46 @@ class Renewal:
             store.close()
 
     def _run(self) -> None:
-        while not self._stop.wait(TICK_SECONDS):
-            try:
-                self.renew_due()
-            except StoreUnavailable as exc:
-                # Not reachable is not lost: nobody else can reach the store either, and the fence decides.
-                logger.warning("leases cannot be renewed now: %s", exc)
-            except Exception:
-                # Without this thread every lease of the worker would be lost, so nothing ends it.
-                logger.exception("leases could not be renewed")
+        pause = TICK_SECONDS
+        while not self._stop.wait(pause):
+            # A store in trouble is not asked more and more; two seconds are little beside a lease.
+            pause = TICK_SECONDS if self._went_well() else min(pause * 2, SLOWEST_SECONDS)
+
+    def _went_well(self) -> bool:
+        try:
+            self.renew_due()
+        except StoreUnavailable as exc:
+            # Not reachable is not lost: nobody else can reach the store either, and the fence decides.
+            logger.warning("leases cannot be renewed now (%s in a row): %s", self.renewals.failures, exc)
+            return False
+        except Exception:
+            # Without this thread every lease of the worker would be lost, so nothing ends it.
+            logger.exception("leases could not be renewed")
+            return False
+        return True
+
+    def _watch(self) -> None:
+        while not self._stop.wait(WATCH_SECONDS):
+            self._keeping.look()
 
     def renew_due(self) -> None:
         """Renew what is past a third of its lease; beat if it is time."""
         if self._store is None:
             return
-        self._renew(self._store)
-        if self._clock.monotonic() >= self._beat_at:
-            self._beat(self._store)
-
-    def _renew(self, store: Store) -> None:
         now = self._clock.monotonic()
         due = [one for one in self._slots if now >= one.renew_at]
-        if not due:
-            return
-        answer = store.renew(self._worker.id, [one.lease for one in due])
-        lost = {refusal.lease for refusal in answer.refused}
+        if due:
+            self._renew(self._store, due, now)
+        if self._clock.monotonic() >= self._beat_at:
+            with self._keeping.calling():
+                self._beat(self._store)
+
+    def _renew(self, store: Store, due: Sequence[Assignment], now: float) -> None:
+        with self._keeping.calling(due) as lost:
+            answer = store.renew(self._worker.id, [one.lease for one in due])
+            lost.update((refusal.lease, refusal.reason) for refusal in answer.refused)
         for one in due:
             one.renewed(now)
-            if one.lease in lost:
-                one.context.tell_lost()
         self._tell(answer.cancels)
 
     def _beat(self, store: Store) -> None:

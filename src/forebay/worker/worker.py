@@ -8,6 +8,7 @@ import os
 import random
 import socket
 from collections.abc import Callable, Sequence
+from math import inf
 from threading import Event, Thread
 from typing import Final
 
@@ -22,6 +23,7 @@ from forebay.stores.protocol import Engine, Store
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.choosing import Choosing
 from forebay.worker.inbox import Inbox
+from forebay.worker.keeping import Renewals
 from forebay.worker.renewal import Renewal
 from forebay.worker.slots import Slots
 
@@ -74,7 +76,7 @@ class Worker:
         self._stopping = Event()
         self._thread: Thread | None = None
         self._crash: BaseException | None = None
-        self._drain_seconds = DRAIN_SECONDS
+        self._drain_until = inf
         self._coordinator: Coordinator
         self._store: Store | None = None
 
@@ -115,26 +117,40 @@ class Worker:
         what is left. Stopping twice, or before the start, is fine. Raises what has crashed the worker."""
         if self._thread is None:
             return
-        atexit.unregister(self.stop)
-        if not self._stopping.is_set():
-            self._drain_seconds = drain
-        self._stopping.set()
-        self._inbox.poke()
+        self.ask_to_stop(drain)
         self._thread.join()
+        atexit.unregister(self.stop)
         if self._crash is not None:
             crash, self._crash = self._crash, None
             raise crash
 
-    def stop_now(self) -> None:
-        """While it stops: wait for nothing more. May be called from a signal handler."""
-        self._drain_seconds = 0.0
+    def ask_to_stop(self, drain: float = DRAIN_SECONDS) -> None:
+        """Begin to stop as `stop` does, and return at once. The time to drain counts from the first call."""
+        if not self._stopping.is_set():
+            self._drain_until = self._clock.monotonic() + drain
         self._stopping.set()
         self._inbox.poke()
 
-    def wait(self, asked: Event) -> None:
-        """Wait until somebody asks for a stop, or the worker ends by itself."""
-        while self._thread is not None and self._thread.is_alive() and not asked.wait(0.2):
-            pass
+    def stop_now(self) -> None:
+        """Begin to stop, or go on with it, and let nothing drain. Not from a signal handler: what it sets may
+        be locked by the very thread that the handler has interrupted."""
+        self._drain_until = self._clock.monotonic()
+        self._stopping.set()
+        self._inbox.poke()
+
+    def abandon(self) -> None:
+        """Do not wait for it at the end of the program either; its threads end with that."""
+        atexit.unregister(self.stop)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, by itself or because it was stopped; or was never started."""
+        return self._thread is None or not self._thread.is_alive()
+
+    @property
+    def renewals(self) -> Renewals:
+        """How the keeping of its leases goes."""
+        return self._renewal.renewals
 
     def _run(self) -> None:
         try:
@@ -151,19 +167,19 @@ class Worker:
         coordinator = self._coordinator
         coordinator.is_claiming = False
         coordinator.hand_back()
-        if self._ended_within(lambda: self._drain_seconds):
+        if self._ended_by(lambda: self._drain_until):
             return
         coordinator.interrupt_all()
-        if not self._ended_within(lambda: INTERRUPT_SECONDS):
+        until = self._clock.monotonic() + INTERRUPT_SECONDS
+        if not self._ended_by(lambda: until):
             left = len(self._slots)
             logger.error("%s jobs did not stop; their leases will run out and the sweep decides", left)
 
-    def _ended_within(self, seconds: Callable[[], float]) -> bool:
+    def _ended_by(self, until: Callable[[], float]) -> bool:
         """Play turns until nothing is held any more; leases are renewed meanwhile. The time may be cut."""
-        began = self._clock.monotonic()
         while True:
             pause = self._coordinator.turn()
-            left = began + seconds() - self._clock.monotonic()
+            left = until() - self._clock.monotonic()
             if self._coordinator.is_idle or left <= 0:
                 return self._coordinator.is_idle
             self._inbox.wait(min(pause, left))
@@ -177,4 +193,6 @@ class Worker:
             try:
                 close()
             except Exception:
+                # One part that cannot be closed, for whatever reason, must not leave the threads and handles
+                # of the others behind; and what has ended the worker is reported, not this.
                 logger.exception("a part of the worker could not be closed")

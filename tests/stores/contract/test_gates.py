@@ -78,6 +78,15 @@ def test_a_job_that_is_held_is_shown_with_its_gate_and_has_lost_nothing(store: S
     assert reader.position(job_id) is None
 
 
+def test_a_job_says_when_it_was_held(store: Store, reader: Reader, clock: ManualClock) -> None:
+    job_id = put(store, task="b")
+    clock.advance(HOUR)
+    take(store, 1, KNOWS_A)
+
+    job = look(reader, job_id)
+    assert (job.created_at, job.ready_at, job.updated_at) == (T0, T0, T0 + HOUR)
+
+
 def test_held_jobs_are_counted_by_queue_and_gate(store: Store, reader: Reader) -> None:
     store.insert([new_job(task=task, queue=queue) for task in "abb" for queue in (MAIL, DEFAULT)])
     store.exchange(W1, wants=[Want(MAIL, 9, gates=KNOWS_A), Want(DEFAULT, 9, gates=gates_of((), 1))], room=18)
@@ -100,6 +109,7 @@ def test_whoever_knows_the_task_gets_what_was_held_first_and_in_its_order(
 
     assert [job.id for job in jobs] == [high, low, late]
     assert [(job.gate, job.attempt) for job in jobs] == [(None, 1)] * 3
+    assert [gate_of(reader, job.id) for job in jobs] == [None] * 3
     assert reader.held() == []
 
 

@@ -73,3 +73,14 @@ def test_a_program_without_tasks_needs_threads_only() -> None:
     nothing = Choosing(Forebay("memory://").registry, Slots(1, 1), Collected(), SystemClock())
 
     assert nothing.sorts(QueueName("default")) == {False}
+
+
+def test_a_program_passes_the_gates_of_the_tasks_it_has_by_now() -> None:
+    app = Forebay("memory://")
+    nothing = Choosing(app.registry, Slots(1, 1), Collected(), SystemClock())
+    assert nothing.gates() == {"payload:1"}
+
+    @app.task(name="late")
+    def late() -> None: ...
+
+    assert nothing.gates() == {"payload:1", "task:late"}

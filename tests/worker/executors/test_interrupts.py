@@ -28,6 +28,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from threading import Semaphore
+from time import monotonic
 
 import pytest
 
@@ -42,6 +43,9 @@ from forebay.worker.slots import Assignment
 from tests.worker.support import an_assignment, no_thread_stays
 
 ROUNDS = 3_000
+# On a machine that is busy with other things fewer rounds must do: threads that change places as often as
+# they can make everything slow then.
+SECONDS = 25.0
 
 
 class Counted(Inbox):
@@ -137,13 +141,16 @@ def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another
     hunt = Hunt(executor, inbox)
     with no_thread_stays():
         executor.start()
+        until = monotonic() + SECONDS
         for number in range(ROUNDS):
             hunt.round(number)
+            if monotonic() > until:
+                break
         executor.close()
 
     ends = Counter(one.job.id for one, _ in inbox.ends)
     assert set(ends.values()) == {1}
-    assert len(ends) == 2 * ROUNDS
+    assert len(ends) == 2 * len(hunt.prey)
     assert not [name for name in hit if name.startswith("b")]
     outcomes = {one.job.id: outcome for one, outcome in inbox.ends}
     assert {type(outcomes[one.job.id]) for one in hunt.bystanders} == {Completed}
@@ -151,4 +158,4 @@ def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another
     assert not [one for one in unhurt if isinstance(one, Failed) and one.error.type != "ValueError"]
     assert not [one for one in unhurt if isinstance(one, Interrupted)]
     hurt = Counter(type(outcomes[one.job.id]) for one in hunt.prey if one.stopped_by is not None)
-    assert sum(hurt.values()) > ROUNDS // 10, hurt  # else nothing was tried
+    assert sum(hurt.values()) > len(hunt.prey) // 10, hurt  # else nothing was tried

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from forebay.app.codec import VERSION
 from forebay.app.registry import Registry
 from forebay.clock import Clock
+from forebay.domain.gate import gates_of
 from forebay.domain.job import QueueName
 from forebay.worker.executors.loop import LoopExecutor
 from forebay.worker.executors.protocol import Executor, Sorts
@@ -19,11 +21,13 @@ class Choosing:
     def __init__(self, registry: Registry, slots: Slots, inbox: Inbox, clock: Clock) -> None:
         self._registry = registry
         self._coroutines = slots.sizes[True]
-        self._invoke = Invoke(registry)
+        self._invoke = Invoke(registry, inbox.watch)
         self._inbox = inbox
         self._clock = clock
         self._calls = ThreadExecutor(slots.sizes[False], self._invoke, inbox, clock)
         self._loop: LoopExecutor | None = None
+        self._known = 0
+        self._gates = gates_of((), VERSION)
 
     def start(self) -> None:
         self._calls.start()
@@ -42,6 +46,13 @@ class Choosing:
         tasks = [self._registry[name] for name in self._registry]
         here = [task.is_async for task in tasks if task.queue == queue]
         return frozenset(here or [task.is_async for task in tasks] or [False])
+
+    def gates(self) -> frozenset[str]:
+        """The gates that jobs may come from: what this program knows and can read."""
+        if len(self._registry) != self._known:  # tasks may be added at any time, and none is ever removed
+            self._known = len(self._registry)
+            self._gates = gates_of(self._registry, VERSION)
+        return self._gates
 
     def close(self) -> None:
         """Start nothing more; does not wait for what runs."""

@@ -7,12 +7,15 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context
 from threading import Event, Thread
+from typing import Any
 
+from forebay.app.context import is_touched
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import Invoke, stopped
+from forebay.worker.invoke import Invoke
 from forebay.worker.slots import Assignment
 
 logger = logging.getLogger(__name__)
@@ -75,9 +78,19 @@ class LoopExecutor:
         await asyncio.gather(*consumers)
 
     async def _consume(self) -> None:
+        """One place: a consumer whose job has set context variables is followed by one that does not see
+        them. A coroutine's context is that of its task, so it takes a new task, and only then."""
+        while await asyncio.create_task(self._consume_until_touched(), context=Context()):
+            pass
+
+    async def _consume_until_touched(self) -> bool:
+        """Run jobs until one leaves something behind in the context; false when there are no more."""
         while (assignment := await self._next()) is not None:
             if assignment.take():  # else it was handed back before it was started
                 self._inbox.put(assignment, await self._outcome(assignment))
+                if is_touched():
+                    return True
+        return False
 
     async def _next(self) -> Assignment | None:
         while not self._waiting:
@@ -107,14 +120,14 @@ class LoopExecutor:
         try:
             return await self._invoke.awaited(assignment)
         except BaseException:
-            return stopped(assignment)  # not even its error could be written down
+            return self._invoke.stopped(assignment)  # not even its error could be written down
         finally:
             assignment.seat = None
             assignment.ended_at = self._now()
             await _forgive(consumer)
 
 
-async def _forgive(consumer: asyncio.Task[None] | None) -> None:
+async def _forgive(consumer: asyncio.Task[Any] | None) -> None:
     """Only the job was to be cancelled; the consumer goes on with the next one.
 
     A job that cancels its own task and returns at once leaves a cancellation behind that would hit whatever

@@ -1,0 +1,88 @@
+"""Jobs of tasks that this program does not import: a name and arguments are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from forebay.app.codec import encode_call
+from forebay.app.options import CallOptions, Draft, draft, over
+from forebay.app.registry import Registry
+from forebay.app.task import Call
+from forebay.domain.job import MAX_PAYLOAD, NewJob
+from forebay.errors import ConfigError, InvalidJob, PayloadError
+from forebay.stores.protocol import OnConflict
+
+
+class Order(NamedTuple):
+    """A job to be stored, and what a taken key means for it."""
+
+    job: NewJob
+    on_conflict: OnConflict
+
+
+class ByName:
+    """Makes jobs from names. A task that is known here brings its options, and its signature is checked."""
+
+    def __init__(
+        self, registry: Registry, defaults: CallOptions, max_payload: int, now_ms: Callable[[], int]
+    ) -> None:
+        self._registry = registry
+        self._defaults = defaults
+        self._max_payload = max_payload
+        self._now_ms = now_ms
+
+    def order(
+        self, task: str | NewJob, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions
+    ) -> Order:
+        """What to store; raises InvalidJob, PayloadError or ConfigError naming what is wrong."""
+        if isinstance(task, NewJob):
+            return self._ready_made(task, args, kwargs, options)
+        if not isinstance(task, str):
+            raise InvalidJob(f"name a task by its text, or call its enqueue; not {task!r:.60}", field="task")
+        placed, named = _arguments(args, kwargs)
+        if task in self._registry:
+            call: Call[..., Any] = self._registry[task].using(**options)
+            return Order(call.job(*placed, **named), call.on_conflict)
+        drafted: Draft = draft(task, over(options, self._defaults))
+        payload = encode_call(placed, named, limit=self._max_payload)
+        return Order(drafted.made(payload, self._now_ms), drafted.on_conflict)
+
+    def checked(self, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+        """The same jobs; raises PayloadError if one is larger than this app allows."""
+        if self._max_payload == MAX_PAYLOAD:
+            return jobs  # that much is checked when a job is made
+        jobs = list(jobs)  # to be gone through twice
+        for job in jobs:
+            size = len(getattr(job, "payload", b""))  # the client refuses what is no job
+            if size > self._max_payload:
+                raise PayloadError(
+                    f"the payload of {job.task} has {size:,} bytes, the limit (max_payload) is "
+                    f"{self._max_payload:,}; keep the data elsewhere and pass a reference",
+                    field="payload",
+                )
+        return jobs
+
+    def _ready_made(
+        self, job: NewJob, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions
+    ) -> Order:
+        if args or kwargs or set(options) - {"on_conflict"}:
+            raise ConfigError(
+                "a job that is made brings its own arguments and options; "
+                "only on_conflict can be said about it here"
+            )
+        [job] = self.checked([job])
+        return Order(job, draft(job.task, options).on_conflict)
+
+
+def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> tuple[list[Any], dict[str, Any]]:
+    # A text is a sequence too, and "ada" would become three arguments.
+    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+        raise PayloadError(f"args must be a list of arguments: write args=[{args!r:.60}]", field="args")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise PayloadError(f"kwargs must be a dict, not {kwargs!r:.60}", field="kwargs")
+    named = dict(kwargs or {})
+    for name in named:
+        if not isinstance(name, str):
+            raise PayloadError(f"kwargs must have texts as keys, not {name!r:.60}", field="kwargs")
+    return list(args), named

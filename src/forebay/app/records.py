@@ -1,0 +1,67 @@
+"""Jobs as plain dictionaries and as JSON, and back without loss: for logs, files and other programs.
+
+Bytes become base64 texts, states and other words become texts, times stay milliseconds UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, TypeVar, get_type_hints
+
+import msgspec
+
+from forebay.domain.job import Job, NewJob, check_metadata
+from forebay.errors import InvalidJob
+
+J = TypeVar("J", Job, NewJob)
+
+# Any JSON is fine there, and a type that contains itself is beyond the converter.
+_FREE: Final = "metadata"
+
+
+def as_dict(job: Job | NewJob) -> dict[str, Any]:
+    """All fields of a job, as values that JSON knows."""
+    fields: dict[str, Any] = msgspec.to_builtins(job)
+    return fields
+
+
+def as_json(job: Job | NewJob) -> bytes:
+    """All fields of a job as one JSON object."""
+    return msgspec.json.encode(job)
+
+
+def from_dict(kind: type[J], fields: Mapping[str, Any]) -> J:
+    """The job that `as_dict` was given; raises InvalidJob for fields that are missing, unknown or wrong."""
+    hints = _hints(kind)
+    for name in fields:
+        if name not in hints:
+            raise InvalidJob(f"a {kind.__name__} has no field {name!r:.60}", field=str(name))
+    try:
+        return kind(**{name: _value(name, hints[name], value) for name, value in fields.items()})
+    except TypeError as exc:  # a required field is not there
+        raise InvalidJob(f"a {kind.__name__} cannot be made of this: {exc}") from exc
+
+
+def from_json(kind: type[J], data: bytes | str) -> J:
+    """The job that `as_json` was given; raises InvalidJob like `from_dict`."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        raise InvalidJob(f"this is not a job as JSON: {exc!s:.120}") from exc
+    return from_dict(kind, fields)
+
+
+def _value(name: str, hint: Any, value: Any) -> Any:
+    if name == _FREE:
+        check_metadata(value)
+        return value
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError as exc:
+        raise InvalidJob(f"{name}: {exc}", field=name) from exc
+
+
+@cache
+def _hints(kind: type[Job] | type[NewJob]) -> Mapping[str, Any]:
+    return {name: hint for name, hint in get_type_hints(kind).items() if name in kind.__struct_fields__}

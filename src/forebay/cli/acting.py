@@ -1,0 +1,95 @@
+"""What operators do to jobs: to those named by id, or in batches to all that fit conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import click
+
+from forebay.cli.failing import Status
+from forebay.cli.filters import Filter, chosen_ids, counted, narrowed
+from forebay.cli.opening import Desk
+from forebay.cli.output import Output, confirm, jobs_of, progress, table
+from forebay.cli.shapes import verdict_json
+from forebay.domain.job import JobId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import JobQuery
+from forebay.stores.protocol import BATCH, Verdict
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """One kind of act. Jobs chosen by conditions are let alone if their state is not `allowed`."""
+
+    verb: str
+    past: str
+    allowed: Collection[JobState]
+    to_ids: Callable[[Sequence[JobId]], list[Verdict]]
+    to_all: Callable[[JobQuery, Progress], int]
+    asks_for_ids: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which jobs: these, or those that fit."""
+
+    ids: Sequence[str] = ()
+    chosen: Filter
+    everything: bool = False
+    yes: bool = False
+
+
+def act(desk: Desk, out: Output, deed: Deed, choice: Choice) -> None:
+    """Do it, after asking, and say what was done."""
+    ids = chosen_ids(choice.ids, choice.chosen, everything=choice.everything)
+    if ids:
+        _to_ids(desk, out, deed, ids, yes=choice.yes)
+    else:
+        to_matching(desk, out, deed, choice.chosen.query(desk.reader.now()), yes=choice.yes)
+
+
+def to_matching(desk: Desk, out: Output, deed: Deed, query: JobQuery, *, yes: bool) -> None:
+    """Do it to all jobs that fit.
+
+    The number that is asked about is the number at that moment; what is done is counted again, job by job.
+    """
+    narrow = narrowed(query, deed.allowed)
+    count, is_exact = counted(desk.reader, narrow)
+    done = 0
+    if narrow is not None and count:
+        confirm(f"{deed.verb.capitalize()} {jobs_of(count, is_exact=is_exact)} in {desk.name}?", yes=yes)
+        with progress(deed.past, count) as tell:
+            done = deed.to_all(narrow, tell)
+    out.say({deed.past: done}, f"{jobs_of(done)} {deed.past}")
+
+
+def _to_ids(desk: Desk, out: Output, deed: Deed, ids: Sequence[JobId], *, yes: bool) -> None:
+    if deed.asks_for_ids:
+        confirm(f"{deed.verb.capitalize()} {jobs_of(len(ids))} in {desk.name}?", yes=yes)
+    verdicts: list[Verdict] = []
+    with progress(deed.past, len(ids)) as tell:
+        for start in range(0, len(ids), BATCH):
+            verdicts += deed.to_ids(ids[start : start + BATCH])
+            tell(len(verdicts))
+    if len(verdicts) == 1:
+        verdicts[0].check()
+    _report(out, deed, verdicts)
+
+
+def _report(out: Output, deed: Deed, verdicts: Sequence[Verdict]) -> None:
+    done = sum(verdict.done for verdict in verdicts)
+    answer = {deed.past: done, "jobs": [verdict_json(verdict) for verdict in verdicts]}
+
+    def people() -> None:
+        if done < len(verdicts):
+            rows = [(one.job_id, one.state or "unknown", one.reason) for one in verdicts if not one.done]
+            table(("id", "state", "not " + deed.past), rows)
+        click.echo(f"{jobs_of(done)} {deed.past}")
+
+    out.answer(answer, people)
+    if done < len(verdicts):
+        unknown = any(not one.done and one.state is None for one in verdicts)
+        click.get_current_context().exit(Status.NOT_FOUND if unknown else Status.REFUSED)

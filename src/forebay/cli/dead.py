@@ -1,0 +1,123 @@
+"""`forebay dead`: the dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from forebay.cli.acting import Choice, Deed, act
+from forebay.cli.filters import Filter, counted, listed, with_filter
+from forebay.cli.jobs import (
+    AFTER,
+    ALL,
+    ID,
+    IDS,
+    deletion,
+    history_of,
+    revival,
+    revival_options,
+    show_list,
+    show_timeline,
+)
+from forebay.cli.opening import Desk
+from forebay.cli.options import at_store, limit_option, yes_option
+from forebay.cli.output import Output
+from forebay.cli.shapes import iso
+from forebay.domain.job import Job, JobId
+from forebay.domain.lifecycle import JobState
+from forebay.errors import IllegalTransition
+from forebay.stores.protocol import Verdict
+
+DEAD = frozenset({JobState.DEAD})
+
+
+@click.group()
+def dead() -> None:
+    """Look at the dead letters, revive or purge them.
+
+    They are the jobs that have used up their retries or cannot succeed; nothing tries them again by itself.
+    """
+
+
+def _among_dead(chosen: Filter) -> Filter:
+    return Filter(given={**chosen.given, "states": (JobState.DEAD,)})
+
+
+def _if_dead(desk: Desk, deed: Deed) -> Deed:
+    """The deed, done by id to dead letters only: `purge` must not remove a job that was revived long ago.
+
+    A job that is revived between this look and the deed is not spared; the store guards running jobs only.
+    """
+
+    def to_ids(ids: Sequence[JobId]) -> list[Verdict]:
+        found = dict(zip(ids, desk.reader.jobs(ids), strict=True))
+        dead = [job_id for job_id, job in found.items() if job is not None and job.state is JobState.DEAD]
+        done = {verdict.job_id: verdict for verdict in deed.to_ids(dead)}
+        return [done.get(job_id) or _refused(job_id, job) for job_id, job in found.items()]
+
+    return replace(deed, to_ids=to_ids)
+
+
+def _refused(job_id: JobId, job: Job | None) -> Verdict:
+    if job is None:
+        return Verdict(job_id=job_id, done=False, state=None)
+    return Verdict(job_id=job_id, done=False, state=job.state, reason=f"it is {job.state}, not dead")
+
+
+@dead.command("list")
+@AFTER
+@limit_option(50)
+@with_filter("states")
+@at_store()
+def list_dead(desk: Desk, out: Output, chosen: Filter, limit: int, after: str | None) -> None:
+    """List the dead letters, newest first."""
+    query = _among_dead(chosen).query(desk.reader.now())
+    page = listed(desk.reader, query, limit, after)
+    total, is_exact = counted(desk.reader, query)
+    show_list(out, page, total=total, total_is_exact=is_exact, has_more=page.after is not None)
+
+
+@dead.command()
+@ID
+@at_store()
+def show(desk: Desk, out: Output, job_id: str) -> None:
+    """Show a dead letter with the error of every attempt."""
+    timeline = history_of(desk, job_id)
+    if timeline.job.state is not JobState.DEAD:
+        raise IllegalTransition(f"job {job_id} is {timeline.job.state}, not dead; see `forebay jobs show`")
+    failed = [attempt.ended_at for attempt in timeline.attempts]
+    more = {
+        "first_failed_at": iso(min(failed, default=None)),
+        "last_failed_at": iso(max(failed, default=None)),
+        "died_at": iso(timeline.job.finished_at),
+    }
+    show_timeline(desk, out, timeline, more)
+
+
+@dead.command()
+@IDS
+@revival_options
+@ALL
+@yes_option
+@with_filter("states")
+@at_store()
+def revive(
+    desk: Desk, out: Output, target: str | None, delay: int, keep_failures: bool, **which: Any
+) -> None:
+    """Put dead letters back, with fresh failures."""
+    deed = revival(desk, DEAD, target, delay, reset=not keep_failures)
+    act(desk, out, _if_dead(desk, deed), Choice(**which))
+
+
+@dead.command()
+@IDS
+@ALL
+@yes_option
+@with_filter("states")
+@at_store()
+def purge(desk: Desk, out: Output, **which: Any) -> None:
+    """Remove dead letters for good."""
+    act(desk, out, _if_dead(desk, deletion(desk, DEAD)), Choice(**which))

@@ -1,0 +1,215 @@
+"""`forebay doctor`: look for what is wrong, and say what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+import click
+
+from forebay.cli.failing import Status, status_of
+from forebay.cli.loading import load_app
+from forebay.cli.opening import Desk, opened
+from forebay.cli.options import url_options
+from forebay.cli.output import Output, jobs_of, length, text
+from forebay.cli.redacting import redacted
+from forebay.cli.settings import Settings, read_settings, unknown_variables
+from forebay.cli.stats import HOUR_MS, running_longer
+from forebay.domain.lifecycle import WAITING
+from forebay.domain.query import Counts, HeldJobs, WorkerInfo
+from forebay.domain.queue import Queue, QueueState
+from forebay.errors import ConfigError, StoreError
+
+# A worker beats every ten seconds; three missed beats are no accident.
+SILENT_MS: Final = 30_000
+Level = Literal["ok", "note", "problem"]
+_SIGNS: Final = {"ok": "ok      ", "note": "note    ", "problem": "PROBLEM "}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at. `todo` is what to do next, empty if nothing."""
+
+    about: str
+    message: str
+    level: Level = "ok"
+    todo: str = ""
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Do not read the whole store for damage.")
+@url_options
+def doctor(url: str | None, app: str | None, as_json: bool, quick: bool) -> None:
+    """Look for what is wrong, and say what to do about it.
+
+    Settings, store, schema, permissions, workers, queues that nobody works on, jobs that are stuck. The
+    status is 1 if there is a problem, 2 for wrong settings and 3 if the store cannot be used.
+    """
+    config = click.get_current_context().find_root().obj
+    settings = read_settings({"url": url, "app": app}, config=config)
+    findings, status = examined(settings, quick=quick)
+    out = Output(as_json=as_json)
+    answer: dict[str, Any] = {
+        "is_well": status is Status.DONE,
+        "findings": [{**asdict(finding), "message": redacted(finding.message)} for finding in findings],
+    }
+    out.answer(answer, lambda: _show(findings))
+    if status is not Status.DONE:
+        click.get_current_context().exit(status)
+
+
+def _show(findings: list[Finding]) -> None:
+    for finding in findings:
+        click.echo(f"{_SIGNS[finding.level]} {finding.about}: {text(finding.message)}")
+        if finding.todo:
+            click.echo(f"          → {text(finding.todo)}")
+    problems = sum(finding.level == "problem" for finding in findings)
+    click.echo(f"\n{problems} problem{'' if problems == 1 else 's'} found" if problems else "\nAll is well.")
+
+
+def examined(settings: Settings, *, quick: bool) -> tuple[list[Finding], Status]:
+    """All findings, as far as they can be had, and what they come to."""
+    findings = list(of_settings(settings))
+    try:
+        findings += of_app(settings)
+        with opened(settings) as desk:
+            findings += of_store(desk, quick=quick)
+    except (StoreError, ConfigError) as exc:
+        findings.append(Finding(about="store", message=str(exc), level="problem"))
+        return findings, status_of(exc)
+    is_well = all(finding.level != "problem" for finding in findings)
+    return findings, Status.DONE if is_well else Status.BAD_ANSWER
+
+
+def of_settings(settings: Settings) -> Iterator[Finding]:
+    """What is set, and where."""
+    for name, setting in settings.found.items():
+        yield Finding(
+            about="settings", message=f"{name} = {redacted(str(setting.value))} by {setting.source}"
+        )
+    if not settings.found:
+        yield Finding(about="settings", message="nothing is set; the defaults hold")
+    for name in unknown_variables():
+        yield Finding(
+            about="settings",
+            message=f"{name} is set in the environment and is no setting",
+            level="note",
+            todo="see docs/reference/settings.md for the names",
+        )
+
+
+def of_app(settings: Settings) -> Iterator[Finding]:
+    """Whether the app can be imported, and what it has."""
+    named = settings.get("app")
+    if named is not None:
+        app = load_app(named)
+        yield Finding(
+            about="app", message=f"{named} has {len(list(app.registry))} tasks on {', '.join(app.queues())}"
+        )
+
+
+def of_store(desk: Desk, *, quick: bool) -> Iterator[Finding]:
+    """Everything that is learned from the store itself."""
+    schema = desk.store.migrate()
+    engine = desk.engine.features.name
+    yield Finding(about="store", message=f"{desk.name} answers; engine {engine}, schema {schema}")
+    desk.store.record([])  # an empty write: it takes the lock and the right to write, and changes nothing
+    yield Finding(about="permissions", message="this user may write")
+    if not quick:
+        yield from of_health(desk.reader.health().problems)
+    now, workers = desk.reader.now(), desk.reader.workers()
+    alive = [worker for worker in workers if now - worker.beat_at <= SILENT_MS]
+    yield from of_workers(workers, alive, now)
+    counts = desk.reader.counts()
+    queues = desk.reader.queues(list(counts)) if counts else []
+    for queue in queues:
+        yield from of_queue(queue, counts[queue.name], alive)
+    yield from of_held(desk.reader.held())
+    yield from of_running(desk, now)
+    dead = sum(one.dead for one in counts.values())
+    if dead:
+        yield Finding(
+            about="dead letters",
+            message=f"{jobs_of(dead)} will not be tried again",
+            level="note",
+            todo="forebay dead list; then forebay dead revive or forebay dead purge",
+        )
+
+
+def of_health(problems: Iterable[str]) -> Iterator[Finding]:
+    """What the store's own look at itself found."""
+    found = list(problems)
+    if not found:
+        yield Finding(about="consistency", message="jobs, leases, keys and counts agree")
+    for problem in found:
+        yield Finding(
+            about="consistency", message=problem, level="problem", todo="restore the store from a backup"
+        )
+
+
+def of_workers(workers: list[WorkerInfo], alive: list[WorkerInfo], now: int) -> Iterator[Finding]:
+    """Who is alive, and who has gone without a word."""
+    yield Finding(about="workers", message=f"{len(alive)} alive", level="ok" if alive else "note")
+    for worker in workers:
+        if worker not in alive:
+            since = length(now - worker.beat_at)
+            yield Finding(
+                about="workers",
+                message=f"{worker.id} on {worker.host} (pid {worker.pid}) has been silent for {since}",
+                level="note",
+                todo="forebay sweep --dead-workers hands back the jobs of workers that died",
+            )
+
+
+def of_queue(queue: Queue, counts: Counts, alive: list[WorkerInfo]) -> Iterator[Finding]:
+    """Whether the jobs that wait in a queue will be run by anybody."""
+    waiting = sum(getattr(counts, state) for state in WAITING)
+    if not waiting:
+        return
+    about, wait = f"queue {queue.name}", f"{jobs_of(waiting)} {'waits' if waiting == 1 else 'wait'}"
+    if queue.state is QueueState.PAUSED:
+        yield Finding(
+            about=about,
+            message=f"it is paused, and {wait}",
+            level="note",
+            todo=f"forebay queues resume {queue.name}",
+        )
+    elif queue.state is QueueState.DROPPED:
+        yield Finding(
+            about=about,
+            message=f"it was deleted, and {wait}; the sweep moves them to the dead letters",
+            level="note",
+        )
+    elif not any(queue.name in worker.queues for worker in alive):
+        yield Finding(
+            about=about,
+            message=f"{wait}, and no worker works on it",
+            level="problem",
+            todo=f"forebay worker package.module:app --queues {queue.name}",
+        )
+
+
+def of_held(held: Iterable[HeldJobs]) -> Iterator[Finding]:
+    """Jobs that wait beside their queue's order, because a worker of their queue could not run them."""
+    for gate in held:
+        yield Finding(
+            about=f"queue {gate.queue}",
+            message=f"{jobs_of(gate.jobs)} put aside for a worker that can pass {gate.gate}",
+            level="problem",
+            todo="start a worker whose app has this task and reads these payloads, or cancel the jobs",
+        )
+
+
+def of_running(desk: Desk, now: int) -> Iterator[Finding]:
+    """Jobs that have been running for longer than an hour."""
+    stuck = running_longer(desk.reader, now, HOUR_MS)
+    if stuck:
+        longest = stuck[0]
+        since = length(now - (longest.started_at or now))
+        yield Finding(
+            about="running",
+            message=f"{jobs_of(len(stuck))} for over an hour; {longest.id} ({longest.task}) for {since}",
+            level="problem",
+            todo=f"forebay stuck; then forebay jobs cancel {longest.id}",
+        )

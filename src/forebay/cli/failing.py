@@ -1,0 +1,113 @@
+"""What goes wrong in a command: one sentence for people, an object for programs, a status for scripts."""
+
+from __future__ import annotations
+
+import traceback
+from enum import IntEnum
+from typing import Final
+
+import click
+
+from forebay.cli.redacting import redacted
+from forebay.errors import (
+    ConfigError,
+    DuplicateJob,
+    ForebayError,
+    IllegalTransition,
+    InvalidJob,
+    JobNotFound,
+    QueueClosed,
+    QueueFull,
+    QueueNotEmpty,
+    QueueNotFound,
+    StoreError,
+    StoreRefused,
+    UnknownTask,
+)
+
+
+class Status(IntEnum):
+    """What a command's exit status means; docs/reference/cli.md says it to users."""
+
+    DONE = 0
+    BAD_ANSWER = 1  # a job that was waited for is dead, the doctor found something, nothing was confirmed
+    BAD_INPUT = 2
+    NO_STORE = 3
+    NOT_FOUND = 4
+    REFUSED = 5  # the state of a job or a queue does not allow it
+    TIMED_OUT = 6
+
+
+_STATUSES: Final[tuple[tuple[type[Exception], Status], ...]] = (
+    (JobNotFound, Status.NOT_FOUND),
+    (QueueNotFound, Status.NOT_FOUND),
+    (IllegalTransition, Status.REFUSED),
+    (QueueNotEmpty, Status.REFUSED),
+    (QueueClosed, Status.REFUSED),
+    (QueueFull, Status.REFUSED),
+    (DuplicateJob, Status.REFUSED),
+    (ConfigError, Status.BAD_INPUT),
+    (InvalidJob, Status.BAD_INPUT),
+    (UnknownTask, Status.BAD_INPUT),
+    (StoreRefused, Status.BAD_INPUT),  # a value that no store of this kind can hold
+    (StoreError, Status.NO_STORE),
+    (TimeoutError, Status.TIMED_OUT),
+)
+
+
+class BrokenApp(ConfigError):
+    """The app's own module raised while it was imported; the traceback is its programmer's to read."""
+
+
+class Declined(ForebayError):
+    """Somebody was asked and said no."""
+
+
+def report(error: Exception, *, as_json: bool) -> click.exceptions.Exit:
+    """Say on standard error what went wrong; the answer ends the program with its status."""
+    status, message = status_of(error), redacted(str(error))
+    if as_json:
+        _report_json(kind_of(error), message, status)
+    else:
+        if isinstance(error, BrokenApp):
+            lines = traceback.format_exception(error.__cause__)
+            click.echo(redacted("".join(lines)), err=True, nl=False)
+        click.echo(f"Error: {message}", err=True)
+    return click.exceptions.Exit(status)
+
+
+def report_usage(
+    error: click.ClickException, *, as_json: bool
+) -> click.exceptions.Exit | click.ClickException:
+    """The same for words that do not fit the command; click says it to people, with the usage."""
+    message = redacted(error.format_message() + _way_out(error))
+    if as_json:
+        _report_json("UsageError", message, Status(error.exit_code))
+        return click.exceptions.Exit(error.exit_code)
+    if message == error.format_message():
+        return error
+    return click.UsageError(message, ctx=getattr(error, "ctx", None))
+
+
+def _way_out(error: click.ClickException) -> str:
+    param = error.param if isinstance(error, click.MissingParameter) else None
+    if param is None or param.name != "app":
+        return ""
+    return " Name it as package.module:app, in FOREBAY_APP, or as app in forebay.toml."
+
+
+def _report_json(kind: str, message: str, status: Status) -> None:
+    import msgspec  # noqa: PLC0415 - only when something went wrong
+
+    error = {"kind": kind, "message": message, "status": int(status)}
+    click.echo(msgspec.json.encode({"error": error}), err=True)
+
+
+def kind_of(error: Exception) -> str:
+    """What an error is called in JSON."""
+    return "ConfigError" if isinstance(error, BrokenApp) else type(error).__name__
+
+
+def status_of(error: Exception) -> Status:
+    """The exit status that an error leads to."""
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), Status.BAD_ANSWER)

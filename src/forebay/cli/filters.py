@@ -1,0 +1,179 @@
+"""Choosing jobs: by their ids, or by conditions that all must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Final
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from forebay.cli.options import Command, Moment, QueueParam, State
+from forebay.domain.job import JobId, JobSummary
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import EXACT_UP_TO, MAX_PAGE, JobQuery, Page
+from forebay.stores.protocol import Reader
+
+FILTERS: Final = {
+    "queues": click.option(
+        "--queue", "-q", "queues", multiple=True, type=QueueParam(), help="In this queue; may be repeated."
+    ),
+    "states": click.option(
+        "--state", "-s", "states", multiple=True, type=State(), help="In this state; may be repeated."
+    ),
+    "tasks": click.option("--task", "tasks", multiple=True, help="Of this task; may be repeated."),
+    "tags": click.option(
+        "--tag", "tags", multiple=True, help="With this tag; all that are given must be there."
+    ),
+    "metadata": click.option(
+        "--metadata",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="With this value (JSON or text) in its metadata.",
+    ),
+    "priority_from": click.option("--priority-from", type=int, help="With at least this priority."),
+    "priority_to": click.option("--priority-to", type=int, help="With at most this priority."),
+    "created_from": click.option(
+        "--created-from", type=Moment(), help="Enqueued since: a time, or 2h for two hours ago."
+    ),
+    "created_before": click.option(
+        "--created-before", type=Moment(), help="Enqueued before: a time, or 2h for two hours ago."
+    ),
+    "finished_before": click.option(
+        "--finished-before", "--older-than", type=Moment(), help="Ended before: a time, or 7d for a week ago."
+    ),
+    "unique_key": click.option("--unique", "unique_key", help="With this unique key."),
+    "once_key": click.option("--once", "once_key", help="With this once key."),
+    "correlation_id": click.option("--correlation-id", help="With this correlation id."),
+    "parent_id": click.option("--parent", "parent_id", help="Asked for by this job."),
+    "text": click.option("--text", help="With this text in its arguments or its reason."),
+}
+_MOMENTS: Final = ("created_from", "created_before", "finished_before")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Conditions as they were given; times that count back from now are still open."""
+
+    given: dict[str, Any]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.given
+
+    def query(self, now: int) -> JobQuery:
+        """The question, by the store's clock."""
+        fields = dict(self.given)
+        for name in _MOMENTS:
+            if name in fields:
+                fields[name] = fields[name](now)
+        if "metadata" in fields:
+            fields["metadata"] = parsed_pairs(fields["metadata"])
+        return JobQuery(**fields)
+
+
+def with_filter(*without: str) -> Callable[[Command], Command]:
+    """Give a command the conditions of its options as `chosen`; some a command settles by itself."""
+
+    def decorate(func: Command) -> Command:
+        @wraps(func)
+        def command(*args: Any, **values: Any) -> None:
+            given = {name: value for name in FILTERS if (value := values.pop(name, None)) not in (None, ())}
+            _check_given(given)
+            func(*args, chosen=Filter(given=given), **values)
+
+        made: Command = command
+        for name, option in reversed(FILTERS.items()):
+            if name not in without:
+                made = option(made)
+        return made
+
+    return decorate
+
+
+def _check_given(given: dict[str, Any]) -> None:
+    """Refuse an empty condition: it is a variable that somebody forgot to set, and it might fit every job."""
+    for name, value in given.items():
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            raise click.UsageError(f"The condition on {name.replace('_', ' ')} is empty; leave it out.")
+
+
+def parsed_pairs(pairs: Iterable[str]) -> dict[str, Any]:
+    """KEY=VALUE pairs; a key that is given twice is refused."""
+    return distinct(parsed_pair(pair) for pair in pairs)
+
+
+def distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A dictionary of pairs whose keys differ."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise click.UsageError(f"{key} is given twice.")
+        found[key] = value
+    return found
+
+
+def parsed_pair(pair: str) -> tuple[str, Any]:
+    """KEY=VALUE; the value is JSON if it can be read as JSON, and a text if not."""
+    key, sign, value = pair.partition("=")
+    if not key or not sign:
+        raise click.BadParameter(f"{pair!r} is not KEY=VALUE")
+    return key, parsed_value(value)
+
+
+def parsed_value(value: str) -> Any:
+    """JSON, or the text itself."""
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return value
+
+
+def narrowed(query: JobQuery, allowed: Iterable[JobState]) -> JobQuery | None:
+    """The question about jobs of these states only; None if no job can fit."""
+    states = tuple(state for state in query.states or JobState if state in set(allowed))
+    return replace(query, states=states) if states else None
+
+
+def counted(reader: Reader, query: JobQuery | None) -> tuple[int, bool]:
+    """How many jobs fit, and whether that is exact: beyond ten thousand it is "more than" that."""
+    if query is None:
+        return 0, True
+    if replace(query, queues=(), states=()) == JobQuery():
+        return _maintained(reader, query), True
+    count, after, is_over = 0, None, False
+    while not is_over and count <= EXACT_UP_TO:
+        page = reader.search(query, limit=MAX_PAGE, after=after)
+        count, after, is_over = count + len(page.jobs), page.after, page.after is None
+    return (count, True) if is_over else (EXACT_UP_TO, False)
+
+
+def _maintained(reader: Reader, query: JobQuery) -> int:
+    # Without names all queues are meant, and the counters of dropped ones count too.
+    by_queue = reader.counts(query.queues).values()
+    return sum(getattr(counts, state) for counts in by_queue for state in query.states or JobState)
+
+
+def listed(reader: Reader, query: JobQuery, limit: int, after: str | None) -> Page:
+    """Up to `limit` jobs; a store's page may be short of that and still have a next one."""
+    found: list[JobSummary] = []
+    while True:
+        page = reader.search(query, limit=min(limit - len(found), MAX_PAGE), after=after)
+        found += page.jobs
+        after = page.after
+        if after is None or len(found) >= limit:
+            return Page(jobs=tuple(found), after=after)
+
+
+def chosen_ids(ids: Sequence[str], chosen: Filter, *, everything: bool) -> list[JobId]:
+    """The ids, if jobs were named by them; none if by conditions. Refuses both, and neither."""
+    if ids and (everything or not chosen.is_empty):
+        raise click.UsageError("Name jobs by their ids or by conditions, not by both.")
+    if not ids and not everything and chosen.is_empty:
+        raise click.UsageError(
+            "Name jobs by their ids, by conditions such as --queue, or all of them by --all."
+        )
+    return [JobId(job_id) for job_id in dict.fromkeys(ids)]

@@ -1,0 +1,309 @@
+"""`forebay jobs`: look at jobs and steer them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from forebay.app.bulk import cancel_matching, purge, revive_matching
+from forebay.app.handle import JobHandle
+from forebay.cli.acting import Choice, Deed, act
+from forebay.cli.failing import Status
+from forebay.cli.filters import Filter, listed, with_filter
+from forebay.cli.opening import Desk
+from forebay.cli.options import Command, Length, QueueParam, at_store, limit_option, yes_option
+from forebay.cli.output import Output, cell, length, moment, record, table, text
+from forebay.cli.shapes import arguments, job_json, result, story, summary_json, timeline_json
+from forebay.domain.history import Timeline
+from forebay.domain.job import Amendment, Job, JobId, JobSummary, QueueName, check_queue_name
+from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.query import JobQuery, Page
+from forebay.errors import JobNotFound
+from forebay.stores.protocol import Receipt
+
+DELETABLE = frozenset(JobState) - {JobState.RUNNING}
+REVIVABLE = frozenset({JobState.DEAD, JobState.CANCELLED})
+ID = click.argument("job_id", metavar="ID")
+IDS = click.argument("ids", metavar="[ID]...", nargs=-1)
+ALL = click.option("--all", "everything", is_flag=True, help="All there are; no condition needed.")
+AFTER = click.option("--after", metavar="PLACE", help="Go on behind an earlier list.")
+
+
+@click.group()
+def jobs() -> None:
+    """List, show, cancel, revive, delete, search and await jobs."""
+
+
+@jobs.command("list")
+@AFTER
+@limit_option(50)
+@with_filter()
+@at_store()
+def list_jobs(desk: Desk, out: Output, chosen: Filter, limit: int, after: str | None) -> None:
+    """List jobs, newest first."""
+    show_list(out, listed(desk.reader, chosen.query(desk.reader.now()), limit, after))
+
+
+@jobs.command()
+@click.argument("words", metavar="TEXT")
+@AFTER
+@limit_option(50)
+@with_filter("text")
+@at_store()
+def search(desk: Desk, out: Output, chosen: Filter, limit: int, after: str | None, words: str) -> None:
+    """List jobs with TEXT in their arguments or reason."""
+    if not words:
+        raise click.UsageError("Say what to look for.")
+    wanted = Filter(given={**chosen.given, "text": words})
+    show_list(out, listed(desk.reader, wanted.query(desk.reader.now()), limit, after))
+
+
+@jobs.command()
+@ID
+@at_store()
+def show(desk: Desk, out: Output, job_id: str) -> None:
+    """Show a job and its whole known life."""
+    timeline = history_of(desk, job_id)
+    show_timeline(desk, out, timeline, {})
+
+
+@jobs.command()
+@IDS
+@click.option("--reason", default="cancelled", show_default=True, help="Why; it is kept with the job.")
+@click.option("--force", is_flag=True, help="Take running jobs from their workers and bury them.")
+@ALL
+@yes_option
+@with_filter()
+@at_store()
+def cancel(desk: Desk, out: Output, reason: str, force: bool, **which: Any) -> None:
+    """Cancel jobs that wait; ask running ones to stop."""
+
+    def cancel_ids(ids: Sequence[JobId]) -> Any:
+        return desk.store.cancel(ids, reason, actor=desk.actor, force=force)
+
+    def cancel_all(query: JobQuery, tell: Callable[[int], None]) -> int:
+        return cancel_matching(desk.store, desk.reader, query, reason=reason, actor=desk.actor, progress=tell)
+
+    choice = Choice(**which)
+    if force and not choice.ids:
+        raise click.UsageError("--force is for jobs that are named by their ids.")
+    deed = Deed(verb="cancel", past="cancelled", allowed=LIVE, to_ids=cancel_ids, to_all=cancel_all)
+    act(desk, out, deed, choice)
+
+
+def revival_options(func: Command) -> Command:
+    """Where and how dead and cancelled jobs come back."""
+    for option in (
+        click.option("--keep-failures", is_flag=True, help="Do not start again with fresh failures."),
+        click.option("--delay", type=Length(), default=0, help="Run them so much later, such as 5m."),
+        click.option("--to", "target", type=QueueParam(), help="Into this queue instead of their own."),
+    ):
+        func = option(func)
+    return func
+
+
+@jobs.command()
+@IDS
+@revival_options
+@ALL
+@yes_option
+@with_filter()
+@at_store()
+def revive(
+    desk: Desk, out: Output, target: str | None, delay: int, keep_failures: bool, **which: Any
+) -> None:
+    """Put dead and cancelled jobs back."""
+    deed = revival(desk, REVIVABLE, target, delay, reset=not keep_failures)
+    act(desk, out, deed, Choice(**which))
+
+
+def revival(desk: Desk, allowed: frozenset[JobState], target: str | None, delay: int, *, reset: bool) -> Deed:
+    """The deed that puts jobs back."""
+    if target is not None:
+        check_queue_name(target)
+    how: dict[str, Any] = {
+        "queue": None if target is None else QueueName(target),
+        "delay_ms": delay,
+        "reset": reset,
+        "actor": desk.actor,
+    }
+
+    def revive_all(query: JobQuery, tell: Callable[[int], None]) -> int:
+        return revive_matching(desk.store, desk.reader, query, progress=tell, **how)
+
+    return Deed(
+        verb="revive",
+        past="revived",
+        allowed=allowed,
+        to_ids=lambda ids: desk.store.revive(ids, **how),
+        to_all=revive_all,
+        asks_for_ids=False,  # a job that was put back can be cancelled again
+    )
+
+
+@jobs.command()
+@IDS
+@ALL
+@yes_option
+@with_filter()
+@at_store()
+def delete(desk: Desk, out: Output, **which: Any) -> None:
+    """Remove jobs that are not running, with their history."""
+    act(desk, out, deletion(desk, DELETABLE), Choice(**which))
+
+
+def deletion(desk: Desk, allowed: frozenset[JobState]) -> Deed:
+    """The deed that removes jobs."""
+
+    def delete_all(query: JobQuery, tell: Callable[[int], None]) -> int:
+        return purge(desk.store, desk.reader, query, actor=desk.actor, progress=tell)
+
+    return Deed(
+        verb="delete",
+        past="deleted",
+        allowed=allowed,
+        to_ids=lambda ids: desk.store.delete(ids, actor=desk.actor),
+        to_all=delete_all,
+    )
+
+
+@jobs.command()
+@ID
+@click.option("--priority", type=int, help="Its new priority.")
+@click.option(
+    "--delay", type=Length(), help="Run it so much later from now, such as 5m; 0 makes it pending now."
+)
+@at_store()
+def amend(desk: Desk, out: Output, job_id: str, priority: int | None, delay: int | None) -> None:
+    """Change the priority or the time of a job that waits."""
+    if priority is None and delay is None:
+        raise click.UsageError("Say what to change: --priority or --delay.")
+    verdict = desk.store.amend(JobId(job_id), Amendment(priority=priority, delay_ms=delay), actor=desk.actor)
+    verdict.check()
+    out.say(
+        {"id": job_id, "amended": True, "state": verdict.state},
+        f"job {job_id} amended; it is {verdict.state}",
+    )
+
+
+@jobs.command()
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--timeout", type=Length(), help="Give up after this long, such as 30s; never without it.")
+@at_store()
+def wait(desk: Desk, out: Output, ids: tuple[str, ...], timeout: int | None) -> None:
+    """Wait until jobs have ended, and show what they returned.
+
+    The status is 0 if all of them completed, 1 if one is dead or cancelled, 6 if the time is over.
+    """
+    ends = None if timeout is None else time.monotonic() + timeout / 1_000
+    ended = [_awaited(desk, job_id, ends) for job_id in dict.fromkeys(ids)]
+    out.answer([job_json(job) for job in ended], lambda: _show_ended(ended))
+    if any(job.state is not JobState.COMPLETED for job in ended):
+        click.get_current_context().exit(Status.BAD_ANSWER)
+
+
+def _awaited(desk: Desk, job_id: str, ends: float | None) -> Job:
+    handle = JobHandle[Any](desk.client, Receipt(id=JobId(job_id), is_new=False))
+    return handle.wait(None if ends is None else max(0.0, ends - time.monotonic()))
+
+
+def _show_ended(ended: Sequence[Job]) -> None:
+    rows = [
+        (job.id, job.task, job.state, job.reason or _short(result(job.result)["result"])) for job in ended
+    ]
+    table(("id", "task", "state", "result"), rows)
+
+
+def _short(value: Any) -> str:
+    return "" if value is None else cell(value)
+
+
+def history_of(desk: Desk, job_id: str) -> Timeline:
+    """All that is known of a job; raises JobNotFound."""
+    timeline = desk.reader.history(JobId(job_id))
+    if timeline is None:
+        raise JobNotFound(f"there is no job {job_id}; it may have been pruned")
+    return timeline
+
+
+def show_list(out: Output, page: Page, **more: Any) -> None:
+    """A page of jobs, and how to go on."""
+    answer = {"jobs": [summary_json(job) for job in page.jobs], "after": page.after, **more}
+
+    def people() -> None:
+        table(("id", "queue", "task", "state", "priority", "attempt", "created", "reason"), _rows(page.jobs))
+        if page.after is not None:
+            click.echo(f"There may be more: --after {page.after}")
+
+    out.answer(answer, people)
+
+
+def _rows(found: Sequence[JobSummary]) -> list[tuple[object, ...]]:
+    return [
+        (
+            job.id,
+            job.queue,
+            job.task,
+            job.state,
+            job.priority,
+            job.attempt,
+            moment(job.created_at),
+            job.reason,
+        )
+        for job in found
+    ]
+
+
+def show_timeline(desk: Desk, out: Output, timeline: Timeline, more: dict[str, Any]) -> None:
+    """A job with its life; `more` is added to what is known of it."""
+    position = desk.reader.position(timeline.job.id)
+    place = None if position is None else {"ahead": position.ahead, "is_exact": position.is_exact}
+
+    def people() -> None:
+        record({**_facts(timeline.job), "ahead of it": place and place["ahead"], **more})
+        table(
+            ("when", "what", "detail"),
+            [(moment(at), what, detail) for at, what, detail in story(timeline)],
+            title="Timeline",
+        )
+        for attempt in timeline.attempts:
+            if attempt.error.traceback:
+                click.echo(f"\nAttempt {attempt.attempt}:\n{text(attempt.error.traceback).rstrip()}")
+
+    out.answer({**timeline_json(timeline), "position": place, **more}, people)
+
+
+def _facts(job: Job) -> dict[str, object]:
+    call = arguments(job.payload)
+    return {
+        "id": job.id,
+        "task": job.task,
+        "queue": job.queue,
+        "state": job.state,
+        "reason": job.reason,
+        "priority": job.priority,
+        "args": call["args"],
+        "kwargs": call["kwargs"],
+        "payload": call.get("payload_error"),
+        "result": _short(result(job.result)["result"]),
+        "attempt": job.attempt,
+        "failures": f"{job.failures} of {job.policy.max_retries} retries",
+        "crashes": job.crashes or None,
+        "created": moment(job.created_at),
+        "due": moment(job.run_at),
+        "started": moment(job.started_at),
+        "ended": moment(job.finished_at),
+        "lease until": moment(job.lease_expires_at),
+        "worker": job.worker,
+        "timeout": length(job.timeout_ms),
+        "unique key": job.unique_key,
+        "once key": job.once_key,
+        "correlation id": job.correlation_id,
+        "parent": job.parent_id,
+        "tags": ", ".join(job.tags),
+        "metadata": job.metadata,
+        "asked to stop": job.cancel_reason,
+    }

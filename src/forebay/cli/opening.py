@@ -1,0 +1,107 @@
+"""The store that a command is about, opened when it is needed and closed at its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from urllib.parse import unquote, urlsplit
+
+from forebay.app.app import Forebay
+from forebay.app.client import Client
+from forebay.cli.loading import load_app
+from forebay.cli.redacting import redacted
+from forebay.cli.settings import Settings
+from forebay.clock import SystemClock
+from forebay.domain.job import QueueName
+from forebay.domain.queue import Queue
+from forebay.errors import ConfigError, QueueNotFound, StoreUnusable
+from forebay.stores.opening import open_engine
+from forebay.stores.protocol import Engine, Reader, Store
+
+
+class Desk:
+    """Where a command looks and writes. `name` is how the store is called in questions and answers."""
+
+    def __init__(self, settings: Settings, engine: Engine, name: str) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.name = name
+        self._opened: list[Store | Reader | Client] = []
+
+    @cached_property
+    def store(self) -> Store:
+        store = self.engine.store()
+        self._opened.append(store)
+        return store
+
+    @cached_property
+    def reader(self) -> Reader:
+        reader = self.engine.reader()
+        self._opened.append(reader)
+        return reader
+
+    @cached_property
+    def client(self) -> Client:
+        client = Client(self.engine, SystemClock())
+        self._opened.append(client)
+        return client
+
+    @property
+    def actor(self) -> str:
+        return self.settings.actor
+
+    def queue(self, name: str) -> Queue:
+        """A queue that exists, dropped or not."""
+        found = self.reader.queues([QueueName(name)])
+        if not found:
+            raise QueueNotFound(f"there is no queue {name}; `forebay queues list` shows those there are")
+        return found[0]
+
+    def close(self) -> None:
+        while self._opened:
+            self._opened.pop().close()
+
+
+@contextmanager
+def opened(settings: Settings, *, create: bool = False) -> Iterator[Desk]:
+    """The store that the settings name. Only with `create` may it come into being by this command."""
+    kind, named = settings.store
+    desk = _by_app(settings, named) if kind == "app" else _by_url(settings, named, create=create)
+    if not desk.engine.features.is_shared:
+        raise ConfigError(
+            f"{desk.name} lives inside one program, so a command cannot see it; name another store"
+        )
+    try:
+        yield desk
+    finally:
+        desk.close()
+
+
+def _by_app(settings: Settings, named: str) -> Desk:
+    app: Forebay = load_app(named)
+    return Desk(settings, app.engine, f"the store of {named}")
+
+
+def _by_url(settings: Settings, url: str, *, create: bool) -> Desk:
+    if "\0" in unquote(url):
+        raise ConfigError(f"{redacted(url)!r} cannot name a store: there is a NUL in it")
+    engine = open_engine(url)
+    if not create:
+        _check_file(url, is_named="url" in settings.found)
+    return Desk(settings, engine, redacted(url))
+
+
+def _check_file(url: str, *, is_named: bool) -> None:
+    """Raise StoreUnusable for a file that is not there: opening it would create it, and a mistyped name
+    would look like an empty store."""
+    parts = urlsplit(url)
+    if parts.scheme != "sqlite" or os.path.exists(unquote(parts.path[1:])):
+        return
+    if is_named:
+        raise StoreUnusable(f"there is no store at {redacted(url)}; `forebay migrate` creates it")
+    raise StoreUnusable(
+        f"no store is named, and there is none at {url}: give --url or --app, set FOREBAY_URL or "
+        "FOREBAY_APP, or write one of them into forebay.toml"
+    )

@@ -1,0 +1,168 @@
+"""Options and types of values that several commands share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from functools import wraps
+from typing import Any, Final, TypeAlias
+
+import click
+from click.shell_completion import CompletionItem
+
+from forebay.app.times import instant_at
+from forebay.cli.opening import opened
+from forebay.cli.output import Output
+from forebay.cli.settings import read_settings
+from forebay.domain.lifecycle import JobState, parse_state
+from forebay.errors import ConfigError, ForebayError
+
+Command: TypeAlias = Callable[..., None]
+
+_LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\Z")
+_UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_LONGEST_MS: Final = 100 * 366 * 86_400_000
+FIRST_YEAR, LAST_YEAR = 1971, 2099  # what a store can keep, whatever the zone
+
+
+def length_in_ms(value: str) -> int:
+    """`90`, `90s`, `5m`, `2h`, `7d` or `250ms`; a bare number counts seconds."""
+    match = _LENGTH.match(value.strip())
+    if match is None:
+        raise ConfigError(f"{value!r} is not a length of time; write 30s, 5m, 2h, 7d or 250ms")
+    ms = float(match[1]) * _UNITS[match[2] or "s"]
+    if ms > _LONGEST_MS:
+        raise ConfigError(f"{value!r} is longer than a hundred years")
+    return round(ms)
+
+
+def instant_in_ms(value: str) -> int:
+    """An ISO date and time with its zone."""
+    try:
+        when = datetime.fromisoformat(value)
+    except ValueError:
+        raise ConfigError(f"{value!r} is not a time; write 2030-01-31T12:00:00+00:00") from None
+    if when.tzinfo is None:
+        raise ConfigError(f"{value!r} has no time zone; write it as in 2030-01-31T12:00:00+00:00")
+    if not FIRST_YEAR <= when.year <= LAST_YEAR:
+        raise ConfigError(f"{value!r} is no time between {FIRST_YEAR} and {LAST_YEAR}")
+    return instant_at("time", when)
+
+
+class Length(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+    """A length of time in milliseconds."""
+
+    name = "length"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return value if isinstance(value, int) else _or_fail(self, length_in_ms, value, param, ctx)
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+    """An instant, or a length of time that counts back from now; the answer is asked with `now`."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Callable[[int], int]:
+        if callable(value):
+            return value  # type: ignore[no-any-return]  # click converts what is converted again
+        if _LENGTH.match(value.strip()):
+            back = _or_fail(self, length_in_ms, value, param, ctx)
+            return lambda now: max(0, now - back)
+        at = _or_fail(self, instant_in_ms, value, param, ctx)
+        return lambda now: at
+
+
+class State(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+    """The state of a job, in our words or in another queue's."""
+
+    name = "state"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> JobState:
+        return value if isinstance(value, JobState) else _or_fail(self, parse_state, value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(state) for state in JobState if state.startswith(incomplete)]
+
+
+class QueueParam(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+    """The name of a queue, completed from the store."""
+
+    name = "queue"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        flags = {name: ctx.params.get(name) for name in ("url", "app")}
+        try:
+            settings = read_settings(flags)
+            if settings.store[0] == "app":
+                return []  # somebody's code is not run because a key was pressed
+            with opened(settings) as desk:
+                names = [queue.name for queue in desk.reader.queues()]
+        except ForebayError:
+            return []  # somebody who types gets no error, and no names
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _or_fail(
+    kind: Any,
+    parse: Callable[[str], Any],
+    value: str,
+    param: click.Parameter | None,
+    ctx: click.Context | None,
+) -> Any:
+    try:
+        return parse(value)
+    except ConfigError as exc:
+        kind.fail(str(exc), param, ctx)
+
+
+def url_options(func: Command) -> Command:
+    """`--url`, `--app` and `--json`."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs."),
+        click.option("--app", metavar="MODULE:APP", help="Use the store (and the tasks) of this app."),
+        click.option("--url", metavar="URL", help="The store, such as sqlite:///jobs.db."),
+    ):
+        func = option(func)
+    return func
+
+
+def at_store(*, create: bool = False) -> Callable[[Command], Command]:
+    """Give a command its store and its output: `func(desk, out, ...)`."""
+
+    def decorate(func: Command) -> Command:
+        @url_options
+        @wraps(func)
+        def command(*, url: str | None, app: str | None, as_json: bool, **values: Any) -> None:
+            config = click.get_current_context().find_root().obj
+            settings = read_settings({"url": url, "app": app}, config=config)
+            with opened(settings, create=create) as desk:
+                func(desk, Output(as_json=as_json), **values)
+
+        return command
+
+    return decorate
+
+
+def yes_option(func: Command) -> Command:
+    """`--yes`, for everything that asks first."""
+    return click.option("--yes", "-y", is_flag=True, help="Do it without asking.")(func)
+
+
+def limit_option(default: int) -> Callable[[Command], Command]:
+    """`--limit`, for lists."""
+    return click.option(
+        "--limit",
+        "-n",
+        type=click.IntRange(1, 100_000),
+        default=default,
+        show_default=True,
+        help="At most this many.",
+    )

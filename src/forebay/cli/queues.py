@@ -1,0 +1,267 @@
+"""`forebay queues`: look at queues and steer them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import click
+import msgspec
+
+from forebay.app import bulk
+from forebay.cli.acting import to_matching
+from forebay.cli.filters import Filter, distinct, parsed_pair, with_filter
+from forebay.cli.jobs import DELETABLE, deletion
+from forebay.cli.opening import Desk
+from forebay.cli.options import Length, QueueParam, at_store, length_in_ms, limit_option, yes_option
+from forebay.cli.output import Output, cell, confirm, jobs_of, moment, progress, record, table
+from forebay.cli.shapes import arguments, counts_json, queue_json, summary_json
+from forebay.domain.job import Job, QueueName, check_queue_name
+from forebay.domain.lifecycle import WAITING, JobState
+from forebay.domain.query import Counts
+from forebay.domain.queue import Queue, QueueSettings, QueueState
+from forebay.errors import IllegalTransition, QueueNotEmpty
+
+NAME = click.argument("name", metavar="QUEUE", type=QueueParam())
+SETTINGS = click.argument("settings", metavar="[SETTING=VALUE]...", nargs=-1)
+_FIRST_ARGS: Final = 3
+_LOOK_SECONDS: Final = 0.25
+
+
+@click.group()
+def queues() -> None:
+    """List, create, configure, pause, drain and delete queues."""
+
+
+@queues.command("list")
+@at_store()
+def list_queues(desk: Desk, out: Output) -> None:
+    """List the queues with their jobs by state."""
+    found = desk.reader.queues()
+    counts = desk.reader.counts([queue.name for queue in found]) if found else {}
+    answer = [queue_json(queue, counts[queue.name]) for queue in found]
+    out.answer({"queues": answer}, lambda: count_table((queue, counts[queue.name]) for queue in found))
+
+
+def count_table(rows: Iterable[tuple[Queue, Counts]]) -> None:
+    """Queues with their jobs by state."""
+    lines = [
+        (queue.name, queue.state, *(getattr(counts, state) for state in JobState)) for queue, counts in rows
+    ]
+    table(("queue", "is", *JobState), lines)
+
+
+@queues.command()
+@NAME
+@limit_option(10)
+@at_store()
+def show(desk: Desk, out: Output, name: str, limit: int) -> None:
+    """Show one queue and the jobs that come next."""
+    _show(desk, out, name, limit)
+
+
+@click.command()
+@NAME
+@limit_option(10)
+@at_store()
+def inspect(desk: Desk, out: Output, name: str, limit: int) -> None:
+    """Show one queue and the jobs that come next."""
+    _show(desk, out, name, limit)
+
+
+def _show(desk: Desk, out: Output, name: str, limit: int) -> None:
+    queue = desk.queue(name)
+    counts = desk.reader.counts([queue.name])[queue.name]
+    upcoming = desk.reader.peek(queue.name, min(limit, 1_000))
+    # Claimed or deleted since the peek, a job has no line here any more.
+    calls = [job for job in desk.reader.jobs([job.id for job in upcoming]) if job is not None]
+    known = {job.id: arguments(job.payload) for job in calls}
+    next_jobs = [{**summary_json(job), **known[job.id]} for job in upcoming if job.id in known]
+    answer = {**queue_json(queue, counts), "length": counts.pending, "next": next_jobs}
+    out.answer(answer, lambda: _show_queue(queue, counts, calls))
+
+
+def _show_queue(queue: Queue, counts: Counts, upcoming: list[Job]) -> None:
+    by_state = {state: number for state, number in counts_json(counts).items() if number}
+    record(
+        {
+            "queue": queue.name,
+            "state": queue.state,
+            "length": str(counts.pending),
+            "jobs": _pairs(by_state),
+            "created": moment(queue.created_at),
+            "changed": moment(queue.updated_at),
+            "settings": _pairs(msgspec.to_builtins(queue.settings)),
+        }
+    )
+    rows = [(job.id, job.task, job.priority, first_args(job)) for job in upcoming]
+    table(("id", "task", "priority", "first arguments"), rows, title="Next jobs")
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def first_args(job: Job) -> str:
+    """The first three arguments of a job; why there are none if its payload cannot be read."""
+    call = arguments(job.payload)
+    if "payload_error" in call:
+        return str(call["payload_error"])
+    given = [msgspec.json.encode(value).decode() for value in call["args"]]
+    given += [f"{name}={msgspec.json.encode(value).decode()}" for name, value in call["kwargs"].items()]
+    return cell(", ".join(given[:_FIRST_ARGS]))
+
+
+@queues.command()
+@NAME
+@SETTINGS
+@at_store(create=True)
+def create(desk: Desk, out: Output, name: str, settings: tuple[str, ...]) -> None:
+    """Create a queue, with settings such as weight=3 or lease=1m."""
+    check_queue_name(name)
+    changes = parsed_settings(settings)
+    found = desk.reader.queues([QueueName(name)])
+    if found and found[0].state is not QueueState.DROPPED:
+        raise IllegalTransition(f"there is a queue {name} already; `forebay queues configure` changes it")
+    # Somebody may create it between the look and this write; then this changes what is named here.
+    _saved(desk, out, desk.store.save_queue(QueueName(name), changes, actor=desk.actor), "created")
+
+
+@queues.command()
+@NAME
+@SETTINGS
+@at_store()
+def configure(desk: Desk, out: Output, name: str, settings: tuple[str, ...]) -> None:
+    """Change settings of a queue, such as lease=1m.
+
+    Workers follow at once. Lengths of time are written 30s, 5m, 2h or 7d; none takes a limit away.
+    """
+    if not settings:
+        raise click.UsageError(f"Say what to change; the settings are {', '.join(setting_names())}.")
+    changes = parsed_settings(settings)
+    _existing(desk, name)
+    _saved(desk, out, desk.store.save_queue(QueueName(name), changes, actor=desk.actor), "configured")
+
+
+@queues.command()
+@NAME
+@at_store()
+def pause(desk: Desk, out: Output, name: str) -> None:
+    """Give out no more jobs of a queue; it goes on taking new ones."""
+    _set_state(desk, out, name, QueueState.PAUSED, "paused")
+
+
+@queues.command()
+@NAME
+@at_store()
+def resume(desk: Desk, out: Output, name: str) -> None:
+    """Make a paused or draining queue active again."""
+    _set_state(desk, out, name, QueueState.ACTIVE, "resumed")
+
+
+@queues.command()
+@NAME
+@click.option("--wait", is_flag=True, help="Wait until the queue has no live jobs.")
+@click.option("--timeout", type=Length(), help="Wait at most this long, such as 5m.")
+@at_store()
+def drain(desk: Desk, out: Output, name: str, wait: bool, timeout: int | None) -> None:
+    """Take no new jobs and let the others be worked off."""
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout goes with --wait.")
+    _existing(desk, name)
+    queue = desk.store.save_queue(QueueName(name), state=QueueState.DRAINING, actor=desk.actor)
+    if wait:
+        _wait_until_empty(desk, queue.name, timeout)
+    _saved(desk, out, queue, "draining")
+
+
+def _wait_until_empty(desk: Desk, name: QueueName, timeout: int | None) -> None:
+    ends = None if timeout is None else time.monotonic() + timeout / 1_000
+    first = left = desk.reader.counts([name])[name].live
+    with progress("drained", first) as tell:
+        while left:
+            if ends is not None and time.monotonic() >= ends:
+                raise TimeoutError(f"queue {name} is draining and still has {jobs_of(left)}")
+            time.sleep(_LOOK_SECONDS)
+            left = desk.reader.counts([name])[name].live
+            tell(first - left)
+
+
+@queues.command()
+@NAME
+@yes_option
+@with_filter("queues")
+@at_store()
+def purge(desk: Desk, out: Output, name: str, chosen: Filter, yes: bool) -> None:
+    """Remove the jobs that wait in a queue.
+
+    With --state those in other states; running jobs stay.
+    """
+    queue = desk.queue(name)
+    wanted = {"states": tuple(sorted(WAITING)), **chosen.given, "queues": (queue.name,)}
+    query = Filter(given=wanted).query(desk.reader.now())
+    to_matching(desk, out, deletion(desk, DELETABLE), query, yes=yes)
+
+
+@queues.command()
+@NAME
+@click.option("--force", is_flag=True, help="Though it has jobs: those that wait go to the dead letters.")
+@yes_option
+@at_store()
+def delete(desk: Desk, out: Output, name: str, force: bool, yes: bool) -> None:
+    """Close a queue for good. What it has finished stays until it is pruned."""
+    queue = desk.queue(name)
+    live = desk.reader.counts([queue.name])[queue.name].live
+    if live and not force:
+        raise QueueNotEmpty(f"queue {name} still has {jobs_of(live)} to do; drain it, or add --force")
+    buried = f"; {jobs_of(live)} in it go to the dead letters, or end if they run" if live else ""
+    confirm(f"Delete queue {name} in {desk.name}{buried}?", yes=yes)
+    with progress("buried", live) as tell:
+        bulk.drop_queue(
+            desk.store, queue.name, force=force, actor=desk.actor, progress=lambda left: tell(live - left)
+        )
+    out.say({"deleted": name, "live_jobs": live}, f"queue {name} deleted{buried}")
+
+
+def _existing(desk: Desk, name: str) -> Queue:
+    """A queue that is there and was not dropped: saving would create one under a mistyped name."""
+    queue = desk.queue(name)
+    if queue.state is QueueState.DROPPED:
+        raise IllegalTransition(f"queue {name} was deleted; `forebay queues create` brings it back")
+    return queue
+
+
+def _set_state(desk: Desk, out: Output, name: str, state: QueueState, past: str) -> None:
+    _existing(desk, name)
+    _saved(desk, out, desk.store.save_queue(QueueName(name), state=state, actor=desk.actor), past)
+
+
+def _saved(desk: Desk, out: Output, queue: Queue, past: str) -> None:
+    counts = desk.reader.counts([queue.name])[queue.name]
+    waiting = sum(getattr(counts, state) for state in WAITING)
+    line = f"queue {queue.name} {past}; {jobs_of(waiting)} waiting, {counts.running} running"
+    out.say(queue_json(queue, counts), line)
+
+
+# Settings
+
+
+def setting_names() -> list[str]:
+    """Every setting of a queue, lengths of time without their unit."""
+    return [name.removesuffix("_ms") for name in QueueSettings.__struct_fields__]
+
+
+def parsed_settings(pairs: tuple[str, ...]) -> dict[str, object]:
+    """What SETTING=VALUE pairs ask for. Lengths are written as `lease=30s` or `lease_ms=30000`."""
+    return distinct(_parsed(pair) for pair in pairs)
+
+
+def _parsed(pair: str) -> tuple[str, object]:
+    name, value = parsed_pair(pair)
+    known = QueueSettings.__struct_fields__
+    if f"{name}_ms" in known:
+        return f"{name}_ms", length_in_ms(pair.partition("=")[2])
+    if name not in known:
+        raise click.UsageError(f"There is no queue setting {name!r}; there are {', '.join(setting_names())}.")
+    return name, None if value == "none" else value

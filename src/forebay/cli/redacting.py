@@ -1,0 +1,35 @@
+"""Passwords stay out of what we print: they are in URLs, and URLs are in messages."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+HIDDEN: Final = "***"
+
+# Greedy up to the last @: a password may hold an @ of its own that nobody has escaped.
+_USER_INFO: Final = re.compile(r"(?P<start>[a-z][a-z0-9+.-]*://[^\s/:@?#]*):[^\s/?#]*@", re.IGNORECASE)
+# In our own messages a URL may be one that nobody can parse, with a / or a ? in its password. Data is not
+# treated like that, because http://host:80/?to=me@home has no password.
+_ANY_USER_INFO: Final = re.compile(r"(?P<start>[a-z][a-z0-9+.-]*://[^\s/:@?#]*):\S*@", re.IGNORECASE)
+_OPTION: Final = re.compile(
+    r"(?P<start>[?&;](?:password|passwd|pass|pwd|token|secret)=)[^\s&;'\"]*", re.IGNORECASE
+)
+
+
+def redacted(message: str) -> str:
+    """A message of ours with the password of every URL in it hidden."""
+    return _OPTION.sub(rf"\g<start>{HIDDEN}", _ANY_USER_INFO.sub(rf"\g<start>:{HIDDEN}@", message))
+
+
+def redacted_data(value: Any) -> Any:
+    """JSON data, whatever it holds, with the passwords of URLs hidden and everything else as it is."""
+    match value:
+        case str():
+            return _OPTION.sub(rf"\g<start>{HIDDEN}", _USER_INFO.sub(rf"\g<start>:{HIDDEN}@", value))
+        case dict():
+            return {key: redacted_data(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [redacted_data(inner) for inner in value]
+        case _:
+            return value

@@ -1,0 +1,168 @@
+"""Flags, environment and file into typed settings. The only reader of the environment.
+
+One order for all: a flag wins over the environment, that over `forebay.toml`, that over `[tool.forebay]` in
+`pyproject.toml`, that over the default. docs/reference/settings.md says it to users.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from forebay.errors import ConfigError
+
+PREFIX: Final = "FOREBAY_"
+DEFAULT_URL: Final = "sqlite:///forebay.db"
+FILES: Final = ("forebay.toml", "pyproject.toml")
+# Names a file of settings; no setting itself.
+CONFIG: Final = "FOREBAY_CONFIG"
+
+# Every setting with the type it must have in a file; in the environment all are texts.
+KINDS: Final[dict[str, Any]] = {
+    "url": str,
+    "app": str,
+    "actor": str,
+    "queues": list[str] | str,
+    "threads": int,
+    "coroutines": int,
+    "drain": float,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A value and where it was said. The lower its `rank`, the sooner it is believed."""
+
+    value: Any
+    source: str
+    rank: int
+
+
+class Settings:
+    """What is set, and where."""
+
+    def __init__(self, found: Mapping[str, Setting]) -> None:
+        self.found = dict(found)
+
+    def get(self, name: str) -> Any:
+        setting = self.found.get(name)
+        return None if setting is None else setting.value
+
+    @property
+    def store(self) -> tuple[str, str]:
+        """How the store is named: ("url", address) or ("app", package.module:app).
+
+        Whichever was said nearer to the command counts; said in one place, the URL does.
+        """
+        named = [
+            (self.found[name].rank, place, name)
+            for place, name in enumerate(("url", "app"))
+            if name in self.found
+        ]
+        if not named:
+            return "url", DEFAULT_URL
+        name = min(named)[2]
+        return name, str(self.found[name].value)
+
+    @property
+    def actor(self) -> str:
+        """What the audit log calls whoever runs the command."""
+        return str(self.get("actor") or f"cli:{_user()}")
+
+    def worker_defaults(self) -> dict[str, Any]:
+        """What the worker command takes when no flag says otherwise."""
+        names = ("app", "queues", "threads", "coroutines", "drain")
+        chosen = {name: self.found[name].value for name in names if name in self.found}
+        if isinstance(chosen.get("queues"), list):
+            chosen["queues"] = ",".join(chosen["queues"])
+        return chosen
+
+
+def read_settings(flags: Mapping[str, Any] | None = None, config: str | None = None) -> Settings:
+    """All settings as they hold for a command in the present folder."""
+    found: dict[str, Setting] = {}
+    sources = [_from_flags(flags or {}), _from_environment(os.environ), *_from_files(config)]
+    for rank, (source, values) in enumerate(sources):
+        for name, value in values.items():
+            found.setdefault(name, Setting(value=value, source=_source(source, name), rank=rank))
+    return Settings(found)
+
+
+def unknown_variables() -> list[str]:
+    """Variables of the environment that look like settings and are none."""
+    known = {CONFIG, *(PREFIX + name.upper() for name in KINDS)}
+    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+
+
+def _from_flags(flags: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "--", {name: value for name, value in flags.items() if value is not None}
+
+
+def _from_environment(environment: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    # An empty variable is how many shells and containers say that there is none.
+    texts = {name: environment.get(PREFIX + name.upper(), "") for name in KINDS}
+    values = {
+        name: _typed(name, text, PREFIX + name.upper(), strict=False) for name, text in texts.items() if text
+    }
+    return PREFIX, values
+
+
+def _source(source: str, name: str) -> str:
+    names = {"--": f"--{name}", PREFIX: PREFIX + name.upper()}
+    return names.get(source, source)
+
+
+def _from_files(config: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    config = config or os.environ.get(CONFIG) or None
+    if config is not None:
+        yield config, _from_file(Path(config), must_exist=True)
+        return
+    for name in FILES:
+        yield name, _from_file(Path(name), must_exist=False)
+
+
+def _from_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
+    if not must_exist and not path.exists():
+        return {}
+    table = _parsed(path)
+    if path.name == "pyproject.toml":
+        tool = table.get("tool", {})
+        table = tool.get("forebay", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: forebay must be a table of settings: [tool.forebay]")
+    for name in table:
+        if name not in KINDS:
+            raise ConfigError(
+                f"{path}: there is no setting {name!r}; the settings are {', '.join(sorted(KINDS))}"
+            )
+    return {name: _typed(name, value, f"{path}: {name}", strict=True) for name, value in table.items()}
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ConfigError(f"the settings in {path} cannot be read: {exc.strerror or exc}") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"{path} is not a TOML file: {exc}") from exc
+
+
+def _typed(name: str, value: Any, where: str, *, strict: bool) -> Any:
+    try:
+        return msgspec.convert(value, KINDS[name], strict=strict)
+    except msgspec.ValidationError as exc:
+        raise ConfigError(f"{where} is wrong: {exc}") from exc
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        return str(os.getuid())

@@ -1,0 +1,137 @@
+"""Jobs, queues and workers as JSON: names in our words, instants as ISO texts in UTC, lengths in `_ms`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from forebay.app.codec import decode_call, decode_result
+from forebay.domain.history import Attempt, Event, Timeline
+from forebay.domain.job import Job, JobSummary
+from forebay.domain.query import Counts, WorkerInfo
+from forebay.domain.queue import Queue
+from forebay.errors import PayloadError
+from forebay.stores.protocol import Verdict
+
+# How an engine keeps a job is no business of programs that read our answers.
+_INNER: Final = ("seq", "rank", "capped", "payload", "result")
+_QUEUE_INNER: Final = ("rank_version",)
+
+
+def iso(at: int | None) -> str | None:
+    """An instant as an ISO text with milliseconds."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _plain(value: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(value)
+    return {name: _instant(name, inner) for name, inner in fields.items() if name not in without}
+
+
+def _instant(name: str, value: Any) -> Any:
+    return iso(value) if (name.endswith("_at") or name == "at") and isinstance(value, int) else value
+
+
+def summary_json(job: JobSummary) -> dict[str, Any]:
+    """A job as a line of a list."""
+    return {**_plain(job), "duration_ms": job.duration_ms}
+
+
+def job_json(job: Job) -> dict[str, Any]:
+    """All of a job's record."""
+    fields = {**_plain(job, _INNER), **arguments(job.payload), **result(job.result)}
+    fields["errors"] = [_plain(error) for error in job.errors]
+    # Whole: it is stored without what is usual, and a reader cannot know what that is.
+    fields["policy"] = msgspec.structs.asdict(job.policy)
+    fields["status"] = job.status
+    return fields
+
+
+def arguments(payload: bytes) -> dict[str, Any]:
+    """The stored arguments as they are stored; bytes in base64 if they are not ours or broken."""
+    return _decoded("payload", payload, decode_call, ("args", "kwargs"))
+
+
+def result(stored: bytes | None) -> dict[str, Any]:
+    """What a task has returned, as it is stored."""
+    if stored is None:
+        return {"result": None}
+    return _decoded("result", stored, decode_result, ("result",))
+
+
+def _decoded(
+    field: str, data: bytes, check: Callable[[bytes], Any], names: tuple[str, ...]
+) -> dict[str, Any]:
+    try:
+        check(data)
+    except PayloadError as exc:
+        raw = base64.b64encode(data).decode("ascii")
+        return {**dict.fromkeys(names), f"{field}_base64": raw, f"{field}_error": str(exc)}
+    body = msgspec.json.decode(data[data.index(b"\n") + 1 :])
+    return {name: body[name] for name in names}
+
+
+def timeline_json(timeline: Timeline) -> dict[str, Any]:
+    """A job with its whole known life."""
+    return {
+        **job_json(timeline.job),
+        "attempts": [attempt_json(attempt) for attempt in timeline.attempts],
+        "timeline": [{"at": iso(at), "what": what, "detail": detail} for at, what, detail in story(timeline)],
+    }
+
+
+def attempt_json(attempt: Attempt) -> dict[str, Any]:
+    return _plain(attempt, ("job_id",))
+
+
+def story(timeline: Timeline) -> list[tuple[int, str, str]]:
+    """What happened to a job, oldest first: (when, what, detail)."""
+    job = timeline.job
+    lines = [(job.created_at, "enqueued", f"{job.task} in queue {job.queue}")]
+    lines += [line for attempt in timeline.attempts for line in _attempt_lines(attempt)]
+    lines += [(event.at, str(event.kind), _event_detail(event)) for event in timeline.events]
+    told = {attempt.attempt for attempt in timeline.attempts}
+    if job.started_at is not None and job.attempt not in told:
+        lines.append((job.started_at, f"attempt {job.attempt} started", f"by worker {job.worker}"))
+    if job.finished_at is not None:
+        lines.append((job.finished_at, str(job.state), job.reason or ""))
+    return sorted(lines, key=lambda line: line[0])
+
+
+def _attempt_lines(attempt: Attempt) -> list[tuple[int, str, str]]:
+    lines = []
+    if attempt.started_at is not None:
+        lines.append(
+            (attempt.started_at, f"attempt {attempt.attempt} started", f"by worker {attempt.worker}")
+        )
+    what = f"{attempt.error.type}: {attempt.error.message}".strip(": ")
+    return [*lines, (attempt.ended_at, f"attempt {attempt.attempt} {attempt.ending}", what)]
+
+
+def _event_detail(event: Event) -> str:
+    return f"{event.detail} (by {event.actor})".strip() if event.actor else event.detail
+
+
+def counts_json(counts: Counts) -> dict[str, Any]:
+    """Jobs by state, with the two sums that everybody wants."""
+    return {**msgspec.to_builtins(counts), "live": counts.live, "total": counts.total}
+
+
+def queue_json(queue: Queue, counts: Counts) -> dict[str, Any]:
+    """A queue with its settings and how many jobs it has."""
+    return {**_plain(queue, _QUEUE_INNER), "counts": counts_json(counts)}
+
+
+def worker_json(worker: WorkerInfo) -> dict[str, Any]:
+    return _plain(worker)
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """What became of an operator's wish about one job."""
+    return {"id": verdict.job_id, "done": verdict.done, "state": verdict.state, "reason": verdict.reason}

@@ -1,0 +1,104 @@
+"""`forebay stats` and `forebay stuck`: how it goes, at a glance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import click
+
+from forebay.cli.opening import Desk
+from forebay.cli.options import at_store
+from forebay.cli.output import Output, length, moment, table
+from forebay.cli.queues import count_table
+from forebay.cli.shapes import counts_json, iso, queue_json, summary_json, worker_json
+from forebay.domain.job import JobSummary
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import MAX_PAGE, Counts, JobQuery, WorkerInfo
+from forebay.stores.protocol import Reader
+
+HOUR_MS: Final = 3_600_000
+
+
+@click.command()
+@at_store()
+def stats(desk: Desk, out: Output) -> None:
+    """Jobs by queue and state, and who works on them."""
+    reader = desk.reader
+    now, workers = reader.now(), reader.workers()
+    # Dropped queues have jobs too, and a total without them would not add up.
+    counts = reader.counts()
+    queues = reader.queues(list(counts)) if counts else []
+    total = added(list(counts.values()))
+    answer = {
+        "store": desk.name,
+        "at": iso(now),
+        "total": counts_json(total),
+        "queues": [queue_json(queue, counts[queue.name]) for queue in queues],
+        "workers": [worker_json(worker) for worker in workers],
+    }
+
+    def people() -> None:
+        count_table((queue, counts[queue.name]) for queue in queues)
+        click.echo(f"{total.live:,} live, {total.total:,} in all")
+        worker_table(workers, now)
+
+    out.answer(answer, people)
+
+
+def added(counts: list[Counts]) -> Counts:
+    """The sum of some counts."""
+    return Counts(**{state: sum(getattr(one, state) for one in counts) for state in JobState})
+
+
+def worker_table(workers: list[WorkerInfo], now: int) -> None:
+    """Workers, with how long ago each has said that it is alive."""
+    rows = [
+        (one.id, one.host, one.pid, one.state, ", ".join(one.queues), moment(one.started_at), _ago(one, now))
+        for one in workers
+    ]
+    table(("worker", "host", "pid", "is", "queues", "started", "last beat"), rows, title="Workers")
+
+
+def _ago(worker: WorkerInfo, now: int) -> str:
+    return f"{length(max(0, now - worker.beat_at))} ago"
+
+
+@click.command()
+@click.option(
+    "--age-hours",
+    type=click.FloatRange(0, 1_000_000),
+    default=1.0,
+    show_default=True,
+    help="Running for longer.",
+)
+@at_store()
+def stuck(desk: Desk, out: Output, age_hours: float) -> None:
+    """List jobs that have been running for too long."""
+    if math.isnan(age_hours):
+        raise click.BadParameter("nan is not a number of hours")
+    now = desk.reader.now()
+    found = running_longer(desk.reader, now, round(age_hours * HOUR_MS))
+    rows = [
+        (job.id, job.queue, job.task, job.attempt, job.worker, length(now - (job.started_at or now)))
+        for job in found
+    ]
+    out.answer(
+        {"jobs": [summary_json(job) for job in found]},
+        lambda: table(("id", "queue", "task", "attempt", "worker", "running for"), rows),
+    )
+
+
+def running_longer(reader: Reader, now: int, age_ms: int) -> list[JobSummary]:
+    """Running jobs whose attempt began longer ago than this, oldest first."""
+    found = [job for job in _running(reader) if job.started_at is not None and now - job.started_at > age_ms]
+    return sorted(found, key=lambda job: job.started_at or 0)
+
+
+def _running(reader: Reader) -> Iterator[JobSummary]:
+    after, is_over = None, False
+    while not is_over:
+        page = reader.search(JobQuery(states=(JobState.RUNNING,)), limit=MAX_PAGE, after=after)
+        yield from page.jobs
+        after, is_over = page.after, page.after is None

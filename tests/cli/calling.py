@@ -1,0 +1,106 @@
+"""Calling commands: inside this process for the many cases, as real programs for the main paths."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from click.testing import CliRunner, Result
+
+from forebay.app.codec import encode_call
+from forebay.cli.main import main
+from forebay.domain.job import JobId
+from forebay.domain.lifecycle import JobState
+from forebay.stores.protocol import Store
+from tests.stores.contract import steps
+
+# Generous: a program that does nothing takes seconds to start on a machine with enough other work.
+DEADLINE: Final = 110
+
+TASKS: Final = """
+from forebay import Forebay
+
+app = Forebay("sqlite:///jobs.db")
+
+
+@app.task(queue="mail", retries=0)
+def greet(name: str, *, times: int = 1) -> str:
+    return " ".join([f"Hello {name}!"] * times)
+
+
+@app.task(retries=0)
+def fail(why: str) -> None:
+    raise ValueError(why)
+"""
+
+
+def call(*words: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(main, list(words))
+
+
+def answer(*words: str) -> Any:
+    """The JSON that a command answers with; it must succeed."""
+    result = call(*words, "--json")
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return json.loads(result.stdout)
+
+
+def refusal(*words: str) -> dict[str, Any]:
+    """The JSON error of a command that must fail; nothing else is printed."""
+    result = call(*words, "--json")
+    assert result.exit_code != 0, result.output
+    assert result.stdout == ""
+    error: dict[str, Any] = json.loads(result.stderr)["error"]
+    assert error["status"] == result.exit_code
+    return error
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """The environment of this process without settings of ours, with some variables replaced."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
+    return {**plain, **changes}
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "forebay", *words]
+
+
+def program(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a program of its own, without a terminal."""
+    return subprocess.run(
+        command(*words),
+        cwd=folder,
+        env=environment(**variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+def program_answer(folder: Path, *words: str) -> Any:
+    """The JSON that a real program answers with; it must succeed."""
+    result = program(folder, *words, "--json")
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout
+    return json.loads(result.stdout)
+
+
+def put(store: Store, *args: Any, task: str = "t", **changes: Any) -> JobId:
+    """Insert a job with these arguments."""
+    return steps.put(store, task=task, payload=encode_call(args, {}), **changes)
+
+
+def make(store: Store, state: JobState, *args: Any, **changes: Any) -> JobId:
+    """A job in the wanted state."""
+    return steps.make(store, state, **{"payload": encode_call(args, {}), **changes})
+
+
+def ids(listed: Sequence[dict[str, Any]]) -> list[str]:
+    return [job["id"] for job in listed]

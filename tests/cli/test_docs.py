@@ -1,0 +1,59 @@
+"""The page about the command line does what it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from forebay.cli.queues import setting_names
+from tests.cli.calling import program
+from tests.cli.test_program import working
+
+DOCS = Path(__file__).parents[2] / "docs"
+# As many programs as the page has commands, on a machine that may be busy.
+pytestmark = pytest.mark.timeout(240)
+GUIDE = (DOCS / "guide" / "command-line.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def guide_folder(folder: Path) -> Path:
+    """A folder as the page describes it."""
+    [tasks], [settings] = blocks("python"), blocks("toml")
+    (folder / "tasks.py").write_text(tasks)
+    (folder / "forebay.toml").write_text(settings)
+    return folder
+
+
+def run_block(folder: Path, block: str) -> None:
+    for line in block.splitlines():
+        words = shlex.split(line.removeprefix("$ forebay "))
+        result = program(folder, *words)
+        assert (result.returncode, result.stderr) == (0, ""), (line, result.stdout)
+
+
+def test_the_commands_of_the_guide_work_in_their_order(guide_folder: Path) -> None:
+    enqueue, look, steer, dead, trouble = blocks("console")
+
+    run_block(guide_folder, enqueue)
+    run_block(guide_folder, look)
+    run_block(guide_folder, steer)
+    with working(guide_folder):
+        assert program(guide_folder, "jobs", "wait", "unlucky", "--timeout", "40s").returncode == 1
+        assert program(guide_folder, "jobs", "wait", "grace", "--timeout", "40s").returncode == 0
+    run_block(guide_folder, dead)
+    with working(guide_folder):
+        program(guide_folder, "jobs", "wait", "unlucky", "--timeout", "40s")
+        run_block(guide_folder, trouble)
+
+
+def test_the_reference_names_every_setting_of_a_queue() -> None:
+    page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+
+    assert [name for name in setting_names() if f"`{name}`" not in page] == []

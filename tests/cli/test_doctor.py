@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.cli.doctor import of_held
+from forebay.clock import SystemClock
+from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import Interrupted
+from forebay.domain.query import HeldJobs, WorkerInfo
+from forebay.stores.opening import open_engine
+from forebay.stores.protocol import Store
+from forebay.testing.clock import ManualClock
+from tests.cli.calling import call, make, program, put
+from tests.stores.contract import steps
+
+# Some start programs, on a machine that may be busy.
+pytestmark = pytest.mark.timeout(240)
+HOUR_MS = 3_600_000
+
+
+def examined(*words: str, status: int) -> list[dict[str, Any]]:
+    """The findings of a doctor who comes to this status."""
+    result = call("doctor", *words, "--json")
+    assert result.exit_code == status, result.output
+    found = json.loads(result.stdout)
+    assert found["is_well"] is (status == 0)
+    findings: list[dict[str, Any]] = found["findings"]
+    return findings
+
+
+def about(findings: list[dict[str, Any]], what: str) -> list[tuple[str, str]]:
+    return [(one["level"], one["message"]) for one in findings if one["about"] == what]
+
+
+@pytest.mark.shows("R-CLI-20")
+def test_a_store_that_is_well(store: Store) -> None:
+    findings = examined(status=0)
+
+    assert about(findings, "settings") == [("ok", "url = sqlite:///jobs.db by forebay.toml")]
+    assert about(findings, "store")[0][1].startswith("sqlite:///jobs.db answers; engine sqlite, schema ")
+    assert about(findings, "permissions") == [("ok", "this user may write")]
+    assert about(findings, "consistency") == [("ok", "jobs, leases, keys and counts agree")]
+    assert "All is well." in call("doctor").stdout
+
+
+@pytest.mark.shows("R-CLI-20")
+def test_what_does_not_add_up_is_a_problem(store: Store, folder: Path) -> None:
+    put(store)
+    store.promote()  # counts what is new
+    with closing(sqlite3.connect(folder / "jobs.db")) as connection:
+        connection.execute("delete from forebay_jobs")
+        connection.commit()
+
+    findings = examined(status=1)
+
+    [(level, message)] = about(findings, "consistency")
+    assert level == "problem"
+    assert "queue default counts 1 pending jobs and has 0" in message
+    assert about(examined("--quick", status=1), "consistency") == []
+
+
+def test_jobs_that_nobody_works_on_are_a_problem_with_a_next_step(store: Store) -> None:
+    put(store)
+
+    findings = examined(status=1)
+
+    assert about(findings, "queue default") == [("problem", "1 job waits, and no worker works on it")]
+    [finding] = [one for one in findings if one["about"] == "queue default"]
+    assert finding["todo"] == "forebay worker package.module:app --queues default"
+    assert "PROBLEM  queue default: 1 job waits" in call("doctor").stdout
+
+
+def test_a_worker_that_is_alive_is_enough(store: Store) -> None:
+    put(store)
+    store.beat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
+
+    assert about(examined(status=0), "workers") == [("ok", "1 alive")]
+
+
+def test_a_worker_that_is_silent_is_not(store: Store) -> None:
+    put(store)
+    clock = ManualClock(now_ms=SystemClock().now_ms() - 2 * HOUR_MS)
+    past = open_engine("sqlite:///jobs.db", clock=clock).store()
+    past.beat(WorkerInfo(id=WorkerId("w1"), host="there", pid=7, queues=(DEFAULT_QUEUE,)))
+    past.close()
+
+    findings = examined(status=1)
+
+    assert ("note", "w1 on there (pid 7) has been silent for 2h") in about(findings, "workers")
+    assert about(findings, "queue default")[0][0] == "problem"
+
+
+def test_a_paused_queue_with_jobs_is_worth_a_note(store: Store) -> None:
+    put(store)
+    call("queues", "pause", "default")
+
+    assert about(examined(status=0), "queue default") == [("note", "it is paused, and 1 job waits")]
+
+
+def test_a_deleted_queue_with_jobs_is_worth_a_note(store: Store) -> None:
+    job = steps.started(store)
+    call("queues", "delete", "default", "--force", "--yes")
+    store.exchange(steps.W1, [steps.ended(job, Interrupted())])
+
+    [(level, message)] = about(examined(status=0), "queue default")
+
+    assert level == "note"
+    assert message == "it was deleted, and 1 job waits; the sweep moves them to the dead letters"
+
+
+def test_a_job_that_runs_for_hours_is_a_problem(store: Store) -> None:
+    clock = ManualClock(now_ms=SystemClock().now_ms() - 2 * HOUR_MS)
+    past = open_engine("sqlite:///jobs.db", clock=clock).store()
+    job = steps.started(past)
+    past.close()
+
+    assert about(examined(status=1), "running") == [
+        ("problem", f"1 job for over an hour; {job.id} (t) for 2h")
+    ]
+
+
+def test_dead_letters_are_worth_a_note(store: Store) -> None:
+    make(store, JobState.DEAD)
+
+    assert about(examined(status=0), "dead letters") == [("note", "1 job will not be tried again")]
+
+
+def test_jobs_that_were_put_aside_are_a_problem() -> None:
+    [finding] = of_held([HeldJobs(queue=QueueName("mail"), gate="task:x", jobs=3)])
+
+    assert (finding.level, finding.message) == (
+        "problem",
+        "3 jobs put aside for a worker that can pass task:x",
+    )
+
+
+def test_a_store_that_is_not_there_is_said_by_the_doctor_too() -> None:
+    [(level, message)] = about(examined("--url", "sqlite:///typo.db", status=3), "store")
+
+    assert level == "problem"
+    assert "there is no store at sqlite:///typo.db" in message
+
+
+def test_a_file_that_is_no_database_is_said(folder: Path) -> None:
+    (folder / "notes.txt").write_text("these are notes and not a database at all" * 50)
+
+    [(level, message)] = about(examined("--url", "sqlite:///notes.txt", status=3), "store")
+
+    assert level == "problem"
+    assert "is not a SQLite database" in message
+
+
+def test_a_variable_that_is_no_setting_is_worth_a_note(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_ULR", "x")
+
+    assert ("note", "FOREBAY_ULR is set in the environment and is no setting") in about(
+        examined(status=0), "settings"
+    )
+
+
+def test_no_setting_is_said_too() -> None:
+    assert about(examined(status=3), "settings") == [("ok", "nothing is set; the defaults hold")]
+
+
+def test_the_app_is_imported(app_folder: Path) -> None:
+    well = program(app_folder, "doctor", "--json")
+    (app_folder / "tasks.py").write_text("import nothing_of_this_name\n")
+    broken = program(app_folder, "doctor", "--json")
+
+    assert ("ok", "tasks:app has 2 tasks on default, mail") in about(
+        json.loads(well.stdout)["findings"], "app"
+    )
+    assert (well.returncode, broken.returncode) == (0, 2)
+    assert "No module named 'nothing_of_this_name'" in broken.stdout

@@ -1,0 +1,394 @@
+from __future__ import annotations
+
+import json
+from threading import Thread
+
+import pytest
+
+from forebay.app.codec import encode_result
+from forebay.domain.history import EventKind
+from forebay.domain.job import QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import AttemptError, Completed, Failed
+from forebay.stores.protocol import Reader, Store
+from tests.cli.calling import answer, call, ids, make, put, refusal
+from tests.stores.contract import steps
+
+MAIL = QueueName("mail")
+
+
+def test_jobs_are_listed_newest_first_with_what_people_ask_for(store: Store) -> None:
+    first, second = put(store, 1), put(store, 2, queue=MAIL, task="mail.send", priority=7, tags=("red",))
+
+    listed = answer("jobs", "list")
+
+    assert ids(listed["jobs"]) == [second, first]
+    assert listed["after"] is None
+    newest = listed["jobs"][0]
+    assert (newest["queue"], newest["task"], newest["state"]) == ("mail", "mail.send", "pending")
+    assert (newest["priority"], newest["tags"]) == (7, ["red"])
+    assert newest["created_at"].endswith("Z")
+
+
+def test_a_long_list_goes_on_where_it_ended(store: Store) -> None:
+    made = [put(store, number) for number in range(5)]
+
+    first = answer("jobs", "list", "--limit", "3")
+    rest = answer("jobs", "list", "--after", first["after"])
+
+    assert ids(first["jobs"] + rest["jobs"]) == made[::-1]
+
+
+def test_a_list_may_be_longer_than_a_page_of_the_store(store: Store) -> None:
+    steps.put_many(store, 1_200)
+
+    assert len(answer("jobs", "list", "--limit", "1100")["jobs"]) == 1_100
+    assert len(answer("jobs", "list", "--limit", "5000")["jobs"]) == 1_200
+
+
+@pytest.mark.shows("R-QUEUE-09")
+@pytest.mark.parametrize(
+    "condition",
+    [
+        ("--queue", "mail"),
+        ("--state", "scheduled"),
+        ("--state", "delayed"),
+        ("--task", "mail.send"),
+        ("--tag", "red", "--tag", "blue"),
+        ("--metadata", "tenant=7"),
+        ("--metadata", "name=ada"),
+        ("--priority-from", "5"),
+        ("--priority-from", "5", "--priority-to", "9"),
+        ("--unique", "u"),
+        ("--once", "o"),
+        ("--correlation-id", "c"),
+        ("--parent", "p"),
+        ("--text", "needle"),
+    ],
+)
+def test_conditions_narrow_a_list(condition: tuple[str, ...], store: Store) -> None:
+    put(store, "hay", priority=1, tags=("red",), metadata={"tenant": "7", "name": "bob"})
+    wanted = put(
+        store,
+        "needle",
+        task="mail.send",
+        queue=MAIL,
+        delay_ms=60_000,
+        priority=9,
+        tags=("red", "blue"),
+        metadata={"tenant": 7, "name": "ada"},
+        unique_key="u",
+        once_key="o",
+        correlation_id="c",
+        parent_id="p",
+    )
+
+    assert ids(answer("jobs", "list", *condition)["jobs"]) == [wanted]
+
+
+def test_times_are_instants_or_count_back_from_now(store: Store) -> None:
+    job = put(store)
+
+    assert ids(answer("jobs", "list", "--created-from", "1h")["jobs"]) == [job]
+    assert answer("jobs", "list", "--created-before", "1h")["jobs"] == []
+    assert ids(answer("jobs", "list", "--created-from", "2020-01-01T00:00:00+00:00")["jobs"]) == [job]
+    assert answer("jobs", "list", "--finished-before", "2020-01-01T00:00:00Z")["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--state", "nope"), "'nope' is not a job state; the states are scheduled, blocked"),
+        (("--created-from", "yesterday"), "'yesterday' is not a time; write 2030-01-31T12:00:00+00:00"),
+        (("--created-from", "2020-01-01T00:00:00"), "'2020-01-01T00:00:00' has no time zone"),
+        (("--created-from", "9999999d"), "'9999999d' is longer than a hundred years"),
+        (("--created-from", "0001-01-01T00:00:00Z"), "is no time between 1971 and 2099"),
+        (("--metadata", "tenant"), "'tenant' is not KEY=VALUE"),
+        (("--metadata", "a=1", "--metadata", "a=2"), "a is given twice"),
+        (("--priority-from", "9" * 30), "cannot hold a value"),
+        (("--queue", "\udcff"), "cannot hold a value"),
+        (("--limit", "0"), "0 is not in the range"),
+        (("--after", "here"), "'here' is not the end of an earlier page"),
+        (("--priority-from", "high"), "'high' is not a valid integer"),
+    ],
+)
+def test_a_wrong_condition_is_bad_input(words: tuple[str, ...], complaint: str, store: Store) -> None:
+    error = refusal("jobs", "list", *words)
+
+    assert error["status"] == 2
+    assert complaint in error["message"]
+
+
+def test_jobs_are_found_by_a_text(store: Store) -> None:
+    found = put(store, "find the needle here")
+    put(store, "hay")
+
+    assert ids(answer("jobs", "search", "needle")["jobs"]) == [found]
+    assert answer("jobs", "search", "needle", "--queue", "mail")["jobs"] == []
+
+
+def test_a_job_is_shown_with_its_whole_life(store: Store) -> None:
+    job_id = put(store, "ada", 2, metadata={"tenant": 7}, unique_key="u")
+    for message in ("first", "second"):
+        job = steps.start(store)
+        error = AttemptError(type="Boom", message=message, traceback=f"Traceback of {message}")
+        store.exchange(steps.W1, [steps.ended(job, Failed(error, after_ms=0))])
+    store.promote()
+
+    shown = answer("jobs", "show", job_id)
+
+    assert (shown["id"], shown["state"], shown["status"]) == (job_id, "pending", "pending")
+    assert (shown["args"], shown["kwargs"], shown["metadata"]) == (["ada", 2], {}, {"tenant": 7})
+    assert (shown["failures"], shown["policy"]["max_retries"]) == (2, 3)
+    assert [attempt["error"]["traceback"] for attempt in shown["attempts"]] == [
+        "Traceback of first",
+        "Traceback of second",
+    ]
+    assert [line["what"] for line in shown["timeline"]] == [
+        "enqueued",
+        "attempt 1 started",
+        "attempt 1 failed",
+        "attempt 2 started",
+        "attempt 2 failed",
+    ]
+    assert shown["position"] == {"ahead": 0, "is_exact": True}
+
+
+def test_people_read_the_same(store: Store) -> None:
+    job = steps.started(store, task="mail.send")
+    error = AttemptError(type="Boom", message="it \x1b[31mbroke", traceback="Traceback\n  line 1")
+    store.exchange(steps.W1, [steps.ended(job, Failed(error))])
+
+    shown = call("jobs", "show", job.id)
+
+    assert shown.exit_code == 0
+    assert "mail.send" in shown.stdout
+    assert "attempt 1 failed   Boom: it �[31mbroke" in shown.stdout
+    assert "Attempt 1:\nTraceback\n  line 1" in shown.stdout
+    assert "\x1b" not in shown.stdout
+
+
+def test_the_end_and_the_result_are_part_of_its_life(store: Store) -> None:
+    job = steps.started(store)
+    store.exchange(steps.W1, [steps.ended(job, Completed(encode_result({"sent": 3})))])
+
+    shown = answer("jobs", "show", job.id)
+
+    assert shown["result"] == {"sent": 3}
+    assert [line["what"] for line in shown["timeline"]] == ["enqueued", "attempt 1 started", "completed"]
+
+
+def test_a_payload_that_cannot_be_read_is_shown_as_it_is(store: Store) -> None:
+    job_id = steps.put(store, payload=b"{}")
+
+    shown = answer("jobs", "show", job_id)
+
+    assert (shown["args"], shown["payload_base64"]) == (None, "e30=")
+    assert "does not begin with the line of a payload" in shown["payload_error"]
+    assert "does not begin with the line of a payload" in call("jobs", "show", job_id).stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("show", "x"), ("wait", "x"), ("cancel", "x", "--yes"), ("delete", "x", "--yes"), ("revive", "x")],
+)
+def test_a_job_that_is_not_there_has_a_status_of_its_own(words: tuple[str, ...], store: Store) -> None:
+    error = refusal("jobs", *words)
+
+    assert (error["kind"], error["status"]) == ("JobNotFound", 4)
+    assert "there is no job x" in error["message"]
+
+
+@pytest.mark.shows("R-CANCEL-01")
+def test_a_job_that_waits_is_cancelled_with_a_reason(store: Store, reader: Reader) -> None:
+    job_id = put(store)
+
+    done = answer("jobs", "cancel", job_id, "--reason", "no longer wanted", "--yes")
+
+    assert done == {
+        "cancelled": 1,
+        "jobs": [{"id": job_id, "done": True, "state": "cancelled", "reason": ""}],
+    }
+    assert steps.look(reader, job_id).reason == "no longer wanted"
+
+
+def test_who_cancelled_is_in_the_history(
+    store: Store, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREBAY_ACTOR", "ada")
+    job_id = put(store)
+
+    call("jobs", "cancel", job_id, "--yes")
+
+    [event] = steps.events_of(reader, job_id)
+    assert (event.kind, event.actor) == (EventKind.CANCEL, "ada")
+
+
+@pytest.mark.shows("R-CANCEL-06")
+def test_a_final_job_is_not_cancelled(store: Store, reader: Reader) -> None:
+    job_id = make(store, JobState.DEAD)
+
+    error = refusal("jobs", "cancel", job_id, "--yes")
+
+    assert (error["kind"], error["status"]) == ("IllegalTransition", 5)
+    assert steps.look(reader, job_id).state is JobState.DEAD
+
+
+def test_by_force_a_running_job_is_taken_from_its_worker(store: Store, reader: Reader) -> None:
+    job = steps.started(store)
+
+    assert answer("jobs", "cancel", job.id, "--yes")["jobs"][0]["state"] == "running"
+    assert answer("jobs", "cancel", job.id, "--force", "--yes")["jobs"][0]["state"] == "dead"
+
+
+def test_of_several_jobs_each_answers_for_itself(store: Store) -> None:
+    waiting, final = put(store), make(store, JobState.COMPLETED, queue=MAIL)
+
+    result = call("jobs", "cancel", waiting, final, waiting, "--yes", "--json")
+    unknown = call("jobs", "delete", "nobody", final, "--yes")
+
+    verdicts = json.loads(result.stdout)
+    assert result.exit_code == 5
+    assert verdicts["cancelled"] == 1
+    assert [(job["id"], job["done"]) for job in verdicts["jobs"]] == [(waiting, True), (final, False)]
+    assert unknown.exit_code == 4
+    assert "nobody" in unknown.stdout
+    assert "1 job deleted" in unknown.stdout
+
+
+@pytest.mark.shows("R-QUEUE-08", "R-DLQ-13")
+def test_jobs_are_cancelled_revived_and_deleted_by_conditions(store: Store, reader: Reader) -> None:
+    steps.put_many(store, 3, queue=MAIL)
+    other = put(store)
+
+    assert answer("jobs", "cancel", "--queue", "mail", "--yes") == {"cancelled": 3}
+    assert answer("jobs", "revive", "--queue", "mail", "--yes") == {"revived": 3}
+    assert answer("jobs", "delete", "--queue", "mail", "--yes") == {"deleted": 3}
+    assert answer("jobs", "delete", "--queue", "mail", "--yes") == {"deleted": 0}
+    assert steps.look(reader, other).state is JobState.PENDING
+
+
+def test_a_revived_job_may_come_later_and_in_another_queue(store: Store, reader: Reader) -> None:
+    job_id = make(store, JobState.DEAD)
+
+    done = answer("jobs", "revive", job_id, "--to", "mail", "--delay", "1h", "--keep-failures")
+
+    job = steps.look(reader, job_id)
+    assert done["jobs"][0]["state"] == "scheduled"
+    assert (job.queue, job.state) == ("mail", JobState.SCHEDULED)
+
+
+def test_all_jobs_must_be_meant(store: Store, reader: Reader) -> None:
+    put(store)
+
+    assert refusal("jobs", "delete", "--yes")["status"] == 2
+    assert refusal("jobs", "delete", "x", "--all", "--yes")["status"] == 2
+    assert refusal("jobs", "cancel", "--all", "--force", "--yes")["status"] == 2
+    assert answer("jobs", "delete", "--all", "--yes") == {"deleted": 1}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("cancel", "--all"), ("delete", "--all"), ("revive", "--all"), ("cancel", "ID"), ("delete", "ID")],
+)
+def test_without_a_terminal_and_without_yes_nothing_is_done(
+    words: tuple[str, ...], store: Store, reader: Reader
+) -> None:
+    waiting, dead = put(store), make(store, JobState.CANCELLED, queue=MAIL)
+    named = [waiting if word == "ID" else word for word in words]
+
+    error = refusal("jobs", *named)
+
+    assert error["status"] == 2
+    assert "add --yes" in error["message"]
+    assert " job" in error["message"]
+    assert steps.states(reader, [waiting, dead]) == [JobState.PENDING, JobState.CANCELLED]
+
+
+def test_the_question_counts_the_jobs_that_would_be_touched(store: Store) -> None:
+    steps.put_many(store, 3, priority=5)
+    steps.put_many(store, 2, priority=1)
+    steps.started(store, queue=MAIL)
+
+    assert "Delete 5 jobs in sqlite:///jobs.db?" in refusal("jobs", "delete", "--all")["message"]
+    assert "Delete 3 jobs" in refusal("jobs", "delete", "--priority-from", "5")["message"]
+    assert "Cancel 6 jobs" in refusal("jobs", "cancel", "--all")["message"]
+
+
+def test_a_large_number_is_counted_up_to_ten_thousand(store: Store) -> None:
+    for _ in range(11):
+        steps.put_many(store, 1_000, priority=5)
+
+    assert "Delete 11,000 jobs" in refusal("jobs", "delete", "--all")["message"]
+    assert "more than 10,000 jobs" in refusal("jobs", "delete", "--priority-from", "5")["message"]
+
+
+@pytest.mark.parametrize("option", ["--text", "--queue", "--task", "--tag", "--unique", "--parent"])
+def test_an_empty_condition_is_not_taken_for_every_job(option: str, store: Store, reader: Reader) -> None:
+    job_id = put(store)
+
+    error = refusal("jobs", "delete", option, "", "--yes")
+
+    assert error["status"] == 2
+    assert "is empty; leave it out" in error["message"]
+    assert steps.look(reader, job_id).state is JobState.PENDING
+    assert refusal("jobs", "search", "")["status"] == 2
+
+
+def test_jobs_are_not_revived_into_a_queue_that_cannot_be(store: Store, reader: Reader) -> None:
+    job_id = make(store, JobState.DEAD)
+
+    assert refusal("jobs", "revive", job_id, "--to", "a:b")["status"] == 2
+    assert steps.look(reader, job_id).state is JobState.DEAD
+
+
+def test_people_are_told_how_a_list_goes_on(store: Store) -> None:
+    put(store, task="first")
+    put(store, task="second")
+
+    page = call("jobs", "list", "--limit", "1").stdout
+
+    assert "second" in page
+    assert "There may be more: --after " in page
+    assert call("jobs", "list", "--queue", "none").stdout == "(none)\n"
+
+
+@pytest.mark.shows("R-CANCEL-07")
+def test_a_job_that_waits_can_be_changed(store: Store, reader: Reader) -> None:
+    job_id = put(store, delay_ms=60_000)
+
+    assert answer("jobs", "amend", job_id, "--priority", "9", "--delay", "0")["state"] == "pending"
+    assert steps.look(reader, job_id).priority == 9
+    assert refusal("jobs", "amend", job_id)["status"] == 2
+    assert refusal("jobs", "amend", job_id, "--priority", "101")["status"] == 2
+    assert refusal("jobs", "amend", job_id, "--delay", "5m")["status"] == 5
+
+
+def test_waiting_gives_what_the_job_returned(store: Store) -> None:
+    job = steps.started(store)
+    end = steps.ended(job, Completed(encode_result([1, 2])))
+    ending = Thread(target=lambda: store.exchange(steps.W1, [end]))
+    ending.start()
+
+    [ended] = answer("jobs", "wait", job.id, "--timeout", "40s")
+
+    ending.join()
+    assert (ended["state"], ended["result"]) == ("completed", [1, 2])
+
+
+def test_waiting_for_a_job_that_died_is_a_bad_answer(store: Store) -> None:
+    good, dead = make(store, JobState.COMPLETED, queue=MAIL), make(store, JobState.DEAD)
+
+    result = call("jobs", "wait", good, dead)
+
+    assert result.exit_code == 1
+    assert "Boom: it broke" in result.stdout
+
+
+def test_waiting_too_long_has_a_status_of_its_own(store: Store) -> None:
+    job_id = put(store)
+
+    error = refusal("jobs", "wait", job_id, "--timeout", "0")
+
+    assert error["status"] == 6
+    assert f"job {job_id} is pending" in error["message"]

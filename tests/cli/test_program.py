@@ -1,0 +1,150 @@
+"""Every command as a real program, one after the other, as an operator would use them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.calling import DEADLINE, command, environment, ids, program, program_answer
+
+# A dozen programs one after the other, on a machine that may be busy.
+pytestmark = pytest.mark.timeout(240)
+
+
+@contextmanager
+def working(folder: Path, *words: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker while the block lasts; it must stop in order."""
+    with (folder / "worker.log").open("w") as log:
+        process = subprocess.Popen(
+            command("worker", *words), cwd=folder, env=environment(**variables), stderr=log, text=True
+        )
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            status = process.wait(DEADLINE)
+    assert status == 0, (folder / "worker.log").read_text()
+
+
+def json_of(folder: Path, *words: str) -> Any:
+    return program_answer(folder, *words)
+
+
+@pytest.mark.shows("R-CLI-01")
+def test_a_worker_runs_what_was_enqueued_by_hand(app_folder: Path) -> None:
+    good = json_of(app_folder, "enqueue", "tasks.greet", "Ada", "times:=2")
+    bad = json_of(app_folder, "enqueue", "tasks.fail", "no luck")
+
+    with working(app_folder, "tasks:app", "--queues", "mail,default", "--concurrency", "2"):
+        [done] = json_of(app_folder, "jobs", "wait", good["id"], "--timeout", "40s")
+        failed = program(app_folder, "jobs", "wait", bad["id"], "--timeout", "40s")
+        [worker] = json_of(app_folder, "stats")["workers"]
+
+    assert (done["state"], done["result"]) == ("completed", "Hello Ada! Hello Ada!")
+    assert failed.returncode == 1
+    assert "ValueError: no luck" in failed.stdout
+    assert worker["queues"] == ["mail", "default"]
+    assert json_of(app_folder, "stats")["workers"] == []
+
+
+@pytest.mark.shows("R-CFG-68")
+def test_a_worker_takes_its_app_and_its_queues_from_the_settings(app_folder: Path) -> None:
+    job = json_of(app_folder, "enqueue", "tasks.greet", "Ada")
+
+    with working(app_folder, FOREBAY_QUEUES="mail", FOREBAY_THREADS="1"):
+        [done] = json_of(app_folder, "jobs", "wait", job["id"], "--timeout", "40s")
+        [worker] = json_of(app_folder, "stats")["workers"]
+
+    assert done["result"] == "Hello Ada!"
+    assert worker["queues"] == ["mail"]
+
+
+def test_a_worker_without_an_app_says_where_to_name_one(folder: Path) -> None:
+    result = program(folder, "worker")
+
+    assert result.returncode == 2
+    assert "Missing argument 'APP'. Name it as package.module:app, in FOREBAY_APP" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("nowhere:app",), "Error: there is no module 'nowhere' here or on the path"),
+        (("tasks:app", "--queues", "a:b"), "Error: 'a:b' cannot name a queue"),
+        (("tasks:app", "--threads", "many"), "'many' is not a valid integer"),
+    ],
+)
+def test_a_worker_with_bad_input_does_not_start(
+    words: tuple[str, ...], complaint: str, app_folder: Path
+) -> None:
+    result = program(app_folder, "worker", *words)
+
+    assert result.returncode == 2
+    assert complaint in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_worker_whose_store_cannot_be_opened_has_the_status_for_that(app_folder: Path) -> None:
+    (app_folder / "jobs.db").write_text("this is no database, whatever its name says" * 50)
+
+    result = program(app_folder, "worker")
+
+    assert result.returncode == 3
+    assert "is not a SQLite database" in result.stderr
+
+
+def test_every_command_about_jobs(app_folder: Path) -> None:
+    made = [json_of(app_folder, "enqueue", "tasks.greet", name)["id"] for name in ("Ada", "Grace", "Joan")]
+
+    assert ids(json_of(app_folder, "jobs", "list")["jobs"]) == made[::-1]
+    assert ids(json_of(app_folder, "jobs", "search", "Grace")["jobs"]) == [made[1]]
+    assert json_of(app_folder, "jobs", "show", made[0])["timeline"][0]["what"] == "enqueued"
+    assert json_of(app_folder, "jobs", "amend", made[0], "--priority", "5")["amended"] is True
+    assert json_of(app_folder, "jobs", "cancel", made[0], "--yes")["cancelled"] == 1
+    assert json_of(app_folder, "jobs", "revive", made[0])["revived"] == 1
+    assert json_of(app_folder, "jobs", "delete", made[0], "--yes")["deleted"] == 1
+    assert program(app_folder, "jobs", "wait", made[1], "--timeout", "0").returncode == 6
+
+
+def test_every_command_about_queues(app_folder: Path) -> None:
+    assert json_of(app_folder, "queues", "create", "mail", "weight=2")["settings"]["weight"] == 2
+    assert json_of(app_folder, "queues", "configure", "mail", "lease=1m")["settings"]["lease_ms"] == 60_000
+    json_of(app_folder, "enqueue", "tasks.greet", "Ada")
+
+    assert json_of(app_folder, "queues", "list")["queues"][0]["name"] == "mail"
+    assert json_of(app_folder, "queues", "show", "mail")["length"] == 1
+    assert json_of(app_folder, "inspect", "mail", "--limit", "10")["next"][0]["args"] == ["Ada"]
+    assert json_of(app_folder, "queues", "pause", "mail")["state"] == "paused"
+    assert json_of(app_folder, "queues", "resume", "mail")["state"] == "active"
+    assert json_of(app_folder, "queues", "drain", "mail")["state"] == "draining"
+    assert json_of(app_folder, "queues", "purge", "mail", "--yes") == {"deleted": 1}
+    assert json_of(app_folder, "queues", "delete", "mail", "--yes")["deleted"] == "mail"
+
+
+def test_every_command_about_dead_letters(app_folder: Path) -> None:
+    job = json_of(app_folder, "enqueue", "tasks.fail", "no luck")["id"]
+    with working(app_folder):
+        program(app_folder, "jobs", "wait", job, "--timeout", "40s")
+
+    assert ids(json_of(app_folder, "dead", "list")["jobs"]) == [job]
+    assert json_of(app_folder, "dead", "show", job)["attempts"][0]["error"]["message"] == "no luck"
+    assert json_of(app_folder, "dead", "revive", job)["revived"] == 1
+    assert json_of(app_folder, "dead", "purge", "--all", "--yes") == {"deleted": 0}
+
+
+def test_every_other_command(app_folder: Path) -> None:
+    assert json_of(app_folder, "migrate")["engine"] == "sqlite"
+    assert json_of(app_folder, "stats")["total"]["total"] == 0
+    assert json_of(app_folder, "stuck")["jobs"] == []
+    assert json_of(app_folder, "sweep") == {"swept": 0}
+    assert json_of(app_folder, "doctor")["is_well"] is True
+    assert program(app_folder, "completion", "bash").returncode == 0
+    assert "forebay, version" in program(app_folder, "--version").stdout.replace(
+        "python -m forebay", "forebay"
+    )

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+
+from forebay.cli.redacting import redacted, redacted_data
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://me:***@host/db"),
+        ("cannot reach 'redis://:secret@host:6379/0'!", "cannot reach 'redis://:***@host:6379/0'!"),
+        ("postgresql://me:se@cr/et@host/db", "postgresql://me:***@host/db"),
+        ("POSTGRESQL://me:secret@host", "POSTGRESQL://me:***@host"),
+        ("postgresql://host/db?user=me&password=secret&x=1", "postgresql://host/db?user=me&password=***&x=1"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("sqlite:////var/lib/jobs.db", "sqlite:////var/lib/jobs.db"),
+        ("at 12:30 write to ada@example.com", "at 12:30 write to ada@example.com"),
+    ],
+)
+def test_a_message_shows_no_password(said: str, shown: str) -> None:
+    assert redacted(said) == shown
+
+
+def test_data_loses_its_passwords_and_nothing_else() -> None:
+    data = {"urls": ["a://u:p@h/x", "http://host:80/?to=me@home"], "n": 3, "none": None}
+
+    assert redacted_data(data) == {
+        "urls": ["a://u:***@h/x", "http://host:80/?to=me@home"],
+        "n": 3,
+        "none": None,
+    }

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forebay.clock import SystemClock
+from forebay.domain.history import EventKind
+from forebay.domain.job import QueueName, WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import WorkerInfo
+from forebay.stores.opening import open_engine
+from forebay.stores.protocol import Reader, Store
+from forebay.testing.clock import ManualClock
+from tests.cli.calling import answer, call, ids, make, put, refusal
+from tests.stores.contract import steps
+
+MAIL = QueueName("mail")
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def past(store: Store) -> Store:
+    """A handle to the same store whose clock stands two hours ago."""
+    clock = ManualClock(now_ms=SystemClock().now_ms() - 2 * HOUR_MS)
+    return open_engine("sqlite:///jobs.db", clock=clock).store()
+
+
+def test_jobs_are_counted_by_queue_and_state_with_their_sum(store: Store) -> None:
+    steps.put_many(store, 3)
+    make(store, JobState.COMPLETED, queue=MAIL)
+    steps.started(store, queue=QueueName("gone"))
+    answer("queues", "delete", "gone", "--force", "--yes")
+
+    found = answer("stats")
+
+    assert (found["total"]["pending"], found["total"]["live"], found["total"]["total"]) == (3, 4, 5)
+    states = {queue["name"]: queue["state"] for queue in found["queues"]}
+    assert states == {"default": "active", "gone": "dropped", "mail": "active"}
+
+
+def test_workers_are_listed(store: Store) -> None:
+    store.beat(WorkerInfo(id=WorkerId("w9"), host="here", pid=7, queues=(MAIL,)))
+
+    [worker] = answer("stats")["workers"]
+    page = call("stats").stdout
+
+    assert (worker["id"], worker["host"], worker["pid"], worker["queues"]) == ("w9", "here", 7, ["mail"])
+    assert " ago" in page
+
+
+@pytest.mark.shows("R-CLI-06")
+def test_jobs_that_run_for_too_long_are_stuck(store: Store, past: Store) -> None:
+    old = steps.started(past, queue=MAIL)
+    steps.started(store)
+    past.close()
+
+    assert ids(answer("stuck", "--age-hours", "1")["jobs"]) == [old.id]
+    assert answer("stuck", "--age-hours", "3")["jobs"] == []
+    assert "2h" in call("stuck").stdout
+
+
+@pytest.mark.parametrize("hours", ["nan", "inf", "-1", "many"])
+def test_an_age_that_is_none_is_bad_input(hours: str, store: Store) -> None:
+    assert refusal("stuck", "--age-hours", hours)["status"] == 2
+
+
+@pytest.mark.shows("R-CLI-04")
+def test_a_sweep_by_hand_settles_attempts_whose_lease_has_ended(
+    store: Store, past: Store, reader: Reader
+) -> None:
+    lost = steps.started(past, queue=MAIL)
+    held = steps.started(store)
+    past.close()
+
+    assert answer("sweep", "--dead-workers") == {"swept": 0}
+    assert answer("sweep") == {"swept": 1}
+
+    assert steps.look(reader, held.id).state is JobState.RUNNING
+    job = steps.look(reader, lost.id)
+    assert (job.state, job.crashes) == (JobState.PENDING, 1)
+    assert EventKind.SWEPT in steps.kinds_of(reader, lost.id)
+
+
+@pytest.mark.shows("R-CLI-07")
+def test_the_jobs_of_dead_workers_are_handed_back_at_once(store: Store, reader: Reader) -> None:
+    dying = open_engine("sqlite:///jobs.db").store()
+    dying.beat(WorkerInfo(id=steps.W2))
+    orphan = steps.started(dying, steps.W2)
+    dying.close()  # without a word, as a process that is killed: the lock on its file is gone
+
+    assert answer("sweep", "--dead-workers") == {"swept": 1}
+
+    assert steps.look(reader, orphan.id).state is JobState.PENDING
+
+
+def test_a_store_is_created_and_brought_up_to_date(folder: Path) -> None:
+    first = answer("migrate", "--url", "sqlite:///new.db")
+    second = answer("migrate", "--url", "sqlite:///new.db")
+
+    assert first == second
+    assert (first["engine"], first["store"]) == ("sqlite", "sqlite:///new.db")
+    assert (folder / "new.db").exists()
+
+
+def test_a_pending_job_says_how_many_go_before_it(store: Store) -> None:
+    put(store)
+    second = put(store)
+
+    assert answer("jobs", "show", second)["position"] == {"ahead": 1, "is_exact": True}

@@ -1,0 +1,133 @@
+"""What people see: tables on a terminal, questions, and bars."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from forebay.cli.output import cell, length, moment
+from forebay.domain.lifecycle import JobState
+from forebay.stores.protocol import Reader, Store
+from tests.cli.calling import call, command, environment, put
+from tests.stores.contract import steps
+
+# Some start programs, on a machine that may be busy.
+pytestmark = pytest.mark.timeout(240)
+WITHOUT_RICH = "import sys; sys.modules['rich'] = None; from forebay.cli.main import main; main()"
+
+
+def on_terminal(folder: Path, words: list[str], typed: str = "") -> tuple[int, str]:
+    """Run a program on a terminal of its own, type something, and give its status and what was shown."""
+    ours, theirs = pty.openpty()
+    variables = {"TERM": "xterm-256color", "COLUMNS": "200", "LINES": "50"}
+    with subprocess.Popen(
+        words, cwd=folder, env=environment(**variables), stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        shown = bytearray()
+        with suppress(OSError):  # how a terminal says that nobody is left on the other side
+            while part := os.read(ours, 4_096):
+                shown += part
+        os.close(ours)
+    return process.returncode, shown.decode()
+
+
+@pytest.fixture
+def waiting(store: Store) -> Store:
+    steps.put_many(store, 3)
+    return store
+
+
+def test_a_terminal_gets_a_table_with_a_bold_head(folder: Path, waiting: Store) -> None:
+    status, shown = on_terminal(folder, command("stats"))
+
+    assert status == 0
+    assert "\x1b[1m" in shown
+    assert "default" in shown
+
+
+def test_without_rich_the_table_is_plain(folder: Path, waiting: Store) -> None:
+    status, shown = on_terminal(folder, [sys.executable, "-c", WITHOUT_RICH, "stats"])
+
+    assert status == 0
+    assert "\x1b" not in shown
+    assert "queue    is      scheduled" in shown
+
+
+def test_without_a_terminal_the_table_is_plain(waiting: Store) -> None:
+    lines = call("stats").stdout.splitlines()
+
+    assert lines[0] == (
+        "queue    is      scheduled  blocked  pending  running  retrying  completed  dead  cancelled"
+    )
+    assert lines[1] == (
+        "default  active          0        0        3        0         0          0     0          0"
+    )
+
+
+def test_what_a_job_says_is_no_markup(folder: Path, store: Store) -> None:
+    put(store, task="[red]evil[/red]")
+
+    _, shown = on_terminal(folder, command("jobs", "list"))
+
+    assert "[red]evil[/red]" in shown
+
+
+def test_somebody_who_says_yes_gets_what_was_asked_and_a_bar(
+    folder: Path, waiting: Store, reader: Reader
+) -> None:
+    status, shown = on_terminal(folder, command("jobs", "delete", "--all"), "y\n")
+
+    assert status == 0
+    assert "Delete 3 jobs in sqlite:///jobs.db? [y/N]:" in shown
+    assert "100%" in shown
+    assert "3 jobs deleted" in shown
+    assert reader.counts()["default"].total == 0  # type: ignore[index]
+
+
+def test_somebody_who_says_no_keeps_everything(folder: Path, waiting: Store, reader: Reader) -> None:
+    status, shown = on_terminal(folder, command("jobs", "delete", "--all"), "n\n")
+
+    assert status == 1
+    assert "Error: nothing was done" in shown
+    assert reader.counts()["default"].pending == 3  # type: ignore[index]
+
+
+def test_control_characters_and_long_texts_do_not_reach_the_terminal() -> None:
+    assert cell("a\x1b[2Jb\nc\x9bd") == "a�[2Jb�c�d"
+    assert cell("x" * 100) == "x" * 59 + "…"
+    assert cell(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"),
+    [
+        (None, ""),
+        (0, "0ms"),
+        (999, "999ms"),
+        (1_000, "1s"),
+        (61_000, "1m1s"),
+        (7_200_000, "2h"),
+        (90_061_000, "1d1h"),
+    ],
+)
+def test_lengths_are_short(ms: int | None, shown: str) -> None:
+    assert length(ms) == shown
+
+
+def test_instants_are_in_utc() -> None:
+    assert moment(1_800_000_000_000) == "2027-01-15 08:00:00Z"
+    assert moment(None) == ""
+
+
+def test_states_are_all_in_the_head_of_the_table(waiting: Store) -> None:
+    head = call("queues", "list").stdout.splitlines()[0].split()
+
+    assert head == ["queue", "is", *JobState]

@@ -1,0 +1,59 @@
+"""Two programs on one store: what the one cannot run is held, and the other one runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forebay import Forebay
+from forebay.app.codec import VERSION
+from forebay.domain.history import EventKind
+from forebay.domain.job import NewJob
+from forebay.domain.lifecycle import JobState
+from tests.worker.support import DEADLINE, eventually
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.mark.shows("R-RETRY-38", "R-EDGE-18", "R-EDGE-82")
+def test_a_job_of_an_unknown_task_waits_for_a_program_that_knows_it(url: str) -> None:
+    old, new = Forebay(url), Forebay(url)
+
+    @new.task(name="late")
+    def late() -> str:
+        return "done"
+
+    @old.task(name="early")
+    def early() -> str:
+        return "done"
+
+    waits = late.enqueue()
+    with old.working(threads=1):
+        # The known job behind it shows that the other one is in nobody's way.
+        assert early.enqueue().result(timeout=DEADLINE) == "done"
+        job = waits.refresh()
+        assert (job.state, job.gate, job.attempt) == (JobState.PENDING, "task:late", 0)
+        with new.working(threads=1):
+            assert waits.result(timeout=DEADLINE) == "done"
+    assert [event.kind for event in waits.history().events] == [EventKind.HELD]
+    old.close()
+    new.close()
+
+
+def test_a_payload_for_a_later_version_is_held_and_shown_and_never_dead(url: str) -> None:
+    app = Forebay(url)
+
+    @app.task(name="late")
+    def late() -> None: ...
+
+    payload = late.job().payload.replace(b"fb1", b"fb2")
+    with app.working(threads=1):
+        [handle] = app.enqueue_many([NewJob(task="late", payload=payload)])
+        eventually(lambda: handle.refresh().gate)
+    job = handle.refresh()
+    assert (job.state, job.gate, job.failures) == (JobState.PENDING, f"payload:{VERSION + 1}", 0)
+    app.close()

@@ -1,0 +1,157 @@
+"""What a coordinator does when there is nothing to do, and what must not keep it from its work."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+
+from forebay.errors import StoreUnavailable
+from forebay.stores.protocol import Store
+from forebay.worker.inbox import LONGEST_SLEEP_SECONDS
+from tests.worker.rig import Rig
+
+
+class Duty:
+    """A duty of the test's own, which counts its runs and may go wrong."""
+
+    every_ms = 0
+    is_ready = True
+
+    def __init__(self, name: str, error: Exception | None = None, *, is_endless: bool = False) -> None:
+        self.name = name
+        self.error = error
+        self.is_endless = is_endless
+        self.runs = 0
+
+    def run(self, store: Store) -> bool:
+        self.runs += 1
+        if self.error is not None:
+            raise self.error
+        return self.is_endless
+
+
+# ------------------------------------------------------------------ sleep
+
+
+@pytest.mark.shows("R-WORK-22")
+def test_an_idle_worker_looks_by_itself_after_a_time_that_chance_varies(rig: Rig) -> None:
+    coordinator = rig.coordinator(roll=random.Random(7).random)
+    pauses = []
+    for _ in range(50):
+        pauses.append(coordinator.turn())
+        rig.clock.advance(seconds=pauses[-1] + 0.001)  # the clock counts whole milliseconds
+
+    # Nobody has sent a wake-up, and after each of these sleeps the queue was asked again.
+    assert 0.0 < min(pauses) < max(pauses) <= LONGEST_SLEEP_SECONDS
+    assert len(set(pauses)) > 40
+
+
+@pytest.mark.shows("R-WORK-22")
+def test_a_job_whose_wake_up_got_lost_is_found_by_the_next_look(rig: Rig) -> None:
+    coordinator = rig.coordinator(roll=lambda: 0.0)
+    pause = coordinator.turn()
+    rig.insert()
+
+    rig.clock.advance(seconds=pause)
+    coordinator.turn()
+
+    assert len(rig.threads.given) == 1
+
+
+@pytest.mark.shows("R-WORK-22")
+def test_workers_that_were_started_together_do_their_duties_at_different_times(rig: Rig) -> None:
+    dice = random.Random(7)
+    pauses = [rig.coordinator(duties=[Duty("one")], roll=dice.random).turn() for _ in range(20)]
+
+    assert 0.7 < min(pauses) < max(pauses) <= 1.0
+    assert len(set(pauses)) > 15
+
+
+@pytest.mark.shows("R-SCHED-02")
+def test_a_job_delayed_by_five_seconds_is_run_after_five_seconds_and_not_before(rig: Rig) -> None:
+    rig.insert(delay_ms=5_000)
+    coordinator = rig.coordinator()
+    coordinator.turn()
+
+    rig.clock.advance(ms=4_999)
+    pause = coordinator.turn()
+    before = len(rig.threads.given)
+    rig.clock.advance(ms=1)
+    coordinator.turn()
+
+    assert (before, len(rig.threads.given)) == (0, 1)
+    assert pause == pytest.approx(0.001)
+
+
+# ------------------------------------------------------------------ duties that go wrong
+
+
+@pytest.mark.shows("R-HIST-20", "R-WORK-16")
+def test_a_duty_that_always_goes_wrong_keeps_nobody_from_work(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, sound = Duty("prune", ZeroDivisionError("a bug")), Duty("sweep")
+    coordinator = rig.coordinator(duties=[broken, sound])
+    ids = rig.insert(20)
+
+    with caplog.at_level(logging.ERROR):
+        for _ in range(40):
+            coordinator.turn()
+            rig.finish_all()
+            rig.clock.advance(seconds=0.5)
+
+    assert rig.states(ids) == {"completed": 20}
+    assert broken.runs == sound.runs > 5
+    assert "the duty 'prune' went wrong" in caplog.text
+
+
+@pytest.mark.shows("R-HIST-20")
+def test_a_duty_for_which_the_store_has_no_room_keeps_nobody_from_work(rig: Rig) -> None:
+    full = Duty("prune", StoreUnavailable("no room left"))
+    coordinator = rig.coordinator(duties=[full])
+    ids = rig.insert(20)
+
+    for _ in range(80):
+        rig.clock.advance(seconds=coordinator.turn())
+        rig.finish_all()
+
+    assert rig.states(ids) == {"completed": 20}
+    assert full.runs > 1
+
+
+@pytest.mark.shows("R-HIST-20")
+def test_a_duty_that_never_comes_to_an_end_takes_turns_with_the_claims(rig: Rig) -> None:
+    endless = Duty("prune", is_endless=True)
+    coordinator = rig.coordinator(duties=[endless])
+    ids = rig.insert(20)
+    longest = 0
+
+    for _ in range(11):
+        runs = endless.runs
+        coordinator.turn()
+        longest = max(longest, endless.runs - runs)
+        rig.finish_all()
+
+    assert rig.states(ids) == {"completed": 20}
+    assert 0 < longest <= 10
+
+
+# ------------------------------------------------------------------ time limits
+
+
+@pytest.mark.shows("R-CFG-48")
+def test_a_job_that_says_nothing_about_it_is_stopped_after_half_an_hour(rig: Rig) -> None:
+    rig.insert()
+    coordinator = rig.coordinator()
+    coordinator.turn()
+    rig.threads.begin()
+
+    rig.clock.advance(seconds=1_799)
+    coordinator.turn()
+    before = len(rig.threads.interrupts)
+    rig.clock.advance(seconds=1)
+    coordinator.turn()
+
+    assert (before, len(rig.threads.interrupts)) == (0, 1)
