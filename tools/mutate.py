@@ -125,6 +125,8 @@ EQUIVALENTS: Final = (
             "queue = :queue",
             "queue = :queue (2)",
             "gate > ''",
+            "gate > closed.gate",
+            "closed.gate is not null",
             "gate is not null",
         ),
         "says behind which gates to look; a claim behind one where nothing waits finds nothing",
@@ -139,6 +141,11 @@ EQUIVALENTS: Final = (
             "self.count_new()",
         ),
         "says when new jobs are counted; whoever moves one counts before, and counting again finds none",
+    ),
+    Equivalent(
+        ("exchanging._tried",),
+        ('tx.run("forget_mark", {})',),
+        "the commit lets go of every mark; until then an open one makes SQLite remember more",
     ),
     Equivalent(
         ("duties.prune",),

@@ -249,10 +249,10 @@ def test_when_the_store_is_away_each_thread_hears_it_and_the_call_is_not_repeate
     client.close()
 
 
-@pytest.mark.parametrize("error", [StoreRefused("cannot hold this"), RuntimeError("a bug")])
-def test_when_the_merged_call_fails_each_request_is_tried_alone(
-    engine: Engine, clock: ManualClock, gate: Gate, error: Exception
+def test_when_the_merged_call_is_refused_each_request_is_tried_alone(
+    engine: Engine, clock: ManualClock, gate: Gate
 ) -> None:
+    error = StoreRefused("cannot hold this")
     watched = WatchedEngine(engine, Failing(gate, error, times=2))
     client = Client(watched.seam, clock)
 
@@ -265,16 +265,19 @@ def test_when_the_merged_call_fails_each_request_is_tried_alone(
     client.close()
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("a bug")])
 def test_when_the_thread_that_stores_is_interrupted_the_others_are_told(
-    engine: Engine, clock: ManualClock, gate: Gate
+    engine: Engine, clock: ManualClock, gate: Gate, error: BaseException
 ) -> None:
-    watched = WatchedEngine(engine, Failing(gate, KeyboardInterrupt(), times=1))
+    # Nobody knows how far it came, so nothing is tried again.
+    watched = WatchedEngine(engine, Failing(gate, error, times=1))
     client = Client(watched.seam, clock)
 
     answers = behind_the_gate(client, gate, [new_job()], [new_job()])
 
     outcomes = {type(_error_of(answer)) for answer in answers}
-    assert outcomes == {KeyboardInterrupt, StoreUnavailable}
+    assert outcomes == {type(error), StoreUnavailable}
+    assert watched.inserts == [1, 2]
     assert not client._waiting
     client.close()
 

@@ -17,7 +17,7 @@ from forebay.clock import Clock
 from forebay.domain.history import Timeline
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName
 from forebay.domain.query import Counts, JobQuery, Page
-from forebay.errors import InvalidJob, StoreError, StoreUnavailable
+from forebay.errors import ForebayError, InvalidJob, StoreError, StoreUnavailable
 from forebay.stores.protocol import Engine, OnConflict, Reader, Receipt, Store, Verdict
 
 P = ParamSpec("P")
@@ -77,6 +77,7 @@ class Client:
         _follow_forks(weakref.ref(self))
 
     def _start_over(self) -> None:
+        self._is_forking = False
         self._writing = Lock()
         self._reading = Lock()
         self._waiting: deque[Request] = deque()
@@ -109,7 +110,8 @@ class Client:
 
     def _at_once(self, jobs: list[NewJob], on_conflict: OnConflict) -> list[Receipt] | None:
         """Store jobs if nobody else is at it; None if somebody is, and they have to wait."""
-        if not self._writing.acquire(blocking=False):
+        # Whoever forks waits for the lock too, and must not lose it for ever to threads that need not wait.
+        if self._is_forking or not self._writing.acquire(blocking=False):
             return None
         try:
             # Whoever waits has come before us and is taken along by the next holder of the lock.
@@ -181,8 +183,8 @@ class Client:
             receipts = self._opened_store().insert(jobs)
         except StoreUnavailable:
             raise
-        except Exception:
-            return  # one of them is to blame: each will hear of its own
+        except ForebayError:
+            return  # nothing was stored, and one of them is to blame: each will hear of its own
         start = 0
         for request in requests:
             request.receipts = receipts[start : start + len(request.jobs)]
@@ -288,12 +290,14 @@ class Client:
         locks: it would write to a log that others delete under it, or wait for a lock that nobody holds.
         """
         locks = (self._writing, self._reading)
+        self._is_forking = True
         self._forking.held = [lock for lock in locks if lock.acquire(timeout=FORK_WAIT_SECONDS)]
         if len(self._forking.held) == len(locks):
             self._close_handles()
 
     def after_fork_in_parent(self) -> None:
         """Go on; the handles are opened again when they are needed."""
+        self._is_forking = False
         for lock in self._forking.held:
             lock.release()
 

@@ -7,6 +7,7 @@ needs no index to find a job by its id.
 
 from __future__ import annotations
 
+import os
 from threading import Lock
 from typing import Final
 
@@ -37,9 +38,15 @@ class IdMaker:
             self._last = bits
         return JobId(encode_ulid(bits))
 
+    def start_over(self) -> None:
+        """In a forked process: another thread may have held the lock, and it is not here."""
+        self._lock = Lock()
+
 
 # One for the process: two engines side by side must not hand out ids that interleave.
 new_id = IdMaker()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=new_id.start_over)
 
 
 def first_seq(now_ms: int) -> int:

@@ -111,10 +111,10 @@ class Coordinator:
         wants, room = self._asking.wants(one for one, _ in endings) if is_asking else ([], 0)
         if not (settlements or wants or self._in_doubt or self._is_look_due()):
             return Exchange()
-        jobs = {(one.job.id, one.job.attempt): one.job for one, _ in endings}
 
         def instead(settlement: Settlement, error: StoreRefused) -> Settlement:
-            job = jobs[settlement.job_id, settlement.attempt]
+            lease = (settlement.job_id, settlement.attempt)
+            job = next(one.job for one, _ in endings if one.lease == lease)
             return as_failed(job, settlement, error, self._roll())
 
         # After a lost answer the store may hold leases for us that we do not know of.

@@ -25,7 +25,10 @@ class Pace:
         self._limit = MOST
 
     def note(self, task: str, seconds: float) -> None:
-        self._durations.setdefault(task, deque(maxlen=KEPT)).append(seconds)
+        durations = self._durations.get(task)
+        if durations is None:
+            durations = self._durations[task] = deque(maxlen=KEPT)
+        durations.append(seconds)
 
     def start_again(self) -> None:
         """A claimed job could not be started in time: no surplus now, and a smaller one for a while."""

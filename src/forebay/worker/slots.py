@@ -28,6 +28,7 @@ class Assignment:
         "is_async",
         "is_stuck",
         "job",
+        "lease",
         "renew_at",
         "seat",
         "start_by",
@@ -40,6 +41,7 @@ class Assignment:
         self, job: Job, claimed_at: float, *, leased_at: float | None = None, is_async: bool = False
     ) -> None:
         self.job = job
+        self.lease = Lease(job.id, job.attempt)
         self.context = JobContext(job)
         self.claimed_at = claimed_at
         self.is_async = is_async
@@ -71,10 +73,6 @@ class Assignment:
         length_ms = max((job.lease_expires_at or 0) - (job.started_at or 0), 0)
         self.start_by = now + length_ms / 1_500
         self.renew_at = now + length_ms / 3_000
-
-    @property
-    def lease(self) -> Lease:
-        return Lease(self.job.id, self.job.attempt)
 
 
 class Slots:

@@ -1,0 +1,74 @@
+"""Finding the functions of jobs that other programs have submitted, or this one before it was restarted."""
+
+from __future__ import annotations
+
+import logging
+from threading import Event, Thread, current_thread
+from typing import Final
+
+from forebay.app.app import Forebay
+from forebay.domain.gate import task_gate
+from forebay.domain.job import QueueName
+from forebay.domain.lifecycle import LIVE
+from forebay.domain.query import MAX_PAGE, JobQuery
+from forebay.errors import StoreError, StoreUnavailable
+from forebay.facades.functions import Functions
+
+LOOK_SECONDS: Final = 1.0
+_GATE: Final = task_gate("")
+
+logger = logging.getLogger(__name__)
+
+
+class Importing:
+    """Looks every second which functions jobs wait for, and imports them.
+
+    A worker puts a job whose function it does not know behind a gate. As soon as the function is known the
+    worker passes the gate. A function that cannot be imported here may be known to another program: its jobs
+    stay where they are, and are never run by the wrong one.
+    """
+
+    def __init__(self, app: Forebay, queue: QueueName, functions: Functions) -> None:
+        self._app = app
+        self._queue = queue
+        self._functions = functions
+        self._missing: set[str] = set()
+        self._stop = Event()
+        self._thread = Thread(target=self._run, name="forebay-importing", daemon=True)
+
+    def start(self) -> None:
+        """Look at what waits already, so that it can be claimed at once; then go on looking."""
+        jobs = self._app.search(JobQuery(queues=(self._queue,), states=tuple(LIVE)), limit=MAX_PAGE).jobs
+        for path in {job.task for job in (*jobs, *self._app.peek(self._queue, MAX_PAGE))}:
+            self._functions.learn(path)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more. Stopping twice, or before the start, is fine."""
+        self._stop.set()
+        # The queue may be let go on any thread, this one too, and none can wait for itself.
+        if self._thread.is_alive() and self._thread is not current_thread():
+            self._thread.join()
+
+    def look(self) -> None:
+        """Import what jobs that are held wait for; what is not there is said once."""
+        for held in self._app.client.read(lambda reader: reader.held()):
+            if held.queue == self._queue and held.gate.startswith(_GATE):
+                self._learn(held.gate.removeprefix(_GATE), held.jobs)
+
+    def _learn(self, path: str, jobs: int) -> None:
+        # Tried again each time: the module may only be half imported yet, by the program that has made us.
+        if self._functions.learn(path) or path in self._missing:
+            return
+        self._missing.add(path)
+        logger.warning("%s jobs wait for %s, which cannot be imported here", jobs, path)
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except StoreUnavailable as exc:
+                logger.warning("functions of waiting jobs cannot be looked for now: %s", exc)
+            except StoreError as exc:
+                logger.error("functions of waiting jobs are looked for no more: %s", exc)
+                return

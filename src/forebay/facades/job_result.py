@@ -1,0 +1,103 @@
+"""What `TaskQueue.get_status` answers: a job under the names of its users' table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from forebay.app.codec import decode_result
+from forebay.domain.job import Job
+from forebay.domain.lifecycle import JobState, Status
+
+TASK_NAME = "task_name"
+
+
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it was when somebody looked. Times are seconds since 1970; None is "not yet" or "not now"."""
+
+    job_id: str
+    task_name: str
+    priority: int
+    status: Status
+    payload: bytes
+    result: Any
+    error_message: str | None
+    created_at: float
+    started_at: float | None
+    completed_at: float | None
+    retry_count: int
+    max_retries: int
+    next_retry_at: float | None
+    timeout_seconds: float | None
+    claimed_by: str | None
+    claimed_at: float | None
+    lease_expires_at: float | None
+    lease_token: str | None
+    lease_version: int
+    last_heartbeat_at: float | None
+    is_terminal: bool
+
+    @property
+    def is_done(self) -> bool:
+        """Completed or cancelled."""
+        return self.status in (Status.COMPLETED, Status.CANCELLED)
+
+    @property
+    def will_retry(self) -> bool:
+        """Whether it has failed and is due again; read from the stored time, never from a text."""
+        return self.next_retry_at is not None
+
+
+def job_result(job: Job, result: Any) -> JobResult:
+    """The record under these names; `result` is the decoded one."""
+    is_running = job.state is JobState.RUNNING
+    lease_end = job.lease_expires_at if is_running else None
+    return JobResult(
+        job_id=job.id,
+        task_name=str(job.metadata.get(TASK_NAME) or job.task.rpartition(":")[2].rpartition(".")[2]),
+        priority=job.priority,
+        status=job.status,
+        payload=job.payload,
+        result=result,
+        error_message=_error(job),
+        created_at=job.created_at / 1_000,
+        started_at=_seconds(job.started_at),
+        completed_at=_seconds(job.finished_at),
+        retry_count=_retries(job),
+        max_retries=job.policy.max_retries,
+        next_retry_at=_seconds(job.run_at) if job.state is JobState.RETRYING else None,
+        timeout_seconds=_seconds(job.timeout_ms),
+        claimed_by=job.worker if is_running else None,
+        claimed_at=_seconds(job.started_at) if is_running else None,
+        lease_expires_at=_seconds(lease_end),
+        lease_token=f"{job.worker}/{job.attempt}" if is_running else None,
+        lease_version=job.attempt,
+        # A renewal moves the end to a lease's length from now, so the end tells when that was.
+        last_heartbeat_at=None if lease_end is None else (lease_end - (job.lease_ms or 0)) / 1_000,
+        is_terminal=job.is_final,
+    )
+
+
+def stored_result(job: Job) -> Any:
+    """What the function returned, as it was stored; None if it has not returned."""
+    return None if job.result is None else decode_result(job.result)
+
+
+def _error(job: Job) -> str | None:
+    if job.state is JobState.COMPLETED:
+        return None
+    if job.is_final:
+        return job.reason
+    last = job.errors[-1] if job.errors else None
+    return None if last is None else f"{last.type}: {last.message}" if last.message else last.type
+
+
+def _retries(job: Job) -> int:
+    """Failures that were followed by another attempt, or will be: the one that killed a job was not."""
+    died_of_failure = job.state is JobState.DEAD and job.crashes <= job.policy.max_crashes
+    return max(0, job.failures - died_of_failure)
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1_000
