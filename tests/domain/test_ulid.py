@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulid_of, ulid_created_at
+from forebay.domain.ulid import UlidSeries, decode_ulid, encode_ulid, ulid_created_at
 from forebay.errors import InvalidJob
 
 BITS = st.integers(min_value=0, max_value=2**128 - 1)
@@ -88,7 +88,10 @@ def test_the_error_names_the_wrong_letter() -> None:
         decode_ulid("U" * 26)
 
 
-@given(st.integers(0, 2**48 - 1), st.integers(0, 2**30 - 1), st.integers(0, 2**50 - 1))
-def test_a_ulid_from_its_parts_is_the_same(milliseconds: int, middle: int, tail: int) -> None:
-    whole = milliseconds << 80 | middle << 50 | tail
-    assert encode_ulid_of(milliseconds, middle, tail) == encode_ulid(whole)
+@given(st.integers(0, 2**50 - 1), st.lists(st.tuples(st.integers(0, 2**48 - 1), st.integers(0, 2**30 - 1))))
+def test_ulids_of_a_series_are_those_of_their_bits(tail: int, parts: list[tuple[int, int]]) -> None:
+    series = UlidSeries(tail)
+
+    made = [series(milliseconds, middle) for milliseconds, middle in parts]
+
+    assert made == [encode_ulid(milliseconds << 80 | middle << 50 | tail) for milliseconds, middle in parts]

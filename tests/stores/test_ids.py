@@ -22,8 +22,8 @@ from forebay.stores.ids import (
     RANDOM_BITS,
     SEQS_PER_MS,
     IdMaker,
+    IdsBySeq,
     first_seq,
-    id_with_seq,
     new_id,
     seq_in_id,
 )
@@ -40,21 +40,21 @@ noises: Final = st.integers(min_value=0, max_value=2**RANDOM_BITS - 1)
 
 @given(seq=seqs, noise=noises)
 def test_an_id_gives_its_number_back(seq: int, noise: int) -> None:
-    assert seq_in_id(id_with_seq(seq, noise)) == seq
+    assert seq_in_id(IdsBySeq(noise)(seq)) == seq
 
 
 @given(one=seqs, other=seqs, noise=noises, other_noise=noises)
 def test_ids_sort_like_their_numbers(one: int, other: int, noise: int, other_noise: int) -> None:
     low, high = sorted({one, other})[0], sorted({one, other})[-1]
 
-    low_id, high_id = id_with_seq(low, noise), id_with_seq(high, other_noise)
+    low_id, high_id = IdsBySeq(noise)(low), IdsBySeq(other_noise)(high)
 
     assert low == high or low_id < high_id
 
 
 @given(seq=seqs, noise=noises)
 def test_an_id_is_a_uuid_of_version_7_with_its_time(seq: int, noise: int) -> None:
-    job_id = id_with_seq(seq, noise)
+    job_id = IdsBySeq(noise)(seq)
 
     as_uuid = uuid.UUID(int=decode_ulid(job_id))
     assert (as_uuid.version, as_uuid.variant) == (7, uuid.RFC_4122)
@@ -63,14 +63,14 @@ def test_an_id_is_a_uuid_of_version_7_with_its_time(seq: int, noise: int) -> Non
 
 @given(seq=seqs, one=noises, other=noises)
 def test_the_noise_is_kept_whole(seq: int, one: int, other: int) -> None:
-    assert (id_with_seq(seq, one) == id_with_seq(seq, other)) == (one == other)
+    assert (IdsBySeq(one)(seq) == IdsBySeq(other)(seq)) == (one == other)
 
 
 @given(now_ms=st.integers(min_value=0, max_value=2**48 - 1))
 def test_a_millisecond_has_numbers_of_its_own(now_ms: int) -> None:
     first, last = first_seq(now_ms), first_seq(now_ms) + SEQS_PER_MS - 1
 
-    assert {ulid_created_at(id_with_seq(seq, 0)) for seq in (first, last)} == {now_ms}
+    assert {ulid_created_at(IdsBySeq(0)(seq)) for seq in (first, last)} == {now_ms}
     assert first_seq(now_ms + 1) == last + 1
 
 
@@ -157,7 +157,7 @@ def test_more_jobs_in_a_millisecond_than_it_has_numbers_borrow_from_the_next(
 
 
 def foreign(seq: int) -> JobId:
-    return id_with_seq(seq, random.getrandbits(RANDOM_BITS))
+    return IdsBySeq(random.getrandbits(RANDOM_BITS))(seq)
 
 
 def test_a_brought_id_that_looks_like_ours_is_found_and_settled(

@@ -1,6 +1,6 @@
 """New job ids: ULIDs made from a UUIDv7's bits, strictly increasing within a process.
 
-An id may carry a number of the store's own: `id_with_seq` puts it into the first bits that a UUIDv7 leaves
+An id may carry a number of the store's own: `IdsBySeq` puts it into the first bits that a UUIDv7 leaves
 free (48 bits of time, then 15 more), and `seq_in_id` reads it back. A store that counts its jobs that way
 needs no index to find a job by its id.
 """
@@ -14,7 +14,7 @@ from typing import Final
 import uuid_utils
 
 from forebay.domain.job import JobId
-from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulid_of
+from forebay.domain.ulid import UlidSeries, decode_ulid, encode_ulid
 from forebay.errors import InvalidJob
 
 SEQS_PER_MS: Final = 2**15
@@ -54,13 +54,20 @@ def first_seq(now_ms: int) -> int:
     return now_ms * SEQS_PER_MS
 
 
-def id_with_seq(seq: int, noise: int) -> JobId:
-    """The id of the job with this number; `noise` is a random number of 59 bits.
+class IdsBySeq:
+    """Ids that carry the number of their job; `noise` is a random number of 59 bits that all of them share.
 
-    Jobs of one batch may share their noise: the number alone tells them apart in their store.
+    That is enough: the number alone tells them apart in their store.
     """
-    middle = 7 << 26 | (seq >> 3 & 0xFFF) << 14 | 0b10 << 12 | (seq & 7) << 9 | noise >> 50
-    return JobId(encode_ulid_of(seq >> 15, middle, noise & _LAST_BITS))
+
+    def __init__(self, noise: int) -> None:
+        self._ulid = UlidSeries(noise & _LAST_BITS)
+        # Version and variant stand where a UUIDv7 has them, with nine bits of noise after the number.
+        self._fixed = 7 << 26 | 0b10 << 12 | noise >> 50
+
+    def __call__(self, seq: int) -> JobId:
+        middle = self._fixed | (seq >> 3 & 0xFFF) << 14 | (seq & 7) << 9
+        return self._ulid(seq >> 15, middle)  # type: ignore[return-value]  # a JobId is a text
 
 
 def seq_in_id(job_id: str) -> int | None:

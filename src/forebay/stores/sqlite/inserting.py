@@ -21,7 +21,6 @@ from forebay.errors import (
     QueueNotFound,
     StoreRefused,
 )
-from forebay.stores.ids import id_with_seq
 from forebay.stores.protocol import OnConflict, Receipt
 from forebay.stores.sqlite.rows import new_options_text
 from forebay.stores.sqlite.transaction import Transaction
@@ -60,6 +59,8 @@ class Intake:
         self._new_id = new_id
         self._rules = rules
         self._lots: dict[tuple[object, ...], Lot] = {}
+        self._alike: tuple[object, ...] = ()  # the last job's
+        self._lot: Lot
 
     def add(self, job: NewJob) -> Receipt:
         """Accept one job, or raise why not."""
@@ -67,9 +68,7 @@ class Intake:
             job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
             job.id is None,
         )  # fmt: skip
-        lot = self._lots.get(alike)
-        if lot is None:
-            lot = self._lots[alike] = self._new_lot(job)
+        lot = self._lot if alike == self._alike else self._lot_of(alike, job)
         if job.id is not None or job.unique_key is not None or job.once_key is not None:
             taken = self._taken(job)
             if taken is not None:
@@ -86,6 +85,13 @@ class Intake:
                 tx.run_rows("insert", lot.shared, lot.rows, WIDTH)
                 lot.rows.clear()
                 tx.has_news = tx.has_new_jobs = True
+
+    def _lot_of(self, alike: tuple[object, ...], job: NewJob) -> Lot:
+        lot = self._lots.get(alike)
+        if lot is None:
+            lot = self._lots[alike] = self._new_lot(job)
+        self._alike, self._lot = alike, lot
+        return lot
 
     def _new_lot(self, job: NewJob) -> Lot:
         """What holds for all jobs like this one, looked up once."""
@@ -145,7 +151,7 @@ class Intake:
         if not lot.shared:
             lot.shared = self._shared(job, lot)
         seq = tx.next_seq()
-        job_id = job.id or (self._new_id() if self._new_id else id_with_seq(seq, tx.noise))
+        job_id = job.id or (self._new_id() if self._new_id else tx.id_of(seq))
         if job.unique_key is not None:
             tx.take_key(job.queue, "unique", job.unique_key, job_id, None)
         if job.once_key is not None:

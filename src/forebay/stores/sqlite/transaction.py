@@ -16,7 +16,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, Scoring, place
 from forebay.errors import StoreError
-from forebay.stores.ids import RANDOM_BITS, first_seq, seq_in_id
+from forebay.stores.ids import RANDOM_BITS, IdsBySeq, first_seq, seq_in_id
 from forebay.stores.sqlite.rows import STATES, Row, queue_from_row, row_from_queue
 
 UNCOUNTED: Final = 256
@@ -38,8 +38,7 @@ class Seen:
 
     def __init__(self) -> None:
         self._version = -1
-        # The random part of the ids made here; the seq alone tells them apart within the store.
-        self.noise = getrandbits(RANDOM_BITS)
+        self.id_of = IdsBySeq(getrandbits(RANDOM_BITS))
         self.queues: dict[str, Queue | None] = {}
         self.scorings: dict[str, Scoring] = {}
         self.last_seq: int | None = None
@@ -72,7 +71,7 @@ class Transaction:
         self._statements = statements
         self._seen = seen
         self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
-        self.noise = seen.noise
+        self.id_of = seen.id_of
         self.now = now
         self._first_seq = first_seq(now)
         self.has_new_jobs = False  # inserted by this transaction and not counted
