@@ -118,7 +118,7 @@ EQUIVALENTS: Final = (
         "the queue is also made by `scoring`, when the job's place is worked out",
     ),
     Equivalent(
-        ("gates.sql",),
+        ("gates.sql", "gates_among.sql"),
         (
             "state = 'pending'",
             "state = 'pending' (2)",
@@ -128,6 +128,9 @@ EQUIVALENTS: Final = (
             "gate > closed.gate",
             "closed.gate is not null",
             "gate is not null",
+            "gate = value",
+            "exists ( select 1 from forebay_jobs where state = 'pending' and queue = :queue "
+            "and gate = value )",
         ),
         "says behind which gates to look; a claim behind one where nothing waits finds nothing",
     ),

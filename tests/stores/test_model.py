@@ -227,7 +227,12 @@ class Side:
         return [Lease(self.id(each.job_id), each.attempt) for each in ours]
 
     def settlements(self, ours: Sequence[Settlement]) -> list[Settlement]:
-        return [replace(each, job_id=self.id(each.job_id), seq=None) for each in ours]
+        """Each side numbers its jobs itself; one that is gone has no number."""
+        found = self.reader.jobs(self.ids([each.job_id for each in ours]))
+        return [
+            replace(each, job_id=self.id(each.job_id), seq=None if job is None else job.seq)
+            for each, job in zip(ours, found, strict=True)
+        ]
 
     def learn(self, ours: JobId, theirs: JobId) -> None:
         self._theirs[ours] = theirs

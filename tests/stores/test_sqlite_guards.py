@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -201,11 +202,33 @@ def test_only_pending_jobs_are_claimed(bench: Bench, state: str) -> None:
     assert len(rows) == (2 if state == "pending" else 0)
 
 
-def test_a_job_behind_a_gate_is_not_put_behind_another_one(bench: Bench) -> None:
-    seq = bench.jobs["jobs"].seq
-    bench.database.execute("update forebay_jobs set gate = 'task:x' where seq = ?", (seq,))
+@pytest.mark.parametrize("room", [100, 3])
+@pytest.mark.parametrize("gate", [None, "task:x"])
+@pytest.mark.parametrize("cap_ms", [0, 10])
+def test_heads_are_what_a_claim_takes(bench: Bench, gate: str | None, room: int, cap_ms: int) -> None:
+    """Among jobs of all kinds, of which a claim may have some."""
+    kinds = list(
+        product(("default", "other"), ("pending", "retrying"), (None, "task:x"), (0, 1), (None, 1, 1 << 60))
+    )
+    bench.store.insert([new_job() for _ in kinds])
+    seqs = [seq for (seq,) in bench.database.execute("select seq from forebay_jobs order by seq desc")]
+    for rank, (seq, kind) in enumerate(zip(seqs, kinds, strict=False)):
+        bench.database.execute(
+            "update forebay_jobs set queue = ?, state = ?, gate = ?, capped = ?, expires_at = ?, rank = ?"
+            " where seq = ?",
+            (*kind, rank, seq),
+        )
+    statements = load_statements(PACKAGE)
+    values = {"queue": "default", "gate": gate, "room": room, "now": bench.now, "cap_ms": bench.now + cap_ms}
+    heads = bench.database.execute(statements["heads"], values).fetchall()
+    leased = {**values, "lease_ms": 1, "queue_lease_ms": 1, "worker": "w"}
+    claimed = bench.database.execute(statements["claim"], leased).fetchall()
 
-    assert bench.rows("hold", "jobs", "pending", gate="task:y") == 0
+    first = sorted(heads, key=lambda head: (-head[1], head[0]))[:room]
+    assert {seq for seq, _ in first} == {row[1] for row in claimed}
+    assert len(claimed) == min(room, 5 if gate is None else 4)
+    assert len({seq for seq, _ in heads}) == len(heads)
+    bench.database.execute("delete from forebay_jobs")
 
 
 def test_putting_back_opens_the_gate(bench: Bench) -> None:

@@ -18,9 +18,14 @@ _DURABILITIES: Final[dict[str, Durability]] = {
     "relaxed": "relaxed",
     "full": "full",
 }
-# Up to the last @: a password may hold one of its own that nobody has escaped.
-_PASSWORD: Final = re.compile(r"(://[^/:@]*:).*@", re.DOTALL)
-_SECRET_OPTION: Final = re.compile(r"([?&;](?:password|passwd|pwd|token|secret)=)[^&;#]*", re.IGNORECASE)
+# From the first colon behind the scheme, if there is one at all, up to the last @: a password may hold signs
+# that nobody has escaped, and somebody who mistypes an address has put a password into it all the same.
+_PASSWORD: Final = re.compile(
+    r"\A((?:{0}|(?!{0}))[^:]*:).*@".format(r"[a-z][a-z0-9+.-]*://"), re.DOTALL | re.IGNORECASE
+)
+_SECRET_OPTION: Final = re.compile(
+    r"([?&;][^=&;#]*(?:pass|pwd|secret|token|key)[^=&;#]*=)[^&;#]*", re.IGNORECASE
+)
 _FORMS: Final = "memory://, sqlite:///relative.db, sqlite:////absolute.db"
 
 

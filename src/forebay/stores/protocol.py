@@ -186,7 +186,8 @@ class Store(Protocol):
 
         A job whose task's gate the want may not pass is not claimed: it goes behind that gate, out of the
         queue's order, with a HELD event; at most `most_held` in a claim, which ends with the next one. What
-        waits behind gates that the want may pass is claimed first, gate by gate. A settlement with a `gate`
+        waits behind gates that the want may pass is claimed together with the queue's own order, by lead; a
+        want for any job may look behind 100 gates at a time. A settlement with a `gate`
         puts a job that goes back to pending behind it, with a HELD event.
 
         `known` lists every lease the worker knows of; what else it holds is returned as `adopted`.
@@ -343,7 +344,7 @@ class Reader(Protocol):
 
     def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
         """The next jobs a claim would take of those already pending, in order, without taking them; a
-        pause does not matter."""
+        pause does not matter. Jobs behind gates are left out."""
         ...
 
     def held(self) -> list[HeldJobs]:
@@ -351,7 +352,7 @@ class Reader(Protocol):
         ...
 
     def position(self, job_id: JobId) -> Position | None:
-        """Where a pending job stands in its queue; None for every other job."""
+        """Where a pending job stands in its queue; None for every other job, and behind a gate."""
         ...
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
@@ -405,6 +406,11 @@ class Engine(Protocol):
     @property
     def features(self) -> Features: ...
 
+    @property
+    def place(self) -> str:
+        """Where the jobs are: the same text for all engines that share them, whatever their options."""
+        ...
+
     def store(self) -> Store:
         """Open a handle to write, creating the schema if the engine does so by itself."""
         ...
@@ -415,6 +421,12 @@ class Engine(Protocol):
 
     def wakeups(self) -> Wakeups:
         """A listener for hints; `start` makes it listen."""
+        ...
+
+    def check_schema(self) -> None:
+        """Look whether the store is there and has what this program needs; nothing is created or changed.
+        Raises StoreUnusable where there is nothing of ours, SchemaOutdated and SchemaNewer where it is of
+        another age."""
         ...
 
     def insert_within(

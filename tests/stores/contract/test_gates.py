@@ -11,7 +11,6 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Held
 from forebay.domain.query import Counts, HeldJobs
 from forebay.domain.queue import QueueState
-from forebay.domain.settlement import Ending
 from forebay.stores.protocol import Reader, Store, Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
@@ -98,16 +97,14 @@ def test_held_jobs_are_counted_by_queue_and_gate(store: Store, reader: Reader) -
     ]
 
 
-def test_whoever_knows_the_task_gets_what_was_held_first_and_in_its_order(
-    store: Store, reader: Reader
-) -> None:
+def test_whoever_knows_the_task_gets_what_was_held_in_its_turn(store: Store, reader: Reader) -> None:
     low, high = put(store, task="b"), put(store, task="b", priority=9)
     take(store, 2, KNOWS_A)
     late = put(store, task="b", priority=50)
 
     jobs = take(store, 3, KNOWS_B, W2)
 
-    assert [job.id for job in jobs] == [high, low, late]
+    assert [job.id for job in jobs] == [late, high, low]
     assert [(job.gate, job.attempt) for job in jobs] == [(None, 1)] * 3
     assert [gate_of(reader, job.id) for job in jobs] == [None] * 3
     assert reader.held() == []
@@ -246,7 +243,51 @@ def test_a_paused_queue_holds_nothing_and_gives_nothing(store: Store, reader: Re
     assert [gate_of(reader, held), gate_of(reader, other)] == [task_gate("b"), None]
 
 
-def test_a_held_job_ends_its_attempt_as_held(store: Store) -> None:
-    job = started(store, task="a")
+def test_jobs_behind_several_gates_and_in_the_order_come_by_their_rank(store: Store) -> None:
+    """No gate goes before another one, so that nothing behind one of them waits for ever."""
+    first = [put(store, task=task, priority=priority) for task, priority in (("c", 9), ("b", 0), ("b", 3))]
+    take(store, 9, KNOWS_A)
+    rest = [put(store, task=task, priority=priority) for task, priority in (("c", 5), ("b", 7))]
+    knows = gates_of(["b", "c"], 1)
 
-    assert ended(job, Held("payload:2")).ending is Ending.HELD
+    claimed = [job.id for _ in range(3) for job in take(store, 2, knows)]
+
+    assert claimed == [first[0], rest[1], rest[0], first[2], first[1]]
+
+
+def test_a_gate_is_found_among_many(store: Store) -> None:
+    store.insert([new_job(task=f"t{n:04}") for n in range(300)] + [new_job(task="z")])
+    while take(store, 100, gates_of(["y"], 1)):
+        raise AssertionError("nobody knows these tasks")
+
+    assert tasks(take(store, 10, gates_of(["z", "y"], 1))) == ["z"]
+
+
+def test_a_job_whose_payload_can_be_read_by_now_and_whose_task_is_not_known_goes_to_its_tasks_gate(
+    store: Store, reader: Reader
+) -> None:
+    job = started(store, task="a")
+    settle(store, job, Held(payload_gate(2)))
+
+    assert take(store, 1, gates_of(["b"], 2)) == []
+    assert gate_of(reader, job.id) == "task:a"
+    assert [each.id for each in take(store, 1, KNOWS_A)] == [job.id]
+
+
+@pytest.mark.parametrize("capped", [False, True])
+def test_held_jobs_of_both_classes_are_claimed_by_lead(
+    store: Store, clock: ManualClock, capped: bool
+) -> None:
+    """A job that waits behind its gate until its age earns nothing more is still found in its turn."""
+    old = put(store, task="b")
+    take(store, 1, KNOWS_A)
+    if capped:
+        clock.advance(60 * HOUR)
+        while store.rescore():
+            pass
+    new = put(store, task="b", priority=60)
+
+    jobs = take(store, 2, KNOWS_B)
+
+    assert [job.id for job in jobs] == [new, old]
+    assert jobs[1].capped is capped

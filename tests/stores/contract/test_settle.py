@@ -539,3 +539,13 @@ def test_a_settlement_into_a_state_that_no_attempt_ends_in_is_refused_as_an_erro
 
     assert record(reader, job.id) == before
     assert attempts_of(reader, job.id) == []
+
+
+def test_a_settlement_that_nobody_may_make_is_refused_whatever_it_says(store: Store) -> None:
+    job = started(store)
+    store.exchange(W1, [ended(job, Discarded(BOOM))])
+    store.delete([job.id])
+
+    answer = store.exchange(W1, [ended(job, Failed(BOOM, 5), state=JobState.BLOCKED)])
+
+    assert [refusal.reason for refusal in answer.refused] == ["gone"]

@@ -173,11 +173,9 @@ def _claim(state: State, worker: WorkerId, want: Want, most: int) -> list[Job]:
     if queue is None or queue.state not in (QueueState.ACTIVE, QueueState.DRAINING):
         return []
     jobs: list[Job] = []
-    for gate in filter(want.passes, state.gates_of(queue.name)):
-        while len(jobs) < most and (record := _next(state, queue, gate)) is not None:
-            jobs.append(_start(state, record, worker, want.lease_ms))
+    gates = [None, *filter(want.passes, state.gates_of(queue.name))]
     held = 0
-    while len(jobs) < most and (record := _next(state, queue)) is not None:
+    while len(jobs) < most and (record := _next(state, queue, gates)) is not None:
         gate = task_gate(record.job.task)
         if want.passes(gate):
             jobs.append(_start(state, record, worker, want.lease_ms))
@@ -195,8 +193,8 @@ def _hold(state: State, record: Record, gate: str, worker: WorkerId) -> None:
     state.tell(EventKind.HELD, job, actor=worker, detail=gate)
 
 
-def _next(state: State, queue: Queue, gate: str | None = None) -> Record | None:
-    classes = [state.ready_in(queue.name, capped, gate) for capped in (False, True)]
+def _next(state: State, queue: Queue, gates: Sequence[str | None]) -> Record | None:
+    classes = [state.ready_in(queue.name, capped, gate) for gate in gates for capped in (False, True)]
     heads = [order.first(lambda record: is_in_time(record.job, state.now)) for order in classes]
     scoring = queue.settings.scoring
     return min(

@@ -51,6 +51,13 @@ class MemoryEngine:
     def reader(self) -> Reader:
         return MemoryReader(self.looking)
 
+    @property
+    def place(self) -> str:
+        return f"memory of this program at {id(self):#x}"
+
+    def check_schema(self) -> None:
+        pass  # it has none
+
     def insert_within(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[Receipt]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -14,13 +15,11 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
 from forebay.stores.sqlite.duties import expire, promote_queue
-from forebay.stores.sqlite.rows import (
-    claimed_job,
-    job_from_row,
-)
+from forebay.stores.sqlite.rows import claimed_job, job_from_row, json_text
 from forebay.stores.sqlite.settling import settle_all
 from forebay.stores.sqlite.transaction import Transaction
 
+MOST_GATES: Final = 100
 _GIVING: Final = (QueueState.ACTIVE, QueueState.DRAINING)
 
 
@@ -65,12 +64,7 @@ def _claim(tx: Transaction, worker: WorkerId, want: Want, most: int) -> list[Job
     queue = tx.queue(want.queue)
     if queue is None or queue.state not in _GIVING:
         return []
-    claim = Claim(tx, worker, want, queue)
-    jobs: list[Job] = []
-    for (gate,) in tx.all("gates", {"queue": want.queue}):
-        if want.passes(gate):
-            jobs += claim.taken(most - len(jobs), gate)
-    jobs += claim.taken_in_order(most - len(jobs))
+    jobs = Claim(tx, worker, want, queue).taken_in_turn(most)
     for job in jobs:
         if job.unique_until is UniqueUntil.STARTED:
             tx.free_key(job.queue, job.unique_key, job.id)
@@ -86,24 +80,9 @@ class Claim:
         self._worker = worker
         self._want = want
         self._cap_ms = tx.scoring(want.queue).cap_ms
-        self._values = {
-            "queue": want.queue,
-            "worker": worker,
-            "now": tx.now,
-            "cap_ms": self._cap_ms,
-            "lease_ms": want.lease_ms,
-            "queue_lease_ms": queue.settings.lease_ms,
-        }
+        self._queue_lease_ms = queue.settings.lease_ms
 
-    def taken(self, most: int, gate: str | None = None) -> list[Job]:
-        """Up to this many jobs from the head of the queue's order, or of what waits behind a gate."""
-        tx, worker, cap_ms = self._tx, self._worker, self._cap_ms
-        rows = tx.all("claim", {**self._values, "room": most, "gate": gate})
-        jobs = [claimed_job(row, worker, tx.now) for row in rows]
-        jobs.sort(key=lambda job: (job.rank - (cap_ms if job.capped else tx.now), job.seq))
-        return jobs
-
-    def taken_in_order(self, most: int) -> list[Job]:
+    def taken_in_turn(self, most: int) -> list[Job]:
         """Up to this many jobs that are for this worker. Others that stand before them go behind the gates
         of their tasks, and the claim is made again without them."""
         left = self._want.most_held
@@ -113,7 +92,7 @@ class Claim:
                 return jobs
             if not left:
                 # Enough for now: what stands before the next of them, and no more.
-                return self.taken(jobs.index(others[0]))
+                return self._taken(jobs.index(others[0]))
             aside = others[:left]
             left -= len(aside)
             self._hold(aside)
@@ -122,14 +101,56 @@ class Claim:
         """Jobs from the head, and which of them are not for this worker; if there are such, none is taken."""
         tx, want = self._tx, self._want
         if want.gates is None:
-            return self.taken(most), []
+            return self._taken(most), []
         tx.run("mark", {})
-        jobs = self.taken(most)
+        jobs = self._taken(most)
         others = [job for job in jobs if not want.passes(task_gate(job.task))]
         if others:
             tx.run("unmark", {})
         tx.run("forget_mark", {})
         return jobs, others
+
+    def _taken(self, most: int) -> list[Job]:
+        """Up to this many jobs in their order, wherever they wait: in the queue or behind a gate."""
+        gates = self._gates()
+        if not gates:
+            return self._taken_from(None, most)
+        order = {"queue": self._want.queue, "now": self._tx.now, "cap_ms": self._cap_ms, "room": most}
+        heads = [
+            (-lead, seq, gate)
+            for gate in (None, *gates)
+            for seq, lead in self._tx.all("heads", {**order, "gate": gate})
+        ]
+        heads.sort(key=lambda head: head[:2])
+        shares = Counter(gate for _, _, gate in heads[:most])
+        return self._sorted([job for gate in shares for job in self._taken_from(gate, shares[gate])])
+
+    def _taken_from(self, gate: str | None, most: int) -> list[Job]:
+        tx, worker, want = self._tx, self._worker, self._want
+        values = {
+            "queue": want.queue,
+            "gate": gate,
+            "room": most,
+            "worker": worker,
+            "now": tx.now,
+            "cap_ms": self._cap_ms,
+            "lease_ms": want.lease_ms,
+            "queue_lease_ms": self._queue_lease_ms,
+        }
+        return self._sorted([claimed_job(row, worker, tx.now) for row in tx.all("claim", values)])
+
+    def _sorted(self, jobs: list[Job]) -> list[Job]:
+        now, cap_ms = self._tx.now, self._cap_ms
+        jobs.sort(key=lambda job: (job.rank - (cap_ms if job.capped else now), job.seq))
+        return jobs
+
+    def _gates(self) -> list[str]:
+        """Where jobs wait that are for this worker. A queue has few gates, mostly none."""
+        tx, want = self._tx, self._want
+        rows = tx.all("gates", {"queue": want.queue, "limit": MOST_GATES})
+        if len(rows) == MOST_GATES and want.gates is not None:
+            rows = tx.all("gates_among", {"queue": want.queue, "gates": json_text(sorted(want.gates))})
+        return [gate for (gate,) in rows if want.passes(gate)]
 
     def _hold(self, jobs: list[Job]) -> None:
         tx = self._tx

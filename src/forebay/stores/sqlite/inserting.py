@@ -26,7 +26,7 @@ from forebay.stores.sqlite.rows import new_options_text
 from forebay.stores.sqlite.transaction import Transaction
 
 _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
-WIDTH: Final = 5  # values of one row in `insert`, after those that a lot shares
+WIDTH: Final = 5  # values of one row in `insert_many`, after those that a lot shares
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,10 @@ class Intake:
         tx = self._tx
         for lot in self._lots.values():
             if lot.rows:
-                tx.run_rows("insert", lot.shared, lot.rows, WIDTH)
+                if len(lot.rows) == WIDTH:
+                    tx.run("insert", (*lot.shared, *lot.rows))
+                else:
+                    tx.run_rows("insert_many", lot.shared, lot.rows, WIDTH)
                 lot.rows.clear()
                 tx.has_news = tx.has_new_jobs = True
 
@@ -171,7 +174,7 @@ class Intake:
         rescores = job.deadline_at is not None and lot.state is JobState.PENDING
         return (
             int(job.id is not None or self._new_id is not None), job.queue, job.task, lot.state.value,
-            lot.priority, tx.now, lot.due_at, where.rank, int(where.capped),
+            lot.priority, tx.now, tx.now, lot.due_at, lot.due_at, where.rank, int(where.capped),
             where.rescore_at if rescores else None, job.deadline_at, job.expires_at,
         )  # fmt: skip
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
-from forebay.errors import ConfigError, SchemaNewer, SchemaOutdated
+from forebay.errors import ConfigError, SchemaNewer, SchemaOutdated, StoreUnusable
 from forebay.stores.migrations import Migration, load_migrations, missing
-from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
+from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, check_fork, translated
 from forebay.stores.sqlite.transaction import Runs
 
 PACKAGE: Final = "forebay.stores.sqlite"
@@ -44,6 +46,30 @@ def check_schema(connection: Runs, statements: Mapping[str, str], path: Path) ->
         raise ConfigError(f"{path} has no tables for jobs yet: open its store once before")
     if missing(load_migrations(PACKAGE), number, oldest):
         raise SchemaOutdated(f"{path} has schema {number}, which is too old: open its store once before")
+
+
+def look_at_schema(path: Path, statements: Mapping[str, str]) -> None:
+    """Raise unless this file is there and has the tables that this program needs; nothing is changed in it.
+
+    The file is opened to write, because the last reader of a write-ahead log that may not write leaves its
+    files behind; `query_only` keeps it from writing anything else.
+    """
+    check_fork(str(path))
+    if not path.exists():
+        raise StoreUnusable(f"there is no store at {path}; `forebay migrate` creates it")
+    try:
+        address = f"file:{quote(str(path))}?mode=rw"
+        with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=5)) as raw:
+            raw.execute("pragma query_only = on")
+            number, oldest = _present(raw, statements)
+    except DRIVER_ERRORS as exc:
+        raise translated(str(path), exc) from exc
+    if number == 0:
+        raise StoreUnusable(f"{path} has no Forebay tables; `forebay migrate` makes them")
+    if missing(load_migrations(PACKAGE), number, oldest):
+        raise SchemaOutdated(
+            f"{path} has schema {number}, which is too old; `forebay migrate` brings it up to date"
+        )
 
 
 def schema_number(connection: Runs, statements: Mapping[str, str]) -> int:

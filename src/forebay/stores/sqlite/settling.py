@@ -146,7 +146,6 @@ def relocated(tx: Transaction, token: Token) -> bool:
 def _end(tx: Transaction, token: Token, settlement: Settlement) -> QueueName | None:
     if settlement.state is JobState.COMPLETED:
         return _finish(tx, token, settlement, JobState.COMPLETED, settlement.reason)
-    check_transition(JobState.RUNNING, settlement.state)
     return _end_otherwise(tx, token, settlement)
 
 
@@ -154,6 +153,7 @@ def _end_otherwise(tx: Transaction, token: Token, settlement: Settlement) -> Que
     held = tx.one("held", token)
     if held is None:
         return None
+    check_transition(JobState.RUNNING, settlement.state)
     queue, cancel_reason, errors, started_at, swept_from, *_ = held
     if settlement.error is not None:
         _keep_error(tx, token, settlement, errors, started_at, swept_from)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
@@ -23,7 +24,7 @@ from forebay.stores.sqlite.inserting import Rules, insert_all
 from forebay.stores.sqlite.liveness import Liveness
 from forebay.stores.sqlite.places import Places
 from forebay.stores.sqlite.reader import SqliteReader
-from forebay.stores.sqlite.schema import PACKAGE, check_schema, migrate
+from forebay.stores.sqlite.schema import PACKAGE, check_schema, look_at_schema, migrate
 from forebay.stores.sqlite.transaction import Seen, Transaction
 from forebay.stores.sqlite.wakeups import Pokes, SqliteWakeups
 from forebay.stores.statements import load_statements
@@ -57,6 +58,10 @@ class SqliteEngine:
         self._durability: Durability = durability
         self._lock_wait_ms = lock_wait_ms
 
+    @property
+    def place(self) -> str:
+        return os.path.realpath(self._places.database)
+
     def store(self) -> SqliteStore:
         return SqliteStore(self._connection(), self._places, self._clock, self._new_id)
 
@@ -65,6 +70,10 @@ class SqliteEngine:
 
     def wakeups(self) -> SqliteWakeups:
         return SqliteWakeups(self._places)
+
+    def check_schema(self) -> None:
+        self._places.check_disk()
+        look_at_schema(self._places.database, load_statements(PACKAGE))
 
     def insert_within(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"

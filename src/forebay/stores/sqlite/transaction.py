@@ -20,7 +20,7 @@ from forebay.stores.ids import RANDOM_BITS, IdsBySeq, first_seq, seq_in_id
 from forebay.stores.sqlite.rows import STATES, Row, queue_from_row, row_from_queue
 
 UNCOUNTED: Final = 256
-Values = Mapping[str, object]
+Values = Mapping[str, object] | tuple[object, ...]
 
 
 @cache

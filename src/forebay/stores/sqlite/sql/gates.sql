@@ -1,4 +1,4 @@
--- gates: behind which gates of a queue jobs wait, by one probe for each of them and one more; up to 1,000.
+-- gates: behind which gates of a queue jobs wait, by one probe for each of them and one more.
 -- Relies on index forebay_jobs_ready (queue, gate, capped, rank).
 with recursive closed (gate) as (
   select min(gate) from forebay_jobs where state = 'pending' and queue = :queue and gate > ''
@@ -8,6 +8,6 @@ with recursive closed (gate) as (
   )
   from closed
   where closed.gate is not null
-  limit 1000
+  limit :limit
 )
 select gate from closed where gate is not null;

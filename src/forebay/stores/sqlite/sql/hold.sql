@@ -3,5 +3,4 @@ update forebay_jobs
 set gate = :gate,
     updated_at = :now
 where seq = :seq
-  and state = 'pending'
-  and gate is null;
+  and state = 'pending';
