@@ -4,11 +4,12 @@ Pick-up: one process enqueues a job every 20 ms, a worker in another process run
 enqueue call (its begin, and its return) to the first line of the task is taken. Raw is a bare table in the
 same folder and a datagram that wakes the other process. Cold start is the time from starting a worker process
 to the first line of its first job, and memory is what that process holds when it has had nothing to do for a
-while.
+while. The longest wait is that of a short job while long ones hold all slots of two workers but one.
 """
 
 from __future__ import annotations
 
+import random
 import socket
 import sqlite3
 import subprocess
@@ -17,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -33,6 +34,7 @@ WARM: Final = 20
 WARM_NUMBER: Final = -1
 DEADLINE_SECONDS: Final = 60.0
 IDLE_SECONDS: Final = 3.0
+SHORT, LONG = 133, 7
 PICK_UP_GOALS: Final = {50: 1.2, 99: 5.0}
 RAW_CLAIM: Final = """
 update jobs set state = 1
@@ -258,9 +260,63 @@ def resident_mb(pid: int) -> float:
 
 
 def bare_interpreter() -> float:
+    return interpreter("pass")
+
+
+def interpreter(program: str) -> float:
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "pass"], check=True)
+    subprocess.run([sys.executable, "-c", program], check=True)
     return time.perf_counter() - began
+
+
+def measure_import(rounds: int) -> Figure:
+    pairs = [(interpreter("import forebay"), bare_interpreter()) for _ in range(5 * rounds)]
+    above = median(ours - bare for ours, bare in pairs) * 1_000
+    return Figure(
+        measure="import forebay, above a bare interpreter",
+        ours=above,
+        unit=" ms",
+        beside=f"{median(bare for _, bare in pairs) * 1_000:.0f} ms bare Python",
+        goals=(at_most(above, 60, " ms"),),
+        rounds=tuple(ours * 1_000 for ours, _ in pairs),
+        beside_rounds=tuple(bare * 1_000 for _, bare in pairs),
+    )
+
+
+# Short jobs among long ones
+
+
+def measure_waits(rounds: int) -> Figure:
+    worst = [longest_wait(seed) for seed in range(rounds)]
+    return Figure(
+        measure="longest wait of a 1 ms job, 5 % long ones",
+        ours=max(worst),
+        unit=" s",
+        goals=(at_most(max(worst), 2, " s"),),
+        rounds=tuple(worst),
+    )
+
+
+def longest_wait(seed: int) -> float:
+    """Two workers of four threads; seven long jobs that outlast all others take seven of the eight slots."""
+    over = Event()
+    kinds = [True] * LONG + [False] * SHORT
+    random.Random(seed).shuffle(kinds)
+
+    def mixed(is_long: bool) -> None:
+        over.wait(DEADLINE_SECONDS if is_long else 0.001)
+
+    with folder() as where, Forebay(f"sqlite:///{where}/jobs.db") as app, ExitStack() as workers:
+        task = app.task(name="bench.mixed")(mixed)
+        for _ in range(2):
+            workers.enter_context(app.working(threads=4))
+        workers.callback(over.set)
+        # Both know the task as a short one, and claim it in great numbers.
+        for job in app.enqueue_many([task.job(False) for _ in range(600)]):
+            job.wait(DEADLINE_SECONDS)
+        jobs = zip(app.enqueue_many([task.job(is_long) for is_long in kinds]), kinds, strict=True)
+        ended = [job.wait(DEADLINE_SECONDS) for job, is_long in jobs if not is_long]
+    return max((job.started_at or 0) - job.ready_at for job in ended) / 1_000
 
 
 # Shared
@@ -292,6 +348,7 @@ def main() -> None:
     rounds, seconds = (2, 1.0) if chosen.quick else (chosen.rounds, 5.0)
     before = machine()
     figures = measure_pick_up(rounds, seconds) + measure_process(rounds)
+    figures += [measure_import(rounds), measure_waits(rounds)]
     show("Latency", figures)
     write(chosen.json, before, figures)
 

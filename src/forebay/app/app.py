@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import random
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
-from forebay.app.bulk import sweep
 from forebay.app.by_name import ByName
 from forebay.app.client import Client
 from forebay.app.codec import check_limit
 from forebay.app.conduct import Conduct, conduct
-from forebay.app.consumer import Consumer, new_worker
 from forebay.app.duty import Duty
 from forebay.app.handle import JobHandle
 from forebay.app.options import CallOptions, TaskOptions, check_names, draft, over
@@ -28,6 +25,9 @@ from forebay.domain.query import Counts, JobQuery, Page
 from forebay.errors import ConfigError
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import BATCH, OnConflict, Receipt
+
+if TYPE_CHECKING:
+    from forebay.app.consumer import Consumer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -235,10 +235,13 @@ class Forebay:
 
     def consumer(self) -> Consumer:
         """Claim and settle jobs from a loop of your own; runs due duties after each claim."""
-        from forebay.scheduler.standard import standard_duties  # noqa: PLC0415 - consumers alone need it
+        from random import random  # noqa: PLC0415 - like the next two, consumers alone need it
+
+        from forebay.app.consumer import Consumer, new_worker  # noqa: PLC0415
+        from forebay.scheduler.standard import standard_duties  # noqa: PLC0415
 
         def duties() -> Sequence[Duty]:
-            return standard_duties(sweeper=new_worker(), clock=self.clock, roll=random.random)
+            return standard_duties(sweeper=new_worker(), clock=self.clock, roll=random)
 
         return Consumer(self.engine, duties, default_queue=self.default_queue)
 
@@ -247,9 +250,14 @@ class Forebay:
 
         Workers and consumers do this by themselves every second.
         """
+        from random import random  # noqa: PLC0415 - like the next two, loaded by nobody who only enqueues
+
+        from forebay.app.bulk import sweep  # noqa: PLC0415
+        from forebay.app.consumer import new_worker  # noqa: PLC0415
+
         sweeper, moved = new_worker(), 0
         # One batch each time the store is ours, so that others may enqueue in between.
-        while found := self.client.write(lambda store: sweep(store, sweeper, random.random)):
+        while found := self.client.write(lambda store: sweep(store, sweeper, random)):
             moved += found
             if found < BATCH:
                 break

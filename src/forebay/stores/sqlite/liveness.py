@@ -58,6 +58,8 @@ class Liveness:
             os.rename(draft, target)
         except OSError:
             os.close(descriptor)
+            with suppress(OSError):
+                os.unlink(draft)
             raise
         return descriptor
 

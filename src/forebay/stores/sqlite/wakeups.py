@@ -104,12 +104,13 @@ class SqliteWakeups:
         self._thread.start()
 
     def _bind(self) -> None:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             file = self._places.made_folder() / f"{_PREFIX}{token_hex(6)}"
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             with _Address(file) as address:
                 listener.bind(address)
         except OSError as exc:
+            listener.close()
             logger.warning("no wake-ups by socket beside %s (%s): polling only", self._places.database, exc)
             return
         listener.settimeout(POLL_SECONDS)
