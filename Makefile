@@ -13,6 +13,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # What is linted and typed; a folder that is not there yet is left out.
 CODE := $(wildcard src tests tools benchmarks examples)
+# Tests that run the blocks of pages beside what else they know of them; tests/docs/test_blocks.py lists them.
+PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades/test_pages.py \
+	worker/test_guide.py house/test_states_diagram.py)
 ARGS ?=
 
 .PHONY: help setup check format test test-stores run demo bench docs mutate soak requirements clean
@@ -57,8 +60,9 @@ bench: $(READY) ## Measure the store, throughput and latency beside SQLite alone
 	$(BIN)/python -m benchmarks.throughput $(ARGS)
 	$(BIN)/python -m benchmarks.latency $(ARGS)
 
-docs: $(READY) ## Check that every relative link in the documents leads to a file
+docs: $(READY) ## Check all links in the documents and run all code in them, offline
 	$(BIN)/python tools/check_links.py
+	$(BIN)/pytest --quiet tests/docs tests/house/test_docs.py $(PAGE_TESTS) $(ARGS)
 
 mutate: $(READY) ## Remove each guard of each statement in turn and see the suite fail
 	$(BIN)/python tools/mutate.py $(ARGS)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from forebay import ConfigError, Forebay, InvalidJob, JobFailed, PayloadError, StoreUnavailable
+from forebay import ConfigError, Forebay, InvalidJob, JobFailed, PayloadError, StoreError, StoreUnavailable
 from forebay.app.consumer import Consumer, arguments
-from forebay.domain.job import Job, JobId
+from forebay.app.duty import Duty
+from forebay.domain.job import Job, JobId, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded
 from forebay.errors import StoreRefused
 from forebay.scheduler.promoting import Promoting
-from forebay.stores.protocol import BATCH
+from forebay.scheduler.standard import standard_duties
+from forebay.stores.protocol import BATCH, Store
 from forebay.testing.clock import ManualClock
 from tests.app.making import WatchedEngine
 
@@ -95,6 +97,30 @@ def test_an_attempt_that_failed_is_tried_again_after_a_time_of_ones_own(
     consumer.fail(job, "it broke", after=90)
 
     assert app.job(job.id).refresh().run_at == clock.now_ms() + 90_000
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        lambda consumer, job: consumer.claim(),
+        lambda consumer, job: consumer.renew([job]),
+        lambda consumer, job: consumer.holds([job]),
+        lambda consumer, job: consumer.complete(job),
+        lambda consumer, job: consumer.cancel("waits"),
+        lambda consumer, job: consumer.revive("waits"),
+    ],
+)
+def test_a_closed_consumer_refuses_and_nothing_is_claimed(
+    app: Forebay, consumer: Consumer, job: Job, wish: Callable[[Consumer, Job], Any]
+) -> None:
+    app.enqueue("send", ["grace"], id="waits")
+    consumer.close()
+
+    with pytest.raises(StoreError, match="this consumer is closed; ask the app for another one"):
+        wish(consumer, job)
+
+    assert app.job("waits").refresh().state is JobState.PENDING
+    assert app.job(job.id).refresh().state is JobState.RUNNING
 
 
 def test_a_discarded_job_has_no_result(app: Forebay, consumer: Consumer, job: Job) -> None:
@@ -179,6 +205,70 @@ def test_what_is_claimed_reaches_the_caller_though_a_duty_goes_wrong(
 
     assert handle.result(timeout=0) == 5
     assert "leaves duties to the next claim: locked" in caplog.text
+
+
+def test_a_bug_in_a_duty_costs_neither_what_was_claimed_nor_the_other_duties(
+    app: Forebay, caplog: pytest.LogCaptureFixture, clock: ManualClock
+) -> None:
+    class Broken:
+        name = "broken"
+        every_ms = 1_000
+        is_ready = True
+
+        def run(self, store: Store) -> bool:
+            raise ZeroDivisionError("a bug")
+
+    handle = app.task(name="send")(send).enqueue("ada")
+    later = app.task(name="later")(send).using(delay=60, queue="elsewhere").enqueue("ada")
+    clock.advance(seconds=61)
+    with closing(Consumer(app.engine, lambda: [Broken(), Promoting()])) as consumer:
+        assert [job.id for job in consumer.claim()] == [handle.id]
+
+    assert later.refresh().state is JobState.PENDING
+    assert "the duty 'broken' went wrong" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["exchange", "take_duty"])
+def test_after_an_outage_a_consumer_sweeps_only_when_holders_had_time_to_renew(
+    app: Forebay, consumer: Consumer, clock: ManualClock, what: str
+) -> None:
+    is_away = False
+
+    def trouble(name: str, args: tuple[Any, ...]) -> None:
+        if is_away and name == what:
+            raise StoreUnavailable("nobody is at home")
+
+    def duties() -> Sequence[Duty]:
+        return standard_duties(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.0)
+
+    watched = WatchedEngine(app.engine, trouble)
+    with closing(Consumer(watched.seam, duties)) as other:
+        other.claim()
+        clock.advance(seconds=30)
+        app.task(name="send")(send).enqueue("ada")
+        held = consumer.claim()
+        is_away = True
+        for _ in range(40):
+            with suppress(StoreUnavailable):
+                other.claim()
+            clock.advance(seconds=1)
+        is_away = False
+        other.claim()
+
+    assert consumer.renew(held) == [True]
+
+
+def test_of_two_attempts_at_one_job_only_the_one_that_is_held_is_settled(
+    app: Forebay, consumer: Consumer, job: Job, clock: ManualClock
+) -> None:
+    clock.advance(seconds=31)
+    assert app.sweep() == 1
+    [again] = consumer.claim()
+
+    assert consumer.settle([(job, Completed(b"1")), (again, Completed(b"2"))]) == [False, True]
+
+    record = app.job(job.id).refresh()
+    assert (again.id, again.attempt, record.result) == (job.id, 2, b"2")
 
 
 def test_one_ending_that_the_store_cannot_hold_does_not_hold_up_the_others(app: Forebay) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,21 +14,7 @@ import pytest
 
 from forebay.app.consumer import Consumer
 from forebay.app.options import CallOptions
-
-DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"^```(python)?\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-
-
-def blocks(page: str, language: str) -> list[str]:
-    """The blocks of one language, "" meaning output."""
-    text = (DOCS / page).read_text(encoding="utf-8")
-    return [body for found, body in BLOCK.findall(text) if found == language]
-
-
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=50, check=False
-    )
+from tests.docs.pages import blocks, run, run_page, text
 
 
 @pytest.fixture
@@ -58,23 +45,32 @@ def test_the_first_program_prints_what_the_page_promises(folder: Path) -> None:
 
 
 def test_the_example_of_the_readme_prints_what_it_promises(tmp_path: Path) -> None:
-    [program] = blocks("../README.md", "python")
     [promised] = blocks("../README.md", "")
-    (tmp_path / "jobs.py").write_text(program)
 
-    answer = run(tmp_path, "jobs.py")
+    answer = run_page(tmp_path, "../README.md")
 
     assert (answer.stdout, answer.stderr) == (promised, "")
 
 
+@pytest.mark.timeout(240)  # as many programs as the page has commands, on a machine that may be busy
+def test_the_commands_that_look_around_work(folder: Path) -> None:
+    [commands] = blocks("quickstart.md", "console")
+    assert run(folder, "jobs.py").returncode == 0
+
+    for line in commands.splitlines():
+        answer = run(folder, "-m", *shlex.split(line.removeprefix("$ ")))
+        assert (answer.returncode, answer.stderr) == (0, ""), line
+        assert "default" in answer.stdout or "jobs.greet" in answer.stdout
+
+
 def test_a_worker_process_runs_what_another_program_enqueues(folder: Path) -> None:
-    text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
-    [command] = re.findall(r"""^    python -c "(.+)"$""", text, flags=re.MULTILINE)
+    page = text("quickstart.md")
+    [command] = re.findall(r"""^    python -c "(.+)"$""", page, flags=re.MULTILINE)
 
     with worker(folder):
         answer = run(folder, "-c", command.replace("timeout=10", "timeout=20"))
 
-    assert "python -m forebay worker jobs:app" in text
+    assert "python -m forebay worker jobs:app" in page
     assert (answer.stdout, answer.stderr) == ("Hello Grace!\n", "")
 
 
@@ -91,29 +87,25 @@ def test_a_worker_process_runs_what_the_program_itself_enqueues(folder: Path) ->
 
 
 def test_the_examples_of_the_page_about_enqueueing_are_a_program_that_runs(tmp_path: Path) -> None:
-    (tmp_path / "jobs.py").write_text("\n\n".join(blocks("guide/enqueue.md", "python")))
-
-    answer = run(tmp_path, "jobs.py")
+    answer = run_page(tmp_path, "guide/enqueue.md")
 
     assert (answer.stdout, answer.stderr) == ("logo\njob id logo is taken\n", "")
 
 
 def test_the_examples_of_the_page_about_consumers_are_a_program_that_runs(tmp_path: Path) -> None:
-    (tmp_path / "jobs.py").write_text("\n\n".join(blocks("guide/consumer.md", "python")))
-
-    answer = run(tmp_path, "jobs.py")
+    answer = run_page(tmp_path, "guide/consumer.md")
 
     assert (answer.stdout, answer.stderr) == ("resize 0.png\nresize 1.png\nresize 2.png\n", "")
 
 
 def test_the_page_about_consumers_names_all_that_a_consumer_can_do() -> None:
-    text = (DOCS / "guide" / "consumer.md").read_text(encoding="utf-8")
+    page = text("guide/consumer.md")
     names = [name for name in vars(Consumer) if not name.startswith("_") and name != "after_fork"]
 
-    assert [name for name in names if name not in text] == []
+    assert [name for name in names if name not in page] == []
 
 
 def test_the_page_about_enqueueing_names_every_option() -> None:
-    text = (DOCS / "guide" / "enqueue.md").read_text(encoding="utf-8")
+    page = text("guide/enqueue.md")
 
-    assert [name for name in CallOptions.__annotations__ if f"`{name}`" not in text] == []
+    assert [name for name in CallOptions.__annotations__ if f"`{name}`" not in page] == []

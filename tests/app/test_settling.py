@@ -16,9 +16,9 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Failed
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreRefused, StoreUnavailable
+from forebay.errors import StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.protocol import Exchange, Reader, Store, Want
-from tests.app.watching import Watched
+from tests.app.watching import Trouble, Watched
 from tests.domain.making import a_job
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
 
@@ -244,6 +244,77 @@ def test_a_refusal_that_no_settlement_has_caused_passes_through(store: Store) ->
 
     with pytest.raises(StoreRefused, match="no"):
         exchanged(Watched(store, refuse).seam, [], [], wants=[])
+
+
+def spoiled(*jobs: Job) -> Trouble:
+    """A bug that shows whenever one of these jobs is settled as completed."""
+    ids = {job.id for job in jobs}
+
+    def trouble(name: str, args: tuple[Any, ...]) -> None:
+        if any(end.job_id in ids and end.ending == "completed" for end in args[1]):
+            raise ZeroDivisionError("a bug")
+
+    return trouble
+
+
+@pytest.mark.parametrize("culprits", [{0}, {7}, {3, 4}, set(range(8))])
+def test_a_fault_of_our_own_in_one_settlement_is_a_failed_attempt_and_the_others_are_settled(
+    store: Store, reader: Reader, culprits: set[int]
+) -> None:
+    jobs = running(store, 8)
+    watched = Watched(store, spoiled(*[jobs[n] for n in culprits]))
+
+    answer = exchanged(watched.seam, jobs, ended(jobs, set()))
+
+    assert answer.settled == tuple(job.id for job in jobs)
+    assert states(reader, jobs) == ["retrying" if n in culprits else "completed" for n in range(8)]
+    [error] = look(reader, jobs[min(culprits)].id).errors
+    assert (error.type, error.message.endswith(": a bug")) == ("ZeroDivisionError", True)
+
+
+def test_a_fault_in_what_stands_in_for_a_settlement_is_reported_and_the_others_are_settled(
+    store: Store, reader: Reader
+) -> None:
+    jobs = running(store, 3)
+
+    def fallback(end: Settlement, error: Exception) -> Settlement:
+        raise KeyError(end.job_id)
+
+    answer = exchange_all(
+        Watched(store, spoiled(jobs[1])).seam, WORKER, ended(jobs, set()), fallback=fallback
+    )
+
+    assert [one.lease for one in answer.refused] == [Lease(jobs[1].id, 1)]
+    assert states(reader, jobs) == ["completed", "running", "completed"]
+
+
+def test_a_fault_that_no_settlement_has_caused_passes_through_and_ends_none(
+    store: Store, reader: Reader
+) -> None:
+    jobs = running(store, 3)
+
+    def trouble(name: str, args: tuple[Any, ...]) -> None:
+        raise ZeroDivisionError("a bug")
+
+    with pytest.raises(ZeroDivisionError):
+        exchanged(Watched(store, trouble).seam, jobs, ended(jobs, set()))
+
+    assert states(reader, jobs) == ["running"] * 3
+
+
+@pytest.mark.parametrize("kind", [StoreUnavailable, StoreUnusable, StoreError])
+def test_a_store_that_cannot_be_used_is_no_fault_of_a_settlement(store: Store, kind: type[Exception]) -> None:
+    jobs = running(store, 4)
+
+    def trouble(name: str, args: tuple[Any, ...]) -> None:
+        if args[1]:
+            raise kind("no")
+
+    watched = Watched(store, trouble)
+    with pytest.raises(kind):
+        exchanged(watched.seam, jobs, ended(jobs, set()))
+
+    assert watched.calls == ["exchange"]
 
 
 # It takes nine calls, of which four are refused because of the culprit and five have an answer to lose.

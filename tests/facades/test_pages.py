@@ -9,15 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from forebay import Forebay, JobHandle, RetryPolicy, errors
+from forebay import ConfigError, Forebay, JobHandle, RetryPolicy, errors
 from forebay.app.consumer import Consumer
 from forebay.app.task import Call
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState, Status, parse_state, status_of
 from forebay.domain.queue import QueueSettings
-from forebay.facades.job_result import JobResult
+from forebay.facades.job_result import ArchivedJob, JobResult
 from forebay.facades.task_queue import Level, TaskQueue
 from forebay.facades.work_queue import WorkQueue
 from forebay.facades.work_task import STATES, STATUSES, WorkTask
@@ -76,9 +77,14 @@ def test_a_page_names_every_method_and_every_setting(page: str, facade: type) ->
 
 
 @pytest.mark.parametrize(
-    ("page", "kind"), [("guide/task-queue.md", JobResult), ("guide/work-queue.md", WorkTask)]
+    ("page", "kind"),
+    [
+        ("guide/task-queue.md", JobResult),
+        ("guide/task-queue.md", ArchivedJob),
+        ("guide/work-queue.md", WorkTask),
+    ],
 )
-def test_a_page_names_every_field(page: str, kind: type[JobResult] | type[WorkTask]) -> None:
+def test_a_page_names_every_field(page: str, kind: type[msgspec.Struct]) -> None:
     fields = set(kind.__struct_fields__) - {"lease"}
 
     assert [name for name in sorted(fields) if name not in text(page)] == []
@@ -123,11 +129,19 @@ def test_the_words_of_others_are_understood_where_a_state_is_typed() -> None:
         if len(row) == 6 and row[0] != "ours"
         for word in row[1:]
     }
-    # One word for several states of ours means the plain one; a failed job may be retried or not.
-    plain = {(word, state) for word, state in words if word.lower() not in ("pending", "queued", "failed")}
+    # One word for several states of ours means the plain one; a failed job may be retried or not. The page
+    # names these words.
+    states = {
+        word.lower(): {state for other, state in words if other.lower() == word.lower()} for word, _ in words
+    }
+    several = {word for word, meant in states.items() if len(meant) > 1}
+    plain = {(word, state) for word, state in words if word.lower() not in several}
 
+    assert several == {"pending", "queued", "failed"}
     assert {(word, parse_state(word)) for word, _ in plain} == plain
     assert parse_state("PENDING") is parse_state("queued") is JobState.PENDING
+    with pytest.raises(ConfigError, match="'FAILED' is not a job state"):
+        parse_state("FAILED")
     assert {state for state in JobState if status_of(state) is Status.FAILED} == {
         *(JobState.RETRYING, JobState.DEAD)
     }

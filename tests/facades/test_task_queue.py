@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from threading import Barrier, Thread
@@ -559,6 +560,36 @@ def test_a_queue_leaves_no_thread_behind(file: Path) -> None:
         queue.get_queue_stats()
 
 
+def test_a_queue_may_be_closed_twice_and_inside_its_block(file: Path) -> None:
+    with no_thread_stays(), TaskQueue(file, num_workers=1) as queue:
+        queue.get_result(queue.submit(calls.add, 1), timeout=DEADLINE)
+        queue.close()
+        queue.close()
+        assert queue.shutdown() == 0
+        assert queue.shutdown(wait=False) == 0
+
+        with pytest.raises(RuntimeError, match="shut down"):
+            queue.submit(calls.add, 1)
+
+
+def test_threads_that_close_a_queue_at_once_do_not_disturb_each_other(file: Path) -> None:
+    queue = TaskQueue(file, num_workers=1)
+    barrier, closed = Barrier(4), []
+
+    def close() -> None:
+        barrier.wait(DEADLINE)
+        queue.close()
+        closed.append(True)
+
+    threads = [Thread(target=close) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+
+    assert closed == [True] * 4
+
+
 # Settings
 
 
@@ -653,6 +684,70 @@ def test_what_is_forgotten_leaves_a_line_under_its_day(
         queue.get_status(job_id)
 
 
+@pytest.mark.shows("R-HIST-15")
+def test_the_archive_can_be_read_by_day_and_by_function(
+    make_queue: MakeQueue, clock: ManualClock, key: str
+) -> None:
+    queue = make_queue(num_workers=1, clock=clock)
+    greeted = queue.submit(calls.note, key, "grüße\n" * 100, job_id="greeted")
+    assert queue.get_result(greeted, timeout=DEADLINE)
+    with pytest.raises(JobFailedError):
+        queue.get_result(queue.submit(calls.fail, key, "ValueError", job_id="failed"), timeout=DEADLINE)
+    assert queue.get_result(queue.submit(calls.add, 40, 2, job_id="short"), timeout=DEADLINE) == 42
+    day = datetime.fromtimestamp(clock.now_ms() / 1_000, UTC).date()
+    clock.advance(seconds=30 * 86_400 + 1)
+
+    lines = eventually(lambda: found if len(found := queue.get_archive()) == 3 else None)
+
+    assert lines is not None
+    by_id = {line.job_id: line for line in lines}
+    done, dead = by_id["greeted"], by_id["failed"]
+    assert (done.func, done.task_name) == ("tests.facades.calls:note", "note")
+    assert (done.status, done.error_message) == ("completed", None)
+    assert (by_id["short"].result_excerpt, done.archived_day) == ("42", day.isoformat())
+    assert 150 < len(done.result_excerpt) <= 200
+    assert done.result_excerpt.startswith('"grüße\\ngrüße')
+    assert (dead.status, dead.result_excerpt, dead.retry_count) == ("failed", "", 0)
+    assert "ValueError" in (dead.error_message or "")
+    assert done.completed_at == done.created_at
+    assert done.duration_seconds == 0
+    assert queue.get_archive(day=day) == queue.get_archive(day=day.isoformat()) == lines
+    assert queue.get_archive(day="2001-01-01") == []
+    assert queue.get_archive(calls.fail, day) == queue.get_archive("tests.facades.calls:fail") == [dead]
+    assert queue.get_archive(limit=1) == lines[:1]
+
+
+@pytest.mark.parametrize("wish", [{"day": "yesterday"}, {"day": "2027-1-5"}, {"limit": 0}])
+def test_a_wish_for_the_archive_that_makes_no_sense_is_refused(idle: TaskQueue, wish: Any) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wish))):
+        idle.get_archive(**wish)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "soon"])
+def test_a_time_limit_that_makes_no_sense_is_refused_by_the_name_its_users_know(
+    idle: TaskQueue, timeout: Any
+) -> None:
+    with pytest.raises(ValueError, match="timeout_seconds"):
+        idle.submit(calls.add, 1, timeout_seconds=timeout)
+
+    assert sum(idle.get_queue_stats().values()) == 0
+
+
+def test_recovery_cannot_be_switched_off(file: Path) -> None:
+    with pytest.raises(ConfigError, match="enable_recovery=False is not possible"):
+        TaskQueue(file, enable_recovery=False)
+
+    assert not file.exists()
+
+
+def test_what_a_task_queue_sets_on_its_queue_is_what_its_page_says(make_queue: MakeQueue, file: Path) -> None:
+    make_queue(num_workers=0)
+
+    settings = settings_of(file)
+
+    assert (settings.mode, settings.min_priority, settings.max_priority) == ("strict", 0, 10)
+
+
 def test_a_start_that_changes_nothing_writes_nothing(make_queue: MakeQueue, file: Path) -> None:
     def changes() -> int:
         with looking(file) as app:
@@ -689,6 +784,16 @@ def test_a_file_that_does_not_add_up_is_reported_at_the_start_unless_nobody_want
 
     with TaskQueue(file, num_workers=0, check_integrity=False) as queue:
         assert queue.get_status("kept").status == "pending"
+
+
+def test_a_job_that_runs_without_a_lease_is_reported_at_the_start(file: Path) -> None:
+    with TaskQueue(file, num_workers=0) as queue:
+        queue.submit(calls.add, 1, job_id="odd")
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("update forebay_jobs set state = 'running' where id = 'odd'")
+
+    with pytest.raises(StoreUnusable, match="odd is running without a lease"):
+        TaskQueue(file, num_workers=0)
 
 
 def _damage(file: Path) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from forebay import ConfigError, Forebay, InvalidJob
+from forebay import ConfigError, Forebay, InvalidJob, StoreError
+from forebay.app.consumer import Consumer
 from forebay.domain.lifecycle import JobState
+from forebay.domain.query import MAX_PAGE
 from forebay.errors import StoreUnusable
-from forebay.facades.work_queue import LOOKED_AT, WorkQueue
+from forebay.facades.work_queue import ASIDE_SECONDS, WorkQueue
 from forebay.facades.work_task import TASK, RowStatus, TaskState, WorkTask
 from forebay.testing.clock import ManualClock
 
 VISIBLE = 3_600
+# When tasks of different ages become due, in milliseconds from the start.
+PLACES = {"older than three hours": 1_000, "old": 3_000_000, "urgent": 10_802_000}
 
 
 @pytest.fixture
@@ -123,6 +127,21 @@ def test_five_tasks_are_dequeued_for_an_hour_the_oldest_first(queue: WorkQueue, 
     assert {task.attempt_count for task in found} == {1}
     assert ids(queue.dequeue()) == ["b", "a"]
     assert queue.dequeue() == []
+
+
+def test_a_point_of_priority_counts_like_an_hour_of_waiting(
+    queue: WorkQueue, url: str, clock: ManualClock
+) -> None:
+    for name, priority in (("old", 0), ("older than three hours", 0), ("urgent", 3)):
+        queue.enqueue(tasks(name, priority=priority, schedule_at=clock.now_ms() + PLACES[name]))
+    clock.advance(seconds=5 * 3_600)
+
+    found = ids(queue.dequeue())
+
+    assert found == ["older than three hours", "urgent", "old"]
+    with Forebay(url) as app:
+        [settings] = [one.settings for one in app.client.read(lambda reader: reader.queues())]
+    assert (settings.mode, settings.aging_ms) == ("fifo", 3_600_000)
 
 
 def test_a_task_for_later_is_not_given_out_before_its_time(queue: WorkQueue, clock: ManualClock) -> None:
@@ -316,8 +335,74 @@ def test_what_stands_before_a_tried_task_is_handed_back_and_nothing_is_counted(
     assert [(task.id, task.attempt_count) for task in queue.dequeue()] == [("urgent", 1), ("fresh", 1)]
 
 
+@pytest.mark.parametrize("in_front", [120, MAX_PAGE + 20])
+def test_retry_finds_what_stands_behind_many_more_urgent_tasks(
+    queue: WorkQueue, other: WorkQueue, clock: ManualClock, in_front: int
+) -> None:
+    queue.mark_as_retry(taken(queue, "tried"), "no")
+    queue.mark_as_retry(taken(queue, "second"), "no")
+    queue.enqueue(tasks(*(f"urgent{number}" for number in range(in_front)), priority=90))
+    clock.advance(seconds=60)
+
+    [found] = queue.retry(1, visibility_timeout=600)
+
+    assert (found.id, found.attempt_count) == ("tried", 2)
+    assert found.lease_expires_at == clock.now_ms() + 600_000
+    untried = [queue.get(f"urgent{number}") for number in range(in_front)]
+    assert {(task and task.state, task and task.attempt_count) for task in untried} == {("PENDING", 0)}
+    assert ids(other.dequeue(2)) == ["urgent0", "urgent1"]
+    clock.advance(seconds=599)
+    assert queue.mark_as_complete(found) is True
+    assert ids(other.retry()) == ["second"]
+
+
+def test_retry_touches_nothing_where_nothing_was_tried(
+    queue: WorkQueue, url: str, clock: ManualClock
+) -> None:
+    queue.enqueue(tasks("fresh", "urgent", priority=5))
+    queue.enqueue(tasks("later", schedule_at=clock.now_ms() + 1_000))
+
+    assert queue.retry() == []
+
+    with Forebay(url) as app:
+        assert {app.job(name).refresh().attempt for name in ("fresh", "urgent", "later")} == {0}
+
+
+def test_retry_takes_only_tried_tasks_where_priorities_are_equal(
+    queue: WorkQueue, url: str, clock: ManualClock
+) -> None:
+    queue.enqueue(tasks("tried", "fresh"))
+    [task] = queue.dequeue(1)
+    queue.mark_as_retry(task, "no")
+    clock.advance(seconds=60)
+
+    assert ids(queue.retry()) == ["tried"]
+
+    with Forebay(url) as app:
+        assert app.job("fresh").refresh().attempt == 0
+
+
+def test_who_dies_while_it_looks_for_tried_tasks_keeps_others_from_the_rest_only_for_seconds(
+    queue: WorkQueue, other: WorkQueue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.mark_as_retry(taken(queue, "tried"), "no")
+    queue.enqueue(tasks("urgent", priority=90))
+    clock.advance(seconds=60)
+
+    def die(_self: Consumer, _endings: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Consumer, "settle", die)
+        with pytest.raises(KeyboardInterrupt):
+            queue.retry()
+    clock.advance(seconds=ASIDE_SECONDS)
+
+    assert other.requeue_expired() == 2
+
+
 def test_retry_gives_no_more_than_was_asked_for(queue: WorkQueue, clock: ManualClock) -> None:
-    names = [f"{number:03}" for number in range(LOOKED_AT + 5)]
+    names = [f"{number:03}" for number in range(105)]
     queue.enqueue(tasks(*names))
     for task in queue.dequeue(size=len(names)):
         queue.mark_as_retry(task, "no")
@@ -325,6 +410,41 @@ def test_retry_gives_no_more_than_was_asked_for(queue: WorkQueue, clock: ManualC
 
     assert ids(queue.retry(size=2)) == names[:2]
     assert ids(queue.retry(size=len(names))) == names[2:]
+
+
+# The end
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        lambda queue, task: queue.dequeue(),
+        lambda queue, task: queue.claim(),
+        lambda queue, task: queue.retry(),
+        lambda queue, task: queue.enqueue(tasks("late")),
+        lambda queue, task: queue.get("waits"),
+        lambda queue, task: queue.mark_as_complete(task),
+        lambda queue, task: queue.mark_as_retry(task, "no"),
+        lambda queue, task: queue.mark_as_discarded(task),
+        lambda queue, task: queue.mark_as_cancelled("waits"),
+        lambda queue, task: queue.mark_as_resume("waits"),
+        lambda queue, task: queue.heartbeat(task),
+        lambda queue, task: queue.requeue_expired(),
+    ],
+)
+def test_a_closed_queue_refuses_and_takes_nothing(
+    queue: WorkQueue, other: WorkQueue, wish: Callable[[WorkQueue, WorkTask], Any]
+) -> None:
+    task = taken(queue)
+    queue.enqueue(tasks("waits"))
+    queue.close()
+    queue.close()
+
+    with pytest.raises(StoreError, match="closed"):
+        wish(queue, task)
+
+    assert state(other, "waits") is TaskState.PENDING
+    assert state(other, "a") is TaskState.PROCESSING
 
 
 # The words of work queues

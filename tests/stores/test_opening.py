@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.errors import ConfigError
+from forebay.errors import ConfigError, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.testing.clock import ManualClock
 from tests.stores.support import everything, new_job
@@ -102,3 +102,28 @@ def test_an_engine_that_is_not_asked_for_is_not_loaded() -> None:
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert answer.stdout.strip() == "[]"
+
+
+def test_looking_for_the_schema_creates_nothing(tmp_path: Path) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path}/jobs #1%.db".replace("#", "%23").replace("1%", "1%25"))
+
+    with pytest.raises(StoreUnusable, match="there is no store at"):
+        engine.check_schema()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "jobs #1%.db").touch()
+    with pytest.raises(StoreUnusable, match="has no Forebay tables"):
+        engine.check_schema()
+    assert (tmp_path / "jobs #1%.db").stat().st_size == 0
+
+    engine.store().close()
+    engine.check_schema()
+    open_engine("memory://").check_schema()
+
+
+def test_engines_of_one_store_have_one_place(tmp_path: Path) -> None:
+    (tmp_path / "linked.db").symlink_to(tmp_path / "jobs.db")
+    one = open_engine(f"sqlite:///{tmp_path}/jobs.db")
+
+    assert one.place == open_engine(f"sqlite:///{tmp_path}/linked.db?lock_wait=5").place
+    assert one.place != open_engine(f"sqlite:///{tmp_path}/other.db").place
+    assert open_engine("memory://").place != one.place

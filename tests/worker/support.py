@@ -71,10 +71,10 @@ def called(invoke: Invoke, assignment: Assignment) -> Outcome:
 
 
 def _called(invoke: Invoke, assignment: Assignment) -> Outcome:
-    call = invoke.prepared(assignment)
-    if not isinstance(call, Call):
-        return call
+    invoke.announce(assignment)
+    call: Call | None = None
     try:
+        call = invoke.prepared(assignment)
         value = call.task.func(*call.args, **call.kwargs)
     except BaseException as exc:
         return invoke.ended(assignment, call, None, exc)

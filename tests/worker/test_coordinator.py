@@ -91,6 +91,25 @@ def test_a_turn_sleeps_no_longer_than_until_the_next_job_is_due(rig: Rig) -> Non
     assert rig.coordinator().turn() == pytest.approx(0.3)
 
 
+@pytest.mark.parametrize("queue", ["calls", "coroutines"])
+def test_a_worker_of_two_lanes_wakes_for_the_next_job_of_either(rig: Rig, queue: str) -> None:
+    rig.lanes = {"calls": frozenset([False]), "coroutines": frozenset([True])}
+    [job] = rig.insert(queue=QueueName(queue), delay_ms=300)
+    rig.insert(queue=QueueName(queue), delay_ms=2_000)
+    coordinator = rig.coordinator(queues=["calls", "coroutines"])
+
+    def pauses() -> list[float]:
+        found = [coordinator.turn()]
+        while not found[-1]:
+            found.append(coordinator.turn())
+        return found
+
+    assert pauses() == [0.0, pytest.approx(0.3)]
+    rig.clock.advance(seconds=0.3)
+    assert pauses()[-1] == pytest.approx(0.7)  # its duties; the past is forgotten
+    assert rig.job(job).state is JobState.RUNNING
+
+
 def test_a_job_of_a_fresh_delay_of_zero_is_claimed_in_the_turn_that_settles_it(rig: Rig) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator()
@@ -196,6 +215,18 @@ def test_what_could_not_start_within_a_second_is_handed_back_without_a_failure(r
     late = rig.job(ids[1])
     assert (late.state, late.failures, late.crashes) == (JobState.PENDING, 0, 0)
     assert not rig.threads.begin()  # its ticket is gone: the executor cannot start it any more
+
+
+def test_a_job_that_an_executor_has_taken_and_not_begun_is_not_waited_for(rig: Rig) -> None:
+    rig.insert(1)
+    coordinator = rig.coordinator(threads=1)
+    coordinator.turn()
+    [one] = rig.threads.given
+    assert one.take()
+    rig.clock.advance(seconds=2)
+    coordinator.turn()
+
+    assert coordinator.turn() > 0
 
 
 def test_a_turn_sleeps_no_longer_than_until_a_waiting_job_is_late(rig: Rig) -> None:

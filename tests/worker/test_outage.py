@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 
 from forebay.domain.history import EventKind
+from forebay.domain.job import QueueName
+from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Failed, Interrupted
 from forebay.domain.settlement import decide
 from forebay.errors import StoreError, StoreUnavailable
+from forebay.scheduler.standard import standard_duties
 from forebay.stores.protocol import Store
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.invoke import JobTimeout
 from tests.app.watching import Watched
-from tests.stores.support import OTHER_WORKER, WORKER
+from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim
 from tests.worker.rig import Rig
 
 
@@ -147,6 +150,45 @@ def test_time_runs_out_while_the_store_is_away(rig: Rig) -> None:
     coordinator.turn()
 
     assert isinstance(one.stopped_by, JobTimeout)
+
+
+@pytest.mark.parametrize("only", [(), ("take_duty",)], ids=["wholly away", "duties only"])
+def test_after_an_outage_the_sweep_lets_the_holders_of_leases_come_first(
+    rig: Rig, other_store: Store, only: tuple[str, ...]
+) -> None:
+    outage = Outage(*only)
+    duties = standard_duties(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 1.0)
+    coordinator = on_bad_ground(rig, outage, duties=duties)
+    for _ in range(15):
+        coordinator.turn()
+        rig.clock.advance(seconds=1)
+    rig.insert(queue=QueueName("elsewhere"))
+    [job] = claim(other_store, queue=QueueName("elsewhere"), worker=OTHER_WORKER)
+    outage.lasts = True
+    for _ in range(40):
+        coordinator.turn()
+        rig.clock.advance(seconds=1)
+
+    outage.lasts = False
+    for _ in range(9):
+        coordinator.turn()
+        rig.clock.advance(seconds=1)
+
+    lease = Lease(job.id, job.attempt)
+    assert other_store.renew(OTHER_WORKER, [lease]).renewed == (lease,)
+
+
+def test_who_does_not_come_back_after_an_outage_is_swept_in_the_end(rig: Rig, other_store: Store) -> None:
+    outage = Outage()
+    duties = standard_duties(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 1.0)
+    coordinator = on_bad_ground(rig, outage, duties=duties)
+    [job] = rig.insert(queue=QueueName("elsewhere"))
+    claim(other_store, queue=QueueName("elsewhere"), worker=OTHER_WORKER)
+    for outage.lasts in [False, *[True] * 40, *[False] * 13]:
+        coordinator.turn()
+        rig.clock.advance(seconds=1)
+
+    assert (rig.job(job).state, rig.job(job).crashes) == (JobState.PENDING, 1)
 
 
 # ------------------------------------------------------------------ lost answers

@@ -13,7 +13,7 @@ from forebay.domain.query import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import Cancel, Engine, Reader, Store
 from forebay.testing.clock import ManualClock
-from forebay.worker.renewal import BEAT_SECONDS, TICK_SECONDS, Renewal
+from forebay.worker.renewal import BEAT_SECONDS, TICK_SECONDS, Renewal, left_open
 from forebay.worker.slots import Assignment, Slots
 from tests.app.making import WatchedEngine
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, new_job
@@ -110,6 +110,23 @@ def test_a_job_is_told_when_its_lease_is_lost(
     kept.renewal.renew_due()
 
     assert (lost.context.is_lost, present.context.is_lost) == (True, False)
+
+
+def test_a_lost_job_that_has_not_started_is_never_started_and_not_asked_about_again(
+    kept: Kept, store: Store, other_store: Store, clock: ManualClock
+) -> None:
+    lost, present = kept.hold(store, lease_ms=5_000), kept.hold(store)
+    clock.advance(seconds=10)
+    other_store.sweep(OTHER_WORKER)
+    kept.renewal.renew_due()
+    [watched] = kept.engine.stores
+    watched.calls.clear()
+
+    clock.advance(seconds=5)
+    kept.renewal.renew_due()
+
+    assert (lost.start_by < clock.monotonic(), present.start_by > clock.monotonic()) == (True, True)
+    assert "renew" not in watched.calls
 
 
 @pytest.mark.shows("R-LEASE-42", "R-EDGE-05")
@@ -224,6 +241,27 @@ def test_a_stop_while_the_store_is_away_closes_the_handle(kept: Kept, reader: Re
 
     assert watched.calls[-1] == "close"
     assert len(reader.workers()) == 1
+
+
+def test_a_stop_while_the_store_is_away_shows_no_death_of_a_worker_whose_jobs_still_run(
+    kept: Kept, store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    one = kept.hold(store)
+    assert one.take()
+    one.started_at = clock.monotonic()
+
+    def away() -> None:
+        raise StoreUnavailable("nobody is at home")
+
+    kept.trouble = away
+    kept.renewal.stop()
+
+    assert store.sweep(SWEEPER, only_dead=True) == []
+    [watched] = kept.engine.stores
+    assert watched.calls[-1] == "forget_worker"
+    assert left_open.pop() is watched
+    kept.trouble = None
+    watched.seam.close()
 
 
 def test_a_start_that_fails_leaves_no_handle_open(engine: Engine, clock: ManualClock) -> None:

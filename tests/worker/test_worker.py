@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import InitVar, dataclass
 from threading import Barrier, Event
 from typing import Any
 
@@ -23,6 +24,18 @@ SWEEPER = WorkerId("the sweeper of another")
 def spin() -> None:
     while True:
         pass
+
+
+@dataclass
+class Endless:
+    """A record that cannot be made from what was stored."""
+
+    number: int
+    is_made_here: InitVar[bool] = False
+
+    def __post_init__(self, is_made_here: bool) -> None:
+        if not is_made_here:
+            spin()
 
 
 # ------------------------------------------------------------------ running
@@ -144,6 +157,16 @@ def test_a_job_that_runs_too_long_is_stopped_and_has_failed(app: Forebay) -> Non
     assert (job.state, job.reason) == (JobState.DEAD, "Timeout: ran longer than 0.1 s")
     [attempt] = handle.history().attempts
     assert (attempt.ending, attempt.error.type) == (Ending.FAILED, "Timeout")
+
+
+def test_a_job_whose_arguments_take_too_long_to_make_is_stopped_by_its_timeout(app: Forebay) -> None:
+    @app.task(name="take", timeout=0.1, retries=0)
+    def take(order: Endless) -> None: ...
+
+    with no_thread_stays(), app.working(threads=1):
+        job = take.enqueue(Endless(1, is_made_here=True)).wait(DEADLINE)
+
+    assert (job.state, job.reason) == (JobState.DEAD, "Timeout: ran longer than 0.1 s")
 
 
 @pytest.mark.shows("R-RETRY-37", "R-BUG-03")

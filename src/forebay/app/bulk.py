@@ -19,7 +19,6 @@ from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.outcome import Lost
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreRefused
 from forebay.stores.protocol import BATCH, Reader, Store, Verdict
 
 Progress: TypeAlias = Callable[[int], None]
@@ -30,6 +29,10 @@ _REVIVABLE = frozenset({JobState.DEAD, JobState.CANCELLED})
 
 
 def _in_silence(count: int) -> None:
+    pass
+
+
+def _unheard(verdicts: Sequence[Verdict]) -> None:
     pass
 
 
@@ -74,11 +77,15 @@ def cancel_matching(
     reason: str = "cancelled",
     actor: str = "",
     progress: Progress = _in_silence,
+    hear: Callable[[Sequence[Verdict]], None] = _unheard,
 ) -> int:
-    """Cancel the live jobs that fit; answers how many. Running ones are asked to stop, and count."""
+    """Cancel the live jobs that fit; answers how many. Running ones are asked to stop, and count; `hear` is
+    given the verdicts of each batch, which tell them apart."""
 
     def cancel(ids: Sequence[JobId]) -> list[Verdict]:
-        return store.cancel(ids, reason, actor=actor)
+        verdicts = store.cancel(ids, reason, actor=actor)
+        hear(verdicts)
+        return verdicts
 
     return _walk(reader, query, LIVE, cancel, progress)
 
@@ -122,7 +129,7 @@ def sweep(
     if not swept:
         return 0
 
-    def instead(settlement: Settlement, error: StoreRefused) -> Settlement:
+    def instead(settlement: Settlement, error: Exception) -> Settlement:
         return as_failed(swept[settlement.job_id], settlement, error, roll())
 
     settlements = [decide(job, Lost(_SWEPT), roll()) for job in swept.values()]

@@ -11,7 +11,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from forebay.app.codec import decode_call, encode_result
-from forebay.app.duty import Duty, run_due
+from forebay.app.duty import Duty, run_due, tell_connected
 from forebay.app.settling import as_failed, exchange_all
 from forebay.app.times import Length, length_within
 from forebay.domain.job import (
@@ -39,7 +39,7 @@ from forebay.domain.outcome import (
 )
 from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreError, StoreRefused
+from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.protocol import Engine, Reader, Store, Want
 
 MOST_AT_ONCE: Final = 10_000
@@ -70,6 +70,7 @@ class Consumer:
         self._default_queue = default_queue
         self._store: Store | None = None
         self._reader: Reader | None = None
+        self._is_closed = False
         self._start_over()
         _consumers.add(self)
 
@@ -78,6 +79,7 @@ class Consumer:
         # The sweeper among the duties has one too.
         self.id = new_worker()
         self._duties = self._new_duties()
+        self._was_away = False
         self._lock = Lock()
         self._store = self._reader = None
 
@@ -89,16 +91,28 @@ class Consumer:
         want = Want(name, most, _lease_ms(lease))
         with self._lock:
             store = self._opened()
-            answer = store.exchange(self.id, wants=[want], room=most)
+            try:
+                answer = store.exchange(self.id, wants=[want], room=most)
+            except StoreUnavailable:
+                self._was_away = True
+                raise
             self._do_duties(store)
         return list(answer.jobs)
 
     def _do_duties(self, store: Store) -> None:
-        try:
-            run_due(store, self._duties)
-        except StoreError as exc:
-            # What was claimed must reach its caller, or its leases run out; a duty can wait for the next.
-            logger.warning("consumer %s leaves duties to the next claim: %s", self.id, exc)
+        # What was claimed must reach its caller, or its leases run out; a duty can wait for the next claim.
+        if self._was_away:
+            self._was_away = False
+            tell_connected(self._duties)
+        for duty in self._duties:
+            try:
+                run_due(store, [duty])
+            except StoreError as exc:
+                self._was_away = isinstance(exc, StoreUnavailable)
+                logger.warning("consumer %s leaves duties to the next claim: %s", self.id, exc)
+                return
+            except Exception:
+                logger.exception("the duty %r went wrong; it is tried again later", duty.name)
 
     def renew(self, jobs: Iterable[Job], *, lease: Length | None = None) -> list[bool]:
         """Push the ends of leases away; False for a lease that is lost."""
@@ -116,11 +130,10 @@ class Consumer:
         """
         claimed = list(jobs)
         with self._lock:
-            if self._reader is None:
-                self._reader = self._engine.reader()
-            found = self._reader.jobs([job.id for job in claimed])
+            reader = self._opened_reader()
+            found = reader.jobs([job.id for job in claimed])
             # The clock last: a lease that ends between the two questions is not called held.
-            now = self._reader.now()
+            now = reader.now()
         return [self._has(job, record, now) for job, record in zip(claimed, found, strict=True)]
 
     def _has(self, job: Job, record: Job | None, now: int) -> bool:
@@ -154,16 +167,18 @@ class Consumer:
 
     def settle(self, endings: Sequence[tuple[Job, Outcome]]) -> list[bool]:
         """End many leases at once; False for those that were lost."""
-        jobs = {job.id: job for job, _ in endings}
+        jobs = {Lease(job.id, job.attempt): job for job, _ in endings}
 
-        def instead(settlement: Settlement, error: StoreRefused) -> Settlement:
-            return as_failed(jobs[settlement.job_id], settlement, error, _roll())
+        def instead(settlement: Settlement, error: Exception) -> Settlement:
+            return as_failed(jobs[Lease(settlement.job_id, settlement.attempt)], settlement, error, _roll())
 
         settlements = [decide(job, outcome, _roll()) for job, outcome in endings]
         with self._lock:
             answer = exchange_all(self._opened(), self.id, settlements, fallback=instead)
         kept = {*answer.settled, *answer.repeated}
-        return [job.id in kept for job, _ in endings]
+        # By lease: of two attempts at one job, one may have been lost.
+        lost = {one.lease for one in answer.refused}
+        return [job.id in kept and Lease(job.id, job.attempt) not in lost for job, _ in endings]
 
     # Any job, held or not
 
@@ -205,8 +220,10 @@ class Consumer:
         return [verdict.done for verdict in verdicts]
 
     def close(self) -> None:
-        """Let go of the store. Leases that are still held run out."""
+        """Let go of the store for good. Leases that are still held run out. Closing twice is fine."""
         with self._lock:
+            # Set under the lock that every other call holds: none opens the store again behind our back.
+            self._is_closed = True
             handles = (self._store, self._reader)
             self._store = self._reader = None
             for handle in handles:
@@ -214,9 +231,20 @@ class Consumer:
                     handle.close()
 
     def _opened(self) -> Store:
+        self._check_open()
         if self._store is None:
             self._store = self._engine.store()
         return self._store
+
+    def _opened_reader(self) -> Reader:
+        self._check_open()
+        if self._reader is None:
+            self._reader = self._engine.reader()
+        return self._reader
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreError("this consumer is closed; ask the app for another one")
 
     def after_fork(self) -> None:
         """In the child: forget the handles without closing them, which would disturb the parent.

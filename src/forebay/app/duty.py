@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from forebay.stores.protocol import Store
 
@@ -34,6 +34,23 @@ class Duty(Protocol):
     def run(self, store: Store) -> bool:
         """Do one bounded batch; true if there is more to do."""
         ...
+
+
+@runtime_checkable
+class HoldsBack(Protocol):
+    """A duty that could do harm right after an outage, and so wants to know when one is over."""
+
+    def connected(self) -> None:
+        """The store has just been reached again."""
+        ...
+
+
+def tell_connected(duties: Iterable[Duty]) -> None:
+    """Say that the store answers again. A duty cannot find that out by itself: during an outage its owner has
+    no answer either, and so does not even come to run it."""
+    for duty in duties:
+        if isinstance(duty, HoldsBack):
+            duty.connected()
 
 
 def run_due(store: Store, duties: Iterable[Duty]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
@@ -10,10 +11,12 @@ from forebay.domain.job import Job, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Failed
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreRefused
+from forebay.errors import StoreError, StoreRefused
 from forebay.stores.protocol import Exchange, Refusal, Store, Want
 
-Fallback = Callable[[Settlement, StoreRefused], Settlement]
+Fallback = Callable[[Settlement, Exception], Settlement]
+
+logger = logging.getLogger(__name__)
 
 
 def exchange_all(
@@ -26,7 +29,8 @@ def exchange_all(
     *,
     fallback: Fallback,
 ) -> Exchange:
-    """Exchange; if the store refuses to hold some settlement, settle all others in this same call.
+    """Exchange; if the store refuses to hold some settlement, or a fault of our own shows in one, settle all
+    others in this same call.
 
     The culprit is settled by what `fallback` makes of it (see `as_failed`). If the store refuses that as
     well, it is answered as refused with the store's reason; its lease runs out and the sweep decides. All
@@ -34,10 +38,16 @@ def exchange_all(
     """
     try:
         return store.exchange(worker, settlements, wants, room, known)
-    except StoreRefused as error:
-        if not settlements:
+    except Exception as error:
+        if not settlements or not _may_have_a_culprit(error):
             raise
         refusal = error
+    if not isinstance(refusal, StoreRefused):
+        # A fault of our own. If one settlement is behind it, the batch would never be settled as a whole, and
+        # with it the work of all others be lost; so we look for that one, as for one that is refused. But a
+        # bug that has nothing to do with them must not end a single one: it shows in an exchange without any
+        # too, and passes through here. Then all are kept, as in an outage.
+        store.exchange(worker, ())
     # StoreUnavailable passes through from here on as it did above, and nothing is lost: the caller keeps
     # every settlement and offers all of them again, and what this call had already written is then
     # answered `repeated`. (A job that was handed back and is already running elsewhere is answered
@@ -55,7 +65,7 @@ def exchange_all(
     )
 
 
-def as_failed(job: Job, settlement: Settlement, error: StoreRefused, roll: float) -> Settlement:
+def as_failed(job: Job, settlement: Settlement, error: Exception, roll: float) -> Settlement:
     """The settlement of an attempt whose own ending the store cannot hold: a failure with the reason."""
     was = settlement.error
     failure = AttemptError(
@@ -67,25 +77,38 @@ def as_failed(job: Job, settlement: Settlement, error: StoreRefused, roll: float
 
 
 def _settled(
-    store: Store, worker: WorkerId, batch: Sequence[Settlement], refusal: StoreRefused, fallback: Fallback
+    store: Store, worker: WorkerId, batch: Sequence[Settlement], refusal: Exception, fallback: Fallback
 ) -> Iterator[Exchange]:
     """Settle a batch that was refused as a whole: by halves, down to the culprits."""
     if len(batch) == 1:
-        yield _settled_instead(store, worker, batch[0], fallback(batch[0], refusal))
+        if not isinstance(refusal, StoreRefused):
+            logger.error("job %s, attempt %s, cannot be settled", *_lease(batch[0]), exc_info=refusal)
+        yield _settled_instead(store, worker, batch[0], refusal, fallback)
         return
     middle = len(batch) // 2
     for half in (batch[:middle], batch[middle:]):
         try:
             yield store.exchange(worker, half)
-        except StoreRefused as error:
+        except Exception as error:
+            if not _may_have_a_culprit(error):
+                raise
             yield from _settled(store, worker, half, error, fallback)
 
 
-def _settled_instead(store: Store, worker: WorkerId, culprit: Settlement, instead: Settlement) -> Exchange:
+def _settled_instead(
+    store: Store, worker: WorkerId, culprit: Settlement, refusal: Exception, fallback: Fallback
+) -> Exchange:
     try:
-        return store.exchange(worker, [instead])
-    except StoreRefused as error:
+        return store.exchange(worker, [fallback(culprit, refusal)])
+    except Exception as error:
+        if not _may_have_a_culprit(error):
+            raise
         return Exchange(refused=(Refusal(lease=_lease(culprit), reason=str(error)),))
+
+
+def _may_have_a_culprit(error: Exception) -> bool:
+    """Whether it may be because of one settlement. A store that is away or broken is so for all of them."""
+    return isinstance(error, StoreRefused) or not isinstance(error, StoreError)
 
 
 def _lease(settlement: Settlement) -> Lease:

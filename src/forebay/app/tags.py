@@ -5,7 +5,7 @@ written as pairs. docs/reference/payloads.md describes every tag for readers in 
 
 Enums, dataclasses and Structs are written as their value or their fields, without their class: a stored
 name of a class would tie waiting jobs to a place in somebody's code. The task's signature knows the class
-(see `Fitting` in codec.py).
+(see `Fitting` in fitting.py).
 """
 
 from __future__ import annotations

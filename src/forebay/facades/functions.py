@@ -30,6 +30,13 @@ NOT_RETRIED: Final[tuple[type[BaseException], ...]] = (
 )
 
 
+MAX_CAUSE: Final = 500
+
+
+class _Missing(Exception):
+    """There is no such function here; the text says why."""
+
+
 class Called(NamedTuple):
     """A function with the arguments of one call."""
 
@@ -52,11 +59,19 @@ class Functions:
         self._app = app
         self._queue = queue
         self._lock = Lock()
+        self._missing: dict[str, str] = {}
+        self._quitting: dict[str, str] = {}
 
     def task(self, func: Callable[..., Any]) -> Task[..., Any]:
         """The task of this function; raises InvalidJob unless others can import it by its name."""
         path = path_of(func)
-        if _found(path) != func:
+        try:
+            found = _found(path)
+        except _Missing as exc:
+            raise InvalidJob(
+                f"{path} cannot be imported, and a job stores only this name: {exc}", field="func"
+            ) from exc
+        if found != func:
             raise InvalidJob(
                 f"{path} is not the function that was given, and a job stores only this name; "
                 "give the function that the module has under it, and not a method of an object",
@@ -65,14 +80,33 @@ class Functions:
         return self._known(path, func)
 
     def learn(self, path: str) -> bool:
-        """Whether there is such a function; it is imported if need be."""
+        """Whether there is such a function; it is imported if need be. If not, `why_missing` knows why."""
         if path in self._app.registry:
             return True
-        func = _found(path)
-        if func is None:
+        try:
+            func = self._imported(path)
+        except _Missing as exc:
+            self._missing[path] = str(exc)
             return False
+        self._missing.pop(path, None)
         self._known(path, func)
         return True
+
+    def why_missing(self, path: str) -> str | None:
+        """Why the last try to learn this function was in vain; None if there was none."""
+        return self._missing.get(path)
+
+    def _imported(self, path: str) -> Callable[..., Any]:
+        # A module that ends the program would do all its work again with each try, so there is only one.
+        module = path.partition(":")[0]
+        if module in self._quitting:
+            raise _Missing(self._quitting[module])
+        try:
+            return _found(path)
+        except _Missing as exc:
+            if isinstance(exc.__cause__, SystemExit):
+                self._quitting[module] = str(exc)
+            raise
 
     def _known(self, path: str, func: Callable[..., Any]) -> Task[..., Any]:
         # Two threads may meet the same function for the first time; a second task of one name is an error.
@@ -119,17 +153,20 @@ def _main_name() -> str | None:
     return None if file is None else os.path.splitext(os.path.basename(file))[0]
 
 
-def _found(path: str) -> Callable[..., Any] | None:
-    """The function of this name, imported if need be; None if there is none here."""
+def _found(path: str) -> Callable[..., Any]:
+    """The function of this name, imported if need be; raises _Missing if there is none here."""
     module, _, name = path.partition(":")
     if not name:
-        return None
+        raise _Missing("it is not a name of the form module:function")
     try:
-        found = reduce(getattr, name.split("."), _module(module))
-    except Exception:
-        # Code of the user's own runs here and may raise anything; whoever asks says that it is missing.
-        return None
-    return found if callable(found) else None
+        found: Any = reduce(getattr, name.split("."), _module(module))
+    except (Exception, SystemExit) as exc:
+        # Code of the user's own runs here and may raise anything; whoever asks says that it is missing. A
+        # module that is a program may end it with sys.exit. What interrupts us from outside passes through.
+        raise _Missing(f"{type(exc).__name__}: {exc}"[:MAX_CAUSE]) from exc
+    if not callable(found):
+        raise _Missing(f"it is not a function but {found!r:.60}")
+    return found  # type: ignore[no-any-return]  # whatever can be called
 
 
 def _module(name: str) -> Any:

@@ -33,6 +33,7 @@ class Importing:
         self._queue = queue
         self._functions = functions
         self._missing: set[str] = set()
+        self._crash: BaseException | None = None
         self._stop = Event()
         self._thread = Thread(target=self._run, name="forebay-importing", daemon=True)
 
@@ -44,11 +45,14 @@ class Importing:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more. Stopping twice, or before the start, is fine."""
+        """Look no more. Stopping twice, or before the start, is fine. Raises what has crashed the looking."""
         self._stop.set()
         # The queue may be let go on any thread, this one too, and none can wait for itself.
         if self._thread.is_alive() and self._thread is not current_thread():
             self._thread.join()
+        crash, self._crash = self._crash, None
+        if crash is not None:
+            raise crash
 
     def look(self) -> None:
         """Import what jobs that are held wait for; what is not there is said once."""
@@ -61,9 +65,18 @@ class Importing:
         if self._functions.learn(path) or path in self._missing:
             return
         self._missing.add(path)
-        logger.warning("%s jobs wait for %s, which cannot be imported here", jobs, path)
+        cause = self._functions.why_missing(path)
+        logger.warning("%s jobs wait for %s, which cannot be imported here: %s", jobs, path, cause)
 
     def _run(self) -> None:
+        try:
+            self._look_until_stopped()
+        except BaseException as exc:
+            # A thread's end is seen by nobody; so it is said now, and raised to whoever stops us.
+            logger.exception("no more functions of waiting jobs are looked for: the looking has crashed")
+            self._crash = exc
+
+    def _look_until_stopped(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
             try:
                 self.look()

@@ -1,16 +1,20 @@
-"""What `TaskQueue.get_status` answers: a job under the names of its users' table."""
+"""What `TaskQueue.get_status` and `get_archive` answer: jobs under the names of their users' tables."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import msgspec
 
 from forebay.app.codec import decode_result
 from forebay.domain.job import Job
-from forebay.domain.lifecycle import JobState, Status
+from forebay.domain.lifecycle import JobState, Status, status_of
+from forebay.domain.query import Archived
 
-TASK_NAME = "task_name"
+TASK_NAME: Final = "task_name"
+EXCERPT: Final = 200
+_BEFORE_RESULT: Final = re.compile(r'\Afb\d+ [0-9a-f]{8}[^\n]*\n\{"v":\d+,"result":')
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,13 +53,50 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.next_retry_at is not None
 
 
+class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The line that stays of a job that is no longer kept. `archived_day` is the UTC day on which it ended.
+
+    `func` is the stored name of its function; the label that it may have had is not kept.
+    """
+
+    job_id: str
+    func: str
+    task_name: str
+    status: Status
+    created_at: float
+    completed_at: float
+    archived_day: str
+    duration_seconds: float | None
+    retry_count: int
+    result_excerpt: str
+    error_message: str | None
+
+
+def archived_job(line: Archived) -> ArchivedJob:
+    """The line under these names."""
+    return ArchivedJob(
+        job_id=line.id,
+        func=line.task,
+        task_name=_own_name(line.task),
+        status=status_of(line.state),
+        created_at=line.created_at / 1_000,
+        completed_at=line.finished_at / 1_000,
+        archived_day=line.day,
+        duration_seconds=_seconds(line.duration_ms),
+        # The line does not say why an attempt was not the last one, so each after the first is a repeat.
+        retry_count=max(0, line.attempt - 1),
+        result_excerpt=_plain_excerpt(line.excerpt),
+        error_message=None if line.state is JobState.COMPLETED else line.reason,
+    )
+
+
 def job_result(job: Job, result: Any) -> JobResult:
     """The record under these names; `result` is the decoded one."""
     is_running = job.state is JobState.RUNNING
     lease_end = job.lease_expires_at if is_running else None
     return JobResult(
         job_id=job.id,
-        task_name=str(job.metadata.get(TASK_NAME) or job.task.rpartition(":")[2].rpartition(".")[2]),
+        task_name=str(job.metadata.get(TASK_NAME) or _own_name(job.task)),
         priority=job.priority,
         status=job.status,
         payload=job.payload,
@@ -97,6 +138,18 @@ def _retries(job: Job) -> int:
     """Failures that were followed by another attempt, or will be: the one that killed a job was not."""
     died_of_failure = job.state is JobState.DEAD and job.crashes <= job.policy.max_crashes
     return max(0, job.failures - died_of_failure)
+
+
+def _plain_excerpt(text: str) -> str:
+    """The beginning of the result alone. A store cuts what it was given, with the head that we write before
+    each result and the bracket around it; what was cut cannot be decoded, but these can be left out."""
+    body = _BEFORE_RESULT.sub("", text, count=1)
+    is_whole = body != text and len(text) < EXCERPT
+    return body.removesuffix("}") if is_whole else body
+
+
+def _own_name(path: str) -> str:
+    return path.rpartition(":")[2].rpartition(".")[2]
 
 
 def _seconds(ms: int | None) -> float | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
+from datetime import date
 from enum import IntEnum
-from threading import Event
+from threading import Event, RLock
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
@@ -18,16 +20,33 @@ from forebay.app.app import Forebay
 from forebay.app.options import CallOptions
 from forebay.app.times import length_within
 from forebay.clock import Clock
-from forebay.domain.job import DAY_MS, DEFAULT_QUEUE, MIN_LEASE_MS, Job, JobId, check_text, check_whole
+from forebay.domain.job import (
+    DAY_MS,
+    DEFAULT_QUEUE,
+    MAX_TIMEOUT_MS,
+    MIN_LEASE_MS,
+    MIN_TIMEOUT_MS,
+    Job,
+    JobId,
+    check_text,
+    check_whole,
+)
 from forebay.domain.lifecycle import JobState, Status, status_of
-from forebay.domain.query import MAX_PAGE, JobQuery
+from forebay.domain.query import MAX_PAGE, JobQuery, check_limit
 from forebay.domain.retry import PRESETS, RetryPolicy
 from forebay.errors import ConfigError, JobCancelled, JobFailed, JobNotFound, StoreUnusable, WaitTimeout
 from forebay.facades.entrance import Entrance
 from forebay.facades.errors import renamed
-from forebay.facades.functions import Functions, called
+from forebay.facades.functions import Functions, called, path_of
 from forebay.facades.importing import Importing
-from forebay.facades.job_result import TASK_NAME, JobResult, job_result, stored_result
+from forebay.facades.job_result import (
+    TASK_NAME,
+    ArchivedJob,
+    JobResult,
+    archived_job,
+    job_result,
+    stored_result,
+)
 from forebay.facades.queues import configure
 from forebay.worker.worker import INTERRUPT_SECONDS, Worker
 
@@ -36,6 +55,7 @@ POLL_SECONDS: Final = 0.1
 POLICY: Final = PRESETS["table_queue"]
 MOST_WORKERS: Final = 1_000
 _STOP_LOOK_SECONDS: Final = 0.02
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class Level(IntEnum):
@@ -95,6 +115,11 @@ class TaskQueue:
         )
         check_whole("max_write_retries", max_write_retries, 0, 1_000)
         _check_switches(enable_recovery=enable_recovery, archive=archive, check_integrity=check_integrity)
+        if not enable_recovery:
+            raise ConfigError(
+                "enable_recovery=False is not possible: whoever works on a file takes back the jobs of those "
+                "that died; leave it out, and make lease_duration longer where a job seems lost too soon"
+            )
         self._app = Forebay(_url(db_path), clock=clock)
         self._functions = Functions(self._app, DEFAULT_QUEUE)
         self._importing = Importing(self._app, DEFAULT_QUEUE, self._functions)
@@ -102,6 +127,8 @@ class TaskQueue:
         self._closing = finalize(self, _let_go, self._importing, self._app)
         self._entrance = Entrance("this queue was shut down; make another TaskQueue on the same file")
         self._worker: Worker | None = None
+        self._ending = RLock()
+        self._left = 0
         try:
             self._open(check_integrity, _queue_settings(retention_days, archive))
             self._start(num_workers)
@@ -162,7 +189,11 @@ class TaskQueue:
     def get_status(self, job_id: str) -> JobResult:
         """The job as it is now; raises JobNotFoundError for an unknown id."""
         job = self._job(job_id)
-        return job_result(job, self._returned(job))
+        found = job_result(job, self._returned(job))
+        cause = self._functions.why_missing(job.task) if job.state is JobState.PENDING else None
+        if cause is None:
+            return found
+        return replace(found, error_message=f"{job.task} cannot be imported here: {cause}")
 
     def get_result(self, job_id: str, timeout: float | None = None) -> Any:
         """Wait for what the function returned; None waits for ever, 0 is one look.
@@ -204,6 +235,22 @@ class TaskQueue:
             stats[status_of(state).value] += getattr(counts, state.value, 0)
         return stats
 
+    def get_archive(
+        self,
+        func: Callable[..., Any] | str | None = None,
+        day: date | str | None = None,
+        limit: int = 100,
+    ) -> list[ArchivedJob]:
+        """What stays of jobs that are no longer kept, last ended first: of one function, of one UTC day.
+
+        A function is given as such, or by its stored name `module:name`.
+        """
+        path = func if func is None or isinstance(func, str) else path_of(called(func, (), {}).func)
+        on = None if day is None else _day(day)
+        check_limit(limit)
+        lines = self._app.client.read(lambda reader: reader.archive(day=on, task=path, limit=limit))
+        return [archived_job(line) for line in lines]
+
     def _job(self, job_id: str) -> Job:
         job = self._app.client.job(JobId(job_id))
         if job is None:
@@ -223,22 +270,22 @@ class TaskQueue:
 
         `timeout` is for everything together: near its end functions that still run are asked to stop, and
         their jobs are handed back. What was not started stays stored for the next start. Without `wait` it
-        returns at once and all this goes on behind it. A second call changes nothing.
+        returns at once and all this goes on behind it. A second call changes nothing. What has crashed a
+        thread of ours is raised here, when the rest has been stopped.
         """
         ends = monotonic() + timeout
         self._entrance.close(timeout if wait else 0)
         worker = self._worker
-        if worker is None:
-            return 0
+        if worker is None or not self._closing.alive:
+            return self._left
         worker.ask_to_stop(max(timeout - INTERRUPT_SECONDS, timeout / 2))
-        if not wait:
-            return self._still_running(worker)
-        self._importing.stop()
-        while not worker.is_over and monotonic() < ends:
-            Event().wait(_STOP_LOOK_SECONDS)
-        if worker.is_over:
-            worker.stop()
-        return self._still_running(worker)
+        if wait:
+            try:
+                self._importing.stop()
+            finally:
+                _wait_for(worker, ends)
+        self._left = self._still_running(worker)
+        return self._left
 
     def _still_running(self, worker: Worker) -> int:
         """Each worker thread has one job, and a job that did not stop is still running in the store."""
@@ -246,9 +293,15 @@ class TaskQueue:
         return sum(job.worker == worker.id for job in self._app.search(query, limit=MAX_PAGE).jobs)
 
     def close(self) -> None:
-        """Shut down and let go of the file; nothing can be asked afterwards."""
-        self.shutdown()
-        self._closing()
+        """Shut down and let go of the file; nothing can be asked afterwards. Closing twice is fine."""
+        # Under a lock, or a second thread might ask a file that the first has just let go.
+        with self._ending:
+            if not self._closing.alive:
+                return
+            try:
+                self.shutdown()
+            finally:
+                self._closing()
 
     def __enter__(self) -> Self:
         return self
@@ -260,8 +313,17 @@ class TaskQueue:
 
 
 def _let_go(importing: Importing, app: Forebay) -> None:
-    importing.stop()
-    app.close()
+    try:
+        importing.stop()
+    finally:
+        app.close()
+
+
+def _wait_for(worker: Worker, ends: float) -> None:
+    while not worker.is_over and monotonic() < ends:
+        Event().wait(_STOP_LOOK_SECONDS)
+    if worker.is_over:
+        worker.stop()
 
 
 def _options(
@@ -275,10 +337,14 @@ def _options(
     check_whole("priority", level, 0, MAX_PRIORITY)
     policy: RetryPolicy = replace(POLICY, max_retries=max_retries)
     options = CallOptions(priority=level, retry=policy, timeout=timeout_seconds)
+    # Checked here too, so that errors speak of what the caller has written.
+    if timeout_seconds is not None:
+        length_within("timeout_seconds", timeout_seconds, MIN_TIMEOUT_MS, MAX_TIMEOUT_MS)
     if task_name is not None:
         check_text("task_name", task_name)
         options["metadata"] = {TASK_NAME: task_name}
     if job_id is not None:
+        check_text("job_id", job_id)
         options["id"] = job_id
     return options
 
@@ -302,6 +368,14 @@ def _url(db_path: str | os.PathLike[str]) -> str:
         raise ConfigError("db_path must name a file, not an empty text")
     # Quoted, because a path may hold what means something in an address: ? and # and %.
     return "memory://" if path == ":memory:" else f"sqlite:///{quote(path)}"
+
+
+def _day(day: date | str) -> str:
+    """A day as the archive writes it; anything else would only find nothing."""
+    text = day.isoformat() if type(day) is date else day
+    if not isinstance(text, str) or not _DAY.fullmatch(text):
+        raise ConfigError(f"day must be a date or a text like '2027-01-15', not {day!r:.60}")
+    return text
 
 
 def _check_lease(lease_duration: float, heartbeat_interval: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
 from forebay.app.app import Forebay
+from forebay.app.consumer import MOST_AT_ONCE
 from forebay.app.times import length_within
 from forebay.clock import Clock
 from forebay.domain.job import (
@@ -18,20 +20,25 @@ from forebay.domain.job import (
     MIN_LEASE_MS,
     Job,
     JobId,
+    JobSummary,
     QueueName,
     check_queue_name,
     check_whole,
 )
 from forebay.domain.lifecycle import WAITING, JobState
 from forebay.domain.outcome import AttemptError, Discarded, Interrupted, Outcome
+from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.retry import MAX_DELAY_MS, MAX_RETRIES, RetryPolicy
 from forebay.errors import ConfigError, StoreUnusable
 from forebay.facades.queues import configure
 from forebay.facades.work_task import WorkTask, new_job, tries, work_task
+from forebay.stores.protocol import BATCH, Reader
 
 SIZE: Final = 5
 MOST: Final = 1_000
-LOOKED_AT: Final = 100
+# How long tasks that nobody asked for may be kept from others by a program that dies at that very moment.
+ASIDE_SECONDS: Final = 10.0
+MOST_PLACES: Final = 100
 
 
 class WorkQueue:
@@ -103,33 +110,67 @@ class WorkQueue:
         """Take up to `size` tasks that were tried before and are due again: RETRYABLE ones after their delay,
         and PROCESSING ones whose visibility has lapsed.
 
-        Those with `max_attempts` or more (3, or as the queue was told) are discarded instead.
+        Those with `max_attempts` or more (3, or as the queue was told) are discarded instead. A task that
+        was never tried is not given out, whatever its place.
         """
         most = self._max_attempts if max_attempts is None else max_attempts
         check_whole("max_attempts", most, 1, MAX_RETRIES + 1)
         check_whole("size", size, 1, MOST)
+        visible = self._visibility_of(visibility_timeout)
         self.requeue_expired()
-        claimed = self._claimed_up_to_tried(size, visibility_timeout)
+        places = self._places_of_tried()[:size]
+        if not places:
+            return []
+        # A store gives out tasks in order, and none by its id. So what stands before the last of them is
+        # taken along, and handed back at once. A task that goes back to waiting keeps the place from which
+        # it was once taken: with equal priorities those that were tried stand before all others, and nothing
+        # has to be taken along. Others may take or add tasks after the look, so only what was claimed tells
+        # what is whose; until that is settled nothing is kept for long.
+        claimed = self._consumer.claim(places[-1], queue=self._queue, lease=min(visible, ASIDE_SECONDS))
         again = [job for job in claimed if 0 < tries(job) < most][:size]
         self._settle_others([job for job in claimed if job not in again], most)
-        return [work_task(job) for job in again]
+        return [work_task(job) for job in self._kept(again, visible)]
 
-    def _claimed_up_to_tried(self, size: int, visibility_timeout: float | None) -> list[Job]:
-        """The next tasks, up to the last one that was tried before.
-
-        A task that goes back to waiting keeps the place from which it was once taken. So with equal
-        priorities those that were tried stand before all others, and nothing else is claimed.
-        """
-        self._app.client.write(lambda store: store.promote())
-        following = self._app.peek(self._queue, max(size, LOOKED_AT))
-        records = self._app.client.jobs([job.id for job in following if job.attempt])
-        tried = {job.id for job in records if job is not None and tries(job)}
+    def _places_of_tried(self) -> list[int]:
+        """Where tasks that were tried before stand among those that can be claimed, in order, from 1 on."""
+        while self._app.client.write(lambda store: store.promote()) >= BATCH:
+            pass
+        following = self._app.peek(self._queue, MAX_PAGE)
+        tried = set(self._tried(following))
         places = [place for place, job in enumerate(following, start=1) if job.id in tried]
-        return self._claimed(places[:size][-1], visibility_timeout) if places else []
+        return places if places or len(following) < MAX_PAGE else self._far_places()
+
+    def _far_places(self) -> list[int]:
+        """The same by a look at all tasks that wait, page by page: none of those in front was tried."""
+        query = JobQuery(queues=(self._queue,), states=(JobState.PENDING,))
+        tried: list[JobId] = []
+        page = self._app.search(query, limit=MAX_PAGE)
+        tried += self._tried(page.jobs)
+        while page.after is not None:
+            page = self._app.search(query, limit=MAX_PAGE, after=page.after)
+            tried += self._tried(page.jobs)
+        # The newest come first. Each place is a question of its own, so only the oldest are asked about.
+        places = [self._app.client.read(partial(_place, job_id)) for job_id in tried[-MOST_PLACES:]]
+        # Further back its place is only guessed; it comes closer with each task that is done.
+        return sorted(place for place in places if place is not None and place <= MOST_AT_ONCE)
+
+    def _tried(self, jobs: Iterable[JobSummary]) -> list[JobId]:
+        records = self._app.client.jobs([job.id for job in jobs if job.attempt])
+        return [job.id for job in records if job is not None and tries(job)]
+
+    def _kept(self, jobs: Sequence[Job], visible: float) -> list[Job]:
+        """Keep tasks for as long as was asked for; those that are lost by now are left out."""
+        if not jobs:
+            return []
+        kept = self._consumer.renew(jobs, lease=visible)
+        attempts = {job.id: job.attempt for job, is_kept in zip(jobs, kept, strict=True) if is_kept}
+        # Read again for the new ends of their leases.
+        records = self._app.client.jobs(list(attempts))
+        return [job for job in records if job is not None and job.attempt == attempts[job.id]]
 
     def _settle_others(self, jobs: Sequence[Job], most: int) -> None:
-        """Discard what was tried too often. Hand back the rest: it stood between, or somebody was quicker
-        than we after the look, and we have taken what came next."""
+        """Discard what was tried too often. Hand back the rest: it stood in front, or somebody was quicker
+        than we after the look, and we have taken what came next. It counts as never taken."""
         endings: list[tuple[Job, Outcome]] = [
             (job, _tried_too_often(tries(job), most) if tries(job) >= most else Interrupted()) for job in jobs
         ]
@@ -217,6 +258,12 @@ class WorkQueue:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _place(job_id: JobId, reader: Reader) -> int | None:
+    """Where a pending task stands, from 1 on; None if somebody has taken it meanwhile."""
+    position = reader.position(job_id)
+    return None if position is None else position.ahead + 1
 
 
 def _visible(name: str, seconds: float) -> float:

@@ -10,7 +10,7 @@ from forebay.clock import Clock
 from forebay.domain.job import Job, JobId, WorkerId
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreRefused, StoreUnavailable
+from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import BATCH, Store
 
 CLOCK_MOVED_SECONDS: Final = 1.0
@@ -88,7 +88,7 @@ class Sweeping:
             self._held.clear()
         return len(swept) >= self._batch
 
-    def _instead(self, settlement: Settlement, error: StoreRefused) -> Settlement:
+    def _instead(self, settlement: Settlement, error: Exception) -> Settlement:
         return as_failed(self._held[settlement.job_id], settlement, error, self._roll())
 
     def _watch_clock(self) -> None:

@@ -74,7 +74,7 @@ def _memory(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
 def _sqlite(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
     path = unquote(parts.path[1:])
     # Two slashes make the first folder a host, and an empty path would be a database nobody finds again.
-    if parts.netloc or not path or path.endswith("/"):
+    if parts.netloc or not path or path.endswith("/") or "\0" in path:
         raise ConfigError(f"{url!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db")
     options = _options(url, parts, known=("durability", "lock_wait"))
     durability = _DURABILITIES.get(options.get("durability", "default"))

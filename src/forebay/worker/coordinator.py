@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import Final
 
-from forebay.app.duty import Duty, run_due
+from forebay.app.duty import Duty, run_due, tell_connected
 from forebay.app.settling import as_failed, exchange_all
 from forebay.clock import Clock
 from forebay.domain.job import Job
@@ -14,7 +15,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.domain.query import WorkerInfo
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreError, StoreRefused, StoreUnavailable
+from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.protocol import Exchange, Refusal, Store
 from forebay.worker.asking import Asking
 from forebay.worker.executors.protocol import Executors
@@ -60,6 +61,8 @@ class Coordinator:
         self._interrupting = Interrupting(slots, inbox, executors, clock)
         self._unsettled: list[tuple[Assignment, Outcome]] = []
         self._in_doubt = False
+        self._was_away = False
+        self._due_at = inf
         self._duties_at = self._look_at = clock.monotonic()
         self._retry_seconds = 0.0
         self.is_claiming = True
@@ -80,6 +83,7 @@ class Coordinator:
             return self._with_store()
         except StoreUnavailable as exc:
             logger.warning("the store is not available: %s", exc)
+            self._was_away = True
         except StoreError:
             raise  # this will not pass by itself: a crash, which the worker reports
         except Exception:
@@ -92,6 +96,7 @@ class Coordinator:
         was_in_doubt = self._in_doubt
         asked_at = self._clock.monotonic()
         answer = self._exchange()
+        self._note_due(asked_at, answer.next_due_ms)
         self._dispatch(answer.jobs, asked_at)
         self._adopt(answer.adopted)
         self._interrupting.cancel(answer.cancels)
@@ -99,7 +104,7 @@ class Coordinator:
         self._retry_seconds = 0.0
         if self.is_claiming and (was_in_doubt or self._asking.has_more(len(answer.jobs))):
             return 0.0
-        return self._pause(answer)
+        return self._pause()
 
     # Settle and claim
 
@@ -112,7 +117,7 @@ class Coordinator:
         if not (settlements or wants or self._in_doubt or self._is_look_due()):
             return Exchange()
 
-        def instead(settlement: Settlement, error: StoreRefused) -> Settlement:
+        def instead(settlement: Settlement, error: Exception) -> Settlement:
             lease = (settlement.job_id, settlement.attempt)
             job = next(one.job for one, _ in endings if one.lease == lease)
             return as_failed(job, settlement, error, self._roll())
@@ -120,6 +125,10 @@ class Coordinator:
         # After a lost answer the store may hold leases for us that we do not know of.
         known = self._slots.leases() if self._in_doubt else None
         answer = exchange_all(self._store, self._worker, settlements, wants, room, known, fallback=instead)
+        if self._was_away:
+            # The first answer after an outage. Others could not renew their leases either, and come first.
+            self._was_away = False
+            tell_connected(self._duties)
         self._in_doubt = False
         self._look_at = self._clock.monotonic() + LOOK_SECONDS
         self._unsettled = []
@@ -226,13 +235,25 @@ class Coordinator:
         """A little less, by chance: workers that were started together should not ask together for ever."""
         return seconds * (0.75 + self._roll() / 4)
 
-    def _pause(self, answer: Exchange) -> float:
+    def _note_due(self, asked_at: float, next_due_ms: int | None) -> None:
+        """Keep when the next job is due until that time has passed: an answer speaks of one lane alone, and
+        there may be several turns before the sleep. What is not true any more costs one look too many."""
+        if self._due_at <= asked_at:
+            self._due_at = inf
+        if next_due_ms is not None:
+            self._due_at = min(self._due_at, self._clock.monotonic() + next_due_ms / 1_000)
+
+    def _pause(self) -> float:
         now = self._clock.monotonic()
         # Wake-ups may get lost, so there is always an end to the sleep.
-        ends = [now + self._jittered(POLL_SECONDS), self._duties_at, self._interrupting.next_at()]
-        if answer.next_due_ms is not None:
-            ends.append(now + answer.next_due_ms / 1_000)
-        waiting = [one.claimed_at for one in self._slots if one.started_at is None]
+        ends = [
+            now + self._jittered(POLL_SECONDS),
+            self._due_at,
+            self._duties_at,
+            self._interrupting.next_at(),
+        ]
+        # Only what can still be handed back: another look at what is taken would change nothing.
+        waiting = [one.claimed_at for one in self._slots if one.is_waiting]
         if waiting:
             ends.append(min(waiting) + START_WITHIN_SECONDS)
         return max(0.0, min(ends) - now)

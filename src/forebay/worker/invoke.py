@@ -71,36 +71,44 @@ class Invoke:
     def is_async(self, name: str) -> bool:
         return name in self._registry and self._registry[name].is_async
 
-    def prepared(self, assignment: Assignment) -> Call | Outcome:
-        """The call this job asks for, or what becomes of it when there is none."""
-        try:
-            task = self._registry[assignment.job.task]
-            args, kwargs = decode_call(assignment.job.payload)
-            # Who enqueued it may have had another version of the function.
-            task.check_fit(args, kwargs)
-            args, kwargs = task.fitted(args, kwargs)
-            enter(assignment.context)
-            if task.conduct.soft_timeout is not None and self._watch is not None:
-                self._watch(assignment, task.conduct.soft_timeout)
-        except BaseException as exc:
-            return self._unprepared(assignment, exc)
+    def announce(self, assignment: Assignment) -> None:
+        """Say that this job begins. To be called where no interrupt can be heard: the watcher's bell has a
+        lock of ours, which an interrupt at the wrong moment would leave locked for ever."""
+        enter(assignment.context)
+        name = assignment.job.task
+        if self._watch is not None and name in self._registry:
+            seconds = self._registry[name].conduct.soft_timeout
+            if seconds is not None:
+                self._watch(assignment, seconds)
+
+    def prepared(self, assignment: Assignment) -> Call:
+        """The call this job asks for. May run code of the program's own (a dataclass that checks its fields)
+        and raise anything; `ended` knows what that means."""
+        task = self._registry[assignment.job.task]
+        args, kwargs = decode_call(assignment.job.payload)
+        # Who enqueued it may have had another version of the function.
+        task.check_fit(args, kwargs)
+        args, kwargs = task.fitted(args, kwargs)
         return Call(task, args, kwargs)
 
-    def ended(self, assignment: Assignment, call: Call, value: Any, raised: BaseException | None) -> Outcome:
-        """What has become of a call: it has returned a value, or raised something."""
+    def ended(
+        self, assignment: Assignment, call: Call | None, value: Any, raised: BaseException | None
+    ) -> Outcome:
+        """What has become of a call: it has returned a value, or something was raised, perhaps before there
+        was a call at all."""
         if raised is not None:
-            return self._outcome(assignment, raised, call.task)
+            return self._outcome(assignment, raised, call)
         if isinstance(assignment.stopped_by, JobTimeout):
             # It came back after its time was over, whatever it did about that.
-            return _stopped(assignment, call.task.conduct)
+            return self.stopped(assignment)
         return _completed(value)
 
     async def awaited(self, assignment: Assignment) -> Outcome:
         """Run a coroutine task on this event loop."""
-        call = self.prepared(assignment)
-        if not isinstance(call, Call):
-            return call
+        self.announce(assignment)
+        call: Call | None = None
         try:
+            call = self.prepared(assignment)
             func: Callable[..., Awaitable[Any]] = call.task.func
             value = await func(*call.args, **call.kwargs)
         except BaseException as exc:
@@ -123,14 +131,15 @@ class Invoke:
         error = attempt_error(exc)
         return Discarded(error) if isinstance(exc, PayloadError) else Failed(error)
 
-    def _outcome(self, assignment: Assignment, exc: BaseException, task: Task[..., Any]) -> Outcome:
+    def _outcome(self, assignment: Assignment, exc: BaseException, call: Call | None) -> Outcome:
         try:
             if assignment.stopped_by is not None and _is_stop(exc):
-                return _stopped(assignment, task.conduct)
-            return _raised(exc, task.conduct.no_retry_for)
-        except (
-            BaseException
-        ) as wrong:  # what the task asks for makes no sense, a snooze of "soon" for example
+                return self.stopped(assignment)
+            if call is None:
+                return self._unprepared(assignment, exc)
+            return _raised(exc, call.task.conduct.no_retry_for)
+        # What the task asks for makes no sense, a snooze of "soon" for example.
+        except BaseException as wrong:
             return Failed(attempt_error(wrong))
 
 

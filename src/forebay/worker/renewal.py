@@ -21,6 +21,9 @@ BEAT_SECONDS: Final = 10.0
 
 logger = logging.getLogger(__name__)
 
+# Handles of workers that could not say that they have stopped while their jobs still run; see `stop`.
+left_open: Final[list[Store]] = []
+
 
 class Renewal:
     """Renews each lease after a third of its length, and says that the worker is alive.
@@ -78,12 +81,19 @@ class Renewal:
         store, self._store = self._store, None
         if store is None:
             return
+        is_forgotten = False
         try:
             store.forget_worker(self._worker.id)
+            is_forgotten = True
         except StoreUnavailable as exc:
             logger.warning("worker %s stays on the list for now: %s", self._worker.id, exc)
         finally:
-            store.close()
+            if is_forgotten or not any(one.is_running for one in self._slots):
+                store.close()
+            else:
+                # A worker on the list whose handle is closed is taken for dead, and its jobs are given to
+                # others at once, while they still run here. The end of the process frees the handle.
+                left_open.append(store)
 
     def _run(self) -> None:
         pause = TICK_SECONDS
@@ -125,7 +135,10 @@ class Renewal:
             answer = store.renew(self._worker.id, [one.lease for one in due])
             lost.update((refusal.lease, refusal.reason) for refusal in answer.refused)
         for one in due:
-            one.renewed(now)
+            if one.lease in lost:
+                one.lost()
+            else:
+                one.renewed(now)
         self._tell(answer.cancels)
 
     def _beat(self, store: Store) -> None:

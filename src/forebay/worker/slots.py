@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
 
 from forebay.app.context import JobContext
 from forebay.domain.job import Job
@@ -66,6 +67,15 @@ class Assignment:
             return False
         return True
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nobody has taken it yet, to run it or to hand it back."""
+        return bool(self._tickets)
+
+    @property
+    def is_running(self) -> bool:
+        return self.started_at is not None and self.ended_at is None
+
     def renewed(self, now: float) -> None:
         """The lease is fresh at this time. A third of its length later it should be renewed, and with less
         than a third left the job is not started any more."""
@@ -73,6 +83,11 @@ class Assignment:
         length_ms = max((job.lease_expires_at or 0) - (job.started_at or 0), 0)
         self.start_by = now + length_ms / 1_500
         self.renew_at = now + length_ms / 3_000
+
+    def lost(self) -> None:
+        """The lease is gone for good. It is not renewed again, and if the job has not started it never is."""
+        self.start_by = -inf
+        self.renew_at = inf
 
 
 class Slots:

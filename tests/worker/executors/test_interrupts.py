@@ -6,8 +6,8 @@ in calls that wait, threads change places. So these are the cases:
 
 1. `interrupt` comes before the thread has written `assignment.seat`: it finds no seat and drops the request;
    the coordinator asks again. Nothing is raised.
-2. It comes while the job's call runs: it is heard there, or, if the call is just returning, in the first
-   `try` of `_run`. Either way the attempt was stopped, and that is its outcome.
+2. It comes while the job's arguments are made or its call runs: it is heard there, or, if the call is just
+   returning, in the first `try` of `_run`. Either way the attempt was stopped, and that is its outcome.
 3. The thread has left the first `try`, but `seat.assignment` still names the job: up to the line that clears
    it there is no call and no loop, so nothing is heard and no other thread runs.
 4. `seat.assignment` is cleared: `interrupt` compares it under the lock, so nothing new is raised. One that

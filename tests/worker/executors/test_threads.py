@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import InitVar, dataclass
 from threading import Barrier, Event
 from typing import Any
 
@@ -48,6 +49,21 @@ def threads(count: int) -> Iterator[Running]:
             yield Running(executor, app, ends)
         finally:
             executor.close()
+
+
+begun = Event()
+
+
+@dataclass
+class Endless:
+    """A record that cannot be made from what was stored."""
+
+    number: int
+    is_made_here: InitVar[bool] = False
+
+    def __post_init__(self, is_made_here: bool) -> None:
+        if not is_made_here:
+            spin(begun)
 
 
 def spin(started: Event) -> None:
@@ -202,6 +218,31 @@ def test_what_a_task_returns_after_its_time_was_over_is_dropped(reason: BaseExce
         running.executor.interrupt(one, reason)
 
         assert isinstance(running.ends.of(one), kind)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"), [(JobTimeout("too long"), Failed), (JobInterrupted(), Interrupted)]
+)
+def test_code_that_makes_the_arguments_is_interrupted_like_the_task(
+    reason: BaseException, kind: type
+) -> None:
+    begun.clear()
+    is_called = Event()
+
+    def take(order: Endless) -> None:
+        is_called.set()
+
+    with threads(1) as running:
+        one = running.submit(take, Endless(1, is_made_here=True))
+        assert begun.wait(DEADLINE)
+        assert one.started_at is not None
+        running.executor.interrupt(one, reason)
+
+        outcome = running.ends.of(one)
+        assert isinstance(outcome, kind)
+        assert not isinstance(outcome, Failed) or outcome.error.type == "Timeout"
+        assert not is_called.is_set()
+        assert isinstance(running.ends.of(running.submit(lambda: 7)), Completed)
 
 
 def test_an_interrupt_before_the_start_or_after_the_end_does_nothing() -> None:

@@ -83,19 +83,20 @@ class ThreadExecutor:
         now = self._now()
         if now > assignment.start_by:
             return Interrupted()  # too little is left of its lease: somebody else may have the job already
-        call = self._invoke.prepared(assignment)
-        if not isinstance(call, Call):
-            return call
+        self._invoke.announce(assignment)
+        call: Call | None = None
         value: Any = None
         raised: BaseException | None = None
         # An interrupt is raised between the two lines that write `seat.assignment` and heard inside one of
         # these two blocks. CPython listens when a function begins, after a call and when a loop goes round;
         # between the blocks there is nothing of that kind, so it cannot slip out there, and nothing but the
-        # call itself is cut short. tests/worker/executors/test_interrupts.py tries.
+        # making of the arguments, which is code of the program's own too, and the call itself is cut short.
+        # tests/worker/executors/test_interrupts.py tries.
         try:
             seat.assignment = assignment
             assignment.started_at = now
             assignment.seat = seat
+            call = self._invoke.prepared(assignment)
             value = call.task.func(*call.args, **call.kwargs)
         except BaseException as exc:
             raised = exc

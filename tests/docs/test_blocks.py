@@ -1,0 +1,150 @@
+"""Every block of code in the documents is run, here or by the test that is named here."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from forebay import Forebay
+from forebay.cli.settings import read_settings
+from tests.docs.pages import ROOT, blocks, fenced, pages, run, run_page, text, whole
+
+# A page may have a dozen commands, each a program, on a machine that may be busy.
+pytestmark = pytest.mark.timeout(300)
+
+# Pages whose Python blocks are one program that prints what the blocks without a language show. Their
+# console blocks are commands that are given afterwards.
+PROGRAMS: Final = (
+    "guide/dead-letters.md",
+    "guide/retries.md",
+    "guide/tasks.md",
+    "reference/api.md",
+)
+# Run by a test below.
+HERE: Final = {
+    ("reference/payloads.md", "python"),
+    ("reference/payloads.md", "sql"),
+    ("reference/settings.md", "toml"),
+    *((page, language) for page in PROGRAMS for language in ("python", "console")),
+}
+# Run by tests of the parts they speak of.
+ELSEWHERE: Final = {
+    (
+        "../README.md",
+        "python",
+    ): "app/test_quickstart.py::test_the_example_of_the_readme_prints_what_it_promises",
+    (
+        "quickstart.md",
+        "python",
+    ): "app/test_quickstart.py::test_the_first_program_prints_what_the_page_promises",
+    ("quickstart.md", "console"): "app/test_quickstart.py::test_the_commands_that_look_around_work",
+    ("guide/enqueue.md", "python"): (
+        "app/test_quickstart.py::test_the_examples_of_the_page_about_enqueueing_are_a_program_that_runs"
+    ),
+    ("guide/consumer.md", "python"): (
+        "app/test_quickstart.py::test_the_examples_of_the_page_about_consumers_are_a_program_that_runs"
+    ),
+    ("guide/workers.md", "python"): (
+        "worker/test_guide.py::test_the_program_of_the_page_runs_in_an_empty_folder"
+    ),
+    **{
+        (page, "python"): (
+            "facades/test_pages.py::test_the_examples_of_a_page_are_a_program_that_prints_what_it_promises"
+        )
+        for page in ("guide/task-queue.md", "guide/work-queue.md")
+    },
+    **{
+        ("guide/command-line.md", language): (
+            "cli/test_docs.py::test_the_commands_of_the_guide_work_in_their_order"
+        )
+        for language in ("python", "toml", "console")
+    },
+    ("internals/states.md", "mermaid"): (
+        "house/test_states_diagram.py::test_the_diagram_draws_every_legal_move_and_no_other"
+    ),
+}
+# Not run, with the reason.
+EXEMPT: Final = {
+    (
+        "reference/payloads.md",
+        "javascript",
+    ): "a reader in another language, which needs a program we do not need",
+}
+
+
+def found() -> set[tuple[str, str]]:
+    """The pages and the languages of their blocks; those without a language are output."""
+    return {(page, block.language) for page in pages() for block in fenced(text(page)) if block.language}
+
+
+def test_every_block_has_a_test_that_runs_it_or_a_reason() -> None:
+    assert sorted(found() - HERE - ELSEWHERE.keys() - EXEMPT.keys()) == []
+
+
+def test_every_test_and_every_reason_is_for_a_block_that_exists() -> None:
+    assert sorted((ELSEWHERE.keys() | EXEMPT.keys()) - found()) == []
+    assert [page for page in PROGRAMS if (page, "python") not in found()] == []
+
+
+@pytest.mark.parametrize(("page", "name"), sorted((page, name) for (page, _), name in ELSEWHERE.items()))
+def test_a_test_that_is_named_exists_and_reads_the_page(page: str, name: str) -> None:
+    file, _, function = name.partition("::")
+    source = (ROOT / "tests" / file).read_text(encoding="utf-8")
+
+    assert function in [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    assert page.rpartition("/")[2] in source
+
+
+def test_make_docs_runs_every_test_that_is_named() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    [files] = re.findall(
+        r"^PAGE_TESTS := \$\(addprefix tests/,(.*?)\)", makefile, flags=re.MULTILINE | re.DOTALL
+    )
+
+    assert set(files.replace("\\", " ").split()) == {name.partition("::")[0] for name in ELSEWHERE.values()}
+
+
+@pytest.mark.parametrize("page", PROGRAMS)
+def test_the_examples_of_a_page_are_a_program_and_its_commands_work_after_it(
+    page: str, tmp_path: Path
+) -> None:
+    answer = run_page(tmp_path, page)
+
+    assert (answer.stdout, answer.stderr, answer.returncode) == (whole(page, ""), "", 0)
+    for line in "".join(blocks(page, "console")).splitlines():
+        program, *words = shlex.split(line.removeprefix("$ "))
+        assert program == "forebay"
+        said = run(tmp_path, "-m", "forebay", *words, FOREBAY_URL="sqlite:///jobs.db")
+        assert (said.returncode, said.stderr) == (0, ""), (line, said.stdout)
+
+
+def test_the_example_of_the_page_about_payloads_runs(tmp_path: Path) -> None:
+    answer = run_page(tmp_path, "reference/payloads.md")
+
+    assert (answer.stdout, answer.stderr, answer.returncode) == ("", "", 0)
+
+
+def test_the_query_of_the_page_about_payloads_finds_an_argument(tmp_path: Path) -> None:
+    [query] = blocks("reference/payloads.md", "sql")
+    with Forebay(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
+        job = app.enqueue("send", kwargs={"to": "Ada"})
+
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        assert connection.execute(query).fetchall() == [(job.id, "Ada")]
+
+
+def test_the_example_of_the_page_about_settings_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [example] = blocks("reference/settings.md", "toml")
+    (tmp_path / "forebay.toml").write_text(example)
+    monkeypatch.chdir(tmp_path)
+
+    assert {"queues": "mail,default", "threads": 8}.items() <= read_settings().worker_defaults().items()
