@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import click
 from click.testing import CliRunner, Result
 
 from forebay.app.codec import encode_call
@@ -104,3 +105,17 @@ def make(store: Store, state: JobState, *args: Any, **changes: Any) -> JobId:
 
 def ids(listed: Sequence[dict[str, Any]]) -> list[str]:
     return [job["id"] for job in listed]
+
+
+def commands(group: click.Group, path: str = "") -> dict[str, click.Command]:
+    """Every command that does something, by its full name."""
+    ctx = click.Context(group)
+    found: dict[str, click.Command] = {}
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            found |= commands(command, f"{path}{name} ")
+        else:
+            found[path + name] = command
+    return found

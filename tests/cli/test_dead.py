@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from forebay.clock import SystemClock
@@ -8,7 +10,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
-from tests.cli.calling import answer, ids, make, put, refusal
+from tests.cli.calling import answer, call, ids, make, put, refusal
 from tests.stores.contract import steps
 
 MAIL = QueueName("mail")
@@ -43,6 +45,13 @@ def test_a_dead_letter_shows_every_error_and_when_it_failed(store: Store) -> Non
     assert shown["died_at"] == shown["finished_at"]
 
 
+def test_people_read_when_it_failed_and_died(store: Store) -> None:
+    shown = call("dead", "show", make(store, JobState.DEAD)).stdout
+
+    for what in ("first failed", "last failed", "died"):
+        assert re.search(rf"^{what} +\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ$", shown, re.MULTILINE)
+
+
 def test_a_job_that_is_not_dead_is_no_dead_letter(store: Store) -> None:
     job_id = put(store)
 
@@ -55,6 +64,7 @@ def test_a_job_that_is_not_dead_is_no_dead_letter(store: Store) -> None:
 @pytest.mark.shows("R-DLQ-07", "R-DLQ-09")
 def test_one_is_revived_into_another_queue_with_fresh_failures(store: Store, reader: Reader) -> None:
     job_id = make(store, JobState.DEAD)
+    store.save_queue(MAIL)
 
     answer("dead", "revive", job_id, "--to", "mail")
 

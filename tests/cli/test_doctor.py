@@ -170,6 +170,7 @@ def test_no_setting_is_said_too() -> None:
 
 
 def test_the_app_is_imported(app_folder: Path) -> None:
+    program(app_folder, "migrate")
     well = program(app_folder, "doctor", "--json")
     (app_folder / "tasks.py").write_text("import nothing_of_this_name\n")
     broken = program(app_folder, "doctor", "--json")
@@ -179,3 +180,31 @@ def test_the_app_is_imported(app_folder: Path) -> None:
     )
     assert (well.returncode, broken.returncode) == (0, 2)
     assert "No module named 'nothing_of_this_name'" in broken.stdout
+
+
+def test_a_url_beside_the_app_s_own_store_is_a_problem(app_folder: Path) -> None:
+    for url in ("sqlite:///jobs.db", "sqlite:///other.db"):
+        program(app_folder, "migrate", "--url", url)
+
+    apart = program(app_folder, "doctor", "--json", FOREBAY_URL="sqlite:///other.db")
+    alike = program(
+        app_folder, "doctor", "--json", FOREBAY_URL=f"sqlite:///{app_folder}/./jobs.db?lock_wait=5"
+    )
+
+    found = json.loads(apart.stdout)["findings"]
+    assert (apart.returncode, alike.returncode) == (1, 0)
+    assert about(found, "store")[0] == (
+        "problem",
+        "url is sqlite:///other.db by FOREBAY_URL, and tasks:app works on another store",
+    )
+    [todo] = [one["todo"] for one in found if "another store" in one["message"]]
+    assert todo == "leave out url, so that commands look where the workers of tasks:app work"
+
+
+def test_the_next_step_names_the_real_app(app_folder: Path) -> None:
+    program(app_folder, "enqueue", "tasks.greet", "Ada")
+
+    result = program(app_folder, "doctor")
+
+    assert result.returncode == 1
+    assert "→ forebay worker tasks:app --queues mail" in result.stdout

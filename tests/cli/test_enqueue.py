@@ -151,3 +151,70 @@ def test_with_an_app_a_call_that_cannot_succeed_is_refused(
     assert (result.returncode, result.stdout) == (2, "")
     assert complaint in result.stderr
     assert not (app_folder / "jobs.db").exists()
+
+
+TYPED = """
+from __future__ import annotations
+from typing import TYPE_CHECKING
+from forebay import Forebay
+
+if TYPE_CHECKING:
+    from nowhere import Thing
+
+app = Forebay("sqlite:///jobs.db")
+
+
+@app.task
+def add(a: int, b: float | None = None, *more: int, dry: bool = False, note: str = "", **rest: int) -> None:
+    pass
+
+
+@app.task
+def odd(thing: Thing, times: int = 1) -> None:
+    pass
+"""
+
+
+@pytest.fixture
+def typed_folder(folder: Path) -> Path:
+    """A folder with tasks that want numbers."""
+    (folder / "typed.py").write_text(TYPED)
+    (folder / "forebay.toml").write_text('app = "typed:app"\n')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("1",), "a of typed.add is annotated int, and '1' is a text; write :=1"),
+        (("a=1",), "a of typed.add is annotated int, and '1' is a text; write a:=1"),
+        (("a:=1", "b=.5"), "b of typed.add is annotated float, and '.5' is a text; write b:=JSON"),
+        ((":=1", ":=2", "3"), "more of typed.add is annotated int, and '3' is a text; write :=3"),
+        (("a:=1", "dry=true"), "dry of typed.add is annotated bool, and 'true' is a text; write dry:=true"),
+        (("a:=1", "x=1"), "x of typed.add is annotated int, and '1' is a text; write x:=1"),
+    ],
+)
+def test_a_text_for_a_number_is_refused_with_the_way_out(
+    words: tuple[str, ...], complaint: str, typed_folder: Path
+) -> None:
+    result = program(typed_folder, "enqueue", "typed.add", *words)
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert complaint in result.stderr
+    assert not (typed_folder / "jobs.db").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("typed.add", ":=1", "b:=null", "dry:=true", "note=1"), ("typed.odd", "text", "times:=2")],
+)
+def test_values_that_fit_are_accepted(words: tuple[str, ...], typed_folder: Path) -> None:
+    assert program_answer(typed_folder, "enqueue", *words)["is_new"] is True
+
+
+@pytest.mark.parametrize("word", ["-1", "-0.5", "-x"])
+def test_a_value_that_looks_like_an_option_gets_a_hint(word: str, store: Store) -> None:
+    error = refusal("enqueue", "mytask", word)
+
+    assert "A value that begins with - stands behind --, as in `enqueue TASK -- -1`" in error["message"]
+    assert answer("enqueue", "mytask", "--json", "--", word)["is_new"] is True

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import json
+import re
 from threading import Thread
 
 import pytest
 
 from forebay.app.codec import encode_result
+from forebay.clock import SystemClock
 from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Failed
+from forebay.domain.retry import RetryPolicy
+from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader, Store
+from forebay.testing.clock import ManualClock
 from tests.cli.calling import answer, call, ids, make, put, refusal
 from tests.stores.contract import steps
 
@@ -106,7 +111,7 @@ def test_times_are_instants_or_count_back_from_now(store: Store) -> None:
         (("--metadata", "tenant"), "'tenant' is not KEY=VALUE"),
         (("--metadata", "a=1", "--metadata", "a=2"), "a is given twice"),
         (("--priority-from", "9" * 30), "cannot hold a value"),
-        (("--queue", "\udcff"), "cannot hold a value"),
+        (("--task", "\udcff"), "cannot hold a value"),
         (("--limit", "0"), "0 is not in the range"),
         (("--after", "here"), "'here' is not the end of an earlier page"),
         (("--priority-from", "high"), "'high' is not a valid integer"),
@@ -121,7 +126,7 @@ def test_a_wrong_condition_is_bad_input(words: tuple[str, ...], complaint: str, 
 
 def test_jobs_are_found_by_a_text(store: Store) -> None:
     found = put(store, "find the needle here")
-    put(store, "hay")
+    put(store, "hay", queue=MAIL)
 
     assert ids(answer("jobs", "search", "needle")["jobs"]) == [found]
     assert answer("jobs", "search", "needle", "--queue", "mail")["jobs"] == []
@@ -178,6 +183,40 @@ def test_the_end_and_the_result_are_part_of_its_life(store: Store) -> None:
     assert [line["what"] for line in shown["timeline"]] == ["enqueued", "attempt 1 started", "completed"]
 
 
+def test_an_attempt_whose_worker_nobody_knows_is_told_without_one(store: Store) -> None:
+    job = steps.started(store)
+    store.cancel([job.id], force=True)
+
+    shown = call("jobs", "show", job.id).stdout
+
+    assert "attempt 1 started" in shown
+    assert "worker None" not in shown
+
+
+def test_failures_are_told_beside_the_retries_that_are_allowed(store: Store) -> None:
+    job = steps.started(store, policy=RetryPolicy(max_retries=0))
+    store.exchange(steps.W1, [steps.ended(job, Failed(steps.BOOM))])
+    other = put(store, policy=RetryPolicy(max_retries=1))
+
+    assert "0 (1 retry allowed)" in call("jobs", "show", other).stdout
+    assert re.search(
+        r"^failures +1 \(0 retries allowed\)$", call("jobs", "show", job.id).stdout, re.MULTILINE
+    )
+
+
+def test_people_see_arguments_and_results_as_json(store: Store) -> None:
+    job_id = put(store, None, True, "ada", metadata={"tenant": None})
+    job = steps.start(store)
+    store.exchange(steps.W1, [steps.ended(job, Completed(encode_result({"sent": None})))])
+
+    shown, ended = call("jobs", "show", job_id).stdout, call("jobs", "wait", job_id).stdout
+
+    assert re.search(r'^args +\[null, true, "ada"\]$', shown, re.MULTILINE)
+    assert re.search(r'^result +\{"sent": null\}$', shown, re.MULTILINE)
+    assert re.search(r'^metadata +\{"tenant": null\}$', shown, re.MULTILINE)
+    assert '{"sent": null}' in ended
+
+
 def test_a_payload_that_cannot_be_read_is_shown_as_it_is(store: Store) -> None:
     job_id = steps.put(store, payload=b"{}")
 
@@ -207,6 +246,7 @@ def test_a_job_that_waits_is_cancelled_with_a_reason(store: Store, reader: Reade
 
     assert done == {
         "cancelled": 1,
+        "asked": 0,
         "jobs": [{"id": job_id, "done": True, "state": "cancelled", "reason": ""}],
     }
     assert steps.look(reader, job_id).reason == "no longer wanted"
@@ -237,8 +277,43 @@ def test_a_final_job_is_not_cancelled(store: Store, reader: Reader) -> None:
 def test_by_force_a_running_job_is_taken_from_its_worker(store: Store, reader: Reader) -> None:
     job = steps.started(store)
 
-    assert answer("jobs", "cancel", job.id, "--yes")["jobs"][0]["state"] == "running"
-    assert answer("jobs", "cancel", job.id, "--force", "--yes")["jobs"][0]["state"] == "dead"
+    taken = answer("jobs", "cancel", job.id, "--force", "--yes")
+
+    assert (taken["cancelled"], taken["asked"], taken["taken"]) == (0, 0, 1)
+    assert taken["jobs"][0]["state"] == "dead"
+    assert steps.look(reader, job.id).state is JobState.DEAD
+
+
+def test_people_are_told_that_force_makes_a_dead_letter(store: Store) -> None:
+    job = steps.started(store)
+
+    said = call("jobs", "cancel", job.id, "--force", "--yes").stdout
+
+    assert said == "1 job taken from the worker and put to the dead letters\n"
+
+
+@pytest.mark.parametrize("how", ["ids", "conditions"])
+def test_what_was_cancelled_and_what_was_asked_to_stop_are_counted_apart(how: str, store: Store) -> None:
+    running = steps.started(store)
+    waiting = [put(store), put(store)]
+    words = [*waiting, running.id] if how == "ids" else ["--all"]
+
+    told = answer("jobs", "cancel", *words, "--yes")
+    again = call("jobs", "cancel", running.id, "--yes")
+
+    assert (told["cancelled"], told["asked"]) == (2, 1)
+    assert "taken" not in told
+    assert again.stdout == "1 job asked to stop\n"
+
+
+def test_people_read_both_numbers(store: Store) -> None:
+    steps.started(store)
+    put(store)
+
+    assert call("jobs", "cancel", "--all", "--yes").stdout == "1 job cancelled, 1 job asked to stop\n"
+    assert call("jobs", "cancel", "--queue", "default", "--state", "pending", "--yes").stdout == (
+        "0 jobs cancelled\n"
+    )
 
 
 def test_of_several_jobs_each_answers_for_itself(store: Store) -> None:
@@ -256,12 +331,18 @@ def test_of_several_jobs_each_answers_for_itself(store: Store) -> None:
     assert "1 job deleted" in unknown.stdout
 
 
+def test_people_are_told_why_nothing_was_done_to_a_job_that_nobody_knows(store: Store) -> None:
+    shown = call("jobs", "cancel", put(store), "nobody", "--yes").stdout
+
+    assert re.search(r"^nobody +unknown +there is no such job$", shown, re.MULTILINE)
+
+
 @pytest.mark.shows("R-QUEUE-08", "R-DLQ-13")
 def test_jobs_are_cancelled_revived_and_deleted_by_conditions(store: Store, reader: Reader) -> None:
     steps.put_many(store, 3, queue=MAIL)
     other = put(store)
 
-    assert answer("jobs", "cancel", "--queue", "mail", "--yes") == {"cancelled": 3}
+    assert answer("jobs", "cancel", "--queue", "mail", "--yes") == {"cancelled": 3, "asked": 0}
     assert answer("jobs", "revive", "--queue", "mail", "--yes") == {"revived": 3}
     assert answer("jobs", "delete", "--queue", "mail", "--yes") == {"deleted": 3}
     assert answer("jobs", "delete", "--queue", "mail", "--yes") == {"deleted": 0}
@@ -270,6 +351,7 @@ def test_jobs_are_cancelled_revived_and_deleted_by_conditions(store: Store, read
 
 def test_a_revived_job_may_come_later_and_in_another_queue(store: Store, reader: Reader) -> None:
     job_id = make(store, JobState.DEAD)
+    store.save_queue(MAIL)
 
     done = answer("jobs", "revive", job_id, "--to", "mail", "--delay", "1h", "--keep-failures")
 
@@ -335,6 +417,105 @@ def test_an_empty_condition_is_not_taken_for_every_job(option: str, store: Store
     assert refusal("jobs", "search", "")["status"] == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jobs", "list", "--queue", "mial"),
+        ("jobs", "list", "--queue", "mial", "--queue", "\udcff"),
+        ("jobs", "search", "x", "--queue", "mial"),
+        ("jobs", "cancel", "--queue", "mial", "--yes"),
+        ("jobs", "delete", "--queue", "default", "--queue", "mial", "--yes"),
+        ("jobs", "revive", "--queue", "mial", "--yes"),
+        ("jobs", "revive", "--all", "--to", "mial", "--yes"),
+        ("jobs", "revive", "DEAD", "--to", "mial"),
+        ("dead", "list", "--queue", "mial"),
+        ("dead", "purge", "--queue", "mial", "--yes"),
+        ("dead", "revive", "DEAD", "--to", "mial"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistyped_queue_is_not_taken_for_an_empty_one(
+    words: tuple[str, ...], store: Store, reader: Reader
+) -> None:
+    dead = make(store, JobState.DEAD)
+
+    error = refusal(*(dead if word == "DEAD" else word for word in words))
+
+    assert (error["kind"], error["status"]) == ("QueueNotFound", 4)
+    assert "there is no queue mial; `forebay queues list` shows those there are" in error["message"]
+    assert steps.look(reader, dead).state is JobState.DEAD
+    assert [queue.name for queue in reader.queues()] == ["default"]
+
+
+def test_jobs_are_not_revived_into_a_queue_that_was_deleted(store: Store, reader: Reader) -> None:
+    job_id = make(store, JobState.DEAD)
+    answer("queues", "create", "mail")
+    answer("queues", "delete", "mail", "--yes")
+
+    assert refusal("jobs", "revive", job_id, "--to", "mail")["status"] == 5
+    assert steps.look(reader, job_id).state is JobState.DEAD
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("jobs", "cancel", "--state", "dead"), "No dead job can be cancelled"),
+        (("jobs", "cancel", "--state", "pending", "--state", "dead"), "No dead job can be cancelled"),
+        (("jobs", "revive", "--state", "pending"), "No pending job can be revived"),
+        (("jobs", "delete", "--state", "running"), "No running job can be deleted"),
+        (("queues", "purge", "default", "--state", "running"), "No running job can be deleted"),
+    ],
+)
+def test_a_state_that_can_never_be_touched_is_bad_input(
+    words: tuple[str, ...], complaint: str, store: Store
+) -> None:
+    put(store)
+
+    error = refusal(*words, "--yes")
+
+    assert error["status"] == 2
+    assert complaint in error["message"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jobs", "cancel", "--older-than", "7d"),
+        ("jobs", "cancel", "--queue", "default", "--finished-before", "7d"),
+        ("queues", "purge", "default", "--older-than", "7d"),
+        ("queues", "purge", "default", "--state", "pending", "--older-than", "7d"),
+        ("jobs", "delete", "--state", "pending", "--older-than", "7d"),
+    ],
+    ids=" ".join,
+)
+def test_jobs_that_wait_have_not_ended_and_the_condition_for_them_is_named(
+    words: tuple[str, ...], store: Store, reader: Reader
+) -> None:
+    job_id = put(store)
+
+    error = refusal(*words, "--yes")
+
+    assert error["status"] == 2
+    assert (
+        "have not ended; for those that were enqueued before a time use --created-before" in error["message"]
+    )
+    assert steps.look(reader, job_id).state is JobState.PENDING
+
+
+def test_jobs_that_have_ended_may_be_purged_by_their_age(store: Store) -> None:
+    clock = ManualClock(now_ms=SystemClock().now_ms() - 10 * steps.DAY)
+    past = open_engine("sqlite:///jobs.db", clock=clock).store()
+    make(past, JobState.DEAD)
+    make(past, JobState.COMPLETED)
+    past.close()
+    make(store, JobState.DEAD)
+
+    purged = answer("queues", "purge", "default", "--state", "dead", "--older-than", "7d", "--yes")
+    deleted = answer("jobs", "delete", "--older-than", "7d", "--yes")
+
+    assert (purged["deleted"], deleted["deleted"]) == (1, 1)
+
+
 def test_jobs_are_not_revived_into_a_queue_that_cannot_be(store: Store, reader: Reader) -> None:
     job_id = make(store, JobState.DEAD)
 
@@ -350,7 +531,7 @@ def test_people_are_told_how_a_list_goes_on(store: Store) -> None:
 
     assert "second" in page
     assert "There may be more: --after " in page
-    assert call("jobs", "list", "--queue", "none").stdout == "(none)\n"
+    assert call("jobs", "list", "--task", "none").stdout == "(none)\n"
 
 
 @pytest.mark.shows("R-CANCEL-07")

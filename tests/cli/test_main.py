@@ -15,27 +15,16 @@ import pytest
 
 from forebay.cli.failing import Status
 from forebay.cli.main import COMMANDS, main
+from forebay.cli.queues import setting_names
+from forebay.domain.lifecycle import JobState
+from forebay.domain.retry import PRESETS
 from forebay.stores.protocol import Store
-from tests.cli.calling import answer, call, environment, program, refusal
+from tests.cli.calling import answer, call, commands, environment, program, refusal
 
 # Some start programs, on a machine that may be busy.
 pytestmark = pytest.mark.timeout(240)
 DOCS = Path(__file__).parents[2] / "docs"
 HEAVY = ["asyncio", "forebay.worker.worker", "rich", "sqlite3", "tomllib"]
-
-
-def commands(group: click.Group, path: str = "") -> dict[str, click.Command]:
-    """Every command that does something, by its full name."""
-    ctx = click.Context(group)
-    found: dict[str, click.Command] = {}
-    for name in group.list_commands(ctx):
-        command = group.get_command(ctx, name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            found |= commands(command, f"{path}{name} ")
-        else:
-            found[path + name] = command
-    return found
 
 
 ALL = commands(main)
@@ -72,6 +61,19 @@ def test_every_command_has_help_and_answers_to_programs(name: str) -> None:
     options = {option for param in ALL[name].params for option in param.opts}
     # The output of a worker is its log, and that of `completion` a script.
     assert "--json" in options or name in ("worker", "completion")
+
+
+def said_by_help(name: str) -> str:
+    return " ".join(call(*name.split(), "--help").stdout.split())
+
+
+def test_the_help_lists_the_words_that_an_option_takes() -> None:
+    assert all(state in said_by_help("jobs list").partition("--state")[2] for state in JobState)
+    assert all(preset in said_by_help("enqueue").partition("--retry ")[2] for preset in PRESETS)
+    for name in ("queues create", "queues configure"):
+        # A long list may be broken behind an underscore or not at all.
+        assert [word for word in setting_names() if word not in said_by_help(name)] == []
+    assert "separated by commas; default: those that the app's tasks name." in said_by_help("worker")
 
 
 def test_the_reference_names_every_command_and_every_option() -> None:
@@ -150,6 +152,14 @@ def test_an_address_that_cannot_be_is_bad_input(command: str, url: str) -> None:
     assert refusal(command, "--url", url)["status"] == 2
 
 
+def test_an_address_that_cannot_be_is_said_by_the_doctor_of_an_app(app_folder: Path) -> None:
+    result = program(app_folder, "doctor", "--url", "sqlite:///a%00b")
+
+    assert result.returncode == 2
+    assert "PROBLEM  store: " in result.stdout
+    assert result.stderr == ""
+
+
 def test_a_store_in_memory_cannot_be_seen_by_a_command() -> None:
     error = refusal("stats", "--url", "memory://")
 
@@ -166,6 +176,29 @@ def test_no_password_is_shown(words: tuple[str, ...], more: tuple[str, ...]) -> 
     assert "cret" not in result.output
     assert "other" not in result.output
     assert "me:***@host" in result.output
+
+
+@pytest.mark.parametrize("words", [("stats",), ("doctor",), ("enqueue", "t"), ("migrate",)])
+@pytest.mark.parametrize("more", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("me:hunter2@host/db", "me:***@host/db"),
+        ("me:a://hunter2@host/db", "me:***@host/db"),
+        ("postgresql:/me:hunter2@host", "postgresql:***@host"),
+        ("postgresql://me:hun ter2@host", "postgresql://me:***@host"),
+        ("postgresql://host/db?api_key=hunter2", "postgresql://host/db?api_key=***"),
+        ("sqlite:///jobs.db?ssl_passphrase=hunter2", "sqlite:///jobs.db?ssl_passphrase=***"),
+    ],
+)
+def test_no_password_is_shown_of_an_address_that_is_none(
+    url: str, shown: str, words: tuple[str, ...], more: tuple[str, ...]
+) -> None:
+    result = call(*words, "--url", url, *more)
+
+    assert result.exit_code == 2
+    assert "ter2" not in result.output
+    assert shown in result.output
 
 
 def test_an_app_that_cannot_be_imported_shows_where_and_no_password(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calling import DEADLINE, command, environment, ids, program, program_answer
+from forebay.cli.main import main
+from tests.cli.calling import DEADLINE, command, commands, environment, ids, program, program_answer
 
 # A dozen programs one after the other, on a machine that may be busy.
 pytestmark = pytest.mark.timeout(240)
@@ -148,3 +150,51 @@ def test_every_other_command(app_folder: Path) -> None:
     assert "forebay, version" in program(app_folder, "--version").stdout.replace(
         "python -m forebay", "forebay"
     )
+
+
+# Every command, and the test above that runs it as a real program and reads its JSON. The output of a worker
+# is its log, and that of `completion` a script.
+SHOWN = {
+    "worker": test_a_worker_runs_what_was_enqueued_by_hand,
+    "enqueue": test_a_worker_runs_what_was_enqueued_by_hand,
+    "jobs list": test_every_command_about_jobs,
+    "jobs search": test_every_command_about_jobs,
+    "jobs show": test_every_command_about_jobs,
+    "jobs cancel": test_every_command_about_jobs,
+    "jobs revive": test_every_command_about_jobs,
+    "jobs delete": test_every_command_about_jobs,
+    "jobs amend": test_every_command_about_jobs,
+    "jobs wait": test_a_worker_runs_what_was_enqueued_by_hand,
+    "queues list": test_every_command_about_queues,
+    "queues show": test_every_command_about_queues,
+    "queues create": test_every_command_about_queues,
+    "queues configure": test_every_command_about_queues,
+    "queues pause": test_every_command_about_queues,
+    "queues resume": test_every_command_about_queues,
+    "queues drain": test_every_command_about_queues,
+    "queues purge": test_every_command_about_queues,
+    "queues delete": test_every_command_about_queues,
+    "dead list": test_every_command_about_dead_letters,
+    "dead show": test_every_command_about_dead_letters,
+    "dead revive": test_every_command_about_dead_letters,
+    "dead purge": test_every_command_about_dead_letters,
+    "stats": test_every_other_command,
+    "inspect": test_every_command_about_queues,
+    "stuck": test_every_other_command,
+    "sweep": test_every_other_command,
+    "migrate": test_every_other_command,
+    "doctor": test_every_other_command,
+    "completion": test_every_other_command,
+}
+WITHOUT_JSON = {"worker": "working(app_folder,", "completion": 'program(app_folder, "completion",'}
+
+
+def test_the_list_names_every_command() -> None:
+    assert sorted(SHOWN) == sorted(commands(main))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_command_is_run_as_a_program_by_its_test(name: str) -> None:
+    words = ", ".join(f'"{word}"' for word in name.split())
+
+    assert WITHOUT_JSON.get(name, f"json_of(app_folder, {words}") in inspect.getsource(SHOWN[name])

@@ -52,6 +52,15 @@ def test_a_queue_is_shown_with_its_length_and_what_comes_next(command: tuple[str
     assert '"a", "b", "c"\n' in page
 
 
+def test_people_read_settings_as_they_are_written(store: Store) -> None:
+    answer("queues", "create", "mail", "lease=90s", "keep_finished=0")
+
+    shown = call("queues", "show", "mail").stdout
+
+    assert "mode=aging, weight=1, lease=90s, max_length=none, " in shown
+    assert "keep_finished=0, keep_dead=30d, archive=false, keep_archive=90d" in shown
+
+
 def test_an_undecodable_job_is_shown_as_one(store: Store) -> None:
     steps.put(store, payload=b"broken")
 
@@ -195,6 +204,21 @@ def test_a_queue_with_jobs_is_deleted_by_force_alone(store: Store, reader: Reade
     assert answer("queues", "delete", "mail", "--force", "--yes") == {"deleted": "mail", "live_jobs": 1}
     assert steps.look(reader, job_id).reason == "queue dropped"
     assert answer("queues", "list")["queues"] == []
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (1, "1 job in it goes to the dead letters, or ends if it runs"),
+        (2, "2 jobs in it go to the dead letters, or end if they run"),
+    ],
+)
+def test_the_question_about_a_queue_with_jobs_is_a_sentence(count: int, said: str, store: Store) -> None:
+    steps.put_many(store, count, queue=MAIL)
+
+    error = refusal("queues", "delete", "mail", "--force")
+
+    assert error["message"].startswith(f"Delete queue mail in sqlite:///jobs.db? {said}.")
 
 
 def test_a_deleted_queue_is_paused_by_nobody_and_created_again(store: Store, reader: Reader) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from forebay.cli.output import cell, length, moment
+from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.stores.protocol import Reader, Store
 from tests.cli.calling import call, command, environment, put
@@ -19,13 +21,14 @@ from tests.stores.contract import steps
 
 # Some start programs, on a machine that may be busy.
 pytestmark = pytest.mark.timeout(240)
+HEADS = ["queue", "is", "sched", "blocked", "pending", "running", "retry", "done", "dead", "canc"]
 WITHOUT_RICH = "import sys; sys.modules['rich'] = None; from forebay.cli.main import main; main()"
 
 
-def on_terminal(folder: Path, words: list[str], typed: str = "") -> tuple[int, str]:
+def on_terminal(folder: Path, words: list[str], typed: str = "", columns: int = 200) -> tuple[int, str]:
     """Run a program on a terminal of its own, type something, and give its status and what was shown."""
     ours, theirs = pty.openpty()
-    variables = {"TERM": "xterm-256color", "COLUMNS": "200", "LINES": "50"}
+    variables = {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "50"}
     with subprocess.Popen(
         words, cwd=folder, env=environment(**variables), stdin=theirs, stdout=theirs, stderr=theirs
     ) as process:
@@ -58,18 +61,42 @@ def test_without_rich_the_table_is_plain(folder: Path, waiting: Store) -> None:
 
     assert status == 0
     assert "\x1b" not in shown
-    assert "queue    is      scheduled" in shown
+    assert "queue    is      sched  blocked" in shown
 
 
 def test_without_a_terminal_the_table_is_plain(waiting: Store) -> None:
     lines = call("stats").stdout.splitlines()
 
-    assert lines[0] == (
-        "queue    is      scheduled  blocked  pending  running  retrying  completed  dead  cancelled"
-    )
-    assert lines[1] == (
-        "default  active          0        0        3        0         0          0     0          0"
-    )
+    assert lines[0] == ("queue    is      sched  blocked  pending  running  retry  done  dead  canc")
+    assert lines[1] == ("default  active      0        0        3        0      0     0     0     0")
+
+
+def plain_lines(shown: str) -> list[str]:
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+
+
+def test_a_list_of_jobs_has_a_line_for_each_on_a_terminal_of_80_columns(folder: Path, store: Store) -> None:
+    reason = "a reason of many words, which is longer than any terminal is wide"
+    job_id = put(store, task="shop.orders.confirmation.send_by_mail", queue=QueueName("confirmations"))
+    store.cancel([job_id], reason)
+    put(store, priority=-100)
+
+    _, shown = on_terminal(folder, command("jobs", "list"), columns=80)
+
+    head, waiting, cancelled = plain_lines(shown)
+    assert head.split() == ["id", "queue", "task", "state", "prio", "try", "age", "reason"]
+    assert all(len(line) <= 80 for line in (head, waiting, cancelled))
+    assert cancelled.startswith(job_id)
+    assert re.search(r" con\w*… +sho\S*… +cancelled +0 +0 +\w+ +a r.*…$", cancelled.rstrip())
+    assert re.search(r" pending +-100 +0 ", waiting)
+
+
+def test_counts_fit_on_a_terminal_of_80_columns(folder: Path, waiting: Store) -> None:
+    _, shown = on_terminal(folder, command("queues", "list"), columns=80)
+
+    head, line = plain_lines(shown)
+    assert head.split() == HEADS
+    assert line.split() == ["default", "active", "0", "0", "3", "0", "0", "0", "0", "0"]
 
 
 def test_what_a_job_says_is_no_markup(folder: Path, store: Store) -> None:
@@ -94,6 +121,14 @@ def test_somebody_who_says_yes_gets_what_was_asked_and_a_bar(
 
 def test_somebody_who_says_no_keeps_everything(folder: Path, waiting: Store, reader: Reader) -> None:
     status, shown = on_terminal(folder, command("jobs", "delete", "--all"), "n\n")
+
+    assert status == 1
+    assert "Error: nothing was done" in shown
+    assert reader.counts()["default"].pending == 3  # type: ignore[index]
+
+
+def test_ctrl_d_at_a_question_is_a_no(folder: Path, waiting: Store, reader: Reader) -> None:
+    status, shown = on_terminal(folder, command("jobs", "delete", "--all"), "\x04")
 
     assert status == 1
     assert "Error: nothing was done" in shown
@@ -128,6 +163,5 @@ def test_instants_are_in_utc() -> None:
 
 
 def test_states_are_all_in_the_head_of_the_table(waiting: Store) -> None:
-    head = call("queues", "list").stdout.splitlines()[0].split()
-
-    assert head == ["queue", "is", *JobState]
+    assert call("queues", "list").stdout.splitlines()[0].split() == HEADS
+    assert len(HEADS) == 2 + len(JobState)

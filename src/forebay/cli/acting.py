@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import click
 
@@ -20,16 +20,42 @@ from forebay.stores.protocol import BATCH, Verdict
 Progress = Callable[[int], None]
 
 
+Tally = dict[str, int]  # how many jobs each word of an answer is true of
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deed:
-    """One kind of act. Jobs chosen by conditions are let alone if their state is not `allowed`."""
+    """One kind of act. Jobs chosen by conditions are let alone if their state is not `allowed`.
+
+    A job that is in one of the `otherwise` states after it is not what `past` says, but what stands there:
+    the word for programs and the one for people.
+    """
 
     verb: str
     past: str
     allowed: Collection[JobState]
     to_ids: Callable[[Sequence[JobId]], list[Verdict]]
-    to_all: Callable[[JobQuery, Progress], int]
+    to_all: Callable[[JobQuery, Progress], Tally]
+    otherwise: Mapping[JobState, tuple[str, str]] = field(default_factory=dict)
     asks_for_ids: bool = True
+
+    def tally(self, verdicts: Iterable[Verdict]) -> Tally:
+        """How many jobs were done what to."""
+        counts = {self.past: 0, **{word: 0 for word, _ in self.otherwise.values()}}
+        for verdict in verdicts:
+            if verdict.done:
+                counts[self._word(verdict.state)] += 1
+        return counts
+
+    def _word(self, state: JobState | None) -> str:
+        word, _ = (state and self.otherwise.get(state)) or (self.past, "")
+        return word
+
+    def told(self, tally: Tally) -> str:
+        """The same in words; what was done to no job is left out, unless nothing was done at all."""
+        phrases = {self.past: self.past, **dict(self.otherwise.values())}
+        some = {word: count for word, count in tally.items() if count} or {self.past: 0}
+        return ", ".join(f"{jobs_of(count)} {phrases[word]}" for word, count in some.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +74,7 @@ def act(desk: Desk, out: Output, deed: Deed, choice: Choice) -> None:
     if ids:
         _to_ids(desk, out, deed, ids, yes=choice.yes)
     else:
-        to_matching(desk, out, deed, choice.chosen.query(desk.reader.now()), yes=choice.yes)
+        to_matching(desk, out, deed, choice.chosen.query(desk), yes=choice.yes)
 
 
 def to_matching(desk: Desk, out: Output, deed: Deed, query: JobQuery, *, yes: bool) -> None:
@@ -56,14 +82,14 @@ def to_matching(desk: Desk, out: Output, deed: Deed, query: JobQuery, *, yes: bo
 
     The number that is asked about is the number at that moment; what is done is counted again, job by job.
     """
-    narrow = narrowed(query, deed.allowed)
+    narrow = narrowed(query, deed.allowed, deed.past)
     count, is_exact = counted(desk.reader, narrow)
-    done = 0
-    if narrow is not None and count:
+    done = deed.tally([])
+    if count:
         confirm(f"{deed.verb.capitalize()} {jobs_of(count, is_exact=is_exact)} in {desk.name}?", yes=yes)
         with progress(deed.past, count) as tell:
             done = deed.to_all(narrow, tell)
-    out.say({deed.past: done}, f"{jobs_of(done)} {deed.past}")
+    out.say(done, deed.told(done))
 
 
 def _to_ids(desk: Desk, out: Output, deed: Deed, ids: Sequence[JobId], *, yes: bool) -> None:
@@ -80,14 +106,18 @@ def _to_ids(desk: Desk, out: Output, deed: Deed, ids: Sequence[JobId], *, yes: b
 
 
 def _report(out: Output, deed: Deed, verdicts: Sequence[Verdict]) -> None:
-    done = sum(verdict.done for verdict in verdicts)
-    answer = {deed.past: done, "jobs": [verdict_json(verdict) for verdict in verdicts]}
+    done, tally = sum(verdict.done for verdict in verdicts), deed.tally(verdicts)
+    answer = {**tally, "jobs": [verdict_json(verdict) for verdict in verdicts]}
 
     def people() -> None:
         if done < len(verdicts):
-            rows = [(one.job_id, one.state or "unknown", one.reason) for one in verdicts if not one.done]
-            table(("id", "state", "not " + deed.past), rows)
-        click.echo(f"{jobs_of(done)} {deed.past}")
+            rows = [
+                (one.job_id, one.state or "unknown", one.reason or "there is no such job")
+                for one in verdicts
+                if not one.done
+            ]
+            table(("id", "state", "why"), rows, title=f"Not {deed.past}")
+        click.echo(deed.told(tally))
 
     out.answer(answer, people)
     if done < len(verdicts):

@@ -25,7 +25,6 @@ from forebay.cli.jobs import (
 from forebay.cli.opening import Desk
 from forebay.cli.options import at_store, limit_option, yes_option
 from forebay.cli.output import Output
-from forebay.cli.shapes import iso
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
 from forebay.errors import IllegalTransition
@@ -74,10 +73,10 @@ def _refused(job_id: JobId, job: Job | None) -> Verdict:
 @at_store()
 def list_dead(desk: Desk, out: Output, chosen: Filter, limit: int, after: str | None) -> None:
     """List the dead letters, newest first."""
-    query = _among_dead(chosen).query(desk.reader.now())
+    query = _among_dead(chosen).query(desk)
     page = listed(desk.reader, query, limit, after)
     total, is_exact = counted(desk.reader, query)
-    show_list(out, page, total=total, total_is_exact=is_exact, has_more=page.after is not None)
+    show_list(desk, out, page, total=total, total_is_exact=is_exact, has_more=page.after is not None)
 
 
 @dead.command()
@@ -90,9 +89,9 @@ def show(desk: Desk, out: Output, job_id: str) -> None:
         raise IllegalTransition(f"job {job_id} is {timeline.job.state}, not dead; see `forebay jobs show`")
     failed = [attempt.ended_at for attempt in timeline.attempts]
     more = {
-        "first_failed_at": iso(min(failed, default=None)),
-        "last_failed_at": iso(max(failed, default=None)),
-        "died_at": iso(timeline.job.finished_at),
+        "first_failed_at": min(failed, default=None),
+        "last_failed_at": max(failed, default=None),
+        "died_at": timeline.job.finished_at,
     }
     show_timeline(desk, out, timeline, more)
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import click
 
+from forebay.app.app import Forebay
 from forebay.cli.failing import Status, status_of
 from forebay.cli.loading import load_app
 from forebay.cli.opening import Desk, opened
@@ -20,6 +21,7 @@ from forebay.domain.lifecycle import WAITING
 from forebay.domain.query import Counts, HeldJobs, WorkerInfo
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import ConfigError, StoreError
+from forebay.stores.opening import open_engine, without_password
 
 # A worker beats every ten seconds; three missed beats are no accident.
 SILENT_MS: Final = 30_000
@@ -85,9 +87,8 @@ def examined(settings: Settings, *, quick: bool) -> tuple[list[Finding], Status]
 def of_settings(settings: Settings) -> Iterator[Finding]:
     """What is set, and where."""
     for name, setting in settings.found.items():
-        yield Finding(
-            about="settings", message=f"{name} = {redacted(str(setting.value))} by {setting.source}"
-        )
+        value = without_password(setting.value) if name == "url" else setting.value
+        yield Finding(about="settings", message=f"{name} = {value} by {setting.source}")
     if not settings.found:
         yield Finding(about="settings", message="nothing is set; the defaults hold")
     for name in unknown_variables():
@@ -107,6 +108,21 @@ def of_app(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             about="app", message=f"{named} has {len(list(app.registry))} tasks on {', '.join(app.queues())}"
         )
+        yield from of_both(settings, app)
+
+
+def of_both(settings: Settings, app: Forebay) -> Iterator[Finding]:
+    """Whether commands look where the workers of the app work; a worker knows nothing of `url`."""
+    kind, url = settings.store
+    if kind == "url" and open_engine(url).place != app.engine.place:
+        named = settings.get("app")
+        yield Finding(
+            about="store",
+            message=f"url is {without_password(url)} by {settings.found['url'].source}, and {named} works on "
+            "another store",
+            level="problem",
+            todo=f"leave out url, so that commands look where the workers of {named} work",
+        )
 
 
 def of_store(desk: Desk, *, quick: bool) -> Iterator[Finding]:
@@ -124,7 +140,7 @@ def of_store(desk: Desk, *, quick: bool) -> Iterator[Finding]:
     counts = desk.reader.counts()
     queues = desk.reader.queues(list(counts)) if counts else []
     for queue in queues:
-        yield from of_queue(queue, counts[queue.name], alive)
+        yield from of_queue(queue, counts[queue.name], alive, desk.settings.get("app"))
     yield from of_held(desk.reader.held())
     yield from of_running(desk, now)
     dead = sum(one.dead for one in counts.values())
@@ -162,7 +178,7 @@ def of_workers(workers: list[WorkerInfo], alive: list[WorkerInfo], now: int) -> 
             )
 
 
-def of_queue(queue: Queue, counts: Counts, alive: list[WorkerInfo]) -> Iterator[Finding]:
+def of_queue(queue: Queue, counts: Counts, alive: list[WorkerInfo], app: str | None) -> Iterator[Finding]:
     """Whether the jobs that wait in a queue will be run by anybody."""
     waiting = sum(getattr(counts, state) for state in WAITING)
     if not waiting:
@@ -186,7 +202,7 @@ def of_queue(queue: Queue, counts: Counts, alive: list[WorkerInfo]) -> Iterator[
             about=about,
             message=f"{wait}, and no worker works on it",
             level="problem",
-            todo=f"forebay worker package.module:app --queues {queue.name}",
+            todo=f"forebay worker {app or 'package.module:app'} --queues {queue.name}",
         )
 
 

@@ -14,12 +14,14 @@ from forebay.app.app import Forebay
 from forebay.app.codec import encode_call
 from forebay.app.options import CallOptions, draft
 from forebay.cli.filters import parsed_pairs
+from forebay.cli.fitting import check_texts
 from forebay.cli.loading import load_app
 from forebay.cli.opening import Desk
 from forebay.cli.options import Command, Length, QueueParam, at_store, instant_in_ms
 from forebay.cli.output import Output
 from forebay.clock import SystemClock
 from forebay.domain.job import NewJob
+from forebay.domain.retry import PRESETS
 from forebay.errors import ConfigError, UnknownTask
 
 # Options of the command that are options of a call as they are.
@@ -33,7 +35,7 @@ OPTIONS: Final = (
     click.option("--run-at", metavar="TIME", help="Run it at this time: 2030-01-31T12:00:00+00:00."),
     click.option("--timeout", type=Length(), help="How long an attempt may run, such as 30s."),
     click.option("--retries", type=int, help="How many failures are tried again."),
-    click.option("--retry", metavar="PRESET", help="A ready-made retry policy, by name."),
+    click.option("--retry", metavar="PRESET", help=f"A ready-made retry policy: {', '.join(PRESETS)}."),
     click.option("--lease", type=Length(), help="How long a worker that does not answer keeps the job."),
     click.option("--expires", type=Length(), help="Not started within this time, it is cancelled."),
     click.option("--deadline", type=Length(), help="The nearer this comes, the earlier the job is run."),
@@ -102,6 +104,7 @@ def _of_app(
         raise UnknownTask(f"no task of this app is called {name!r}{_perhaps(name, list(app.registry))}")
     task = app.registry[name]
     task.check_fit(tuple(args), kwargs)
+    check_texts(task, args, kwargs)
     return task.using(**options).job(*args, **kwargs)
 
 

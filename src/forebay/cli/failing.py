@@ -36,6 +36,19 @@ class Status(IntEnum):
     NOT_FOUND = 4
     REFUSED = 5  # the state of a job or a queue does not allow it
     TIMED_OUT = 6
+    INTERRUPTED = 130  # by Ctrl-C; the number by which shells know it
+
+
+class BrokenApp(ConfigError):
+    """The app's own module raised while it was imported; the traceback is its programmer's to read."""
+
+
+class Declined(ForebayError):
+    """Somebody was asked and said no."""
+
+
+class Interrupted(ForebayError):
+    """Somebody pressed Ctrl-C."""
 
 
 _STATUSES: Final[tuple[tuple[type[Exception], Status], ...]] = (
@@ -52,15 +65,15 @@ _STATUSES: Final[tuple[tuple[type[Exception], Status], ...]] = (
     (StoreRefused, Status.BAD_INPUT),  # a value that no store of this kind can hold
     (StoreError, Status.NO_STORE),
     (TimeoutError, Status.TIMED_OUT),
+    (Interrupted, Status.INTERRUPTED),
 )
 
 
-class BrokenApp(ConfigError):
-    """The app's own module raised while it was imported; the traceback is its programmer's to read."""
-
-
-class Declined(ForebayError):
-    """Somebody was asked and said no."""
+def interruption(error: BaseException) -> ForebayError:
+    """What it means that a command was broken off; click makes no difference between Ctrl-C and Ctrl-D."""
+    if isinstance(error.__context__, EOFError):
+        return Declined("nothing was done")
+    return Interrupted("interrupted")
 
 
 def report(error: Exception, *, as_json: bool) -> click.exceptions.Exit:
@@ -90,6 +103,11 @@ def report_usage(
 
 
 def _way_out(error: click.ClickException) -> str:
+    if isinstance(error, click.NoSuchOption) and not error.option_name.startswith("--"):
+        return (
+            " A value that begins with - stands behind --, as in `enqueue TASK -- -1`; "
+            "there it is a text, and :=-1 is the number."
+        )
     param = error.param if isinstance(error, click.MissingParameter) else None
     if param is None or param.name != "app":
         return ""
@@ -99,6 +117,8 @@ def _way_out(error: click.ClickException) -> str:
 def _report_json(kind: str, message: str, status: Status) -> None:
     import msgspec  # noqa: PLC0415 - only when something went wrong
 
+    # Words of a command line may hold bytes that are no text, and JSON cannot.
+    message = message.encode("utf-8", "backslashreplace").decode()
     error = {"kind": kind, "message": message, "status": int(status)}
     click.echo(msgspec.json.encode({"error": error}), err=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final
@@ -11,9 +11,10 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from forebay.cli.opening import Desk
 from forebay.cli.options import Command, Moment, QueueParam, State
 from forebay.domain.job import JobId, JobSummary
-from forebay.domain.lifecycle import JobState
+from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.query import EXACT_UP_TO, MAX_PAGE, JobQuery, Page
 from forebay.stores.protocol import Reader
 
@@ -22,7 +23,12 @@ FILTERS: Final = {
         "--queue", "-q", "queues", multiple=True, type=QueueParam(), help="In this queue; may be repeated."
     ),
     "states": click.option(
-        "--state", "-s", "states", multiple=True, type=State(), help="In this state; may be repeated."
+        "--state",
+        "-s",
+        "states",
+        multiple=True,
+        type=State(),
+        help=f"In this state: {', '.join(JobState)}; may be repeated.",
     ),
     "tasks": click.option("--task", "tasks", multiple=True, help="Of this task; may be repeated."),
     "tags": click.option(
@@ -64,9 +70,12 @@ class Filter:
     def is_empty(self) -> bool:
         return not self.given
 
-    def query(self, now: int) -> JobQuery:
-        """The question, by the store's clock."""
-        fields = dict(self.given)
+    def query(self, desk: Desk) -> JobQuery:
+        """The question, by the store's clock; raises QueueNotFound for a queue that is not there, and would
+        look like an empty one."""
+        fields, now = dict(self.given), desk.reader.now()
+        for name in fields.get("queues", ()):
+            desk.queue(name)
         for name in _MOMENTS:
             if name in fields:
                 fields[name] = fields[name](now)
@@ -132,16 +141,23 @@ def parsed_value(value: str) -> Any:
         return value
 
 
-def narrowed(query: JobQuery, allowed: Iterable[JobState]) -> JobQuery | None:
-    """The question about jobs of these states only; None if no job can fit."""
-    states = tuple(state for state in query.states or JobState if state in set(allowed))
-    return replace(query, states=states) if states else None
+def narrowed(query: JobQuery, allowed: Collection[JobState], past: str) -> JobQuery:
+    """The question about jobs of these states only. Refuses conditions that no such job can ever meet: the
+    answer would be "none", and somebody would believe it."""
+    for state in query.states:
+        if state not in allowed:
+            raise click.UsageError(f"No {state} job can be {past}.")
+    states = tuple(state for state in query.states or JobState if state in allowed)
+    if query.finished_before is not None and LIVE.issuperset(states):
+        raise click.UsageError(
+            "Jobs that wait or run have not ended; for those that were enqueued before a time use "
+            "--created-before."
+        )
+    return replace(query, states=states)
 
 
-def counted(reader: Reader, query: JobQuery | None) -> tuple[int, bool]:
+def counted(reader: Reader, query: JobQuery) -> tuple[int, bool]:
     """How many jobs fit, and whether that is exact: beyond ten thousand it is "more than" that."""
-    if query is None:
-        return 0, True
     if replace(query, queues=(), states=()) == JobQuery():
         return _maintained(reader, query), True
     count, after, is_over = 0, None, False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,22 +11,25 @@ import click
 
 from forebay.app.bulk import cancel_matching, purge, revive_matching
 from forebay.app.handle import JobHandle
-from forebay.cli.acting import Choice, Deed, act
+from forebay.cli.acting import Choice, Deed, Tally, act
 from forebay.cli.failing import Status
 from forebay.cli.filters import Filter, listed, with_filter
 from forebay.cli.opening import Desk
 from forebay.cli.options import Command, Length, QueueParam, at_store, limit_option, yes_option
-from forebay.cli.output import Output, cell, length, moment, record, table, text
-from forebay.cli.shapes import arguments, job_json, result, story, summary_json, timeline_json
+from forebay.cli.output import Output, json_line, length, moment, record, table, text
+from forebay.cli.shapes import arguments, iso, job_json, result, story, summary_json, timeline_json
 from forebay.domain.history import Timeline
 from forebay.domain.job import Amendment, Job, JobId, JobSummary, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.query import JobQuery, Page
 from forebay.errors import JobNotFound
-from forebay.stores.protocol import Receipt
+from forebay.stores.protocol import Receipt, Verdict
 
 DELETABLE = frozenset(JobState) - {JobState.RUNNING}
 REVIVABLE = frozenset({JobState.DEAD, JobState.CANCELLED})
+# What becomes of a running job that is cancelled: for programs, for people.
+ASKED = ("asked", "asked to stop")
+TAKEN = ("taken", "taken from the worker and put to the dead letters")
 ID = click.argument("job_id", metavar="ID")
 IDS = click.argument("ids", metavar="[ID]...", nargs=-1)
 ALL = click.option("--all", "everything", is_flag=True, help="All there are; no condition needed.")
@@ -44,7 +48,7 @@ def jobs() -> None:
 @at_store()
 def list_jobs(desk: Desk, out: Output, chosen: Filter, limit: int, after: str | None) -> None:
     """List jobs, newest first."""
-    show_list(out, listed(desk.reader, chosen.query(desk.reader.now()), limit, after))
+    show_list(desk, out, listed(desk.reader, chosen.query(desk), limit, after))
 
 
 @jobs.command()
@@ -58,7 +62,7 @@ def search(desk: Desk, out: Output, chosen: Filter, limit: int, after: str | Non
     if not words:
         raise click.UsageError("Say what to look for.")
     wanted = Filter(given={**chosen.given, "text": words})
-    show_list(out, listed(desk.reader, wanted.query(desk.reader.now()), limit, after))
+    show_list(desk, out, listed(desk.reader, wanted.query(desk), limit, after))
 
 
 @jobs.command()
@@ -80,18 +84,40 @@ def show(desk: Desk, out: Output, job_id: str) -> None:
 @at_store()
 def cancel(desk: Desk, out: Output, reason: str, force: bool, **which: Any) -> None:
     """Cancel jobs that wait; ask running ones to stop."""
-
-    def cancel_ids(ids: Sequence[JobId]) -> Any:
-        return desk.store.cancel(ids, reason, actor=desk.actor, force=force)
-
-    def cancel_all(query: JobQuery, tell: Callable[[int], None]) -> int:
-        return cancel_matching(desk.store, desk.reader, query, reason=reason, actor=desk.actor, progress=tell)
-
     choice = Choice(**which)
     if force and not choice.ids:
         raise click.UsageError("--force is for jobs that are named by their ids.")
-    deed = Deed(verb="cancel", past="cancelled", allowed=LIVE, to_ids=cancel_ids, to_all=cancel_all)
-    act(desk, out, deed, choice)
+    act(desk, out, cancelling(desk, reason, force=force), choice)
+
+
+def cancelling(desk: Desk, reason: str, *, force: bool) -> Deed:
+    """The deed that cancels jobs, or asks them to stop, or takes them away."""
+
+    def cancel_ids(ids: Sequence[JobId]) -> list[Verdict]:
+        return desk.store.cancel(ids, reason, actor=desk.actor, force=force)
+
+    def cancel_all(query: JobQuery, tell: Callable[[int], None]) -> Tally:
+        tally = Counter(deed.tally([]))
+        cancel_matching(
+            desk.store,
+            desk.reader,
+            query,
+            reason=reason,
+            actor=desk.actor,
+            progress=tell,
+            hear=lambda verdicts: tally.update(deed.tally(verdicts)),
+        )
+        return dict(tally)
+
+    deed = Deed(
+        verb="cancel",
+        past="cancelled",
+        allowed=LIVE,
+        to_ids=cancel_ids,
+        to_all=cancel_all,
+        otherwise={JobState.RUNNING: ASKED, JobState.DEAD: TAKEN} if force else {JobState.RUNNING: ASKED},
+    )
+    return deed
 
 
 def revival_options(func: Command) -> Command:
@@ -124,6 +150,7 @@ def revival(desk: Desk, allowed: frozenset[JobState], target: str | None, delay:
     """The deed that puts jobs back."""
     if target is not None:
         check_queue_name(target)
+        desk.existing_queue(target)
     how: dict[str, Any] = {
         "queue": None if target is None else QueueName(target),
         "delay_ms": delay,
@@ -131,8 +158,8 @@ def revival(desk: Desk, allowed: frozenset[JobState], target: str | None, delay:
         "actor": desk.actor,
     }
 
-    def revive_all(query: JobQuery, tell: Callable[[int], None]) -> int:
-        return revive_matching(desk.store, desk.reader, query, progress=tell, **how)
+    def revive_all(query: JobQuery, tell: Callable[[int], None]) -> Tally:
+        return {"revived": revive_matching(desk.store, desk.reader, query, progress=tell, **how)}
 
     return Deed(
         verb="revive",
@@ -158,8 +185,8 @@ def delete(desk: Desk, out: Output, **which: Any) -> None:
 def deletion(desk: Desk, allowed: frozenset[JobState]) -> Deed:
     """The deed that removes jobs."""
 
-    def delete_all(query: JobQuery, tell: Callable[[int], None]) -> int:
-        return purge(desk.store, desk.reader, query, actor=desk.actor, progress=tell)
+    def delete_all(query: JobQuery, tell: Callable[[int], None]) -> Tally:
+        return {"deleted": purge(desk.store, desk.reader, query, actor=desk.actor, progress=tell)}
 
     return Deed(
         verb="delete",
@@ -211,14 +238,13 @@ def _awaited(desk: Desk, job_id: str, ends: float | None) -> Job:
 
 
 def _show_ended(ended: Sequence[Job]) -> None:
-    rows = [
-        (job.id, job.task, job.state, job.reason or _short(result(job.result)["result"])) for job in ended
-    ]
+    rows = [(job.id, job.task, job.state, job.reason or _json(result(job.result)["result"])) for job in ended]
     table(("id", "task", "state", "result"), rows)
 
 
-def _short(value: Any) -> str:
-    return "" if value is None else cell(value)
+def _json(value: Any) -> str:
+    """A stored value as it is stored; nothing for one that is not there."""
+    return "" if value is None else json_line(value)
 
 
 def history_of(desk: Desk, job_id: str) -> Timeline:
@@ -229,19 +255,20 @@ def history_of(desk: Desk, job_id: str) -> Timeline:
     return timeline
 
 
-def show_list(out: Output, page: Page, **more: Any) -> None:
+def show_list(desk: Desk, out: Output, page: Page, **more: Any) -> None:
     """A page of jobs, and how to go on."""
+    now = desk.reader.now()
     answer = {"jobs": [summary_json(job) for job in page.jobs], "after": page.after, **more}
 
     def people() -> None:
-        table(("id", "queue", "task", "state", "priority", "attempt", "created", "reason"), _rows(page.jobs))
+        table(("id", "queue", "task", "state", "prio", "try", "age", "reason"), _rows(page.jobs, now))
         if page.after is not None:
             click.echo(f"There may be more: --after {page.after}")
 
     out.answer(answer, people)
 
 
-def _rows(found: Sequence[JobSummary]) -> list[tuple[object, ...]]:
+def _rows(found: Sequence[JobSummary], now: int) -> list[tuple[object, ...]]:
     return [
         (
             job.id,
@@ -250,20 +277,23 @@ def _rows(found: Sequence[JobSummary]) -> list[tuple[object, ...]]:
             job.state,
             job.priority,
             job.attempt,
-            moment(job.created_at),
+            length(max(0, now - job.created_at)),
             job.reason,
         )
         for job in found
     ]
 
 
-def show_timeline(desk: Desk, out: Output, timeline: Timeline, more: dict[str, Any]) -> None:
-    """A job with its life; `more` is added to what is known of it."""
+def show_timeline(desk: Desk, out: Output, timeline: Timeline, more: dict[str, int | None]) -> None:
+    """A job with its life; the instants in `more` are added to what is known of it."""
     position = desk.reader.position(timeline.job.id)
     place = None if position is None else {"ahead": position.ahead, "is_exact": position.is_exact}
 
+    instants = {name: iso(at) for name, at in more.items()}
+    told = {name.removesuffix("_at").replace("_", " "): moment(at) for name, at in more.items()}
+
     def people() -> None:
-        record({**_facts(timeline.job), "ahead of it": place and place["ahead"], **more})
+        record({**_facts(timeline.job), "ahead of it": place and place["ahead"], **told})
         table(
             ("when", "what", "detail"),
             [(moment(at), what, detail) for at, what, detail in story(timeline)],
@@ -273,7 +303,11 @@ def show_timeline(desk: Desk, out: Output, timeline: Timeline, more: dict[str, A
             if attempt.error.traceback:
                 click.echo(f"\nAttempt {attempt.attempt}:\n{text(attempt.error.traceback).rstrip()}")
 
-    out.answer({**timeline_json(timeline), "position": place, **more}, people)
+    out.answer({**timeline_json(timeline), "position": place, **instants}, people)
+
+
+def _retries(count: int) -> str:
+    return "1 retry" if count == 1 else f"{count} retries"
 
 
 def _facts(job: Job) -> dict[str, object]:
@@ -285,12 +319,12 @@ def _facts(job: Job) -> dict[str, object]:
         "state": job.state,
         "reason": job.reason,
         "priority": job.priority,
-        "args": call["args"],
-        "kwargs": call["kwargs"],
+        "args": call["args"] and _json(call["args"]),
+        "kwargs": call["kwargs"] and _json(call["kwargs"]),
         "payload": call.get("payload_error"),
-        "result": _short(result(job.result)["result"]),
+        "result": _json(result(job.result)["result"]),
         "attempt": job.attempt,
-        "failures": f"{job.failures} of {job.policy.max_retries} retries",
+        "failures": f"{job.failures} ({_retries(job.policy.max_retries)} allowed)",
         "crashes": job.crashes or None,
         "created": moment(job.created_at),
         "due": moment(job.run_at),
@@ -304,6 +338,6 @@ def _facts(job: Job) -> dict[str, object]:
         "correlation id": job.correlation_id,
         "parent": job.parent_id,
         "tags": ", ".join(job.tags),
-        "metadata": job.metadata,
+        "metadata": job.metadata and _json(job.metadata),
         "asked to stop": job.cancel_reason,
     }

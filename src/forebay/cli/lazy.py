@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from forebay.cli.failing import report, report_usage
+from forebay.cli.failing import interruption, report, report_usage
 from forebay.errors import ForebayError
 
 AS_JSON: Final = "forebay.as_json"
@@ -40,8 +40,12 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # Noted before anything is parsed, because parsing may be what fails.
-        ctx.meta.setdefault(AS_JSON, "--json" in args)
-        return super().parse_args(ctx, args)
+        options = args[: args.index("--")] if "--" in args else args
+        ctx.meta.setdefault(AS_JSON, "--json" in options)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as exc:
+            raise report_usage(exc, as_json=ctx.meta[AS_JSON]) from exc
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it raises of ours ends in one sentence and a status, never in a traceback."""
@@ -49,6 +53,8 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except (ForebayError, TimeoutError) as exc:
             raise report(exc, as_json=ctx.meta[AS_JSON]) from exc
+        except (KeyboardInterrupt, click.Abort) as exc:
+            raise report(interruption(exc), as_json=ctx.meta[AS_JSON]) from exc
         except click.ClickException as exc:
             if isinstance(exc.__cause__, ForebayError):
                 raise report(exc.__cause__, as_json=ctx.meta[AS_JSON]) from exc

@@ -35,5 +35,10 @@ def _imported(name: str) -> ModuleType:
         if exc.name is not None and (name == exc.name or name.startswith(f"{exc.name}.")):
             raise ConfigError(f"there is no module {name!r} here or on the path") from exc
         raise BrokenApp(f"{name} could not be imported: {exc}") from exc
+    except SystemExit as exc:
+        raise BrokenApp(
+            f"{name} could not be imported: it ends the program, by SystemExit({exc.code!r}); guard what is "
+            'to run by `if __name__ == "__main__":`'
+        ) from exc
     except Exception as exc:  # somebody else's code, which may raise anything
         raise BrokenApp(f"{name} could not be imported: {type(exc).__name__}: {exc}") from exc

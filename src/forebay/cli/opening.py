@@ -11,13 +11,12 @@ from urllib.parse import unquote, urlsplit
 from forebay.app.app import Forebay
 from forebay.app.client import Client
 from forebay.cli.loading import load_app
-from forebay.cli.redacting import redacted
 from forebay.cli.settings import Settings
 from forebay.clock import SystemClock
 from forebay.domain.job import QueueName
-from forebay.domain.queue import Queue
-from forebay.errors import ConfigError, QueueNotFound, StoreUnusable
-from forebay.stores.opening import open_engine
+from forebay.domain.queue import Queue, QueueState
+from forebay.errors import ConfigError, IllegalTransition, QueueNotFound, StoreUnusable
+from forebay.stores.opening import open_engine, without_password
 from forebay.stores.protocol import Engine, Reader, Store
 
 
@@ -59,6 +58,14 @@ class Desk:
             raise QueueNotFound(f"there is no queue {name}; `forebay queues list` shows those there are")
         return found[0]
 
+    def existing_queue(self, name: str) -> Queue:
+        """A queue that is there and was not dropped: a store makes the queue that it is to write to, also
+        under a mistyped name."""
+        queue = self.queue(name)
+        if queue.state is QueueState.DROPPED:
+            raise IllegalTransition(f"queue {name} was deleted; `forebay queues create` brings it back")
+        return queue
+
     def close(self) -> None:
         while self._opened:
             self._opened.pop().close()
@@ -66,13 +73,15 @@ class Desk:
 
 @contextmanager
 def opened(settings: Settings, *, create: bool = False) -> Iterator[Desk]:
-    """The store that the settings name. Only with `create` may it come into being by this command."""
+    """The store that the settings name. Only with `create` may this command make it, or migrate it."""
     kind, named = settings.store
     desk = _by_app(settings, named) if kind == "app" else _by_url(settings, named, create=create)
     if not desk.engine.features.is_shared:
         raise ConfigError(
             f"{desk.name} lives inside one program, so a command cannot see it; name another store"
         )
+    if not create:
+        desk.engine.check_schema()  # opening a handle would make the tables, in whatever database was named
     try:
         yield desk
     finally:
@@ -86,11 +95,11 @@ def _by_app(settings: Settings, named: str) -> Desk:
 
 def _by_url(settings: Settings, url: str, *, create: bool) -> Desk:
     if "\0" in unquote(url):
-        raise ConfigError(f"{redacted(url)!r} cannot name a store: there is a NUL in it")
+        raise ConfigError(f"{without_password(url)!r} cannot name a store: there is a NUL in it")
     engine = open_engine(url)
     if not create:
         _check_file(url, is_named="url" in settings.found)
-    return Desk(settings, engine, redacted(url))
+    return Desk(settings, engine, without_password(url))
 
 
 def _check_file(url: str, *, is_named: bool) -> None:
@@ -100,7 +109,7 @@ def _check_file(url: str, *, is_named: bool) -> None:
     if parts.scheme != "sqlite" or os.path.exists(unquote(parts.path[1:])):
         return
     if is_named:
-        raise StoreUnusable(f"there is no store at {redacted(url)}; `forebay migrate` creates it")
+        raise StoreUnusable(f"there is no store at {without_password(url)}; `forebay migrate` creates it")
     raise StoreUnusable(
         f"no store is named, and there is none at {url}: give --url or --app, set FOREBAY_URL or "
         "FOREBAY_APP, or write one of them into forebay.toml"

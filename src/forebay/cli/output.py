@@ -17,6 +17,10 @@ from forebay.errors import ConfigError
 
 Row = Sequence[object]
 _LONGEST_CELL: Final = 60
+# Where a terminal is narrow, these columns give way: the first are cut off, the others go on below. Ids,
+# states, numbers and times stay whole, because half of one says nothing.
+_CUT: Final = {"queue", "queues", "task", "reason", "result", "first arguments", "host"}
+_FOLDED: Final = {"detail", "why"}
 # What a task wrote into an error must not move somebody's cursor or colour their terminal. Line ends and
 # tabs are let through where a text may have several lines.
 _CONTROL: Final = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), 127, *range(0x80, 0xA0))}
@@ -52,6 +56,11 @@ def cell(value: object, most: int = _LONGEST_CELL) -> str:
         return ""
     line = str(redacted_data(str(value))).translate(_CONTROL)
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def json_line(value: object) -> str:
+    """JSON as people write it, on one line."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
 
 
 def moment(at: int | None) -> str:
@@ -110,11 +119,16 @@ def _rich_table(columns: Sequence[str], cells: list[list[str]], numeric: list[bo
         from rich.text import Text  # noqa: PLC0415
     except ImportError:
         return False
+
+    def fitting(name: str, part: str) -> Text:  # as Text: what a job says is no markup
+        return Text(part, no_wrap=name in _CUT, overflow="ellipsis" if name in _CUT else "fold")
+
     made = Table(box=None, pad_edge=False, header_style="bold")
     for name, right in zip(columns, numeric, strict=True):
-        made.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=name == "id")
+        gives_way = name in _CUT or name in _FOLDED
+        made.add_column(fitting(name, name), justify="right" if right else "left", no_wrap=not gives_way)
     for line in cells:
-        made.add_row(*map(Text, line))  # as Text: what a job says is no markup
+        made.add_row(*map(fitting, columns, line))
     Console(highlight=False).print(made)
     return True
 

@@ -23,10 +23,24 @@ from forebay.domain.query import Counts
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.errors import IllegalTransition, QueueNotEmpty
 
+
+def setting_names() -> list[str]:
+    """Every setting of a queue, lengths of time without their unit."""
+    return [name.removesuffix("_ms") for name in QueueSettings.__struct_fields__]
+
+
 NAME = click.argument("name", metavar="QUEUE", type=QueueParam())
 SETTINGS = click.argument("settings", metavar="[SETTING=VALUE]...", nargs=-1)
+SETTINGS_HELP = f"Settings: {', '.join(setting_names())}."
 _FIRST_ARGS: Final = 3
 _LOOK_SECONDS: Final = 0.25
+# Eight columns of numbers and the name of a queue on 80 columns.
+_HEADS: Final = {
+    JobState.SCHEDULED: "sched",
+    JobState.RETRYING: "retry",
+    JobState.COMPLETED: "done",
+    JobState.CANCELLED: "canc",
+}
 
 
 @click.group()
@@ -49,7 +63,7 @@ def count_table(rows: Iterable[tuple[Queue, Counts]]) -> None:
     lines = [
         (queue.name, queue.state, *(getattr(counts, state) for state in JobState)) for queue, counts in rows
     ]
-    table(("queue", "is", *JobState), lines)
+    table(("queue", "is", *(_HEADS.get(state, state) for state in JobState)), lines)
 
 
 @queues.command()
@@ -92,15 +106,33 @@ def _show_queue(queue: Queue, counts: Counts, upcoming: list[Job]) -> None:
             "jobs": _pairs(by_state),
             "created": moment(queue.created_at),
             "changed": moment(queue.updated_at),
-            "settings": _pairs(msgspec.to_builtins(queue.settings)),
+            "settings": _pairs(_written(queue.settings)),
         }
     )
     rows = [(job.id, job.task, job.priority, first_args(job)) for job in upcoming]
-    table(("id", "task", "priority", "first arguments"), rows, title="Next jobs")
+    table(("id", "task", "prio", "first arguments"), rows, title="Next jobs")
 
 
 def _pairs(values: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _written(settings: QueueSettings) -> dict[str, str]:
+    """The settings as `queues configure` takes them."""
+    return {
+        name.removesuffix("_ms"): _length(value) if name.endswith("_ms") else _word(value)
+        for name, value in msgspec.to_builtins(settings).items()
+    }
+
+
+def _length(ms: int) -> str:
+    """In the largest unit that fits without a rest, so that it can be given back."""
+    units = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+    return next(f"{ms // size}{unit}" for unit, size in units if ms % size == 0) if ms else "0"
+
+
+def _word(value: object) -> str:
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def first_args(job: Job) -> str:
@@ -113,7 +145,7 @@ def first_args(job: Job) -> str:
     return cell(", ".join(given[:_FIRST_ARGS]))
 
 
-@queues.command()
+@queues.command(epilog=SETTINGS_HELP)
 @NAME
 @SETTINGS
 @at_store(create=True)
@@ -128,7 +160,7 @@ def create(desk: Desk, out: Output, name: str, settings: tuple[str, ...]) -> Non
     _saved(desk, out, desk.store.save_queue(QueueName(name), changes, actor=desk.actor), "created")
 
 
-@queues.command()
+@queues.command(epilog=SETTINGS_HELP)
 @NAME
 @SETTINGS
 @at_store()
@@ -140,7 +172,7 @@ def configure(desk: Desk, out: Output, name: str, settings: tuple[str, ...]) -> 
     if not settings:
         raise click.UsageError(f"Say what to change; the settings are {', '.join(setting_names())}.")
     changes = parsed_settings(settings)
-    _existing(desk, name)
+    desk.existing_queue(name)
     _saved(desk, out, desk.store.save_queue(QueueName(name), changes, actor=desk.actor), "configured")
 
 
@@ -169,7 +201,7 @@ def drain(desk: Desk, out: Output, name: str, wait: bool, timeout: int | None) -
     """Take no new jobs and let the others be worked off."""
     if timeout is not None and not wait:
         raise click.UsageError("--timeout goes with --wait.")
-    _existing(desk, name)
+    desk.existing_queue(name)
     queue = desk.store.save_queue(QueueName(name), state=QueueState.DRAINING, actor=desk.actor)
     if wait:
         _wait_until_empty(desk, queue.name, timeout)
@@ -200,7 +232,7 @@ def purge(desk: Desk, out: Output, name: str, chosen: Filter, yes: bool) -> None
     """
     queue = desk.queue(name)
     wanted = {"states": tuple(sorted(WAITING)), **chosen.given, "queues": (queue.name,)}
-    query = Filter(given=wanted).query(desk.reader.now())
+    query = Filter(given=wanted).query(desk)
     to_matching(desk, out, deletion(desk, DELETABLE), query, yes=yes)
 
 
@@ -215,25 +247,24 @@ def delete(desk: Desk, out: Output, name: str, force: bool, yes: bool) -> None:
     live = desk.reader.counts([queue.name])[queue.name].live
     if live and not force:
         raise QueueNotEmpty(f"queue {name} still has {jobs_of(live)} to do; drain it, or add --force")
-    buried = f"; {jobs_of(live)} in it go to the dead letters, or end if they run" if live else ""
-    confirm(f"Delete queue {name} in {desk.name}{buried}?", yes=yes)
+    buried = _burial(live)
+    confirm(f"Delete queue {name} in {desk.name}?{buried and f' {buried}.'}", yes=yes)
     with progress("buried", live) as tell:
         bulk.drop_queue(
             desk.store, queue.name, force=force, actor=desk.actor, progress=lambda left: tell(live - left)
         )
-    out.say({"deleted": name, "live_jobs": live}, f"queue {name} deleted{buried}")
+    out.say({"deleted": name, "live_jobs": live}, f"queue {name} deleted{buried and f'; {buried}'}")
 
 
-def _existing(desk: Desk, name: str) -> Queue:
-    """A queue that is there and was not dropped: saving would create one under a mistyped name."""
-    queue = desk.queue(name)
-    if queue.state is QueueState.DROPPED:
-        raise IllegalTransition(f"queue {name} was deleted; `forebay queues create` brings it back")
-    return queue
+def _burial(live: int) -> str:
+    """What becomes of the jobs of a queue that is deleted; empty if there are none."""
+    if live == 1:
+        return "1 job in it goes to the dead letters, or ends if it runs"
+    return f"{jobs_of(live)} in it go to the dead letters, or end if they run" if live else ""
 
 
 def _set_state(desk: Desk, out: Output, name: str, state: QueueState, past: str) -> None:
-    _existing(desk, name)
+    desk.existing_queue(name)
     _saved(desk, out, desk.store.save_queue(QueueName(name), state=state, actor=desk.actor), past)
 
 
@@ -245,11 +276,6 @@ def _saved(desk: Desk, out: Output, queue: Queue, past: str) -> None:
 
 
 # Settings
-
-
-def setting_names() -> list[str]:
-    """Every setting of a queue, lengths of time without their unit."""
-    return [name.removesuffix("_ms") for name in QueueSettings.__struct_fields__]
 
 
 def parsed_settings(pairs: tuple[str, ...]) -> dict[str, object]:

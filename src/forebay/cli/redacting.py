@@ -13,7 +13,13 @@ _USER_INFO: Final = re.compile(r"(?P<start>[a-z][a-z0-9+.-]*://[^\s/:@?#]*):[^\s
 # treated like that, because http://host:80/?to=me@home has no password.
 _ANY_USER_INFO: Final = re.compile(r"(?P<start>[a-z][a-z0-9+.-]*://[^\s/:@?#]*):\S*@", re.IGNORECASE)
 _OPTION: Final = re.compile(
-    r"(?P<start>[?&;](?:password|passwd|pass|pwd|token|secret)=)[^\s&;'\"]*", re.IGNORECASE
+    r"(?P<start>[?&;][^\s=&;'\"]*(?:pass|pwd|secret|token|key)[^\s=&;'\"]*=)[^\s&;'\"]*", re.IGNORECASE
+)
+# Data is not ours to change: only names that mean nothing else.
+_DATA_OPTION: Final = re.compile(
+    r"(?P<start>[?&;](?:password|passwd|pass|pwd|token|access_token|secret|client_secret"
+    r"|api_?key|access_key|secret_key|private_key)=)[^\s&;'\"]*",
+    re.IGNORECASE,
 )
 
 
@@ -26,7 +32,7 @@ def redacted_data(value: Any) -> Any:
     """JSON data, whatever it holds, with the passwords of URLs hidden and everything else as it is."""
     match value:
         case str():
-            return _OPTION.sub(rf"\g<start>{HIDDEN}", _USER_INFO.sub(rf"\g<start>:{HIDDEN}@", value))
+            return _DATA_OPTION.sub(rf"\g<start>{HIDDEN}", _USER_INFO.sub(rf"\g<start>:{HIDDEN}@", value))
         case dict():
             return {key: redacted_data(inner) for key, inner in value.items()}
         case list() | tuple():

@@ -27,7 +27,9 @@ logger = logging.getLogger(__name__)
 
 @click.command()
 @click.argument("app")
-@click.option("--queues", "-q", help="Queues to work on, separated by commas; those the app's tasks name.")
+@click.option(
+    "--queues", "-q", help="Queues to work on, separated by commas; default: those that the app's tasks name."
+)
 @click.option(
     "--threads", "--concurrency", "-t", default=4, show_default=True, help="Blocking tasks that run at once."
 )

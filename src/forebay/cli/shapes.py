@@ -98,18 +98,21 @@ def story(timeline: Timeline) -> list[tuple[int, str, str]]:
     lines += [(event.at, str(event.kind), _event_detail(event)) for event in timeline.events]
     told = {attempt.attempt for attempt in timeline.attempts}
     if job.started_at is not None and job.attempt not in told:
-        lines.append((job.started_at, f"attempt {job.attempt} started", f"by worker {job.worker}"))
+        lines.append((job.started_at, f"attempt {job.attempt} started", _by(job.worker)))
     if job.finished_at is not None:
         lines.append((job.finished_at, str(job.state), job.reason or ""))
     return sorted(lines, key=lambda line: line[0])
 
 
+def _by(worker: str | None) -> str:
+    """Who it was; a job that has ended does not always know."""
+    return "" if worker is None else f"by worker {worker}"
+
+
 def _attempt_lines(attempt: Attempt) -> list[tuple[int, str, str]]:
     lines = []
     if attempt.started_at is not None:
-        lines.append(
-            (attempt.started_at, f"attempt {attempt.attempt} started", f"by worker {attempt.worker}")
-        )
+        lines.append((attempt.started_at, f"attempt {attempt.attempt} started", _by(attempt.worker)))
     what = f"{attempt.error.type}: {attempt.error.message}".strip(": ")
     return [*lines, (attempt.ended_at, f"attempt {attempt.attempt} {attempt.ending}", what)]
 

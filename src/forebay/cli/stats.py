@@ -86,7 +86,7 @@ def stuck(desk: Desk, out: Output, age_hours: float) -> None:
     ]
     out.answer(
         {"jobs": [summary_json(job) for job in found]},
-        lambda: table(("id", "queue", "task", "attempt", "worker", "running for"), rows),
+        lambda: table(("id", "queue", "task", "try", "worker", "runs for"), rows),
     )
 
 
