@@ -104,15 +104,11 @@ class Consumer:
         if self._was_away:
             self._was_away = False
             tell_connected(self._duties)
-        for duty in self._duties:
-            try:
-                run_due(store, [duty])
-            except StoreError as exc:
-                self._was_away = isinstance(exc, StoreUnavailable)
-                logger.warning("consumer %s leaves duties to the next claim: %s", self.id, exc)
-                return
-            except Exception:
-                logger.exception("the duty %r went wrong; it is tried again later", duty.name)
+        try:
+            run_due(store, self._duties)
+        except StoreError as exc:
+            self._was_away = isinstance(exc, StoreUnavailable)
+            logger.warning("consumer %s leaves duties to the next claim: %s", self.id, exc)
 
     def renew(self, jobs: Iterable[Job], *, lease: Length | None = None) -> list[bool]:
         """Push the ends of leases away; False for a lease that is lost."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Final, Protocol, runtime_checkable
 
+from forebay.errors import StoreError
 from forebay.stores.protocol import Store
 
 # More than this at a time, and whoever runs the duties would neglect its other work.
 BATCHES_IN_A_ROW: Final = 10
+
+logger = logging.getLogger(__name__)
 
 
 class Duty(Protocol):
@@ -54,11 +58,22 @@ def tell_connected(duties: Iterable[Duty]) -> None:
 
 
 def run_due(store: Store, duties: Iterable[Duty]) -> bool:
-    """Do the duties that are due and that nobody else has done; true if one of them has more to do."""
-    has_more = [
-        _run(store, duty) for duty in duties if duty.is_ready and store.take_duty(duty.name, duty.every_ms)
-    ]
-    return any(has_more)
+    """Do the duties that are due and that nobody else has done; true if one of them has more to do.
+
+    Only what is wrong with the store gets out: that concerns whoever runs them too.
+    """
+    return any([_has_more(store, duty) for duty in duties])
+
+
+def _has_more(store: Store, duty: Duty) -> bool:
+    try:
+        return duty.is_ready and store.take_duty(duty.name, duty.every_ms) and _run(store, duty)
+    except StoreError:
+        raise
+    except Exception:
+        # A fault in one duty costs neither the others their turn nor its runner the jobs it holds.
+        logger.exception("the duty %r went wrong; it is tried again later", duty.name)
+        return False
 
 
 def _run(store: Store, duty: Duty) -> bool:

@@ -70,8 +70,8 @@ def as_failed(job: Job, settlement: Settlement, error: Exception, roll: float) -
     was = settlement.error
     failure = AttemptError(
         type=type(error).__name__,
-        message=_writable(f"the attempt was {settlement.ending}, but the store cannot hold that: {error}"),
-        traceback=_writable(f"{was.type}: {was.message}\n{was.traceback}") if was else "",
+        message=writable(f"the attempt was {settlement.ending}, but the store cannot hold that: {error}"),
+        traceback=writable(f"{was.type}: {was.message}\n{was.traceback}") if was else "",
     )
     return decide(job, Failed(failure), roll)
 
@@ -115,5 +115,6 @@ def _lease(settlement: Settlement) -> Lease:
     return Lease(settlement.job_id, settlement.attempt)
 
 
-def _writable(text: str) -> str:
+def writable(text: str) -> str:
+    """The text with what cannot be written as UTF-8 spelt out."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -217,19 +217,8 @@ class Coordinator:
             return
         # The next time is set first: a duty that goes wrong must not have its turn again before others claim.
         self._duties_at = now + self._jittered(DUTY_SECONDS)
-        if any([self._has_more(duty) for duty in self._duties]):
+        if run_due(self._store, self._duties):
             self._duties_at = now
-
-    def _has_more(self, duty: Duty) -> bool:
-        """Run one duty if it is due. A fault in it costs neither the others their turn nor us our claims; the
-        leases we hold are as they were, so there is nothing to be in doubt about."""
-        try:
-            return run_due(self._store, [duty])
-        except StoreError:
-            raise  # away, or broken: the turn knows what to do
-        except Exception:
-            logger.exception("the duty %r went wrong; it is tried again later", duty.name)
-            return False
 
     def _jittered(self, seconds: float) -> float:
         """A little less, by chance: workers that were started together should not ask together for ever."""

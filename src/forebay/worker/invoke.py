@@ -11,6 +11,7 @@ from forebay.app.codec import VERSION, decode_call, encode_result
 from forebay.app.conduct import Conduct
 from forebay.app.context import enter
 from forebay.app.registry import Registry
+from forebay.app.settling import writable
 from forebay.app.task import Task
 from forebay.app.times import length_ms
 from forebay.domain.gate import payload_gate, task_gate
@@ -194,10 +195,6 @@ def attempt_error(exc: BaseException) -> AttemptError:
         message, lines = "(its message cannot be shown)", []
     return AttemptError(
         type=type(exc).__qualname__,
-        message=_writable(message),
-        traceback=_writable("".join(lines))[-MAX_TRACEBACK:],
+        message=writable(message),
+        traceback=writable("".join(lines))[-MAX_TRACEBACK:],
     )
-
-
-def _writable(text: str) -> str:
-    return text.encode("utf-8", errors="backslashreplace").decode()
