@@ -9,7 +9,10 @@ while. The longest wait is that of a short job while long ones hold all slots of
 
 from __future__ import annotations
 
+import atexit
+import os
 import random
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -19,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -232,9 +236,13 @@ def one_process() -> tuple[float, float]:
         (where / "smallest.py").write_text(SMALLEST_APP, encoding="utf-8")
         with Forebay(f"sqlite:///{where}/jobs.db") as app:
             app.task(name="smallest.first")(lambda: None).enqueue()
+        environment = as_installed()
         began = now_ns()
         command = [sys.executable, "-m", "forebay", "worker", "smallest:app"]
-        with (where / "log").open("wb") as log, subprocess.Popen(command, cwd=where, stderr=log) as worker:
+        with (
+            (where / "log").open("wb") as log,
+            subprocess.Popen(command, cwd=where, stderr=log, env=environment) as worker,
+        ):
             try:
                 wait_for(where / "started", lambda: check_lives(worker, where / "log"))
                 started = int((where / "started").read_text(encoding="ascii"))
@@ -265,8 +273,20 @@ def bare_interpreter() -> float:
 
 def interpreter(program: str) -> float:
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", program], check=True)
+    subprocess.run([sys.executable, "-c", program], check=True, env=as_installed())
     return time.perf_counter() - began
+
+
+@cache
+def as_installed() -> dict[str, str]:
+    """An environment in which modules are compiled once, as an installation does; ours may forbid it."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    compiled = tempfile.mkdtemp(prefix="forebay-compiled-")
+    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
+    env["PYTHONPYCACHEPREFIX"] = compiled
+    everything = [sys.executable, "-m", "forebay", "worker", "--help"]
+    subprocess.run(everything, check=True, env=env, stdout=subprocess.DEVNULL)
+    return env
 
 
 def measure_import(rounds: int) -> Figure:

@@ -129,6 +129,8 @@ def kill_at_work(crew: Crew, worker: Process, file: Path) -> set[Run]:
     """Kill a worker that has started jobs and not ended them; answers what it was running."""
     while True:
         worker.send_signal(signal.SIGSTOP)  # it shall not end a job between the look and the kill
+        # The signal is only sent; on another core a job may still end, and be settled, before it arrives.
+        os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         running = Effects(file).unended(worker.pid)
         if running:
             crew.dismiss(worker)

@@ -13,7 +13,6 @@ from forebay.app.by_name import ByName
 from forebay.app.client import Client
 from forebay.app.codec import check_limit
 from forebay.app.conduct import Conduct, conduct
-from forebay.app.duty import Duty
 from forebay.app.handle import JobHandle
 from forebay.app.options import CallOptions, TaskOptions, check_names, draft, over
 from forebay.app.registry import Registry
@@ -23,11 +22,11 @@ from forebay.clock import Clock, SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, JobId, JobSummary, NewJob, QueueName
 from forebay.domain.query import Counts, JobQuery, Page
 from forebay.errors import ConfigError
-from forebay.stores.opening import open_engine
 from forebay.stores.protocol import BATCH, OnConflict, Receipt
 
 if TYPE_CHECKING:
     from forebay.app.consumer import Consumer
+    from forebay.app.duty import Duty
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,6 +57,8 @@ class Forebay:
         max_payload: int = MAX_PAYLOAD,
         clock: Clock | None = None,
     ) -> None:
+        from forebay.stores.opening import open_engine  # noqa: PLC0415 - a tenth of the import's time
+
         self.defaults = _checked_defaults(defaults)
         check_limit(max_payload)
         self.max_payload = max_payload

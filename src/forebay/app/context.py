@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from contextvars import ContextVar, copy_context
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from forebay.domain.job import Job, JobId, WorkerId
 
-logger: Final = logging.getLogger("forebay.task")
+if TYPE_CHECKING:
+    from logging import Logger, LoggerAdapter
 
 
 class Token(NamedTuple):
@@ -89,8 +89,10 @@ class JobContext:
         return self._cancel_reason
 
     @property
-    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+    def logger(self) -> LoggerAdapter[Logger]:
         """A logger whose lines carry the job's id, task, queue, attempt and correlation id."""
+        from logging import LoggerAdapter, getLogger  # noqa: PLC0415 - programs that only enqueue need none
+
         job = self.job
         fields = {
             "job_id": job.id,
@@ -99,7 +101,7 @@ class JobContext:
             "attempt": job.attempt,
             "correlation_id": job.correlation_id,
         }
-        return logging.LoggerAdapter(logger, fields)
+        return LoggerAdapter(getLogger("forebay.task"), fields)
 
     def tell_cancelled(self, reason: str) -> None:
         self._cancel_reason = reason
