@@ -15,10 +15,10 @@ READY := $(VENV)/.ready
 CODE := $(wildcard src tests tools benchmarks examples)
 # Tests that run the blocks of pages beside what else they know of them; tests/docs/test_blocks.py lists them.
 PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades/test_pages.py \
-	worker/test_guide.py house/test_states_diagram.py)
+	worker/test_guide.py stores/test_postgres_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench docs mutate soak requirements clean
+.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres docs mutate soak requirements clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,12 @@ bench: $(READY) ## Measure the store, throughput and latency beside SQLite alone
 	$(BIN)/python -m benchmarks.throughput $(ARGS)
 	$(BIN)/python -m benchmarks.latency $(ARGS)
 
+bench-postgres: $(READY) ## Measure the PostgreSQL store beside a bare table, with a backlog and without vacuum
+	$(BIN)/python -m benchmarks.postgres $(ARGS)
+
+bench-workers: $(READY) ## Measure isolated processes, time limits, deaths, idle workers, unknown tasks
+	$(BIN)/python -m benchmarks.workers $(ARGS)
+
 docs: $(READY) ## Check all links in the documents and run all code in them, offline
 	$(BIN)/python tools/check_links.py
 	$(BIN)/pytest --quiet tests/docs tests/house/test_docs.py $(PAGE_TESTS) $(ARGS)
@@ -67,8 +73,9 @@ docs: $(READY) ## Check all links in the documents and run all code in them, off
 mutate: $(READY) ## Remove each guard of each statement in turn and see the suite fail
 	$(BIN)/python tools/mutate.py $(ARGS)
 
-soak: $(READY) ## Several processes on one SQLite file under full load
+soak: $(READY) ## Several processes under full load, then worker processes under fire: six minutes
 	$(BIN)/python benchmarks/soak.py $(ARGS)
+	$(BIN)/python -m benchmarks.storm $(ARGS)
 
 requirements: $(READY) ## What is shown by tests, what waits and what was decided against
 	@$(BIN)/python tools/requirements.py $(ARGS)

@@ -6,8 +6,8 @@ SIGKILL while that log shows that they have started and not ended at least three
 store are compared: every accepted job is completed, none has two finishers, no attempt was run twice, and
 each attempt that was started is in the job's history.
 
-    python benchmarks/kill.py                        the full size
-    python benchmarks/kill.py --jobs 1500 --most 10  a small one; --json FILE writes the findings
+    python -m benchmarks.kill                        the full size
+    python -m benchmarks.kill --jobs 1500 --most 10  a small one; --json FILE writes the findings
 """
 
 from __future__ import annotations
@@ -21,27 +21,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from forebay import Forebay, current_job
-from forebay.app.task import Task
-from forebay.domain.history import EventKind, Timeline
+from benchmarks.effects import SECONDS, Log, Token, check_store, compared, make_app, opened, wait_for_all
+from forebay import Forebay
+from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.settlement import Ending
 
 OPEN_JOBS: Final = 3
-SECONDS: Final = 300.0
 FEED_SECONDS: Final = 0.5
 BATCH: Final = 500
 WORK: Final = "work"
-
-Token = tuple[str, int]  # a job and its attempt
 
 
 @dataclass(frozen=True)
@@ -72,25 +67,9 @@ class Findings:
 # ------------------------------------------------------------------ a worker
 
 
-def make_app(url: str, log: int) -> tuple[Forebay, Task[[int], int]]:
-    """The app of every process. Lines of the log are whole: they are short, and appended by one write."""
-    app = Forebay(url)
-
-    @app.task(name="sleep")
-    def sleep(ms: int) -> int:
-        context = current_job()
-        token = f"{context.id} {context.attempt} {context.token.worker} {os.getpid()}"
-        os.write(log, f"start {token}\n".encode())
-        time.sleep(ms / 1_000)
-        os.write(log, f"end {token}\n".encode())
-        return ms
-
-    return app, sleep
-
-
 def work(url: str, log: str, threads: int) -> None:
     """Be a worker until the parent closes our standard input."""
-    app, _ = make_app(url, os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+    app, _ = make_app(url, opened(Path(log)))
     with app, app.working(threads=threads):
         print("ready", flush=True)
         sys.stdin.read()
@@ -99,7 +78,7 @@ def work(url: str, log: str, threads: int) -> None:
 @contextmanager
 def started(url: str, log: Path, size: Size) -> Iterator[list[subprocess.Popen[str]]]:
     """Worker processes that are up; none of them outlives the block."""
-    command = [sys.executable, __file__, WORK, url, str(log), str(size.threads)]
+    command = [sys.executable, "-m", "benchmarks.kill", WORK, url, str(log), str(size.threads)]
     workers = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(size.workers)
@@ -115,39 +94,7 @@ def started(url: str, log: Path, size: Size) -> Iterator[list[subprocess.Popen[s
             worker.communicate()
 
 
-# ------------------------------------------------------------------ the log
-
-
-class Log:
-    """What the jobs have said so far."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._read = 0
-        self.starts: Counter[Token] = Counter()
-        self.ends: Counter[Token] = Counter()
-        self.workers: dict[Token, str] = {}
-        self.open: dict[int, set[Token]] = defaultdict(set)
-
-    def look(self) -> None:
-        """Read what is new."""
-        with self._file.open("rb") as file:
-            file.seek(self._read)
-            text = file.read()
-        text = text[: text.rfind(b"\n") + 1]
-        self._read += len(text)
-        for line in text.decode().splitlines():
-            self._note(*line.split())
-
-    def _note(self, word: str, job: str, attempt: str, worker: str, pid: str) -> None:
-        token = (job, int(attempt))
-        self.workers[token] = worker
-        if word == "start":
-            self.starts[token] += 1
-            self.open[int(pid)].add(token)
-        else:
-            self.ends[token] += 1
-            self.open[int(pid)].discard(token)
+# ------------------------------------------------------------------ the kill
 
 
 def kill_in_the_middle(worker: subprocess.Popen[str], log: Log, feed: Callable[[], None]) -> set[Token]:
@@ -206,20 +153,6 @@ def run(folder: Path, size: Size) -> Findings:
     return findings
 
 
-def wait_for_all(app: Forebay, ids: list[JobId]) -> None:
-    """Until every job is final, or for as long as one has patience."""
-    ends = time.monotonic() + SECONDS
-    left = ids
-    while left and time.monotonic() < ends:
-        left = [job_id for job_id in left if not is_final(app, job_id)]
-        time.sleep(0.05)
-
-
-def is_final(app: Forebay, job_id: JobId) -> bool:
-    job = app.client.job(job_id)
-    return job is not None and job.is_final
-
-
 def end_in_order(workers: list[subprocess.Popen[str]], findings: Findings) -> None:
     for worker in workers:
         worker.communicate(timeout=60)  # closes its standard input
@@ -233,40 +166,11 @@ def end_in_order(workers: list[subprocess.Popen[str]], findings: Findings) -> No
 def compare(app: Forebay, ids: list[JobId], log: Log, cut_off: list[set[Token]], findings: Findings) -> None:
     """Hold the log against the store."""
     findings.accepted = len(set(ids))
-    attempts: dict[str, set[int]] = defaultdict(set)
-    for job_id, attempt in log.starts:
-        attempts[job_id].add(attempt)
-    for job_id in ids:
-        timeline = app.client.history(job_id)
-        if timeline is None:
-            findings.problems.append(f"{job_id} is gone")
-            continue
-        findings.problems += check_job(timeline, attempts[job_id], log)
+    for timeline, problems in compared(app, ids, log):
+        findings.problems += problems
         findings.completed += timeline.job.state is JobState.COMPLETED
         findings.lost_attempts += len(timeline.attempts)
-    findings.problems += [f"{token} was run {n} times" for token, n in log.starts.items() if n > 1]
-    findings.problems += check_killed(app, cut_off, log)
-    findings.problems += app.client.read(lambda reader: reader.health()).problems
-
-
-def check_job(timeline: Timeline, started_attempts: set[int], log: Log) -> Iterator[str]:
-    """One finisher, and a row for every other attempt that was started."""
-    job = timeline.job
-    if job.state is not JobState.COMPLETED:
-        yield f"{job.id} is {job.state}: {job.reason}"
-        return
-    finisher = (job.id, job.attempt)
-    if log.ends[finisher] != 1:
-        yield f"{finisher} finished the job, and the log shows {log.ends[finisher]} ends of it"
-    elif log.workers[finisher] != job.worker:
-        yield f"{finisher} was finished by {job.worker}, and the log says {log.workers[finisher]}"
-    rows = {row.attempt for row in timeline.attempts}
-    if missing := started_attempts - rows - {job.attempt}:
-        yield f"{job.id}: attempts {sorted(missing)} were started and are not in the history"
-    if job.attempt in rows:
-        yield f"{job.id}: attempt {job.attempt} is in the history as lost and has finished the job"
-    if strange := [row.attempt for row in timeline.attempts if row.ending is not Ending.LOST]:
-        yield f"{job.id}: attempts {strange} did not end as lost"
+    findings.problems += [*check_store(app, log), *check_killed(app, cut_off, log)]
 
 
 def check_killed(app: Forebay, cut_off: list[set[Token]], log: Log) -> Iterator[str]:

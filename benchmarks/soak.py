@@ -26,8 +26,8 @@ from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Failed, Interrupted, Lost
-from forebay.domain.query import WorkerInfo
 from forebay.domain.settlement import Settlement, decide
+from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader, Store, Want

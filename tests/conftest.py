@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.testing.clock import ManualClock
+from tests.clocks import FollowedClock
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(now_ms=1_800_000_000_000)
+def clock() -> FollowedClock:
+    return FollowedClock(now_ms=1_800_000_000_000)

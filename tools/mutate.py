@@ -45,13 +45,16 @@ DEATHS: Final = Path("tests/stores/test_sqlite_liveness.py")
 STATEMENTS: Final = Path("tests/stores/test_sqlite_guards.py")
 TIME_LIMIT_SECONDS: Final = 180.0
 
-MODULES: Final = ("exchanging", "settling", "inserting", "leasing", "duties", "operating", "transaction")
+MODULES: Final = (
+    "exchanging", "settling", "inserting", "leasing", "duties", "operating", "transaction", "noting",
+    "commanding",
+)  # fmt: skip
 # Statements that only answer readers, and those that build the schema. They guard no write.
 LEFT_OUT: Final = frozenset(
     {
-        "ahead", "archive", "attempts", "audit", "check_counts", "check_jobs", "check_keys", "counts",
-        "events", "held_jobs", "pace", "peek", "rank_span", "schema_add", "schema_create", "schema_exists",
-        "schema_number", "search", "search_window", "workers",
+        "ahead", "archive", "attempts", "audit", "check_counts", "check_jobs", "check_keys", "check_orders",
+        "command", "commands_wait", "counts", "events", "held_jobs", "notes", "pace", "peek", "rank_span",
+        "schema_add", "schema_create", "schema_exists", "schema_number", "search", "search_window", "workers",
     }
 )  # fmt: skip
 # Hints that wake sleepers: losing one costs delay and never a job, and the contract suite sleeps nowhere.
@@ -59,7 +62,10 @@ HINTS: Final = frozenset({"has_news"})
 
 # Which files to try first, by what was changed. The order decides only how soon a mutant is caught.
 LIKELY: Final = (
-    ("orphaned*", ("sqlite_liveness",)),
+    ("orphaned*", ("sqlite_liveness", "sweep")),
+    ("note*", ("notes",)),
+    ("noting*", ("notes",)),
+    ("command*", ("commands",)),
     ("claim*", ("claim", "order", "fence")),
     ("renew*", ("lease", "fence")),
     ("*sweep*", ("sweep", "lease")),
@@ -97,6 +103,9 @@ EQUIVALENTS: Final = (
         "the id names the job; the seq, and the index of ids that were brought, are the quick way to it",
     ),
     Equivalent(("job.sql",), ("id = :job_id",), "`locate` has just found this seq by the id"),
+    Equivalent(
+        ("note_line.sql",), ("kind = 'line'",), "any number that is higher than the last line's puts it last"
+    ),
     Equivalent(("claim.sql",), ("state = 'pending' (3)",), "`heads` holds pending rows only"),
     Equivalent(("revive_dead.sql",), ("state = 'dead'",), "the table has a check that lets in nothing else"),
     Equivalent(

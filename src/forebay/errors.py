@@ -9,6 +9,8 @@ ForebayError
   UnknownTask              deploy the code
   JobNotFound              nothing there
   QueueNotFound            nothing there
+  WorkerNotFound           nothing there
+  WorkersDied              worker processes die as soon as they are started; look at their log
   DuplicateJob             carries the id of the job that holds the key
   QueueFull                try later, or raise the queue's max_length
   QueueClosed              the queue is draining or was dropped
@@ -17,6 +19,7 @@ ForebayError
   JobFailed                the job whose result was asked for is dead
   JobCancelled             the job whose result was asked for was cancelled
   WaitTimeout              the job was not final in time; it goes on, so wait again
+  LeaseLost                raised in a task: its lease is gone, and what it does counts no more; stop
   StoreError
     StoreUnavailable       try again later; the only class the coordinator retries
     StoreRefused           this value can never be stored here; change it
@@ -78,6 +81,14 @@ class QueueNotFound(ForebayError, LookupError):
     """No queue has this name."""
 
 
+class WorkerNotFound(ForebayError, LookupError):
+    """No worker of this id is on the list."""
+
+
+class WorkersDied(ForebayError):
+    """Worker processes have died again and again, and their supervisor has given up."""
+
+
 class DuplicateJob(ForebayError, ValueError):
     """A key or an id is taken; `holder` is the id of the job that has it."""
 
@@ -122,6 +133,10 @@ class WaitTimeout(ForebayError, TimeoutError):
         super().__init__(message)
         self.job_id = job_id
         self.state = state
+
+
+class LeaseLost(ForebayError):
+    """The lease of the running attempt is gone: another one may be running, and this one counts no more."""
 
 
 class StoreError(ForebayError):

@@ -8,21 +8,25 @@ from pathlib import Path
 import pytest
 
 from forebay import Forebay
-from forebay.testing.clock import ManualClock
-from tests.stores.conftest import engine, make_engine, other_store, reader, store
+from tests.clocks import FollowedClock
+from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, store
+from tests.stores.postgres_support import follow
+from tests.urls import ENGINES, url_of
 
-__all__ = ["app", "engine", "live_app", "make_engine", "other_store", "reader", "store", "url"]
+__all__ = ["app", "engine", "live_app", "make_engine", "other_store", "postgres", "reader", "store", "url"]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=ENGINES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a store that is empty."""
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'app.db'}"
+    return url_of(request.param, tmp_path)
 
 
 @pytest.fixture
-def app(url: str, clock: ManualClock) -> Iterator[Forebay]:
+def app(url: str, clock: FollowedClock) -> Iterator[Forebay]:
     """An app whose time stands still: nothing is run, only stored."""
+    if url.startswith("postgresql"):
+        follow(clock, url)
     with Forebay(url, clock=clock) as app:
         yield app
         assert app.client.read(lambda reader: reader.health()).problems == ()

@@ -478,3 +478,29 @@ def test_a_store_that_has_no_transactions_of_ones_own_says_so() -> None:
 
     with pytest.raises(ConfigError):
         app.enqueue_within(object(), [app.task(name="send")(send).job("ada")])
+
+
+@pytest.mark.shows("R-LEASE-38")
+def test_a_consumer_says_how_far_its_job_has_come(app: Forebay, consumer: Consumer, job: Job) -> None:
+    assert consumer.progress(job, 1, 3, "one of three") is True
+    assert consumer.log(job, "hello", "DEBUG") is True
+
+    handle = app.job(job.id)
+    progress = handle.progress()
+    assert progress is not None
+    assert (progress.done, progress.total, progress.message) == (1, 3, "one of three")
+    assert [(line.level, line.text, line.attempt) for line in handle.log_lines()] == [("DEBUG", "hello", 1)]
+
+
+def test_what_a_consumer_says_of_a_lost_job_does_not_count(
+    app: Forebay, consumer: Consumer, job: Job
+) -> None:
+    consumer.release(job)
+
+    assert (consumer.progress(job, 1), consumer.log(job, "hello")) == (False, False)
+    assert (app.job(job.id).progress(), app.job(job.id).log_lines()) == (None, [])
+
+
+def test_progress_of_a_consumer_that_is_no_number_is_refused(consumer: Consumer, job: Job) -> None:
+    with pytest.raises(InvalidJob, match="done must be a finite number"):
+        consumer.progress(job, float("nan"))

@@ -379,3 +379,34 @@ def test_a_handle_can_be_had_by_the_jobs_id(app: Forebay, handle: JobHandle[Any]
     found = app.job(str(handle.id))
 
     assert (found.refresh().id, found.is_new, found.error) == (handle.id, False, None)
+
+
+# ------------------------------------------------------------------ cancelling, and waiting for it
+
+
+def test_a_job_that_waits_is_cancelled_when_the_call_returns(handle: JobHandle[Any]) -> None:
+    assert handle.cancel("not needed", wait=True, timeout=0) is JobState.CANCELLED
+
+
+def test_cancelling_a_job_that_is_final_answers_its_state(app: Forebay, handle: JobHandle[Any]) -> None:
+    completed(app, 7)
+
+    assert handle.cancel(wait=True) is JobState.COMPLETED
+
+
+def test_waiting_for_the_end_of_a_job_that_is_gone_says_so(app: Forebay) -> None:
+    with pytest.raises(JobNotFound, match="there is no job gone"):
+        app.job("gone").cancel(wait=True)
+
+
+def test_a_job_that_does_not_stop_in_time_is_named_with_what_goes_on(
+    app: Forebay, handle: JobHandle[Any]
+) -> None:
+    claimed(app)
+
+    with pytest.raises(
+        WaitTimeout, match=r"is running after 0\.05 s; it was asked to stop and has not"
+    ) as error:
+        handle.cancel("not needed", wait=True, timeout=0.05)
+    assert (error.value.job_id, error.value.state) == (handle.id, "running")
+    assert handle.refresh().cancel_reason == "not needed"

@@ -210,3 +210,18 @@ def test_coroutines_look_at_queues_and_jobs(app: Forebay) -> None:
     play(scene())
 
     assert app.counts()[task.job().queue].pending == 4
+
+
+def test_a_coroutine_waits_until_a_cancelled_job_has_stopped(app: Forebay, handle: JobHandle[int]) -> None:
+    assert play(handle.cancel_async("not needed", wait=True, timeout=5)) is JobState.CANCELLED
+
+
+def test_a_coroutine_waits_no_longer_than_it_wants_for_a_job_that_does_not_stop(
+    app: Forebay, handle: JobHandle[int]
+) -> None:
+    consumer = app.consumer()
+    consumer.claim()
+
+    with pytest.raises(WaitTimeout, match="it was asked to stop and has not"):
+        play(handle.cancel_async(wait=True, timeout=0.05))
+    consumer.close()

@@ -13,6 +13,7 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import LogLine, Note, Progress
 from forebay.domain.outcome import AttemptError, Completed, Failed
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
@@ -366,3 +367,77 @@ def test_a_success_that_cannot_be_stored_is_a_failure() -> None:
         type="StoreRefused",
         message="the attempt was completed, but the store cannot hold that: too large \\ud800",
     )
+
+
+# ------------------------------------------------------------------ notes
+
+
+def note_of(job: Job, text: str = "hi") -> Note:
+    line = LogLine(at=1, level="INFO", text=text)
+    return Note(lease=Lease(job.id, job.attempt), progress=Progress(done=1), lines=(line,))
+
+
+def lines(reader: Reader, job: Job) -> list[str]:
+    return [line.text for line in reader.notes(job.id).lines]
+
+
+def test_notes_go_along_with_the_settlements(store: Store, reader: Reader) -> None:
+    jobs = running(store, 3)
+
+    answer = exchanged(store, jobs, [complete(jobs[0])], notes=[note_of(job) for job in jobs])
+
+    assert (len(answer.settled), answer.unnoted) == (1, ())
+    assert [lines(reader, job) for job in jobs] == [["hi"]] * 3
+
+
+def test_notes_are_kept_once_when_a_batch_is_split(store: Store, reader: Reader) -> None:
+    jobs = running(store, 8)
+    stranger = replace(note_of(jobs[0]), lease=Lease(jobs[0].id, 7))
+
+    answer = exchanged(store, jobs, ended(jobs, {3}), notes=[*map(note_of, jobs), stranger])
+
+    assert len(answer.settled) == 8
+    assert [lines(reader, job) for job in jobs] == [["hi"]] * 8
+    assert [refusal.lease for refusal in answer.unnoted] == [stranger.lease]
+
+
+@pytest.mark.parametrize("error", [StoreRefused("too strange"), RuntimeError("a fault of ours")])
+def test_a_note_that_cannot_be_kept_is_dropped_alone(
+    store: Store, reader: Reader, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = running(store, 3)
+
+    class Picky(Watched):
+        def __getattr__(self, name: str) -> Any:
+            call = super().__getattr__(name)
+
+            def checked(*args: Any, **more: Any) -> Any:
+                given: Sequence[Note] = args[5] if len(args) > 5 else more.get("notes", ())
+                if any(note.lines[0].text == "bad" for note in given):
+                    raise error
+                return call(*args, **more)
+
+            return checked
+
+    notes = [note_of(jobs[0]), note_of(jobs[1], "bad"), note_of(jobs[2])]
+    answer = exchanged(Picky(store).seam, jobs, [complete(jobs[0])], notes=notes)
+
+    assert [lines(reader, job) for job in jobs] == [["hi"], [], ["hi"]]
+    assert answer.settled == (jobs[0].id,)
+    assert states(reader, jobs) == [JobState.COMPLETED, JobState.RUNNING, JobState.RUNNING]
+    [refusal] = answer.unnoted
+    assert refusal.lease == notes[1].lease
+    assert "the store cannot hold what it said" in refusal.reason
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_an_outage_between_two_notes_is_an_outage(store: Store) -> None:
+    jobs = running(store, 2)
+    errors = [StoreRefused("too strange"), StoreUnavailable("away")]
+
+    def trouble(name: str, _: object) -> None:
+        if errors:
+            raise errors.pop(0)
+
+    with pytest.raises(StoreUnavailable):
+        exchanged(Watched(store, trouble).seam, jobs, [], notes=[note_of(job) for job in jobs])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from forebay.clock import SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted
-from forebay.domain.query import HeldJobs, WorkerInfo
+from forebay.domain.query import HeldJobs
+from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Store
 from forebay.testing.clock import ManualClock
-from tests.cli.calling import call, make, program, put
+from tests.cli.calling import DEADLINE, call, command, environment, make, program, put
 from tests.stores.contract import steps
 
 # Some start programs, on a machine that may be busy.
@@ -64,6 +66,22 @@ def test_what_does_not_add_up_is_a_problem(store: Store, folder: Path) -> None:
     assert level == "problem"
     assert "queue default counts 1 pending jobs and has 0" in message
     assert about(examined("--quick", status=1), "consistency") == []
+    [finding] = [one for one in findings if one["about"] == "consistency"]
+    assert finding["todo"] == "restore the store from a backup"
+
+
+def test_jobs_that_came_due_while_nobody_worked_need_a_worker_and_no_backup(store: Store) -> None:
+    past = a_store_in_the_past(600)
+    for _ in range(30):
+        put(past, delay_ms=1_000)
+    past.close()
+    store.take_duty("promote", 1_000)  # a worker is back, and has not come to these yet
+
+    findings = [one for one in examined(status=1) if one["about"] == "consistency"]
+
+    assert findings[0]["message"].endswith("was due and has not been moved")
+    assert "let one run and look again in a minute" in findings[0]["todo"]
+    assert [one["message"] for one in findings[20:]] == ["and 10 more of this kind"]
 
 
 def test_jobs_that_nobody_works_on_are_a_problem_with_a_next_step(store: Store) -> None:
@@ -157,6 +175,25 @@ def test_a_file_that_is_no_database_is_said(folder: Path) -> None:
     assert "is not a SQLite database" in message
 
 
+def test_a_store_that_has_no_room_to_write_is_not_well(store: Store, folder: Path) -> None:
+    put(store)  # others have it open, so what belongs to it is there
+
+    # No file may grow any more, as on a disk that is full.
+    result = subprocess.run(
+        ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *command("doctor", "--quick")],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+    assert result.returncode == 3, result.stdout
+    assert "PROBLEM  store:" in result.stdout
+    assert "its disk" in result.stdout
+
+
 def test_a_variable_that_is_no_setting_is_worth_a_note(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOREBAY_ULR", "x")
 
@@ -180,6 +217,16 @@ def test_the_app_is_imported(app_folder: Path) -> None:
     )
     assert (well.returncode, broken.returncode) == (0, 2)
     assert "No module named 'nothing_of_this_name'" in broken.stdout
+
+
+def test_a_task_that_goes_by_several_names_is_one_task(app_folder: Path) -> None:
+    program(app_folder, "migrate")
+    with (app_folder / "tasks.py").open("a") as module:
+        module.write('\napp.task(name="new", aliases=["old", "older"])(lambda: None)\n')
+
+    found = json.loads(program(app_folder, "doctor", "--json").stdout)["findings"]
+
+    assert ("ok", "tasks:app has 3 tasks on default, mail") in about(found, "app")
 
 
 def test_a_url_beside_the_app_s_own_store_is_a_problem(app_folder: Path) -> None:
@@ -208,3 +255,150 @@ def test_the_next_step_names_the_real_app(app_folder: Path) -> None:
 
     assert result.returncode == 1
     assert "→ forebay worker tasks:app --queues mail" in result.stdout
+
+
+# ------------------------------------------------------------------ workers and jobs that are not well
+
+
+def said(store: Store, **changes: Any) -> list[tuple[str, str]]:
+    """What the doctor says of a worker who says this of itself."""
+    store.beat(WorkerInfo(id=WorkerId("w1"), host="here", pid=7, **changes))
+    result = call("doctor", "--json")
+    return about(json.loads(result.stdout)["findings"], "workers")[1:]
+
+
+def a_store_in_the_past(seconds: int) -> Store:
+    clock = ManualClock(now_ms=SystemClock().now_ms() - seconds * 1_000)
+    return open_engine("sqlite:///jobs.db", clock=clock).store()
+
+
+def test_a_worker_that_is_well_is_only_counted(store: Store) -> None:
+    assert said(store, state=WorkerState.WORKING) == []
+
+
+@pytest.mark.shows("R-WORK-39", "R-SWEEP-10")
+def test_a_stale_worker_is_a_note(store: Store) -> None:
+    past = a_store_in_the_past(25)
+    past.beat(WorkerInfo(id=WorkerId("w1"), host="here", pid=7))
+
+    found = about(examined(status=0), "workers")
+    past.close()
+
+    assert found[0] == ("note", "0 alive")
+    assert found[1][0] == "note"
+    assert found[1][1].startswith("w1 on here (pid 7) is stale: its last beat was 2")
+
+
+def test_a_worker_whose_loop_hangs_is_a_problem(store: Store) -> None:
+    assert said(store, state=WorkerState.SILENT) == [
+        ("problem", "w1 on here (pid 7) lives, and its loop does not move: it claims and settles nothing")
+    ]
+
+
+def test_a_worker_with_jobs_that_do_not_listen_is_a_problem(store: Store) -> None:
+    assert said(store, stuck=2) == [
+        ("problem", "w1 on here (pid 7) has 2 jobs that did not stop when told to")
+    ]
+
+
+@pytest.mark.shows("R-EDGE-58", "R-JOB-61")
+def test_a_worker_that_stops_for_longer_than_it_may_is_a_problem(store: Store) -> None:
+    assert said(store, state=WorkerState.STOPPING) == []
+    assert said(store, state=WorkerState.STOPPING, is_overdue=True) == [
+        ("problem", "w1 on here (pid 7) is stopping for longer than it may")
+    ]
+
+
+@pytest.mark.shows("R-JOB-61", "R-SWEEP-10")
+def test_a_job_that_runs_far_beyond_its_timeout_is_a_problem(store: Store) -> None:
+    past = a_store_in_the_past(200)
+    job = steps.started(past, timeout_ms=100_000)
+    steps.started(past, timeout_ms=190_000)  # the worker is about to end it
+    steps.started(past, timeout_ms=None)
+    past.close()
+
+    [(level, message)] = about(examined(status=1), "timeouts")
+
+    assert level == "problem"
+    assert message.startswith(f"1 job beyond the timeout; {job.id} (t) by 1m")
+
+
+@pytest.mark.shows("R-JOB-61")
+def test_jobs_that_died_without_an_attempt_are_named(store: Store) -> None:
+    put(store, queue=QueueName("old"))
+    make(store, JobState.DEAD)  # after an attempt
+    assert call("queues", "delete", "old", "--force", "--yes").exit_code == 0
+
+    found = about(examined(status=0), "dead letters")
+
+    assert found[0] == ("note", "1 job went from pending to dead without a single attempt: queue dropped")
+    assert found[1] == ("note", "2 jobs will not be tried again")
+
+
+@pytest.mark.shows("R-EDGE-63", "R-SWEEP-10")
+def test_a_pool_in_which_nothing_happens_is_a_problem(store: Store) -> None:
+    past = a_store_in_the_past(1_000)
+    put(past)
+    past.beat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
+    store.beat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
+
+    [(level, message)] = about(examined(status=1), "queue default")
+    past.close()
+
+    assert level == "problem"
+    assert message.startswith("1 job could run, its worker is alive, and nothing has begun or ended for 16m")
+
+
+@pytest.mark.shows("R-EDGE-63")
+def test_a_pool_that_is_busy_with_long_jobs_is_a_note(store: Store) -> None:
+    past = a_store_in_the_past(1_000)
+    job = steps.started(past)
+    put(past)
+    busy = WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,), running=(job.id,))
+    past.beat(busy)
+    store.beat(busy)
+
+    [(level, _)] = about(examined(status=0), "queue default")
+    past.close()
+
+    assert level == "note"
+
+
+@pytest.mark.parametrize("state", ["paused", "deleted"])
+def test_a_pool_whose_queue_gives_nothing_is_not_to_blame(store: Store, state: str) -> None:
+    past = a_store_in_the_past(1_000)
+    put(past)
+    past.beat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
+    store.beat(WorkerInfo(id=WorkerId("w1"), queues=(DEFAULT_QUEUE,)))
+    if state == "paused":
+        call("queues", "pause", "default")
+    else:
+        job = steps.start(past)
+        call("queues", "delete", "default", "--force", "--yes")
+        past.exchange(steps.W1, [steps.ended(job, Interrupted())])
+    past.close()
+
+    [(level, message)] = about(examined(status=0), "queue default")
+
+    assert (level, message.split(",")[0]) == ("note", f"it {'is' if state == 'paused' else 'was'} {state}")
+
+
+@pytest.mark.parametrize("what", ["completed", "began", "paused", "new worker", "new job"])
+def test_a_pool_that_moves_or_may_not_is_well(store: Store, what: str) -> None:
+    past = a_store_in_the_past(1_000)
+    if what == "completed":
+        make(store, JobState.COMPLETED)
+    if what == "began":
+        steps.started(store)
+    put(store if what == "new job" else past)
+    info = WorkerInfo(
+        id=WorkerId("w1"), queues=(DEFAULT_QUEUE,), paused=(DEFAULT_QUEUE,) if what == "paused" else ()
+    )
+    if what != "new worker":
+        past.beat(info)
+    store.beat(info)
+
+    found = about(examined(status=0), "queue default")
+    past.close()
+
+    assert found == []

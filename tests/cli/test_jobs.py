@@ -10,7 +10,9 @@ from forebay.app.codec import encode_result
 from forebay.clock import SystemClock
 from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName
+from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import LogLine, Note, Progress, Step
 from forebay.domain.outcome import AttemptError, Completed, Failed
 from forebay.domain.retry import RetryPolicy
 from forebay.stores.opening import open_engine
@@ -18,6 +20,7 @@ from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.cli.calling import answer, call, ids, make, put, refusal
 from tests.stores.contract import steps
+from tests.stores.support import WORKER, claim
 
 MAIL = QueueName("mail")
 
@@ -573,3 +576,36 @@ def test_waiting_too_long_has_a_status_of_its_own(store: Store) -> None:
 
     assert error["status"] == 6
     assert f"job {job_id} is pending" in error["message"]
+
+
+def test_what_a_job_has_said_is_shown_with_it(store: Store) -> None:
+    job_id = put(store)
+    [job] = claim(store)
+    lease = Lease(job_id, job.attempt)
+    step = Step(name="pack", result=encode_result([1]), attempt=1)
+    line = LogLine(at=1_000, level="INFO", text="nearly there", attempt=1)
+    progress = Progress(done=1_500, total=3_000, message="half way", attempt=1)
+    store.exchange(WORKER, notes=[Note(lease=lease, progress=progress, lines=(line,), steps=(step,))])
+
+    found = answer("jobs", "show", job_id)
+    shown = call("jobs", "show", job_id).output
+
+    assert (found["progress"]["done"], found["progress"]["at"][-1]) == (1_500, "Z")
+    assert [(one["name"], one["result"], one["attempt"]) for one in found["steps"]] == [("pack", [1], 1)]
+    assert [(one["text"], one["at"]) for one in found["log"]] == [
+        ("nearly there", "1970-01-01T00:00:01.000Z")
+    ]
+    assert "1,500 of 3,000 half way (attempt 1, " in shown
+    assert "pack" in shown
+    assert "nearly there" in shown
+
+
+def test_a_job_that_has_said_nothing_shows_nothing_of_it(store: Store) -> None:
+    job_id = put(store)
+
+    found = answer("jobs", "show", job_id)
+    shown = call("jobs", "show", job_id).output
+
+    assert (found["progress"], found["steps"], found["log"]) == (None, [], [])
+    assert "Steps done" not in shown
+    assert "progress" not in shown

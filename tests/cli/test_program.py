@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -140,6 +141,39 @@ def test_every_command_about_dead_letters(app_folder: Path) -> None:
     assert json_of(app_folder, "dead", "purge", "--all", "--yes") == {"deleted": 0}
 
 
+@pytest.mark.shows("R-WORK-05")
+def test_every_command_about_workers(app_folder: Path) -> None:
+    json_of(app_folder, "migrate")  # else there is no store to look at before the worker has made one
+    with working(app_folder) as process:
+        worker = the_worker(app_folder)
+        assert json_of(app_folder, "workers", "show", worker)["id"] == worker
+        assert "forebay-coordinator" in told(json_of(app_folder, "workers", "stacks", worker))
+        assert told(json_of(app_folder, "workers", "pause", worker)).startswith("paused")
+        assert told(json_of(app_folder, "workers", "resume", worker)).startswith("resumed")
+        assert told(json_of(app_folder, "workers", "stop", worker)).startswith("stopping")
+        process.wait(DEADLINE)
+    with working(app_folder) as process:
+        assert told(json_of(app_folder, "workers", "drain", the_worker(app_folder))).startswith("draining")
+        process.wait(DEADLINE)
+    with working(app_folder) as process:
+        assert told(json_of(app_folder, "workers", "halt", the_worker(app_folder))).startswith("halting")
+        process.wait(DEADLINE)
+
+
+def the_worker(folder: Path) -> str:
+    """The id of the one worker, as soon as it is on the list."""
+    deadline = time.monotonic() + DEADLINE
+    while not (found := json_of(folder, "workers", "list")["workers"]):
+        assert time.monotonic() < deadline, (folder / "worker.log").read_text()
+    [worker] = found
+    return str(worker["id"])
+
+
+def told(answer: Any) -> str:
+    [one] = answer["answers"]
+    return str(one["answer"])
+
+
 def test_every_other_command(app_folder: Path) -> None:
     assert json_of(app_folder, "migrate")["engine"] == "sqlite"
     assert json_of(app_folder, "stats")["total"]["total"] == 0
@@ -178,6 +212,14 @@ SHOWN = {
     "dead show": test_every_command_about_dead_letters,
     "dead revive": test_every_command_about_dead_letters,
     "dead purge": test_every_command_about_dead_letters,
+    "workers list": the_worker,
+    "workers show": test_every_command_about_workers,
+    "workers pause": test_every_command_about_workers,
+    "workers resume": test_every_command_about_workers,
+    "workers stop": test_every_command_about_workers,
+    "workers drain": test_every_command_about_workers,
+    "workers halt": test_every_command_about_workers,
+    "workers stacks": test_every_command_about_workers,
     "stats": test_every_other_command,
     "inspect": test_every_command_about_queues,
     "stuck": test_every_other_command,
@@ -197,4 +239,5 @@ def test_the_list_names_every_command() -> None:
 def test_every_command_is_run_as_a_program_by_its_test(name: str) -> None:
     words = ", ".join(f'"{word}"' for word in name.split())
 
-    assert WITHOUT_JSON.get(name, f"json_of(app_folder, {words}") in inspect.getsource(SHOWN[name])
+    source = inspect.getsource(SHOWN[name]).replace("json_of(folder,", "json_of(app_folder,")
+    assert WITHOUT_JSON.get(name, f"json_of(app_folder, {words}") in source

@@ -8,7 +8,7 @@ from forebay.clock import SystemClock
 from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.query import WorkerInfo
+from forebay.domain.worker import WorkerInfo
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock

@@ -54,6 +54,12 @@ ELSEWHERE: Final = {
     ("guide/workers.md", "python"): (
         "worker/test_guide.py::test_the_program_of_the_page_runs_in_an_empty_folder"
     ),
+    ("guide/control.md", "python"): (
+        "worker/test_guide.py::test_the_program_of_the_page_about_control_runs_in_an_empty_folder"
+    ),
+    ("guide/executors.md", "python"): (
+        "worker/test_guide.py::test_the_program_of_the_page_about_executors_runs_in_an_empty_folder"
+    ),
     **{
         (page, "python"): (
             "facades/test_pages.py::test_the_examples_of_a_page_are_a_program_that_prints_what_it_promises"
@@ -66,6 +72,12 @@ ELSEWHERE: Final = {
         )
         for language in ("python", "toml", "console")
     },
+    ("guide/postgresql.md", "python"): (
+        "stores/test_postgres_guide.py::test_the_program_of_the_page_runs_against_a_server"
+    ),
+    ("guide/postgresql.md", "sql"): (
+        "stores/test_postgres_guide.py::test_the_rights_of_the_page_are_enough_and_no_more"
+    ),
     ("internals/states.md", "mermaid"): (
         "house/test_states_diagram.py::test_the_diagram_draws_every_legal_move_and_no_other"
     ),
@@ -76,6 +88,7 @@ EXEMPT: Final = {
         "reference/payloads.md",
         "javascript",
     ): "a reader in another language, which needs a program we do not need",
+    ("guide/workers.md", "ini"): "a unit for systemd, which is not everywhere",
 }
 
 

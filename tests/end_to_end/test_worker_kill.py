@@ -1,6 +1,6 @@
 """Worker processes die in the middle of their jobs: the run of `benchmarks/kill.py`, in a small size.
 
-The full size is `python benchmarks/kill.py`, or FOREBAY_KILL_JOBS=10000 FOREBAY_KILL_MOST=50 for this test.
+The full size is `python -m benchmarks.kill`, or FOREBAY_KILL_JOBS=10000 FOREBAY_KILL_MOST=50 for this test.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(60 + JOBS // 10)
 def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the run has found. It ends its processes itself."""
     file = tmp_path_factory.mktemp("kill") / "findings.json"
-    command = [sys.executable, "benchmarks/kill.py", "--jobs", str(JOBS), "--most", str(MOST)]
+    command = [sys.executable, "-m", "benchmarks.kill", "--jobs", str(JOBS), "--most", str(MOST)]
     subprocess.run(
         [*command, "--json", str(file)],
         cwd=ROOT,

@@ -12,16 +12,16 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.job import QueueName
+from tests.urls import ENGINES, url_of
 
 # The promise is 2 s; the machine may be busy with other tests.
 DEADLINE = 20.0
 SHORT, LONG = 133, 7
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=ENGINES)
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Forebay]:
-    urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/jobs.db"}
-    with Forebay(urls[request.param]) as app:
+    with Forebay(url_of(request.param, tmp_path)) as app:
         yield app
 
 

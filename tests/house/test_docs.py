@@ -22,7 +22,15 @@ PAGE = text("reference/api.md")
 OURS = {
     "Forebay": {"clock"},
     "Consumer": {"after_fork"},
-    "JobContext": {"tell_cancelled", "tell_overdue", "tell_renewed", "tell_in_doubt", "tell_lost"},
+    "JobContext": {
+        "follow_ups",
+        "tell_cancelled",
+        "tell_in_doubt",
+        "tell_lost",
+        "tell_overdue",
+        "tell_renewed",
+        "voice",
+    },
 }
 KINDS = [Forebay, JobHandle, Call, JobContext, Consumer, RetryPolicy]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -23,20 +24,36 @@ def ids() -> Callable[[], JobId]:
     return counting_ids()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture
+def postgres() -> Iterator[ModuleType]:
+    """What makes stores on the server of the tests, which is started when somebody first asks for it."""
+    # Imported here, so that the other engines are tested while this one cannot even be loaded.
+    support = import_module("tests.stores.postgres_support")
+    yield support
+    support.release()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def make_engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> MakeEngine:
     """Makes engines that know nothing of each other."""
     name: str = request.param
     made = iter(range(1_000))
 
     def make() -> Engine:
+        engine: Engine
         if name == "memory":
-            return MemoryEngine(clock=clock)
-        # Imported here, so that the other engines are tested while this one cannot even be loaded.
-        sqlite = import_module("forebay.stores.sqlite.store")
-        engine: Engine = sqlite.SqliteEngine(str(tmp_path / f"jobs-{next(made)}.db"), clock=clock)
+            engine = MemoryEngine(clock=clock)
+        elif name == "postgresql":
+            engine = request.getfixturevalue("postgres").make_engine(clock)
+        else:
+            sqlite = import_module("forebay.stores.sqlite.store")
+            engine = sqlite.SqliteEngine(str(tmp_path / f"jobs-{next(made)}.db"), clock=clock)
         return engine
 
+    if name == "postgresql":
+        request.getfixturevalue(
+            "postgres"
+        )  # before the stores that are made on it, so that it ends after them
     return make
 
 

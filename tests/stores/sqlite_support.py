@@ -25,7 +25,7 @@ PRELUDE: Final = """
 import os, signal, sqlite3, sys, time
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
-from forebay.domain.query import WorkerInfo
+from forebay.domain.worker import WorkerInfo
 from forebay.domain.settlement import decide
 from forebay.stores.protocol import Want
 from forebay.stores.sqlite.store import SqliteEngine

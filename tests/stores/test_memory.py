@@ -14,9 +14,11 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import Amendment, JobId, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import Note, Notes
 from forebay.domain.outcome import Interrupted
-from forebay.domain.query import JobQuery, WorkerInfo
+from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
+from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import DuplicateJob, StoreError, StoreRefused
 from forebay.stores.memory.order import Order, Record
 from forebay.stores.memory.state import State
@@ -90,6 +92,9 @@ WRITES: list[Callable[[Store], object]] = [
     lambda store: store.drop_queue(DEFAULT),
     lambda store: store.beat(WorkerInfo(id=WORKER)),
     lambda store: store.forget_worker(WORKER),
+    lambda store: store.send(CommandKind.STOP),
+    lambda store: store.take_commands([WORKER]),
+    lambda store: store.answer("nobody", "done"),
     lambda store: store.take_duty("sweep", 1_000),
     lambda store: store.record([HistoryEvent(kind=EventKind.NOTE)]),
     lambda store: store.migrate(),
@@ -103,6 +108,8 @@ READS: list[Callable[[Reader], object]] = [
     lambda reader: reader.position(NOBODY),
     lambda reader: reader.queues(),
     lambda reader: reader.workers(),
+    lambda reader: reader.commands(["nobody"]),
+    lambda reader: reader.notes(NOBODY),
     lambda reader: reader.history(NOBODY),
     lambda reader: reader.audit(),
     lambda reader: reader.archive(),
@@ -184,6 +191,10 @@ def cancelled(store: Store) -> None:
     store.cancel([JobId("mine")])
 
 
+def beating(store: Store) -> None:
+    store.beat(WorkerInfo(id=WORKER))
+
+
 def nothing(store: Store) -> None:
     pass
 
@@ -196,6 +207,7 @@ def nothing(store: Store) -> None:
         (nothing, lambda store: store.save_queue(DEFAULT)),
         (waiting, lambda store: store.amend(JobId("mine"), Amendment(delay_ms=0))),
         (waiting, lambda store: store.cancel([JobId("mine")])),
+        (beating, lambda store: store.send(CommandKind.STOP)),
         (cancelled, lambda store: store.revive([JobId("mine")])),
         (
             running,
@@ -228,7 +240,9 @@ def test_a_call_that_changes_nothing_pokes_nobody(engine: MemoryEngine, store: S
     [job] = store.exchange(WORKER, known=[]).adopted
     store.renew(WORKER, [Lease(job.id, job.attempt)])
     store.promote()
-    store.exchange(WORKER, [complete(job)])
+    store.send(CommandKind.STOP)
+    store.take_commands([WORKER])
+    store.exchange(WORKER, [complete(job)], notes=[Note(lease=Lease(job.id, job.attempt))])
 
     assert not rung.is_set()
 
@@ -352,6 +366,10 @@ def loose_attempts(state: State) -> None:
     state.attempts[NOBODY] = ()
 
 
+def loose_notes(state: State) -> None:
+    state.notes[NOBODY] = Notes()
+
+
 def loose_events(state: State) -> None:
     state.events_of[JobId("ready")] = (99,)
 
@@ -360,6 +378,7 @@ def change(state: State, job_id: str, **changes: object) -> None:
     state.put(Record(replace(state.jobs[JobId(job_id)].job, **changes)))
 
 
+@pytest.mark.shows("R-SWEEP-24")
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -374,6 +393,7 @@ def change(state: State, job_id: str, **changes: object) -> None:
         (keyless, "does not hold its unique key"),
         (loose_key, "is held by no live job"),
         (loose_attempts, "is gone and its attempts are not"),
+        (loose_notes, "is gone and its notes are not"),
         (loose_events, "has events that are gone"),
     ],
 )

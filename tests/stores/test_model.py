@@ -34,6 +34,7 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import LogLine, Note, Progress, Step
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -46,15 +47,18 @@ from forebay.domain.outcome import (
     Outcome,
     Snoozed,
 )
-from forebay.domain.query import JobQuery, WorkerInfo
+from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
+from forebay.domain.worker import Command, CommandKind, WorkerInfo, WorkerState
 from forebay.errors import ForebayError
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Engine, OnConflict, Want
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.clock import ManualClock
+from tests.clocks import FollowedClock
+from tests.stores.postgres_support import make_engine, release
 from tests.stores.support import counting_ids, everything
 
 SECOND: Final = 1_000
@@ -77,9 +81,19 @@ def sqlite_with_its_own_ids(folder: str, clock: ManualClock) -> Engine:
     return SqliteEngine(f"{folder}/jobs.db", clock=clock, durability="relaxed")
 
 
+def postgresql(folder: str, clock: ManualClock) -> Engine:
+    return make_engine(clock)
+
+
+def postgresql_with_given_ids(folder: str, clock: ManualClock) -> Engine:
+    return make_engine(clock, new_id=counting_ids())
+
+
 ENGINES: Final[dict[str, MakeEngine]] = {
     "sqlite": sqlite_with_its_own_ids,
     "sqlite-given-ids": sqlite_with_given_ids,
+    "postgresql": postgresql,
+    "postgresql-given-ids": postgresql_with_given_ids,
 }
 
 # ------------------------------------------------------------------ what is played: few names, so they meet
@@ -164,6 +178,21 @@ wants = st.lists(
     ),
     max_size=3,
 )
+sayings = st.tuples(
+    picks,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "progress": st.sampled_from([Progress(done=1, total=2), Progress(done=2, message="a\x00b")]),
+            "lines": st.sampled_from([1, 3, 150]).map(
+                lambda times: (LogLine(at=5, level="info", text="hello"),) * times
+            ),
+            "steps": st.sampled_from([("s1", b"1"), ("s2", b"2"), ("s1", b"3"), (BROKEN, b"4")]).map(
+                lambda step: (Step(name=step[0], result=step[1]),)
+            ),
+        },
+    ),
+)
 changes = st.sampled_from(
     [
         {},
@@ -214,6 +243,7 @@ class Side:
     def __init__(self, engine: Engine) -> None:
         self.store = engine.store()
         self.reader = engine.reader()
+        self.sent: list[str] = []
         self._theirs: dict[str, JobId] = {}
         self._ours: dict[str, str] = {}
 
@@ -222,6 +252,9 @@ class Side:
 
     def ids(self, ours: Sequence[JobId]) -> list[JobId]:
         return [self.id(each) for each in ours]
+
+    def notes(self, ours: Sequence[Note]) -> list[Note]:
+        return [replace(each, lease=Lease(self.id(each.lease.job_id), each.lease.attempt)) for each in ours]
 
     def leases(self, ours: Sequence[Lease]) -> list[Lease]:
         return [Lease(self.id(each.job_id), each.attempt) for each in ours]
@@ -241,6 +274,23 @@ class Side:
     def listed(self) -> list[JobId]:
         """The ids of all jobs, oldest first."""
         return [JobId(self._text(job.id)) for job in reversed(everything(self.reader))]
+
+    def send(self, kind: CommandKind, names: Sequence[WorkerId] | None, expires_ms: int) -> object:
+        sent = self.store.send(kind, names, queue=A, expires_ms=expires_ms, actor="ann")
+        self.sent += [command.id for command in sent]
+        return self._without_ids(sent)
+
+    def take(self, names: Sequence[WorkerId], text: str) -> object:
+        """Take commands and answer the first."""
+        taken = self.store.take_commands(names)
+        for command in taken[:1]:
+            self.store.answer(command.id, text)
+        return self._without_ids(taken)
+
+    @staticmethod
+    def _without_ids(commands: Sequence[Command | None]) -> list[Command | None]:
+        """Each side names its commands itself."""
+        return [command and replace(command, id="") for command in commands]
 
     def answer(self, step: Callable[[Side], object]) -> object:
         """What a step answers; an error of ours is an answer too."""
@@ -302,6 +352,7 @@ class Side:
             "queues": reader.queues(),
             "named queues": reader.queues(QUEUES),
             "workers": reader.workers(),
+            "commands": self._without_ids(reader.commands(self.sent)),
             "search": everything(reader, limit=3),
             "waiting in a": everything(reader, JobQuery(queues=QUEUES[:1], states=(JobState.PENDING,))),
             "archive": sorted(reader.archive(limit=1_000), key=lambda line: (line.finished_at, line.id)),
@@ -335,7 +386,7 @@ class SideBySide(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = ManualClock(now_ms=1_800_000_000_000)
+        self.clock = FollowedClock(now_ms=1_800_000_000_000)
         self.looks = 0
         self.ids: list[JobId] = []
         self.held: list[Job] = []  # what was ever claimed or swept, as it was then
@@ -366,6 +417,7 @@ class SideBySide(RuleBasedStateMachine):
         if hasattr(self, "other"):
             self.other.close()
             self._folder.cleanup()
+            release()
 
     @invariant()
     def readers_see_the_same(self) -> None:
@@ -479,13 +531,33 @@ class SideBySide(RuleBasedStateMachine):
         wants=wants,
         room=st.sampled_from([0, 1, 2, 10]),
         known=st.one_of(st.none(), st.lists(picks, max_size=2)),
+        said=st.lists(sayings, max_size=2),
     )
     def exchange(
-        self, worker: WorkerId, wished: list[Any], wants: list[Want], room: int, known: list[int] | None
+        self,
+        worker: WorkerId,
+        wished: list[Any],
+        wants: list[Want],
+        room: int,
+        known: list[int] | None,
+        said: list[Any],
     ) -> None:
         leases = [Lease(job.id, job.attempt) for job in self.leases_of(worker)]
         knows = None if known is None else [leases[number % len(leases)] for number in known if leases]
-        self._exchange(worker, self.endings(worker, wished), wants, room, knows)
+        self._exchange(worker, self.endings(worker, wished), wants, room, knows, self.notes(worker, said))
+
+    @precondition(lambda self: bool(self.held))
+    @rule(said=st.lists(sayings, min_size=1, max_size=3))
+    def note(self, said: list[Any]) -> None:
+        """Mostly the holder of the lease speaks, and sometimes somebody else."""
+        notes = self.notes(WORKERS[0], said)
+        holder = next((job.worker for job in self.held if job.id == notes[0].lease.job_id), None)
+        self._exchange(holder or WORKERS[0], [], [], 0, None, notes)
+
+    def notes(self, worker: WorkerId, said: list[Any]) -> list[Note]:
+        leases = self.leases_of(worker)
+        picked = [(leases[number % len(leases)], words) for number, words in said if leases]
+        return [Note(lease=Lease(job.id, job.attempt), **words) for job, words in picked]
 
     def _exchange(
         self,
@@ -494,10 +566,16 @@ class SideBySide(RuleBasedStateMachine):
         wants: list[Want],
         room: int,
         known: list[Lease] | None,
+        notes: Sequence[Note] = (),
     ) -> None:
         answer = self.both(
             lambda side: side.store.exchange(
-                worker, side.settlements(ended), wants, room, None if known is None else side.leases(known)
+                worker,
+                side.settlements(ended),
+                wants,
+                room,
+                None if known is None else side.leases(known),
+                side.notes(notes),
             )
         )
         if answer is not None:
@@ -528,12 +606,22 @@ class SideBySide(RuleBasedStateMachine):
         lease_ms=st.sampled_from([SECOND, HOUR]),
         only_dead=st.sampled_from([False, False, True]),
         settles=st.booleans(),
+        dead=st.lists(workers, max_size=2, unique=True),
     )
     def sweep(
-        self, after_ms: int, sweeper: WorkerId, limit: int, lease_ms: int, only_dead: bool, settles: bool
+        self,
+        after_ms: int,
+        sweeper: WorkerId,
+        limit: int,
+        lease_ms: int,
+        only_dead: bool,
+        settles: bool,
+        dead: list[WorkerId],
     ) -> None:
         self.clock.advance(ms=after_ms)
-        swept = self.both(lambda side: side.store.sweep(sweeper, limit, lease_ms, only_dead=only_dead))
+        swept = self.both(
+            lambda side: side.store.sweep(sweeper, limit, lease_ms, only_dead=only_dead, dead=dead)
+        )
         self.held = [*self.held, *swept][-12:]
         if settles:
             lost = [decide(job, Lost("its lease ran out"), 0.0) for job in swept]
@@ -627,12 +715,39 @@ class SideBySide(RuleBasedStateMachine):
     @rule(worker=workers, started_in=st.sampled_from([None, 0, -SECOND]), forget=st.booleans())
     def beat(self, worker: WorkerId, started_in: int | None, forget: bool) -> None:
         started_at = 0 if started_in is None else self.now() + started_in
-        state = "running" if started_at else "new"
-        info = WorkerInfo(id=worker, host="h", pid=1, queues=QUEUES[:2], state=state, started_at=started_at)
+        state = WorkerState.WORKING if started_at else WorkerState.STARTING
+        info = WorkerInfo(
+            id=worker,
+            host="h",
+            pid=1,
+            queues=QUEUES[:2],
+            state=state,
+            started_at=started_at,
+            paused=QUEUES[1:] if forget else (),
+            slots=4,
+            memory=self.now() % 7 or None,
+        )
         self.both(lambda side: side.store.beat(info))
         if forget:
             self.both(lambda side: side.store.forget_worker(WORKERS[0]))
         self.both(lambda side: side.store.take_duty("sweep", HOUR if forget else SECOND))
+
+    @rule(
+        kind=st.sampled_from(CommandKind),
+        names=st.one_of(st.none(), st.lists(workers, max_size=2)),
+        expires_ms=waits,
+        taken=st.one_of(st.none(), st.lists(workers, min_size=1, max_size=3, unique=True)),
+    )
+    def command(
+        self,
+        kind: CommandKind,
+        names: list[WorkerId] | None,
+        expires_ms: int,
+        taken: list[WorkerId] | None,
+    ) -> None:
+        self.both(lambda side: side.send(kind, names, expires_ms))
+        if taken is not None:
+            self.both(lambda side: side.take(taken, f"done: {kind}"))
 
     @rule(number=st.one_of(st.none(), picks), times=st.sampled_from([1, 2, 60]), at=st.sampled_from([0, 5]))
     def record(self, number: int | None, times: int, at: int) -> None:
@@ -656,7 +771,8 @@ def test_an_engine_does_what_the_model_does(name: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=EXAMPLES,
+            # A server takes its time for every look.
+            max_examples=EXAMPLES // 3 if name.startswith("postgresql") else EXAMPLES,
             stateful_step_count=STEPS,
             deadline=None,
             derandomize=False,

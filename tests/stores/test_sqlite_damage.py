@@ -13,8 +13,10 @@ import pytest
 from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import LogLine, Note, Progress, Step
 from forebay.domain.query import JobQuery
 from forebay.domain.retry import DEFAULT_POLICY
+from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnusable
 from forebay.stores.protocol import Reader
 from forebay.stores.sqlite.store import SqliteEngine
@@ -260,3 +262,108 @@ def test_a_damaged_error_of_an_attempt_does_not_hide_the_history(
 
     assert history is not None
     assert [(one.attempt, one.error.type) for one in history.attempts] == [(1, "Unreadable")]
+
+
+@pytest.mark.shows("R-SER-20")
+@pytest.mark.parametrize("text", sorted({*BROKEN} - {'{"tags": 7}'}))  # which says nothing about a note
+def test_damaged_notes_are_shown_as_they_are_and_hide_nothing(
+    path: Path, clock: ManualClock, text: str
+) -> None:
+    engine = SqliteEngine(str(path), clock=clock)
+    store, reader = engine.store(), engine.reader()
+    store.insert([new_job()])
+    [job] = claim(store)
+    note = Note(
+        lease=Lease(job.id, job.attempt),
+        progress=Progress(done=1),
+        lines=(LogLine(at=1, level="info", text="one"),),
+        steps=(Step(name="fetch", result=b"1"),),
+    )
+    store.exchange(WORKER, notes=[note])
+    with raw(path) as connection:
+        connection.execute("update forebay_notes set body = ? where kind <> 'step'", (text,))
+
+    history = reader.history(job.id)
+    store.close()
+    reader.close()
+
+    assert history is not None
+    assert history.notes.progress is not None
+    assert history.notes.progress.message == text
+    assert [(line.level, line.text) for line in history.notes.lines] == [("unreadable", text)]
+    assert [step.result for step in history.notes.steps] == [b"1"]
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_damage_in_what_a_worker_said_does_not_hide_it(path: Path, clock: ManualClock, text: str) -> None:
+    engine = SqliteEngine(str(path), clock=clock)
+    store, reader = engine.store(), engine.reader()
+    store.beat(WorkerInfo(id=WORKER, slots=4))
+    with raw(path) as connection:
+        connection.execute("update forebay_workers set said = ?", (text,))
+
+    [worker] = reader.workers()
+    store.close()
+    reader.close()
+
+    assert (worker.id, worker.slots) == (WORKER, 0)
+
+
+# Orders that lack a job
+
+
+def without_entry(path: Path, index: str, write: Callable[[], object]) -> None:
+    """Do something while SQLite takes an index for one of other rows, so that it writes no entry there."""
+    with raw(path) as connection:
+        (sql,) = connection.execute("select sql from sqlite_master where name = ?", (index,)).fetchone()
+    for text, step in ((sql.replace("where state = '", "where state = 'no "), write), (sql, None)):
+        with raw(path) as connection:
+            (version,) = connection.execute("pragma schema_version").fetchone()
+            connection.execute("pragma writable_schema = on")
+            connection.execute("update sqlite_master set sql = ? where name = ?", (text, index))
+            connection.execute(f"pragma schema_version = {version + 1:d}")
+        if step is not None:
+            step()
+
+
+@pytest.mark.shows("R-SWEEP-24")
+@pytest.mark.parametrize(
+    ("index", "wish", "said"),
+    [
+        ("forebay_jobs_ready", {}, "is pending and in no order"),
+        ("forebay_jobs_due", {"delay_ms": 3_600_000}, "waits for its time and is in no order"),
+    ],
+)
+def test_a_job_that_its_order_lacks_is_found(
+    path: Path, clock: ManualClock, index: str, wish: dict[str, int], said: str
+) -> None:
+    engine = SqliteEngine(str(path), clock=clock)
+    store = engine.store()
+    store.insert([new_job(**wish)])
+    store.promote()
+
+    without_entry(path, index, lambda: store.insert([new_job(id="lost", **wish)]))
+    reader = engine.reader()
+    found = reader.health().problems
+    reader.close()
+    store.close()
+
+    assert f"lost {said}" in found
+    assert len(found) == 1
+
+
+@pytest.mark.shows("R-SWEEP-24")
+@pytest.mark.parametrize("change", ["worker = null", "lease_expires_at = null", "started_at = null"])
+def test_a_job_that_runs_without_a_lease_is_found(path: Path, clock: ManualClock, change: str) -> None:
+    engine = SqliteEngine(str(path), clock=clock)
+    store, reader = engine.store(), engine.reader()
+    store.insert([new_job()])
+    [job] = claim(store)
+    with raw(path) as connection:
+        connection.execute(f"update forebay_jobs set {change}")
+
+    found = reader.health().problems
+    store.close()
+    reader.close()
+
+    assert found == (f"{job.id} is running without a lease",)

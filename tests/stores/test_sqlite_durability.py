@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from forebay.domain.job import DEFAULT_QUEUE, JobId
-from forebay.domain.query import WorkerInfo
+from forebay.domain.worker import WorkerInfo
 from forebay.stores.sqlite.connection import Durability
 from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
 from tests.stores.sqlite_support import problems, program

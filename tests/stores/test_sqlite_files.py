@@ -13,7 +13,8 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.query import JobQuery, WorkerInfo
+from forebay.domain.query import JobQuery
+from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.sqlite import store as module
 from forebay.stores.sqlite.places import NETWORK_FILE_SYSTEMS, Places, file_system_of

@@ -16,13 +16,17 @@ import pytest
 
 from forebay.domain.gate import gates_of
 from forebay.domain.job import DEFAULT_QUEUE, WorkerId
+from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import Note, Step
 from forebay.domain.retry import RetryPolicy
+from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
 from forebay.stores.protocol import Want
 from forebay.stores.sqlite.schema import PACKAGE
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.stores.statements import load_statements
 from forebay.testing.clock import ManualClock
+from tests.stores.sqlite_support import raw
 from tests.stores.support import WORKER, claim, complete, fail, new_job
 
 Values = dict[str, Any]
@@ -240,3 +244,49 @@ def test_putting_back_opens_the_gate(bench: Bench) -> None:
     assert bench.database.execute("select gate from forebay_jobs where seq = ?", (job.seq,)).fetchone() == (
         None,
     )
+
+
+def test_what_a_newer_program_asks_for_and_says_stops_nobody(tmp_path: Path, clock: ManualClock) -> None:
+    path = tmp_path / "jobs.db"
+    engine = SqliteEngine(str(path), clock=clock)
+    store, reader = engine.store(), engine.reader()
+    store.beat(WorkerInfo(id=WORKER, slots=4))
+    [strange, known] = [*store.send(CommandKind.STOP), *store.send(CommandKind.PAUSE)]
+    with raw(path) as connection:
+        connection.execute("update forebay_commands set kind = 'dance' where id = ?", (strange.id,))
+        connection.execute(
+            "update forebay_workers set state = 'dancing', said = json_set(said, '$.mood', 'good')"
+        )
+
+    [worker] = reader.workers()
+    taken = store.take_commands([WORKER])
+
+    assert (worker.state, worker.slots) == (WorkerState.IDLE, 4)
+    assert [command.id for command in taken] == [known.id]
+    assert reader.commands([strange.id]) == [None]
+    assert store.take_commands([WORKER]) == []
+    store.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("forgets", ["prune", "delete"])
+def test_the_notes_of_a_job_that_is_forgotten_take_no_room(
+    tmp_path: Path, clock: ManualClock, forgets: str
+) -> None:
+    path = tmp_path / "jobs.db"
+    store = SqliteEngine(str(path), clock=clock).store()
+    store.save_queue(DEFAULT_QUEUE, {"keep_finished_ms": 1_000})
+    store.insert([new_job()] * 2)
+    job, other = claim(store, 2)
+    said = [Note(lease=Lease(one.id, 1), steps=(Step(name="s", result=b"1"),)) for one in (job, other)]
+    store.exchange(WORKER, [complete(job)], notes=said)
+    clock.advance(ms=1_000)
+
+    if forgets == "prune":
+        store.prune()
+    else:
+        store.delete([job.id])
+    store.close()
+
+    with raw(path) as connection:
+        assert connection.execute("select seq from forebay_notes").fetchall() == [(other.seq,)]

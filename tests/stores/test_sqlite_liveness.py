@@ -14,8 +14,8 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import DEFAULT_QUEUE, Job, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Lost
-from forebay.domain.query import WorkerInfo
 from forebay.domain.settlement import decide
+from forebay.domain.worker import WorkerInfo
 from forebay.stores.protocol import Want
 from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
 from forebay.testing.clock import ManualClock
@@ -304,3 +304,47 @@ def test_more_leases_of_the_dead_than_one_sweep_takes_are_all_taken_in_the_end(
 
     assert [len(batch) for batch in swept] == [3, 1, 0]
     assert {job.state for batch in swept for job in batch} == {JobState.RUNNING}
+
+
+# Deaths that the caller knows of
+
+
+def test_the_lock_of_a_living_process_does_not_save_a_worker_that_is_named_as_dead(
+    path: Path, store: SqliteStore
+) -> None:
+    with program(WORK, path, WORKER) as worker:
+        start(worker)
+
+        swept = store.sweep(SWEEPER, only_dead=True, dead=[WORKER])
+        worker.say("settle")
+
+        assert len(swept) == 2
+        assert worker.hear() == "settled 0 refused 2"
+        assert locks(path) == ["worker-w1.lock"]
+
+
+def test_a_handle_that_holds_the_lock_may_name_its_own_worker_as_dead(path: Path, store: SqliteStore) -> None:
+    one = beating(path, WORKER)
+    held = claim(one, 2)
+
+    swept = one.sweep(SWEEPER, only_dead=True, dead=[WORKER])
+    left = locks(path)
+    one.forget_worker(WORKER)
+    one.close()
+
+    assert {job.id for job in swept} == {job.id for job in held}
+    assert left == ["worker-w1.lock"]
+    assert locks(path) == []
+
+
+def test_a_death_that_nobody_named_is_found_in_the_same_sweep(path: Path, store: SqliteStore) -> None:
+    one, other = beating(path, WORKER), beating(path, OTHER_WORKER)
+    claim(one, 2, worker=WORKER)
+    claim(other, 2, worker=OTHER_WORKER)
+    one.close()
+
+    swept = store.sweep(SWEEPER, only_dead=True, dead=[OTHER_WORKER])
+
+    assert len(swept) == 4
+    assert locks(path) == ["worker-w2.lock"]
+    other.close()

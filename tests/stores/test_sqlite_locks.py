@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from forebay.domain.query import Counts
+from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.sqlite.connection import Connection
 from forebay.stores.sqlite.places import NOTE_LIFE_SECONDS, Places
@@ -28,7 +29,7 @@ from tests.stores.sqlite_support import (
     program,
     raw,
 )
-from tests.stores.support import new_job
+from tests.stores.support import WORKER, new_job
 
 HOLD: Final = """
 other = sqlite3.connect(path, isolation_level=None, timeout=20)
@@ -256,3 +257,32 @@ def test_a_note_is_seen_soon_by_whoever_has_just_looked(path: Path) -> None:
     while not places.somebody_waits():
         Places(str(path)).note_waiting()
         assert time.monotonic() < until
+
+
+def test_looking_for_commands_does_not_wait_for_the_write_lock(path: Path) -> None:
+    with opened(path, lock_wait_ms=0) as store, program(HOLD, path) as holder:
+        store.beat(WorkerInfo(id=WORKER))
+        holder.say("lock")
+        assert holder.hear() == "locked"
+
+        # It would raise: nobody waits for the lock here.
+        assert store.take_commands([WORKER]) == []
+
+        holder.say("free")
+        assert holder.hear() == "free"
+        [sent] = store.send(CommandKind.STOP)
+        assert [command.id for command in store.take_commands([WORKER])] == [sent.id]
+
+
+def test_a_command_that_cannot_be_taken_now_is_taken_later(path: Path) -> None:
+    with opened(path, lock_wait_ms=0) as store, program(HOLD, path) as holder:
+        store.beat(WorkerInfo(id=WORKER))
+        [sent] = store.send(CommandKind.STOP)
+        holder.say("lock")
+        assert holder.hear() == "locked"
+        with pytest.raises(StoreUnavailable):
+            store.take_commands([WORKER])
+        holder.say("free")
+        assert holder.hear() == "free"
+
+        assert [command.id for command in store.take_commands([WORKER])] == [sent.id]

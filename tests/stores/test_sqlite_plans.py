@@ -38,6 +38,10 @@ insert into forebay_dead
 select -seq - 1000000, 'd' || seq, 0, queue, task, 'dead', priority, options, 1, 0, 0, created_at, created_at,
   ready_at, run_at, rank, 0, 'w', created_at, null, null, null, null, null, created_at, null, payload, null
 from forebay_jobs;
+insert into forebay_notes (seq, kind, number, attempt, at, body)
+select seq, 'line', seq % 7, 1, 0, '{}' from forebay_jobs;
+insert into forebay_commands (id, worker, kind, actor, sent_at, expires_at, taken_at)
+select id, 'w' || seq % 10, 'stop', '', 0, 0, iif(seq % 100, 1, null) from forebay_jobs;
 """
 
 
@@ -68,7 +72,11 @@ def plan(database: sqlite3.Connection, name: str, **values: object) -> list[str]
 
 def scans(lines: list[str]) -> list[str]:
     """The tables of jobs that would be read from end to end."""
-    return [line for line in lines if re.match(r"SCAN forebay_(jobs|finished|dead|events|attempts)\b", line)]
+    return [
+        line
+        for line in lines
+        if re.match(r"SCAN forebay_(jobs|finished|dead|events|attempts|notes|commands)\b", line)
+    ]
 
 
 def sorts(lines: list[str]) -> list[str]:
@@ -203,6 +211,15 @@ def test_wishes_to_cancel_have_an_index_of_their_own(database: sqlite3.Connectio
         ("events_prune", "INDEX forebay_events_at (at<?)"),
         ("keys_prune", "INDEX forebay_keys_until (until>? AND until<?)"),
         ("key_holder", "PRIMARY KEY (queue=? AND kind=? AND key=?)"),
+        ("notes", "PRIMARY KEY (seq=?)"),
+        ("notes_remove", "PRIMARY KEY (seq=?)"),
+        ("note_line", "PRIMARY KEY (seq=? AND kind=?)"),
+        ("note_lines_trim", "PRIMARY KEY (seq=? AND kind=? AND number<?)"),
+        ("note_step", "PRIMARY KEY (seq=? AND kind=?)"),
+        ("command", "INDEX forebay_commands_id (id=?)"),
+        ("command_answer", "INDEX forebay_commands_id (id=?)"),
+        ("commands_wait", "INDEX forebay_commands_waiting (worker=?)"),
+        ("commands_take", "INDEX forebay_commands_waiting (worker=?)"),
         ("pace", "INDEX forebay_finished_queue (queue=? AND finished_at>?)"),
     ],
 )
@@ -211,3 +228,7 @@ def test_history_and_keys_are_found_by_index(database: sqlite3.Connection, name:
 
     assert any(line.startswith("SEARCH") and line.endswith(index) for line in lines), lines
     assert scans(lines) == []
+
+
+def test_notes_come_in_their_order_without_a_sort(database: sqlite3.Connection) -> None:
+    assert plan(database, "notes") == ["SEARCH forebay_notes USING PRIMARY KEY (seq=?)"]

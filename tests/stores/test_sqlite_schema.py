@@ -10,7 +10,11 @@ from typing import Final
 
 import pytest
 
+from forebay.domain.job import DEFAULT_QUEUE, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.note import Note, Step
 from forebay.domain.query import Counts
+from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import SchemaNewer, StoreError
 from forebay.stores.migrations import Migration, load_migrations
 from forebay.stores.sqlite import schema
@@ -139,6 +143,77 @@ def test_a_newer_schema_that_bears_us_works(store: SqliteStore, path: Path) -> N
     assert len(answer.settled) == 1
     assert applied(path)[-1] == (NEWEST + 3, "later")
     other.close()
+
+
+# From the first schema on
+
+
+def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the program know the first migration only."""
+    first = load_migrations(PACKAGE)[:1]
+    monkeypatch.setattr(schema, "load_migrations", lambda package: first)
+
+
+OLD_BEAT: Final = """
+insert into forebay_workers (id, host, pid, queues, state, started_at, beat_at)
+values ('old', 'h', 1, '["default"]', 'running', 5, 6)
+"""
+
+
+@pytest.mark.shows("R-STORE-06")
+def test_a_file_of_the_first_schema_goes_on_where_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as before:
+        as_before(before)
+        old = SqliteEngine(str(path)).store()
+        old.insert([new_job(), new_job(), new_job(id="waits", delay_ms=3_600_000)])
+        done, running = claim(old, 2)
+        old.exchange(WORKER, [complete(done)])
+        with raw(path) as connection:
+            connection.execute(OLD_BEAT)
+        assert applied(path) == [(1, "jobs")]
+        old.close()
+
+    engine = SqliteEngine(str(path))
+    store, reader = engine.store(), engine.reader()
+    note = Note(lease=Lease(running.id, running.attempt), steps=(Step(name="fetch", result=b"1"),))
+    answer = store.exchange(WORKER, [complete(running)], notes=[note])
+
+    assert answer.settled == (running.id,)
+    assert [step.name for step in reader.notes(running.id).steps] == ["fetch"]
+    assert reader.counts() == {"default": Counts(completed=2, scheduled=1)}
+    assert reader.workers() == [
+        WorkerInfo(id=WorkerId("old"), host="h", pid=1, queues=(DEFAULT_QUEUE,), started_at=5, beat_at=6)
+    ]
+    assert [command.worker for command in store.send(CommandKind.STOP)] == ["old"]
+    assert reader.health().problems == ()
+    assert applied(path)[-1][0] == NEWEST
+    store.close()
+    reader.close()
+
+
+@pytest.mark.shows("R-EXT-15")
+def test_a_program_of_the_first_schema_works_on_beside_a_newer_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        as_before(before)
+        old = SqliteEngine(str(path)).store()
+    new = SqliteEngine(str(path)).store()
+    with monkeypatch.context() as before:
+        as_before(before)
+        late = SqliteEngine(str(path)).store()
+
+    for store in (old, late):
+        store.insert([new_job()])
+        answer = store.exchange(WORKER, [complete(job) for job in claim(store)])
+        assert len(answer.settled) == 1
+        store.close()
+    with raw(path) as connection:
+        connection.execute(OLD_BEAT)
+
+    assert new.send(CommandKind.STOP, [WorkerId("old")])
+    new.close()
+    assert problems(SqliteEngine(str(path))) == ()
 
 
 # Migrations that fail

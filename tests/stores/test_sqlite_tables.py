@@ -43,6 +43,8 @@ def test_each_kind_of_thing_has_a_table(database: sqlite3.Connection) -> None:
         "counts",
         "archive",
         "workers",
+        "notes",
+        "commands",
     )
     assert names >= {f"forebay_{kind}" for kind in kinds}
 

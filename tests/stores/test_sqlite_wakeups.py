@@ -12,6 +12,10 @@ from typing import Final
 
 import pytest
 
+from forebay.domain.job import JobId
+from forebay.domain.lease import Lease
+from forebay.domain.note import Note
+from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import StoreError, StoreUnusable
 from forebay.stores.sqlite import places
 from forebay.stores.sqlite import wakeups as module
@@ -99,6 +103,9 @@ def test_what_a_worker_should_look_at_pokes_too(path: Path) -> None:
         assert poked.wait()
         store.save_queue(second.queue, {"max_length": 10})
         assert poked.wait()
+        store.beat(WorkerInfo(id=WORKER))
+        store.send(CommandKind.STOP)
+        assert poked.wait()
     store.close()
 
 
@@ -110,6 +117,10 @@ def test_what_brings_no_work_pokes_nobody(path: Path) -> None:
         claim(store)
         store.promote()
         store.take_duty("sweep", 1_000)
+        store.beat(WorkerInfo(id=WORKER))
+        store.take_commands([WORKER])
+        store.answer("nobody", "done")
+        store.exchange(WORKER, notes=[Note(lease=Lease(JobId("nobody"), 1))])
         store.insert([])
         count = poked.count
         store.insert([new_job()])

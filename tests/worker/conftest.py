@@ -10,18 +10,18 @@ import pytest
 from forebay import Forebay
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
-from tests.stores.conftest import engine, make_engine, other_store, reader, store
+from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, store
+from tests.urls import ENGINES, url_of
 from tests.worker.invoking import raising, runner
 from tests.worker.rig import Rig
 
-__all__ = ["engine", "make_engine", "other_store", "raising", "reader", "runner", "store"]
+__all__ = ["engine", "make_engine", "other_store", "postgres", "raising", "reader", "runner", "store"]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=ENGINES)
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Forebay]:
-    """An app on each engine, by the machine's own clock; it leaves a store without problems behind."""
-    urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/jobs.db"}
-    with Forebay(urls[request.param]) as app:
+    """An app on each engine, by the clock of its machine; it leaves a store without problems behind."""
+    with Forebay(url_of(request.param, tmp_path)) as app:
         yield app
         assert app.client.read(lambda reader: reader.health()).problems == ()
 

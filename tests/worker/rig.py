@@ -10,21 +10,21 @@ from forebay.app.duty import Duty
 from forebay.domain.history import Timeline
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName
 from forebay.domain.outcome import Completed, Outcome
-from forebay.domain.query import WorkerInfo
+from forebay.domain.worker import WorkerInfo
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.protocol import Executor, Sorts
 from forebay.worker.inbox import Inbox
-from forebay.worker.slots import Assignment, Slots
+from forebay.worker.slots import Assignment, Kind, Slots
 from tests.stores.support import WORKER, new_job
 
 
 class FakeExecutor:
     """Keeps what it is given; the test says what starts and how it ends."""
 
-    def __init__(self, inbox: Inbox, clock: ManualClock, *, is_async: bool = False) -> None:
-        self.is_async = is_async
+    def __init__(self, inbox: Inbox, clock: ManualClock, *, kind: Kind = Kind.CALLS) -> None:
+        self.kind = kind
         self._inbox = inbox
         self._clock = clock
         self.given: list[Assignment] = []
@@ -68,14 +68,14 @@ class Rig:
         self.clock = clock
         self.inbox = Inbox()
         self.threads = FakeExecutor(self.inbox, clock)
-        self.loop = FakeExecutor(self.inbox, clock, is_async=True)
+        self.loop = FakeExecutor(self.inbox, clock, kind=Kind.COROUTINES)
         self.lanes: dict[str, Sorts] = {}
 
     def executor(self, task: str) -> Executor:
         return self.loop if task.startswith("co") else self.threads
 
     def sorts(self, queue: QueueName) -> Sorts:
-        return self.lanes.get(queue, frozenset([False]))
+        return self.lanes.get(queue, frozenset([Kind.CALLS]))
 
     def gates(self) -> frozenset[str] | None:
         return None

@@ -75,7 +75,7 @@ def _called(invoke: Invoke, assignment: Assignment) -> Outcome:
     call: Call | None = None
     try:
         call = invoke.prepared(assignment)
-        value = call.task.func(*call.args, **call.kwargs)
+        value = call.func(*call.args, **call.kwargs)
     except BaseException as exc:
         return invoke.ended(assignment, call, None, exc)
     return invoke.ended(assignment, call, value, None)

@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 
-from forebay.domain.job import JobId, QueueName
+from forebay.domain.job import Job, JobId, QueueName
 from forebay.stores.protocol import Want
 from forebay.testing.clock import ManualClock
 from forebay.worker.asking import Asking
 from forebay.worker.executors.protocol import Sorts
+from forebay.worker.inbox import Inbox
 from forebay.worker.pace import Pace
-from forebay.worker.slots import Assignment, Slots
+from forebay.worker.slots import Assignment, Kind, Slots
+from forebay.worker.steering import Steering
 from tests.domain.making import a_job
 
-CALLS: Sorts = frozenset([False])
-COROUTINES: Sorts = frozenset([True])
+CALLS: Sorts = frozenset([Kind.CALLS])
+COROUTINES: Sorts = frozenset([Kind.COROUTINES])
 
 
 GATES = frozenset(["task:known"])
 
 
 def asking(slots: Slots, clock: ManualClock, pace: Pace | None = None, **lanes: Sorts) -> Asking:
-    queues = [QueueName(name) for name in lanes]
-    return Asking(queues, lambda queue: lanes[queue], lambda: GATES, slots, pace or Pace(), clock)
+    steering = Steering({QueueName(name): 1 for name in lanes}, slots, Inbox())
+    return asking_by(steering, slots, clock, pace, **lanes)
 
 
-def held(count: int, *, is_async: bool = False, started_at: float | None = None) -> list[Assignment]:
-    jobs = [a_job(id=JobId(f"{is_async}-{number}-{started_at}")) for number in range(count)]
-    found = [Assignment(job, 0.0, is_async=is_async) for job in jobs]
+def asking_by(
+    steering: Steering, slots: Slots, clock: ManualClock, pace: Pace | None = None, **lanes: Sorts
+) -> Asking:
+    return Asking(
+        steering, lambda queue: lanes.get(queue, CALLS), lambda: GATES, slots, pace or Pace(), clock
+    )
+
+
+def held(count: int, *, kind: Kind = Kind.CALLS, started_at: float | None = None) -> list[Assignment]:
+    jobs = [a_job(id=JobId(f"{kind}-{number}-{started_at}")) for number in range(count)]
+    found = [Assignment(job, 0.0, kind=kind) for job in jobs]
     for one in found:
         one.started_at = started_at
     return found
@@ -112,7 +124,7 @@ def test_a_queue_of_both_sorts_is_asked_for_no_more_than_either_could_take(clock
     ask = asking(slots, clock, mixed=CALLS | COROUTINES)
 
     _, room = ask.wants([])
-    slots.add(held(room, is_async=True))
+    slots.add(held(room, kind=Kind.COROUTINES))
 
     assert room == 4
     assert ask.has_more(given=4)  # all were coroutines, and the threads are still free
@@ -189,6 +201,163 @@ def test_the_lane_that_has_had_the_fewest_jobs_is_asked_first(clock: ManualClock
 
 
 def test_a_worker_says_which_gates_it_may_pass(clock: ManualClock) -> None:
-    wants, _ = asking(Slots(2), clock, a=frozenset([False]), b=frozenset([False])).wants(())
+    wants, _ = asking(Slots(2), clock, a=frozenset([Kind.CALLS]), b=frozenset([Kind.CALLS])).wants(())
 
     assert [want.gates for want in wants] == [GATES, GATES]
+
+
+# ------------------------------------------------------------------ weights, strictness and pauses
+
+
+def steered(slots: Slots, *, strict: bool = False, **weights: int) -> Steering:
+    return Steering(
+        {QueueName(name): weight for name, weight in weights.items()}, slots, Inbox(), strict=strict
+    )
+
+
+def visits(ask: Asking, count: int) -> list[str]:
+    """Which queue was asked first, when each has one job to give every time."""
+    first = []
+    for _ in range(count):
+        [queue, *_] = names(ask.wants([])[0])
+        ask.given([a_job(queue=QueueName(queue))])
+        first.append(queue)
+    return first
+
+
+def test_the_heavier_queue_is_asked_first_and_more_often(clock: ManualClock) -> None:
+    slots = Slots(threads=1)
+
+    order = visits(asking_by(steered(slots, low=1, high=3), slots, clock), 8)
+
+    assert order == ["high", "high", "low", "high"] * 2
+
+
+@pytest.mark.shows("R-PRI-28", "R-PRI-30")
+def test_each_queue_has_its_share_of_the_visits(clock: ManualClock) -> None:
+    slots = Slots(threads=1)
+
+    order = visits(asking_by(steered(slots, a=3, b=2, c=1, d=1), slots, clock), 1_001)
+
+    assert {queue: order.count(queue) for queue in "abcd"} == {"a": 429, "b": 286, "c": 143, "d": 143}
+
+
+def test_room_for_many_is_divided_among_the_queues_that_flow(clock: ManualClock) -> None:
+    slots = Slots(threads=40)
+    ask = asking_by(steered(slots, low=1, high=3), slots, clock)
+    firsts = portions(ask)
+    ask.given(jobs_of(high=40))
+    seconds = portions(ask)
+    ask.given(jobs_of(high=39, low=1))
+    thirds = portions(ask)
+    ask.given(jobs_of(high=11, low=29))
+
+    assert firsts == {"high": 40, "low": 40}  # nobody knows yet who has something
+    assert seconds == {"low": 1, "high": 40}
+    assert thirds == {"low": 29, "high": 11}  # low makes up for what it was behind
+    assert portions(ask) == {"high": 30, "low": 10}
+
+
+def test_a_queue_that_runs_dry_leaves_its_room_to_the_others_at_once(clock: ManualClock) -> None:
+    slots = Slots(threads=40)
+    ask = asking_by(steered(slots, low=1, high=3), slots, clock)
+    ask.wants([])
+    ask.given(jobs_of(high=20, low=20))
+
+    portions(ask)
+    ask.given(jobs_of(low=10, high=2))
+
+    assert ask.has_more(12)
+    slots.add(held(12))
+    assert portions(ask) == {"high": 1, "low": 28}
+    ask.given(jobs_of(low=28))
+    slots.add(held(28, kind=Kind.CALLS, started_at=0.0))
+    assert not ask.has_more(28)
+
+
+def portions(ask: Asking) -> dict[str, int]:
+    return {want.queue: want.most for want in ask.wants([])[0]}
+
+
+def jobs_of(**counts: int) -> list[Job]:
+    return [a_job(queue=QueueName(name)) for name, count in counts.items() for _ in range(count)]
+
+
+@pytest.mark.shows("R-PRI-28")
+def test_long_runs_keep_to_the_weights_whatever_the_room(clock: ManualClock) -> None:
+    dice, had = Random(1), Counter[str]()
+    slots = Slots(threads=100)
+    ask = asking_by(steered(slots, a=3, b=2, c=1), slots, clock)
+    for _ in range(500):
+        busy = held(dice.randrange(100))
+        slots.add(busy)
+        wants, room = ask.wants([])
+        jobs: list[Job] = []
+        for want in wants:
+            jobs += [a_job(queue=want.queue)] * min(want.most, room - len(jobs))
+        ask.given(jobs)
+        had.update(job.queue for job in jobs)
+        for one in busy:
+            slots.end(one)
+
+    assert had["a"] / had.total() == pytest.approx(3 / 6, abs=0.01)
+    assert had["b"] / had.total() == pytest.approx(2 / 6, abs=0.01)
+
+
+@pytest.mark.shows("R-PRI-32")
+def test_a_strict_worker_asks_in_the_order_given_and_others_do_not(clock: ManualClock) -> None:
+    slots = Slots(threads=1)
+
+    strict = visits(asking_by(steered(slots, strict=True, first=1, second=9), slots, clock), 4)
+    fair = visits(asking_by(steered(slots, first=1, second=9), slots, clock), 4)
+
+    assert strict == ["first"] * 4
+    assert fair[0] == "second"
+
+
+def test_a_strict_worker_keeps_the_order_between_lanes_too(clock: ManualClock) -> None:
+    slots = Slots(threads=4, coroutines=4)
+    steering = steered(slots, strict=True, mail=1, web=1)
+    ask = asking_by(steering, slots, clock, web=COROUTINES | CALLS)
+
+    for _ in range(3):
+        assert names(ask.wants([])[0]) == ["mail"]
+        ask.given([a_job(queue=QueueName("mail"))] * 4)
+        assert names(ask.wants([])[0]) == ["web"]
+
+
+@pytest.mark.shows("R-QUEUE-15")
+def test_a_paused_queue_is_left_out(clock: ManualClock) -> None:
+    slots = Slots(threads=2)
+    steering = steered(slots, a=1, b=1)
+    ask = asking_by(steering, slots, clock)
+
+    steering.pause("a")
+
+    assert {name for _ in range(3) for name in names(ask.wants([])[0])} == {"b"}
+
+
+def test_when_all_queues_are_paused_nothing_is_asked_and_nobody_asks_again(clock: ManualClock) -> None:
+    slots = Slots(threads=2)
+    steering = steered(slots, a=1)
+    ask = asking_by(steering, slots, clock)
+    steering.pause()
+
+    assert ask.wants([]) == ([], 0)
+    assert not ask.has_more(0)
+
+    steering.resume()
+
+    assert names(ask.wants([])[0]) == ["a"]
+
+
+def test_a_queue_that_was_paused_is_owed_nothing_for_that(clock: ManualClock) -> None:
+    slots = Slots(threads=1)
+    steering = steered(slots, a=1, b=1)
+    ask = asking_by(steering, slots, clock)
+    steering.pause("a")
+    visits(ask, 100)
+
+    steering.resume("a")
+
+    assert visits(ask, 4).count("b") == 2

@@ -16,6 +16,7 @@ from forebay.scheduler.promoting import Promoting
 from forebay.scheduler.standard import standard_duties
 from forebay.stores.protocol import Store, Want
 from forebay.testing.clock import ManualClock
+from forebay.worker.slots import Kind
 from tests.app.watching import Watched
 from tests.stores.support import OTHER_WORKER, claim, complete
 from tests.worker.rig import Rig
@@ -93,7 +94,7 @@ def test_a_turn_sleeps_no_longer_than_until_the_next_job_is_due(rig: Rig) -> Non
 
 @pytest.mark.parametrize("queue", ["calls", "coroutines"])
 def test_a_worker_of_two_lanes_wakes_for_the_next_job_of_either(rig: Rig, queue: str) -> None:
-    rig.lanes = {"calls": frozenset([False]), "coroutines": frozenset([True])}
+    rig.lanes = {"calls": frozenset([Kind.CALLS]), "coroutines": frozenset([Kind.COROUTINES])}
     [job] = rig.insert(queue=QueueName(queue), delay_ms=300)
     rig.insert(queue=QueueName(queue), delay_ms=2_000)
     coordinator = rig.coordinator(queues=["calls", "coroutines"])
@@ -185,7 +186,7 @@ def test_queues_take_turns_so_that_none_waits_behind_the_others(rig: Rig) -> Non
 
 
 def test_coroutines_are_claimed_while_all_threads_are_taken(rig: Rig) -> None:
-    rig.lanes = {"calls": frozenset([False]), "web": frozenset([True])}
+    rig.lanes = {"calls": frozenset([Kind.CALLS]), "web": frozenset([Kind.COROUTINES])}
     rig.insert(3, queue=QueueName("calls"))
     rig.insert(30, queue=QueueName("web"), task="co")
     coordinator = rig.coordinator(threads=2, coroutines=20, queues=["calls", "web"])
@@ -267,6 +268,23 @@ def test_duties_are_done_at_the_start_and_then_each_second(rig: Rig) -> None:
         rig.clock.advance(seconds=0.25)
 
     assert runs == [1, 1, 1, 1, 2, 2, 2, 2]
+
+
+def test_no_job_starts_before_the_duties_of_its_turn_are_done(rig: Rig) -> None:
+    started: list[int] = []
+
+    class Looking(Counting):
+        def run(self, store: Store) -> bool:
+            started.append(len(rig.threads.given))
+            return super().run(store)
+
+    rig.insert()
+    coordinator = rig.coordinator(duties=[Looking()])
+
+    coordinator.turn()
+
+    assert started == [0]
+    assert len(rig.threads.given) == 1
 
 
 @pytest.mark.shows("R-SWEEP-08")

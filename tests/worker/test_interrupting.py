@@ -10,7 +10,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Cancelled, Completed, Interrupted
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.invoke import JobInterrupted, JobTimeout
-from forebay.worker.slots import Assignment
+from forebay.worker.slots import Assignment, Kind
 from tests.app.watching import Watched
 from tests.stores.support import WORKER
 from tests.worker.rig import Rig
@@ -112,6 +112,22 @@ def test_a_job_that_does_not_stop_is_reported_once_and_keeps_its_slot(
 
     assert len([line for line in caplog.messages if "still running" in line and one.job.id in line]) == 1
     assert rig.states(ids) == {"running": 1, "pending": 1}
+
+
+def test_an_isolated_job_is_never_reported_as_stuck_because_its_executor_kills_it(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.threads.kind = Kind.ISOLATED
+    rig.insert(timeout_ms=1_000)
+    coordinator = rig.coordinator()
+    one = running(rig, coordinator)
+
+    for _ in range(20):
+        rig.clock.advance(seconds=1)
+        coordinator.turn()
+
+    assert not one.is_stuck
+    assert "still running" not in caplog.text
 
 
 # ------------------------------------------------------------------ cancel

@@ -146,6 +146,7 @@ def test_one_error_or_a_list_of_them_may_be_named_too(raising: Run) -> None:
 def test_a_task_may_cancel_its_own_job(raising: Run) -> None:
     assert raising(Cancel("changed my mind")) == Cancelled("changed my mind")
     assert raising(Cancel()) == Cancelled("cancelled by its own task")
+    assert raising(Cancel("no file \ud8ff")) == Cancelled("no file \\ud8ff")  # as a name of a file may be
 
 
 @pytest.mark.shows("R-WORK-15")

@@ -10,11 +10,11 @@ import pytest
 
 from forebay import Forebay, current_job
 from forebay.app.context import LeaseNews
+from forebay.domain.worker import DEFAULT_BEAT_MS
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import Store
 from forebay.testing.clock import ManualClock
 from forebay.worker.keeping import HANGS_SECONDS
-from forebay.worker.renewal import BEAT_SECONDS
 from forebay.worker.worker import Worker
 from tests.app.making import WatchedEngine
 from tests.stores.support import OTHER_WORKER, WORKER
@@ -154,11 +154,12 @@ def test_a_store_in_trouble_is_asked_more_rarely_until_it_answers(kept: Kept, cl
         def wait(self, timeout: float | None = None) -> bool:
             pauses.append(timeout or 0.0)
             kept.trouble = away if len(pauses) <= 6 else None
-            clock.advance(seconds=BEAT_SECONDS)
+            clock.advance(seconds=DEFAULT_BEAT_MS / 1_000)
             return len(pauses) == 10
 
     kept.renewal._stop.set()
     kept.renewal._thread.join(DEADLINE)
+    kept.renewal._store = kept.renewal._engine.store()  # the thread has closed its own
     kept.renewal._stop = Played()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("forebay.worker.renewal.TICK_SECONDS", 0.25)

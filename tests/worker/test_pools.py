@@ -13,6 +13,7 @@ import pytest
 from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE
 from forebay.errors import ConfigError
+from forebay.worker.slots import Kind
 from forebay.worker.worker import Worker
 from tests.app.making import WatchedEngine
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
@@ -97,7 +98,7 @@ def test_a_worker_has_four_threads_if_nothing_else_is_said(app: Forebay) -> None
             job.wait(DEADLINE)
 
     assert crowd.most == 4
-    assert Worker(app.engine, app.registry)._slots.sizes[False] == 4
+    assert Worker(app.engine, app.registry)._slots.sizes[Kind.CALLS] == 4
 
 
 @pytest.mark.shows("R-CFG-46", "R-CFG-45")
@@ -165,7 +166,7 @@ def test_a_worker_has_two_handles_each_used_by_one_thread_and_closes_them(app: F
         worker.stop()
 
     keeping, working = engine.stores
-    assert set(keeping.calls) == {"beat", "renew", "forget_worker", "close"}
+    assert set(keeping.calls) == {"beat", "renew", "take_commands", "forget_worker", "close"}
     assert not {"beat", "renew", "forget_worker"} & set(working.calls)
     assert (keeping.calls.count("close"), working.calls.count("close")) == (1, 1)
     assert (keeping.calls[-1], working.calls[-1]) == ("close", "close")

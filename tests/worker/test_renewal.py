@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from forebay.domain.lifecycle import JobState
-from forebay.domain.query import WorkerInfo
+from forebay.domain.worker import DEFAULT_BEAT_MS, WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import Cancel, Engine, Reader, Store
 from forebay.testing.clock import ManualClock
-from forebay.worker.renewal import BEAT_SECONDS, TICK_SECONDS, Renewal, left_open
+from forebay.worker.renewal import TICK_SECONDS, Renewal, left_open
 from forebay.worker.slots import Assignment, Slots
 from tests.app.making import WatchedEngine
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, new_job
@@ -182,7 +182,7 @@ def test_a_worker_beats_at_its_start_and_every_ten_seconds_until_it_is_forgotten
     [info] = reader.workers()
     assert info.beat_at == clock.now_ms()
 
-    clock.advance(seconds=BEAT_SECONDS)
+    clock.advance(seconds=DEFAULT_BEAT_MS / 1_000)
     kept.renewal.renew_due()
     [info] = reader.workers()
     assert info.beat_at == clock.now_ms()

@@ -7,7 +7,7 @@ from threading import Barrier, Thread
 import pytest
 
 from forebay.domain.job import JobId
-from forebay.worker.slots import Assignment, Slots
+from forebay.worker.slots import Assignment, Kind, Slots
 from tests.domain.making import NOW, a_job
 from tests.worker.support import DEADLINE, an_assignment
 
@@ -52,14 +52,14 @@ def test_a_job_is_not_started_with_less_than_a_third_of_its_lease_left() -> None
 def test_blocking_tasks_and_coroutines_have_slots_of_their_own() -> None:
     slots = Slots(threads=2, coroutines=5)
     call = an_assignment()
-    coroutine = Assignment(a_job(id=JobId("co")), 0.0, is_async=True)
+    coroutine = Assignment(a_job(id=JobId("co")), 0.0, kind=Kind.COROUTINES)
 
     slots.add([call, coroutine])
 
-    assert (slots.free(False), slots.free(True), len(slots)) == (1, 4, 2)
+    assert (slots.free(Kind.CALLS), slots.free(Kind.COROUTINES), len(slots)) == (1, 4, 2)
     slots.end(coroutine)
     slots.end(coroutine)
-    assert (slots.free(False), slots.free(True), len(slots)) == (1, 5, 1)
+    assert (slots.free(Kind.CALLS), slots.free(Kind.COROUTINES), len(slots)) == (1, 5, 1)
 
 
 @pytest.mark.shows("R-LEASE-21")
@@ -69,10 +69,10 @@ def test_the_end_of_a_lost_attempt_leaves_the_next_attempt_at_the_same_job_alone
     present = an_assignment(attempt=2)
     slots.add([lost])
     slots.add([present])
-    assert slots.free(False) == 0
+    assert slots.free(Kind.CALLS) == 0
 
     slots.end(lost)
 
     assert list(slots) == [present]
     assert slots.leases() == [present.lease]
-    assert slots.free(False) == 1
+    assert slots.free(Kind.CALLS) == 1

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import InitVar, dataclass
 from threading import Barrier, Event
-from typing import Any
 
 import pytest
 
 from forebay import Forebay, Retry, RetryPolicy, current_job
-from forebay.clock import SystemClock
 from forebay.domain.history import EventKind
-from forebay.domain.job import WorkerId
+from forebay.domain.job import JobId, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import Ending, decide
@@ -267,25 +265,14 @@ def test_a_job_whose_lease_was_taken_away_is_told_and_its_result_is_refused(app:
         eventually(lambda: EventKind.REFUSED in [event.kind for event in job.history().events])
 
 
-def _take_away(app: Forebay, job_id: str) -> None:
-    """As a sweep does that finds the lease over: here by a clock that is an hour ahead."""
-    clock = SystemClock()
-
-    class Ahead:
-        def now_ms(self) -> int:
-            return clock.now_ms() + 3_600_000
-
-        def monotonic(self) -> float:
-            return clock.monotonic()
-
-    engine: Any = app.engine
-    usual, engine._clock = engine._clock, Ahead()
+def _take_away(app: Forebay, job_id: JobId) -> None:
+    """As a sweep does that takes the worker for dead."""
+    [job] = app.client.read(lambda reader: reader.jobs([job_id]))
+    assert job is not None
     store = app.engine.store()
     try:
-        [swept] = store.sweep(SWEEPER)
-        engine._clock = usual
+        [swept] = store.sweep(SWEEPER, dead=[job.worker or SWEEPER])
         store.exchange(SWEEPER, [decide(swept, Interrupted(), 0.0)])
     finally:
-        engine._clock = usual
         store.close()
     assert swept.id == job_id

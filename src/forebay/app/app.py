@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
@@ -14,6 +14,7 @@ from forebay.app.client import Client
 from forebay.app.codec import check_limit
 from forebay.app.conduct import Conduct, conduct
 from forebay.app.handle import JobHandle
+from forebay.app.hooks import Hook, Listener, added
 from forebay.app.options import CallOptions, TaskOptions, check_names, draft, over
 from forebay.app.registry import Registry
 from forebay.app.task import Task
@@ -27,7 +28,12 @@ from forebay.stores.protocol import BATCH, OnConflict, Receipt
 if TYPE_CHECKING:
     from forebay.app.consumer import Consumer
     from forebay.app.duty import Duty
+    from forebay.app.middleware import Middleware
+    from forebay.worker.worker import Worker
 
+F = TypeVar("F", bound=Hook)
+Listen = TypeVar("Listen", bound=Listener)
+Layer = TypeVar("Layer", bound="Middleware")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -63,6 +69,7 @@ class Forebay:
         check_limit(max_payload)
         self.max_payload = max_payload
         self.engine = open_engine(url, clock=clock)
+        self._url = url  # for the supervisor of a worker process; it may hold a password
         self.clock = clock or SystemClock()
         self.registry = Registry()
         self.client = Client(self.engine, self.clock, self.registry.returned)
@@ -79,34 +86,70 @@ class Forebay:
         self,
         *,
         name: str | None = None,
+        aliases: Sequence[str] = (),
         no_retry_for: tuple[type[BaseException], ...] = (),
         soft_timeout: Length | None = None,
         retry_on_timeout: bool = True,
+        isolated: bool = False,
+        memory: int | str | None = None,
+        grace: Length | None = None,
         **options: Unpack[TaskOptions],
     ) -> TaskMaker: ...
 
-    def task(  # type: ignore[misc]  # mypy does not match Unpack against keyword arguments of any name
+    # Each is a thing that a program may say about a task; and mypy does not match Unpack against keyword
+    # arguments of any name.
+    def task(  # type: ignore[misc]  # noqa: PLR0913, PLR0917
         self,
         func: Callable[..., Any] | None = None,
         /,
         name: str | None = None,
+        aliases: Sequence[str] = (),
         no_retry_for: tuple[type[BaseException], ...] = (),
         soft_timeout: Length | None = None,
         retry_on_timeout: bool = True,
+        isolated: bool = False,
+        memory: int | str | None = None,
+        grace: Length | None = None,
         **options: Any,
     ) -> Any:
         """Make a function a task; with or without options. Its name is its module and its own name.
 
         In a program that is run as `python jobs.py` the module is called `jobs`, not `__main__`.
 
+        Jobs that were enqueued under one of its `aliases`, the names it had before, are run by it too.
+
         Exceptions listed in `no_retry_for` send a job to the dead letters at once, and so does a timeout with
         `retry_on_timeout=False`. After `soft_timeout` a running job is told (`current_job().is_overdue`).
+        `isolated=True` runs each job in a process of its own, which can be killed; `memory` is the most that
+        it may take there, in bytes or as a text like "512MB", and `grace` (5 s) is the time it has to end
+        after it was asked to stop; then it is killed.
         """
         chosen: Any = options
         check_names(chosen, TaskOptions)
-        manner = conduct(no_retry_for, soft_timeout, retry_on_timeout)
-        maker = TaskMaker(self, name, manner, chosen)
+        manner = conduct(no_retry_for, soft_timeout, retry_on_timeout, isolated, memory, grace)
+        maker = TaskMaker(self, name, _checked_aliases(aliases), manner, chosen)
         return maker if func is None else maker(func)
+
+    # Be called
+
+    def on_start(self, hook: F) -> F:
+        """Call this function, or coroutine function, when a worker starts, before its first job; in isolated
+        processes too. If it raises, the worker does not start."""
+        return added(self.registry.hooks.on_start, hook)
+
+    def on_stop(self, hook: F) -> F:
+        """Call this function, or coroutine function, when a worker has settled its last job."""
+        return added(self.registry.hooks.on_stop, hook)
+
+    def on_error(self, listener: Listen) -> Listen:
+        """Call `listener(job, error)` when a job has gone to the dead letters, and with None for the job when
+        the worker itself is in trouble. On the worker's own thread, so let it be quick."""
+        return added(self.registry.hooks.on_error, listener)
+
+    def middleware(self, layer: Layer) -> Layer:
+        """Wrap all task calls: `layer(context)` gives a context manager that is entered before the call and
+        left after it. The first one added is the outermost."""
+        return added(self.registry.middleware, layer)
 
     # Enqueue
 
@@ -213,9 +256,18 @@ class Forebay:
 
     @contextmanager
     def working(
-        self, *, threads: int = 4, coroutines: int = 100, queues: Sequence[str] | None = None
-    ) -> Iterator[None]:
-        """Run a worker inside this program while the block lasts; it is stopped in order at its end."""
+        self,
+        *,
+        threads: int = 4,
+        coroutines: int = 100,
+        isolated: int | None = None,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
+        strict: bool = False,
+    ) -> Iterator[Worker]:
+        """Run a worker inside this program while the block lasts; it is stopped in order at its end.
+
+        `queues` is a list, or a table of weights: {"mail": 3, "reports": 1} gives mail three jobs for each
+        one of reports. With `strict` a queue gets only what those named before it leave."""
         from forebay.worker.worker import Worker  # noqa: PLC0415 - programs that only enqueue never load it
 
         if isinstance(queues, str):
@@ -226,11 +278,13 @@ class Forebay:
             queues=queues or self.queues(),
             threads=threads,
             coroutines=coroutines,
+            isolated=isolated,
             clock=self.clock,
+            strict=strict,
         )
         worker.start()
         try:
-            yield
+            yield worker
         finally:
             worker.stop()
 
@@ -299,7 +353,8 @@ class Forebay:
 
     def __repr__(self) -> str:
         # Not the address: it may hold a password, and this ends up in logs.
-        return f"<Forebay on {self.engine.features.name}, {len(self.registry)} tasks>"
+        tasks = {self.registry[name].name for name in self.registry}
+        return f"<Forebay on {self.engine.features.name}, {len(tasks)} tasks>"
 
 
 class TaskMaker:
@@ -309,11 +364,13 @@ class TaskMaker:
         self,
         app: Forebay,
         name: str | None,
+        aliases: tuple[str, ...],
         conduct: Conduct,
         options: CallOptions,
     ) -> None:
         self._app = app
         self._name = name
+        self._aliases = aliases
         self._conduct = conduct
         self._options = options
 
@@ -326,7 +383,15 @@ class TaskMaker:
     def __call__(self, func: Callable[..., Any], /) -> Any:
         name = self._name or _name_of(func)
         app, options = self._app, over(self._options, self._app.defaults)
-        task = Task[..., Any](func, name, app.client, options, self._conduct, max_payload=app.max_payload)
+        task = Task[..., Any](
+            func,
+            name,
+            app.client,
+            options,
+            self._conduct,
+            aliases=self._aliases,
+            max_payload=app.max_payload,
+        )
         app.registry.add(task)
         return task
 
@@ -340,6 +405,16 @@ def _checked_defaults(defaults: TaskOptions | None) -> CallOptions:
     draft("defaults", chosen)
     options: CallOptions = chosen
     return options
+
+
+def _checked_aliases(aliases: Sequence[str]) -> tuple[str, ...]:
+    # A text is a sequence of texts too, and "send" would become four names.
+    if isinstance(aliases, str) or not isinstance(aliases, Iterable):
+        raise ConfigError(f"aliases must be a list of names: write aliases=[{aliases!r:.60}]")
+    found = tuple(dict.fromkeys(aliases))
+    for alias in found:
+        draft(alias, {})  # refuses what is no name of a task
+    return found
 
 
 def _name_of(func: Callable[..., Any]) -> str:

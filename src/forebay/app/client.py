@@ -16,6 +16,7 @@ from forebay.app.offload import Offload
 from forebay.clock import Clock
 from forebay.domain.history import Timeline
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName
+from forebay.domain.note import Notes
 from forebay.domain.query import Counts, JobQuery, Page
 from forebay.errors import ForebayError, InvalidJob, StoreError, StoreUnavailable
 from forebay.stores.protocol import Engine, OnConflict, Reader, Receipt, Store, Verdict
@@ -215,6 +216,10 @@ class Client:
     def history(self, job_id: JobId) -> Timeline | None:
         """All that is known about one job."""
         return self.read(lambda reader: reader.history(job_id))
+
+    def notes(self, job_id: JobId) -> Notes:
+        """What attempts at one job have said."""
+        return self.read(lambda reader: reader.notes(job_id))
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         """Jobs that fit, newest first."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from forebay.app.codec import decode_call, encode_result
+from forebay.app.context import made_line, made_progress
 from forebay.app.duty import Duty, run_due, tell_connected
 from forebay.app.settling import as_failed, exchange_all
 from forebay.app.times import Length, length_within
@@ -27,6 +28,7 @@ from forebay.domain.job import (
 )
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import Note
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -176,6 +178,18 @@ class Consumer:
         lost = {one.lease for one in answer.refused}
         return [job.id in kept and Lease(job.id, job.attempt) not in lost for job, _ in endings]
 
+    def progress(self, job: Job, done: float, total: float | None = None, message: str = "") -> bool:
+        """Say how far a claimed job has come, for whoever looks at it; False if its lease is lost."""
+        return self._say(Note(lease=_lease(job), progress=made_progress(job, done, total, message)))
+
+    def log(self, job: Job, text: str, level: str = "INFO") -> bool:
+        """Keep a line with a claimed job; False if its lease is lost."""
+        return self._say(Note(lease=_lease(job), lines=(made_line(job, text, level),)))
+
+    def _say(self, note: Note) -> bool:
+        with self._lock:
+            return not self._opened().exchange(self.id, notes=[note]).unnoted
+
     # Any job, held or not
 
     def cancel(self, job: Job | str, reason: str = "cancelled") -> bool:
@@ -275,6 +289,10 @@ def new_worker() -> WorkerId:
 def arguments(job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a claimed job."""
     return decode_call(job.payload)
+
+
+def _lease(job: Job) -> Lease:
+    return Lease(job.id, job.attempt)
 
 
 def _id(job: Job | str) -> JobId:

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from typing import TYPE_CHECKING, Final, NamedTuple
+from math import isfinite
+from time import sleep
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
-from forebay.domain.job import Job, JobId, WorkerId
+from msgspec.structs import replace
+
+from forebay.app.codec import decode_result, encode_result
+from forebay.app.fitting import Fitting
+from forebay.app.saying import Pending
+from forebay.clock import SystemClock
+from forebay.domain.job import Job, JobId, NewJob, WorkerId
+from forebay.domain.note import MAX_LINE, MAX_STEP_NAME, MAX_STEPS, LogLine, Progress, Step
+from forebay.domain.text import clean
+from forebay.errors import Cancel, ConfigError, InvalidJob, LeaseLost, PayloadError, StoreUnavailable
 
 if TYPE_CHECKING:
+    from asyncio import Lock
     from logging import Logger, LoggerAdapter
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+BEAT_SECONDS: Final = 1.0
+# How long a thread that waits for its step is deaf to interrupts, and how soon it asks an absent store again.
+LISTEN_SECONDS: Final = 0.05
+ASK_AGAIN_SECONDS: Final = 0.5
+MAX_FOLLOW_UPS: Final = 1_000
+MAX_LEVEL: Final = 20
+
+_CLOCK: Final = SystemClock()
 
 
 class Token(NamedTuple):
@@ -30,13 +57,56 @@ class LeaseNews(NamedTuple):
 NO_NEWS: Final = LeaseNews()
 
 
+class Voice(Protocol):
+    """Where a context's words go: in a worker to `worker.noting`, in an isolated process to its worker.
+
+    May be called from any thread, and be interrupted anywhere.
+    """
+
+    def say(self, context: JobContext, what: Progress | LogLine) -> None:
+        """Keep this with the job, soon; of progress the latest, of lines the last."""
+        ...
+
+    def keep(self, context: JobContext, step: Step, tell: Callable[[], object] | None = None) -> Pending:
+        """Store a step under the attempt's guard. `tell` is called, on any thread, with the answer."""
+        ...
+
+    def steps(self, context: JobContext) -> Mapping[str, bytes]:
+        """The results of the steps that earlier attempts have done, by name. May raise StoreUnavailable."""
+        ...
+
+
+class _Own:
+    """What an attempt has said and done through its context. Most have none of this."""
+
+    __slots__ = ("beat_at", "follow_ups", "looking", "progress", "steps", "under_way")
+
+    def __init__(self, attempt: int) -> None:
+        self.progress = Progress(attempt=attempt)
+        self.beat_at = -BEAT_SECONDS
+        self.steps: dict[str, bytes] | None = None  # once earlier ones have been looked for
+        self.looking: Lock | None = None  # held by the coroutine that does so
+        self.under_way = 0
+        self.follow_ups: list[NewJob] = []
+
+    def begin_with(self, steps: dict[str, bytes]) -> None:
+        # A thread of this job may have been faster, and done a step since.
+        if self.steps is None:
+            self.steps = steps
+
+
 class JobContext:
-    """What a task may know about its own attempt, and be told while it runs."""
+    """What a task may know about its own attempt, be told while it runs, and say.
 
-    __slots__ = ("_cancel_reason", "_is_overdue", "_news", "job")
+    `voice` is where its words go; without one they go nowhere, and steps are not stored.
+    """
 
-    def __init__(self, job: Job) -> None:
+    __slots__ = ("_cancel_reason", "_is_overdue", "_news", "_own", "job", "voice")
+
+    def __init__(self, job: Job, voice: Voice | None = None) -> None:
         self.job = job
+        self.voice = voice
+        self._own: _Own | None = None
         self._cancel_reason: str | None = None
         self._is_overdue = False
         self._news = NO_NEWS
@@ -103,6 +173,173 @@ class JobContext:
         }
         return LoggerAdapter(getLogger("forebay.task"), fields)
 
+    # Say
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Say how far this attempt has come. The latest is kept with the job, once a second at most."""
+        own = self._owned()
+        own.progress = made_progress(self.job, done, total, message)
+        own.beat_at = _CLOCK.monotonic()
+        if self.voice is not None:
+            self.voice.say(self, own.progress)
+
+    def log(self, text: str, level: str = "INFO") -> None:
+        """Keep a line with the job; of all attempts together the last 200 are kept."""
+        if self.voice is not None:
+            self.voice.say(self, made_line(self.job, text, level))
+
+    def heartbeat(self) -> None:
+        """Say that this attempt is alive, and hear whether it shall go on: raises LeaseLost if its lease is
+        gone, and Cancel, which ends the job as cancelled, if somebody wants that. Call it often."""
+        self._check_held()
+        if self._cancel_reason is not None:
+            raise Cancel(self._cancel_reason)
+        own, now = self._owned(), _CLOCK.monotonic()
+        if self.voice is not None and now >= own.beat_at + BEAT_SECONDS:
+            own.beat_at = now
+            own.progress = replace(own.progress)  # another one, to be written with a new time
+            self.voice.say(self, own.progress)
+
+    def follow_up(self, job: NewJob) -> None:
+        """Enqueue a job, made by `task.job(...)`, together with the end of this one: both happen or neither.
+        Nothing is enqueued if this attempt does not complete."""
+        if not isinstance(job, NewJob):
+            raise InvalidJob(f"a follow-up must be a job made by task.job(...), not {job!r:.60}", field="job")
+        follow_ups = self._owned().follow_ups
+        if len(follow_ups) >= MAX_FOLLOW_UPS:
+            raise InvalidJob(
+                f"a job can have {MAX_FOLLOW_UPS:,} follow-ups; let one of them enqueue the others",
+                field="job",
+            )
+        follow_ups.append(job if job.parent_id is not None else replace(job, parent_id=self.id))
+
+    @property
+    def follow_ups(self) -> tuple[NewJob, ...]:
+        """What is to be enqueued when this attempt completes."""
+        return () if self._own is None else tuple(self._own.follow_ups)
+
+    # Steps
+
+    def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Do a part of the job once: if it was done before, by this or an earlier attempt, its stored result
+        is returned and `fn` is not called. Else `fn` is called, and this returns when its result is stored;
+        raises LeaseLost if that is refused. Results come back as stored, fitted to the annotation of `fn`.
+        """
+        if inspect.iscoroutinefunction(fn):
+            raise ConfigError(f"step {name!r:.60} is a coroutine function: await step_async instead")
+        steps = self._loaded(name)
+        if name not in steps:
+            with self._doing(name, steps):
+                data = _encoded(name, fn(*args, **kwargs))
+                self._keep(name, data)
+                steps.setdefault(name, data)
+        fitted: R = _fitted(name, fn, steps[name])
+        return fitted
+
+    @overload
+    async def step_async(
+        self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+
+    @overload
+    async def step_async(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    async def step_async(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """`step` for coroutine tasks; `fn` may be a coroutine function. Nobody else on the loop waits."""
+        steps = await self._loaded_async(name)
+        if name not in steps:
+            with self._doing(name, steps):
+                value = fn(*args, **kwargs)
+                data = _encoded(name, await value if inspect.isawaitable(value) else value)
+                await self._keep_async(name, data)
+                # Of two calls of one name at the same time the first to be stored counts.
+                steps.setdefault(name, data)
+        return _fitted(name, fn, steps[name])
+
+    def _loaded(self, name: str) -> dict[str, bytes]:
+        """The steps done so far; those of earlier attempts are looked for once."""
+        _check_step_name(name)
+        own = self._owned()
+        while own.steps is None:
+            try:
+                own.steps = self._earlier()
+            except StoreUnavailable:  # an absent store is no failure of the task's
+                sleep(ASK_AGAIN_SECONDS)
+        return own.steps
+
+    async def _loaded_async(self, name: str) -> dict[str, bytes]:
+        if self.attempt == 1:
+            return self._loaded(name)
+        from asyncio import Lock, sleep, to_thread  # noqa: PLC0415 - most programs have no event loop
+
+        _check_step_name(name)
+        own = self._owned()
+        own.looking = own.looking or Lock()
+        async with own.looking:  # hundreds of coroutines may begin with their steps, and one looks for all
+            while own.steps is None:
+                try:
+                    own.begin_with(await to_thread(self._earlier))
+                except StoreUnavailable:
+                    await sleep(ASK_AGAIN_SECONDS)
+        return own.steps
+
+    def _earlier(self) -> dict[str, bytes]:
+        if self.attempt == 1 or self.voice is None:
+            return {}
+        return dict(self.voice.steps(self))
+
+    def _keep(self, name: str, data: bytes) -> None:
+        if self.voice is None:
+            return
+        pending = self.voice.keep(self, Step(name=name, result=data, attempt=self.attempt))
+        while not pending.wait(LISTEN_SECONDS):  # in slices: an interrupt is heard between two of them
+            pass
+        pending.check()
+
+    async def _keep_async(self, name: str, data: bytes) -> None:
+        from asyncio import get_running_loop  # noqa: PLC0415 - most programs have no event loop
+
+        if self.voice is None:
+            return
+        loop = get_running_loop()
+        bell = loop.create_future()
+
+        def wake() -> None:
+            if not bell.done():  # else nobody waits any more
+                bell.set_result(None)
+
+        step = Step(name=name, result=data, attempt=self.attempt)
+        pending = self.voice.keep(self, step, lambda: loop.call_soon_threadsafe(wake))
+        await bell
+        pending.check()
+
+    @contextmanager
+    def _doing(self, name: str, steps: dict[str, bytes]) -> Iterator[None]:
+        """Around a step: refuses it before the work, not after it, if it could not be stored."""
+        self._check_held()
+        own = self._owned()
+        if len(steps) + own.under_way >= MAX_STEPS:
+            raise ConfigError(f"step {name!r:.60} is one too many: a job can have {MAX_STEPS:,} steps")
+        own.under_way += 1  # coroutines may do many at a time
+        try:
+            yield
+        finally:
+            own.under_way -= 1
+
+    def _check_held(self) -> None:
+        if self._news.lost_because is not None:
+            raise LeaseLost(
+                f"the lease of job {self.id}, attempt {self.attempt}, is lost: {self._news.lost_because}; "
+                "this attempt counts no more, so stop"
+            )
+
+    def _owned(self) -> _Own:
+        if self._own is None:
+            self._own = _Own(self.attempt)
+        return self._own
+
+    # Be told
+
     def tell_cancelled(self, reason: str) -> None:
         self._cancel_reason = reason
 
@@ -139,3 +376,61 @@ def is_touched() -> bool:
     """Whether code of a job has set a context variable here, besides the current job. A variable that was set
     cannot be unset, so whoever runs the next job does that in a new, empty context."""
     return len(copy_context()) > 1
+
+
+def made_progress(job: Job, done: float, total: float | None, message: str) -> Progress:
+    """How far an attempt has come, checked and cut to what is kept."""
+    return Progress(
+        done=_number("done", done),
+        total=None if total is None else _number("total", total),
+        message=_line(message),
+        attempt=job.attempt,
+    )
+
+
+def made_line(job: Job, text: str, level: str) -> LogLine:
+    """A line of an attempt, with the time, cut to what is kept."""
+    return LogLine(at=_CLOCK.now_ms(), level=_line(level)[:MAX_LEVEL], text=_line(text), attempt=job.attempt)
+
+
+def _number(field: str, value: object) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        with suppress(OverflowError):  # a whole number may be larger than anything that can be counted
+            if isfinite(value):
+                return float(value)
+    raise InvalidJob(f"{field} must be a finite number, not {value!r:.60}", field=field)
+
+
+def _line(text: object) -> str:
+    """A text as a store can hold it, cut to its limit."""
+    return clean(str(text)[:MAX_LINE])
+
+
+def _check_step_name(name: object) -> None:
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_STEP_NAME or clean(name) != name:
+        raise InvalidJob(
+            f"the name of a step must be a text of 1 to {MAX_STEP_NAME} characters, not {name!r:.60}",
+            field="name",
+        )
+
+
+def _encoded(name: str, value: Any) -> bytes:
+    try:
+        return encode_result(value)
+    except PayloadError as exc:
+        raise PayloadError(
+            f"the result of step {name!r:.60} cannot be stored: {exc}", field="result"
+        ) from exc
+
+
+def _fitted(name: str, fn: Callable[..., Any], data: bytes) -> Any:
+    value = decode_result(data)
+    try:
+        fitting = Fitting(fn)
+    except (ValueError, TypeError):  # some built-in functions keep their signature to themselves
+        return value
+    try:
+        return fitting.result(value)
+    except PayloadError as exc:
+        message = f"the stored result of step {name!r:.60} does not fit its function: {exc}"
+        raise PayloadError(message, field="result") from exc

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from forebay.app.codec import decode_result
 from forebay.app.times import Length, length_ms
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import LogLine, Notes, Progress
 from forebay.errors import ForebayError, JobCancelled, JobFailed, JobNotFound, WaitTimeout
 from forebay.stores.protocol import Receipt, Verdict
 
@@ -20,6 +21,10 @@ T = TypeVar("T")
 
 FIRST_LOOK_SECONDS = 0.005
 LONGEST_LOOK_SECONDS = 0.25
+STILL_RUNS = (
+    "it was asked to stop and has not: its task does not listen, or its worker does not answer; "
+    "it ends with its task, its timeout or its worker"
+)
 
 
 class Desk(Protocol):
@@ -28,6 +33,8 @@ class Desk(Protocol):
     def job(self, job_id: JobId) -> Job | None: ...
 
     def history(self, job_id: JobId) -> Timeline | None: ...
+
+    def notes(self, job_id: JobId) -> Notes: ...
 
     def cancel(self, ids: Sequence[JobId], reason: str = "cancelled") -> list[Verdict]: ...
 
@@ -103,14 +110,67 @@ class JobHandle(Generic[R]):
         fitted: R = self._client.returned(job.task, value)
         return fitted
 
-    def cancel(self, reason: str = "cancelled") -> bool:
-        """Cancel the job if it waits, ask it to stop if it runs; false if it is final or gone."""
-        [verdict] = self._client.cancel([self.id], reason)
-        return verdict.done
+    @overload
+    def cancel(self, reason: str = "cancelled", *, wait: Literal[False] = False) -> bool: ...
 
-    async def cancel_async(self, reason: str = "cancelled") -> bool:
+    @overload
+    def cancel(
+        self, reason: str = "cancelled", *, wait: Literal[True], timeout: Length | None = None
+    ) -> JobState: ...
+
+    def cancel(
+        self, reason: str = "cancelled", *, wait: bool = False, timeout: Length | None = None
+    ) -> bool | JobState:
+        """Cancel the job if it waits, ask it to stop if it runs; false if it is final or gone.
+
+        With `wait`, come back when it does not run any more, with the state it is in then: a task that does
+        not listen may still complete. Raises WaitTimeout if it runs on after `timeout` seconds.
+        """
+        patience = Patience(timeout)
+        done = self._client.cancel([self.id], reason)[0].done
+        if not wait:
+            return done
+        while (job := self.refresh()).state is JobState.RUNNING:
+            time.sleep(patience.pause(job, STILL_RUNS))
+        return job.state
+
+    @overload
+    async def cancel_async(self, reason: str = "cancelled", *, wait: Literal[False] = False) -> bool: ...
+
+    @overload
+    async def cancel_async(
+        self, reason: str = "cancelled", *, wait: Literal[True], timeout: Length | None = None
+    ) -> JobState: ...
+
+    async def cancel_async(
+        self, reason: str = "cancelled", *, wait: bool = False, timeout: Length | None = None
+    ) -> bool | JobState:
         """`cancel` for coroutines."""
-        return await self._client.offloaded(self.cancel, reason)
+        patience = Patience(timeout)
+        done = (await self._client.offloaded(self._client.cancel, [self.id], reason))[0].done
+        if not wait:
+            return done
+        from asyncio import sleep  # noqa: PLC0415 - as above
+
+        while (job := await self.refresh_async()).state is JobState.RUNNING:
+            await sleep(patience.pause(job, STILL_RUNS))
+        return job.state
+
+    def progress(self) -> Progress | None:
+        """How far the job has come, as its last attempt has said; None if none has said anything."""
+        return self._client.notes(self.id).progress
+
+    async def progress_async(self) -> Progress | None:
+        """`progress` for coroutines."""
+        return await self._client.offloaded(self.progress)
+
+    def log_lines(self) -> list[LogLine]:
+        """The last lines that attempts at the job have kept with it, oldest first."""
+        return list(self._client.notes(self.id).lines)
+
+    async def log_lines_async(self) -> list[LogLine]:
+        """`log_lines` for coroutines."""
+        return await self._client.offloaded(self.log_lines)
 
     def history(self) -> Timeline:
         """All that is known about the job: its bad attempts, what operators did to it."""
@@ -144,12 +204,12 @@ class Patience:
         self._ends = None if self._timeout is None else time.monotonic() + self._timeout
         self._next = FIRST_LOOK_SECONDS
 
-    def pause(self, job: Job) -> float:
+    def pause(self, job: Job, words: str = "it goes on") -> float:
         """How long to wait before the next look at a job that is not final; raises if the time is up."""
         left = self._next if self._ends is None else min(self._next, self._ends - time.monotonic())
         if left <= 0:
             raise WaitTimeout(
-                f"job {job.id} is {job.state} after {self._timeout:g} s; it goes on",
+                f"job {job.id} is {job.state} after {self._timeout:g} s; {words}",
                 job_id=job.id,
                 state=job.state.value,
             )

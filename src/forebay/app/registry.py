@@ -1,29 +1,38 @@
-"""Which function runs which job."""
+"""Which function runs which job, and what else a program has registered to be called."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from forebay.app.hooks import Hooks
 from forebay.app.task import Task
 from forebay.errors import ConfigError, UnknownTask
 
+if TYPE_CHECKING:
+    from forebay.app.middleware import Middleware
+
 
 class Registry:
-    """The tasks of one program by name."""
+    """The tasks of one program by name and by alias, with its hooks and its middleware."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
+        self.hooks = Hooks()
+        self.middleware: list[Middleware] = []
 
     def add(self, task: Task[..., Any]) -> None:
-        """Register a task; a second one of the same name is an error, and the first stays."""
-        taken = self._tasks.get(task.name)
-        if taken is not None:
-            raise ConfigError(
-                f"two tasks are called {task.name!r}: {_where(taken)} and {_where(task)}; "
-                "give one of them another name"
-            )
-        self._tasks[task.name] = task
+        """Register a task under its name and its aliases; if one of them is taken it is an error, and nothing
+        is registered."""
+        names = (task.name, *task.aliases)
+        for name in names:
+            taken = self._tasks.get(name)
+            if taken is not None:
+                raise ConfigError(
+                    f"two tasks are called {name!r}: {_where(taken, name)} and {_where(task, name)}; "
+                    "give one of them another name"
+                )
+        self._tasks.update(dict.fromkeys(names, task))
 
     def returned(self, name: str, value: Any) -> Any:
         """A result as its task's annotation wants it; as it was stored if the task is unknown here."""
@@ -40,6 +49,7 @@ class Registry:
         return name in self._tasks
 
     def __iter__(self) -> Iterator[str]:
+        """All names that jobs may have, aliases too."""
         # A copy, made in one step: a worker goes through the names while another thread adds one.
         return iter(tuple(self._tasks))
 
@@ -47,5 +57,6 @@ class Registry:
         return len(self._tasks)
 
 
-def _where(task: Task[..., Any]) -> str:
-    return f"{task.func.__module__}.{task.func.__qualname__}"
+def _where(task: Task[..., Any], name: str) -> str:
+    place = f"{task.func.__module__}.{task.func.__qualname__}"
+    return place if task.name == name else f"{place} (an alias of {task.name!r})"

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from forebay.domain.job import Job, WorkerId
 from forebay.domain.lease import Lease
+from forebay.domain.note import Note
 from forebay.domain.outcome import AttemptError, Failed
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreError, StoreRefused
@@ -26,6 +27,7 @@ def exchange_all(
     wants: Sequence[Want] = (),
     room: int = 0,
     known: Sequence[Lease] | None = None,
+    notes: Sequence[Note] = (),
     *,
     fallback: Fallback,
 ) -> Exchange:
@@ -34,12 +36,13 @@ def exchange_all(
 
     The culprit is settled by what `fallback` makes of it (see `as_failed`). If the store refuses that as
     well, it is answered as refused with the store's reason; its lease runs out and the sweep decides. All
-    answers come in the order of the settlements. The claim happens once, at the end.
+    answers come in the order of the settlements. The claim happens once, at the end. Notes come first, as in
+    the store; one that cannot be held is dropped alone, and answered as unnoted with the reason.
     """
     try:
-        return store.exchange(worker, settlements, wants, room, known)
+        return store.exchange(worker, settlements, wants, room, known, notes)
     except Exception as error:
-        if not settlements or not _may_have_a_culprit(error):
+        if not (settlements or notes) or not _may_have_a_culprit(error):
             raise
         refusal = error
     if not isinstance(refusal, StoreRefused):
@@ -52,6 +55,11 @@ def exchange_all(
     # every settlement and offers all of them again, and what this call had already written is then
     # answered `repeated`. (A job that was handed back and is already running elsewhere is answered
     # `refused`; its new attempt is the one that counts.) So it need not be told how far we came.
+    if notes:
+        # They are kept, or dropped, one by one; then nobody but a settlement can be to blame.
+        unnoted = [refused for note in notes for refused in _noted(store, worker, note)]
+        answer = exchange_all(store, worker, settlements, wants, room, known, fallback=fallback)
+        return replace(answer, unnoted=tuple(unnoted))
     answers = list(_settled(store, worker, settlements, refusal, fallback))
     if known is not None:
         # What was refused twice is still running under this worker; it must not be adopted and run again.
@@ -76,6 +84,26 @@ def as_failed(job: Job, settlement: Settlement, error: Exception, roll: float) -
     return decide(job, Failed(failure), roll)
 
 
+class Instead:
+    """The fallback of whoever wants to know what was settled in the end: remembers what it has made."""
+
+    def __init__(self, job_of: Callable[[Lease], Job], roll: Callable[[], float]) -> None:
+        self._job_of = job_of
+        self._roll = roll
+        self._made: dict[Lease, Settlement] = {}
+
+    def __call__(self, settlement: Settlement, error: Exception) -> Settlement:
+        lease = _lease(settlement)
+        self._made[lease] = made = as_failed(self._job_of(lease), settlement, error, self._roll())
+        return made
+
+    def ends(self, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
+        """These, with what was made in the place of some."""
+        if not self._made:
+            return settlements
+        return [self._made.get(_lease(end), end) for end in settlements]
+
+
 def _settled(
     store: Store, worker: WorkerId, batch: Sequence[Settlement], refusal: Exception, fallback: Fallback
 ) -> Iterator[Exchange]:
@@ -93,6 +121,17 @@ def _settled(
             if not _may_have_a_culprit(error):
                 raise
             yield from _settled(store, worker, half, error, fallback)
+
+
+def _noted(store: Store, worker: WorkerId, note: Note) -> tuple[Refusal, ...]:
+    """Keep one note by itself; what came of it if it was not kept."""
+    try:
+        return store.exchange(worker, notes=[note]).unnoted
+    except Exception as error:
+        if not _may_have_a_culprit(error):
+            raise
+        logger.error("what job %s, attempt %s, said cannot be kept", *note.lease, exc_info=error)
+        return (Refusal(lease=note.lease, reason=f"the store cannot hold what it said: {error}"),)
 
 
 def _settled_instead(

@@ -81,12 +81,14 @@ class Task(Generic[P, R]):
         options: CallOptions,
         conduct: Conduct,
         *,
+        aliases: tuple[str, ...] = (),
         max_payload: int = MAX_PAYLOAD,
     ) -> None:
         # First, because it copies the function's own attributes, and one may be called like one of ours.
         update_wrapper(self, func)
         self.func = func
         self.name = name
+        self.aliases = aliases
         self.client = client
         self.options = options
         self.max_payload = max_payload

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from dataclasses import asdict
+from typing import Any, Final
 
 import click
 
@@ -17,26 +17,22 @@ from forebay.cli.output import Output, jobs_of, length, text
 from forebay.cli.redacting import redacted
 from forebay.cli.settings import Settings, read_settings, unknown_variables
 from forebay.cli.stats import HOUR_MS, running_longer
+from forebay.cli.symptoms import Finding, of_overrun, of_pools, of_unrun, of_workers
 from forebay.domain.lifecycle import WAITING
-from forebay.domain.query import Counts, HeldJobs, WorkerInfo
+from forebay.domain.query import Counts, HeldJobs
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.worker import Pulse, WorkerInfo
 from forebay.errors import ConfigError, StoreError
 from forebay.stores.opening import open_engine, without_password
 
-# A worker beats every ten seconds; three missed beats are no accident.
-SILENT_MS: Final = 30_000
-Level = Literal["ok", "note", "problem"]
 _SIGNS: Final = {"ok": "ok      ", "note": "note    ", "problem": "PROBLEM "}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that was looked at. `todo` is what to do next, empty if nothing."""
-
-    about: str
-    message: str
-    level: Level = "ok"
-    todo: str = ""
+# Troubles of the store that have a better end than a backup, by how their sentences end.
+_MENDS: Final = {
+    "was due and has not been moved": "workers move what came due in batches, so let one run and look again "
+    "in a minute; what stays can be cancelled and enqueued again",
+    "in no order": "stop all workers, keep a copy, and let SQLite build its indexes again with REINDEX",
+}
+_PROBLEMS_SHOWN: Final = 20
 
 
 @click.command()
@@ -105,9 +101,8 @@ def of_app(settings: Settings) -> Iterator[Finding]:
     named = settings.get("app")
     if named is not None:
         app = load_app(named)
-        yield Finding(
-            about="app", message=f"{named} has {len(list(app.registry))} tasks on {', '.join(app.queues())}"
-        )
+        tasks = {app.registry[name].name for name in app.registry}  # some go by several names
+        yield Finding(about="app", message=f"{named} has {len(tasks)} tasks on {', '.join(app.queues())}")
         yield from of_both(settings, app)
 
 
@@ -130,19 +125,25 @@ def of_store(desk: Desk, *, quick: bool) -> Iterator[Finding]:
     schema = desk.store.migrate()
     engine = desk.engine.features.name
     yield Finding(about="store", message=f"{desk.name} answers; engine {engine}, schema {schema}")
-    desk.store.record([])  # an empty write: it takes the lock and the right to write, and changes nothing
+    # A real write, though nobody reads it: an empty one would find room on a full disk.
+    desk.store.take_duty("doctor", 0)
     yield Finding(about="permissions", message="this user may write")
     if not quick:
         yield from of_health(desk.reader.health().problems)
     now, workers = desk.reader.now(), desk.reader.workers()
-    alive = [worker for worker in workers if now - worker.beat_at <= SILENT_MS]
-    yield from of_workers(workers, alive, now)
+    alive = [worker for worker in workers if worker.pulse(now) is not Pulse.DEAD]
+    yield from of_workers(workers, now)
     counts = desk.reader.counts()
     queues = desk.reader.queues(list(counts)) if counts else []
     for queue in queues:
         yield from of_queue(queue, counts[queue.name], alive, desk.settings.get("app"))
     yield from of_held(desk.reader.held())
     yield from of_running(desk, now)
+    resting = (QueueState.PAUSED, QueueState.DROPPED)
+    giving = {one.name: counts[one.name] for one in queues if one.state not in resting}
+    yield from of_pools(desk.reader, alive, giving, now)
+    yield from of_overrun(desk.reader, now)
+    yield from of_unrun(desk.reader)
     dead = sum(one.dead for one in counts.values())
     if dead:
         yield Finding(
@@ -158,24 +159,16 @@ def of_health(problems: Iterable[str]) -> Iterator[Finding]:
     found = list(problems)
     if not found:
         yield Finding(about="consistency", message="jobs, leases, keys and counts agree")
-    for problem in found:
-        yield Finding(
-            about="consistency", message=problem, level="problem", todo="restore the store from a backup"
-        )
+    for problem in found[:_PROBLEMS_SHOWN]:
+        yield Finding(about="consistency", message=problem, level="problem", todo=_mend(problem))
+    if found[_PROBLEMS_SHOWN:]:
+        more = len(found) - _PROBLEMS_SHOWN
+        yield Finding(about="consistency", message=f"and {more:,} more of this kind", level="problem")
 
 
-def of_workers(workers: list[WorkerInfo], alive: list[WorkerInfo], now: int) -> Iterator[Finding]:
-    """Who is alive, and who has gone without a word."""
-    yield Finding(about="workers", message=f"{len(alive)} alive", level="ok" if alive else "note")
-    for worker in workers:
-        if worker not in alive:
-            since = length(now - worker.beat_at)
-            yield Finding(
-                about="workers",
-                message=f"{worker.id} on {worker.host} (pid {worker.pid}) has been silent for {since}",
-                level="note",
-                todo="forebay sweep --dead-workers hands back the jobs of workers that died",
-            )
+def _mend(problem: str) -> str:
+    fitting = (todo for end, todo in _MENDS.items() if problem.endswith(end))
+    return next(fitting, "restore the store from a backup")
 
 
 def of_queue(queue: Queue, counts: Counts, alive: list[WorkerInfo], app: str | None) -> Iterator[Finding]:

@@ -23,6 +23,8 @@ from forebay.errors import (
     StoreError,
     StoreRefused,
     UnknownTask,
+    WorkerNotFound,
+    WorkersDied,
 )
 
 
@@ -36,6 +38,7 @@ class Status(IntEnum):
     NOT_FOUND = 4
     REFUSED = 5  # the state of a job or a queue does not allow it
     TIMED_OUT = 6
+    GAVE_UP = 70  # worker processes die again and again; whoever has started us may know what to do
     INTERRUPTED = 130  # by Ctrl-C; the number by which shells know it
 
 
@@ -54,6 +57,7 @@ class Interrupted(ForebayError):
 _STATUSES: Final[tuple[tuple[type[Exception], Status], ...]] = (
     (JobNotFound, Status.NOT_FOUND),
     (QueueNotFound, Status.NOT_FOUND),
+    (WorkerNotFound, Status.NOT_FOUND),
     (IllegalTransition, Status.REFUSED),
     (QueueNotEmpty, Status.REFUSED),
     (QueueClosed, Status.REFUSED),
@@ -65,6 +69,7 @@ _STATUSES: Final[tuple[tuple[type[Exception], Status], ...]] = (
     (StoreRefused, Status.BAD_INPUT),  # a value that no store of this kind can hold
     (StoreError, Status.NO_STORE),
     (TimeoutError, Status.TIMED_OUT),
+    (WorkersDied, Status.GAVE_UP),
     (Interrupted, Status.INTERRUPTED),
 )
 

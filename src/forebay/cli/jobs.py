@@ -21,11 +21,13 @@ from forebay.cli.shapes import arguments, iso, job_json, result, story, summary_
 from forebay.domain.history import Timeline
 from forebay.domain.job import Amendment, Job, JobId, JobSummary, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.note import Notes
 from forebay.domain.query import JobQuery, Page
 from forebay.errors import JobNotFound
 from forebay.stores.protocol import Receipt, Verdict
 
 DELETABLE = frozenset(JobState) - {JobState.RUNNING}
+SHOWN_LINES = 20
 REVIVABLE = frozenset({JobState.DEAD, JobState.CANCELLED})
 # What becomes of a running job that is cancelled: for programs, for people.
 ASKED = ("asked", "asked to stop")
@@ -293,17 +295,36 @@ def show_timeline(desk: Desk, out: Output, timeline: Timeline, more: dict[str, i
     told = {name.removesuffix("_at").replace("_", " "): moment(at) for name, at in more.items()}
 
     def people() -> None:
-        record({**_facts(timeline.job), "ahead of it": place and place["ahead"], **told})
+        progress = {"progress": _progress(timeline.notes)}
+        record({**_facts(timeline.job), **progress, "ahead of it": place and place["ahead"], **told})
         table(
             ("when", "what", "detail"),
             [(moment(at), what, detail) for at, what, detail in story(timeline)],
             title="Timeline",
         )
+        _show_notes(timeline.notes)
         for attempt in timeline.attempts:
             if attempt.error.traceback:
                 click.echo(f"\nAttempt {attempt.attempt}:\n{text(attempt.error.traceback).rstrip()}")
 
     out.answer({**timeline_json(timeline), "position": place, **instants}, people)
+
+
+def _progress(notes: Notes) -> str | None:
+    said = notes.progress
+    if said is None:
+        return None
+    done = f"{said.done:,g}" if said.total is None else f"{said.done:,g} of {said.total:,g}"
+    return f"{done} {said.message}".strip() + f" (attempt {said.attempt}, {moment(said.at)})"
+
+
+def _show_notes(notes: Notes) -> None:
+    if notes.steps:
+        steps = [(moment(step.at), step.name, step.attempt) for step in notes.steps]
+        table(("when", "step", "attempt"), steps, title="Steps done")
+    if notes.lines:
+        lines = [(moment(line.at), line.attempt, line.level, line.text) for line in notes.lines]
+        table(("when", "attempt", "level", "text"), lines[-SHOWN_LINES:], title="Log")
 
 
 def _retries(count: int) -> str:

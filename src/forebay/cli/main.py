@@ -13,6 +13,7 @@ COMMANDS = {
     "jobs": ("forebay.cli.jobs:jobs", "List, show, cancel, revive, delete, search and await jobs."),
     "queues": ("forebay.cli.queues:queues", "List, create, configure, pause, drain and delete queues."),
     "dead": ("forebay.cli.dead:dead", "Look at the dead letters, revive or purge them."),
+    "workers": ("forebay.cli.workers:workers", "List workers, look into them, pause, resume and stop them."),
     "stats": ("forebay.cli.stats:stats", "Jobs by queue and state, and who works on them."),
     "inspect": ("forebay.cli.queues:inspect", "Show one queue and the jobs that come next."),
     "stuck": ("forebay.cli.stats:stuck", "List jobs that have been running for too long."),

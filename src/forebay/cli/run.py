@@ -2,119 +2,124 @@
 
 from __future__ import annotations
 
-import faulthandler
 import logging
-import signal
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
 
 import click
 
-from forebay.app.app import Forebay
-from forebay.cli.loading import load_app
-from forebay.errors import ConfigError, StoreUnavailable
-from forebay.worker.worker import DRAIN_SECONDS, INTERRUPT_SECONDS, Worker
+from forebay.domain.worker import DEFAULT_BEAT_MS
+from forebay.errors import ConfigError
+from forebay.worker.recycling import Limits
+from forebay.worker.stopping import DRAIN_SECONDS
 
-CLOSING_SECONDS: Final = 2.0
-LOOK_SECONDS: Final = 0.1
 MAX_DRAIN_SECONDS: Final = 86_400
-
-logger = logging.getLogger(__name__)
+MAX_PROCESSES: Final = 1_000
+# What a supervisor keeps to itself when it starts a worker process with the options it was given.
+_OWN: Final = ("app", "processes", "reload", "child")
 
 
 @click.command()
 @click.argument("app")
 @click.option(
-    "--queues", "-q", help="Queues to work on, separated by commas; default: those that the app's tasks name."
+    "--queues",
+    "-q",
+    help="Queues to work on, separated by commas, with weights if you like: mail:3,reports:1; default: those "
+    "that the app's tasks name.",
+)
+@click.option(
+    "--strict", is_flag=True, help="Take jobs of a queue only when those named before it have none."
 )
 @click.option(
     "--threads", "--concurrency", "-t", default=4, show_default=True, help="Blocking tasks that run at once."
 )
 @click.option("--coroutines", default=100, show_default=True, help="Coroutine tasks that run at once.")
+@click.option(
+    "--isolated", type=int, help="Isolated tasks that run at once, each in a process; default: usable cores."
+)
 @click.option("--drain", default=DRAIN_SECONDS, show_default=True, help="Seconds to let jobs end on a stop.")
-def worker(app: str, queues: str | None, threads: int, coroutines: int, drain: float) -> None:
+@click.option(
+    "--beat",
+    default=DEFAULT_BEAT_MS / 1_000,
+    show_default=True,
+    help="Seconds between two signs of life; without three of them a worker counts as dead.",
+)
+@click.option(
+    "--processes",
+    "-p",
+    type=int,
+    help="Run this many worker processes under a supervisor, which keeps their leases, hands the jobs of one "
+    "that dies to others at once, and starts another; default: one process without a supervisor.",
+)
+@click.option("--max-jobs", type=int, help="Replace a worker process after this many jobs.")
+@click.option("--max-memory", type=float, help="Replace a worker process above this many MB of memory.")
+@click.option("--max-age", type=float, help="Replace a worker process after this many seconds.")
+@click.option("--reload", is_flag=True, help="For development: replace worker processes when code changes.")
+@click.option("--child", hidden=True, help="Be a worker process of a supervisor.")
+@click.pass_context
+def worker(ctx: click.Context, /, app: str, **options: Any) -> None:
     """Run the jobs of APP, named as package.module:app.
 
     SIGTERM or SIGINT: claim nothing more, let running jobs end, hand back the rest; a second one stops at
-    once. SIGUSR1: write the stacks of all threads to standard error.
+    once. SIGUSR1: write the stacks of all threads to standard error. SIGTSTP: claim nothing more until
+    SIGCONT.
+
+    A worker that has come to one of its limits lets its jobs end; without --processes it then stops, with
+    status 0, and whoever has started it may start it again.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    _check(**options)
+    processes, child = options.pop("processes"), options.pop("child")
+    reload = options.pop("reload")
+    if child is None and (processes is not None or reload):
+        _supervise(ctx, processes or 1, options["drain"], reload=reload)
+        return
+    from forebay.cli.running import Options, work  # noqa: PLC0415 - a supervisor has no use for a worker's parts
+
+    work(app, Options(**options), child)
+
+
+def _check(*, drain: float, processes: int | None, **options: Any) -> None:
+    """Refuse what makes no sense, before anything starts."""
     if not 0 <= drain <= MAX_DRAIN_SECONDS:  # also refuses NaN
         raise ConfigError(f"drain must be a number of seconds from 0 to {MAX_DRAIN_SECONDS}, not {drain}")
-    found = load_app(app)
-    names = [name.strip() for name in queues.split(",")] if queues else found.queues()
-    parts = Worker(
-        found.engine,
-        found.registry,
-        queues=names,
-        threads=threads,
-        coroutines=coroutines,
-        clock=found.clock,
-    )
-    run(found, parts, drain)
+    if processes is not None and not 1 <= processes <= MAX_PROCESSES:
+        raise ConfigError(f"processes must be a number from 1 to {MAX_PROCESSES}, not {processes}")
+    limits_of(options)
 
 
-def run(app: Forebay, worker: Worker, drain: float) -> None:
-    """Run a worker until a signal comes. Raises StoreUnavailable if a stop takes longer than it may, because
-    a store that does not answer holds it up."""
-    # A handler may come between any two bytecodes of the main thread, also where that holds the lock of an
-    # Event; setting the same Event would then wait for ever. Appending takes no lock. (SimpleQueue was tried:
-    # its get with a timeout may wait for ever when a signal comes near its end, seen with CPython 3.11.)
-    heard: deque[int] = deque()
-    try:
-        with _listening(heard.append):
-            worker.start()
-            logger.info("worker %s runs", worker.id)
-            while not worker.is_over and not _has_heard(heard):
-                pass
-            _stop(worker, drain, heard)
-            logger.info("worker %s has stopped", worker.id)
-    finally:
-        app.close()
+def limits_of(options: dict[str, Any]) -> Limits:
+    """The limits of a worker process among these options."""
+    return Limits(**{name: options[name] for name in ("max_jobs", "max_memory", "max_age")})
 
 
-def _stop(worker: Worker, drain: float, heard: deque[int]) -> None:
-    worker.ask_to_stop(drain)
-    logger.info("worker %s stops; what runs may take another %g s", worker.id, drain)
-    rest = INTERRUPT_SECONDS + CLOSING_SECONDS
-    leave_at = time.monotonic() + drain + rest
-    while not worker.is_over:
-        if _has_heard(heard):
-            worker.stop_now()
-            leave_at = min(leave_at, time.monotonic() + rest)
-        if time.monotonic() >= leave_at:
-            # Whoever asked will not wait longer, and kills. What was not written down runs again.
-            worker.abandon()
-            raise StoreUnavailable(
-                f"the store does not answer, so worker {worker.id} leaves without a word to it; "
-                "the jobs it held are run again when its leases have ended"
-            )
-    worker.stop()  # at once; raises what has crashed it
+def _supervise(ctx: click.Context, processes: int, drain: float, *, reload: bool) -> None:
+    from forebay.worker.supervisor.supervisor import Plan, Supervisor  # noqa: PLC0415 - as above
+
+    words = [sys.executable, "-m", "forebay", *child_words(ctx)]
+
+    def command(channel: int, page: int) -> list[str]:
+        return [*words, "--child", f"{os.getpid()}:{channel}:{page}"]
+
+    status = Supervisor(Plan(processes=processes, drain=drain, command=command, is_reloading=reload)).run()
+    if status:
+        ctx.exit(status)
 
 
-def _has_heard(heard: deque[int]) -> bool:
-    """Whether a signal has come; else it waits a moment."""
-    if heard:
-        heard.popleft()
-        return True
-    time.sleep(LOOK_SECONDS)
-    return False
+def child_words(ctx: click.Context) -> list[str]:
+    """What a worker process is told: all that this command was told, wherever it was said."""
+    # Without the file's name a worker would read other settings than its supervisor.
+    config = ["--config", str(ctx.obj)] if ctx.obj else []
+    return [*config, "worker", ctx.params["app"], *_options(ctx)]
 
 
-@contextmanager
-def _listening(hear: Callable[[int], None]) -> Iterator[None]:
-    """Signals to stop go to `hear`, and SIGUSR1 shows all stacks; afterwards everything is as it was."""
-    previous = {
-        number: signal.signal(number, lambda number, _: hear(number))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    try:
-        yield
-    finally:
-        faulthandler.unregister(signal.SIGUSR1)
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+def _options(ctx: click.Context) -> Iterator[str]:
+    for option in ctx.command.params:
+        value = ctx.params.get(str(option.name))
+        if option.name in _OWN or value is None or value is False:
+            continue
+        yield max(option.opts, key=len)
+        if value is not True:
+            yield str(value)

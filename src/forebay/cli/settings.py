@@ -32,8 +32,18 @@ KINDS: Final[dict[str, Any]] = {
     "queues": list[str] | str,
     "threads": int,
     "coroutines": int,
+    "isolated": int,
     "drain": float,
+    "beat": float,
+    "strict": bool,
+    "processes": int,
+    "max_jobs": int,
+    "max_memory": float,
+    "max_age": float,
 }
+
+# Settings of other commands.
+_OTHERS: Final = ("url", "actor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +88,7 @@ class Settings:
 
     def worker_defaults(self) -> dict[str, Any]:
         """What the worker command takes when no flag says otherwise."""
-        names = ("app", "queues", "threads", "coroutines", "drain")
+        names = [name for name in KINDS if name not in _OTHERS]
         chosen = {name: self.found[name].value for name in names if name in self.found}
         if isinstance(chosen.get("queues"), list):
             chosen["queues"] = ",".join(chosen["queues"])

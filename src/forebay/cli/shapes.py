@@ -12,8 +12,10 @@ import msgspec
 from forebay.app.codec import decode_call, decode_result
 from forebay.domain.history import Attempt, Event, Timeline
 from forebay.domain.job import Job, JobSummary
-from forebay.domain.query import Counts, WorkerInfo
+from forebay.domain.note import Notes
+from forebay.domain.query import Counts
 from forebay.domain.queue import Queue
+from forebay.domain.worker import WorkerInfo
 from forebay.errors import PayloadError
 from forebay.stores.protocol import Verdict
 
@@ -82,7 +84,17 @@ def timeline_json(timeline: Timeline) -> dict[str, Any]:
     return {
         **job_json(timeline.job),
         "attempts": [attempt_json(attempt) for attempt in timeline.attempts],
+        **notes_json(timeline.notes),
         "timeline": [{"at": iso(at), "what": what, "detail": detail} for at, what, detail in story(timeline)],
+    }
+
+
+def notes_json(notes: Notes) -> dict[str, Any]:
+    """What attempts have said: how far they came, the steps that are done, their log lines."""
+    return {
+        "progress": None if notes.progress is None else _plain(notes.progress),
+        "steps": [{**_plain(step, ("result",)), **result(step.result)} for step in notes.steps],
+        "log": [_plain(line) for line in notes.lines],
     }
 
 
@@ -131,8 +143,10 @@ def queue_json(queue: Queue, counts: Counts) -> dict[str, Any]:
     return {**_plain(queue, _QUEUE_INNER), "counts": counts_json(counts)}
 
 
-def worker_json(worker: WorkerInfo) -> dict[str, Any]:
-    return _plain(worker)
+def worker_json(worker: WorkerInfo, now: int) -> dict[str, Any]:
+    """A worker with what the store's clock makes of its beats."""
+    silent, up = max(0, now - worker.beat_at), max(0, now - worker.started_at)
+    return {**_plain(worker), "pulse": worker.pulse(now), "silent_ms": silent, "up_ms": up}
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:

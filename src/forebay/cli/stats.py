@@ -10,15 +10,20 @@ import click
 
 from forebay.cli.opening import Desk
 from forebay.cli.options import at_store
-from forebay.cli.output import Output, length, moment, table
+from forebay.cli.output import Output, length, table
 from forebay.cli.queues import count_table
 from forebay.cli.shapes import counts_json, iso, queue_json, summary_json, worker_json
 from forebay.domain.job import JobSummary
 from forebay.domain.lifecycle import JobState
-from forebay.domain.query import MAX_PAGE, Counts, JobQuery, WorkerInfo
+from forebay.domain.query import MAX_PAGE, Counts, JobQuery
+from forebay.domain.worker import SHOWN_JOBS, WorkerInfo
 from forebay.stores.protocol import Reader
 
 HOUR_MS: Final = 3_600_000
+_WORKER_COLUMNS: Final = (
+    *("worker", "host", "pid", "is", "pulse", "queues"),
+    *("runs", "done", "failed", "memory", "up", "last beat"),
+)
 
 
 @click.command()
@@ -36,7 +41,7 @@ def stats(desk: Desk, out: Output) -> None:
         "at": iso(now),
         "total": counts_json(total),
         "queues": [queue_json(queue, counts[queue.name]) for queue in queues],
-        "workers": [worker_json(worker) for worker in workers],
+        "workers": [worker_json(worker, now) for worker in workers],
     }
 
     def people() -> None:
@@ -53,16 +58,18 @@ def added(counts: list[Counts]) -> Counts:
 
 
 def worker_table(workers: list[WorkerInfo], now: int) -> None:
-    """Workers, with how long ago each has said that it is alive."""
-    rows = [
-        (one.id, one.host, one.pid, one.state, ", ".join(one.queues), moment(one.started_at), _ago(one, now))
-        for one in workers
-    ]
-    table(("worker", "host", "pid", "is", "queues", "started", "last beat"), rows, title="Workers")
+    """Workers, with what they do and how long ago each has said that it is alive."""
+    rows = [_worker_row(one, now) for one in workers]
+    table(_WORKER_COLUMNS, rows, title="Workers")
 
 
-def _ago(worker: WorkerInfo, now: int) -> str:
-    return f"{length(max(0, now - worker.beat_at))} ago"
+def _worker_row(one: WorkerInfo, now: int) -> tuple[object, ...]:
+    queues = ", ".join(f"{name} (paused)" if name in one.paused else name for name in one.queues)
+    running = f"{len(one.running)}+" if len(one.running) == SHOWN_JOBS else len(one.running)
+    memory = "" if one.memory is None else f"{one.memory // 1_048_576} MB"
+    up, beat = length(max(0, now - one.started_at)), f"{length(max(0, now - one.beat_at))} ago"
+    labels = (one.id, one.host, one.pid, one.state, one.pulse(now), queues)
+    return (*labels, running, one.completed, one.failed, memory, up, beat)
 
 
 @click.command()
@@ -92,11 +99,12 @@ def stuck(desk: Desk, out: Output, age_hours: float) -> None:
 
 def running_longer(reader: Reader, now: int, age_ms: int) -> list[JobSummary]:
     """Running jobs whose attempt began longer ago than this, oldest first."""
-    found = [job for job in _running(reader) if job.started_at is not None and now - job.started_at > age_ms]
+    found = [job for job in running(reader) if job.started_at is not None and now - job.started_at > age_ms]
     return sorted(found, key=lambda job: job.started_at or 0)
 
 
-def _running(reader: Reader) -> Iterator[JobSummary]:
+def running(reader: Reader) -> Iterator[JobSummary]:
+    """All running jobs."""
     after, is_over = None, False
     while not is_over:
         page = reader.search(JobQuery(states=(JobState.RUNNING,)), limit=MAX_PAGE, after=after)

@@ -8,8 +8,10 @@ from typing import Final
 import msgspec
 
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
+from forebay.domain.note import Notes
 from forebay.domain.outcome import AttemptError
 from forebay.domain.settlement import Ending
+from forebay.domain.text import without_nul
 
 MAX_EVENTS: Final = 100
 MAX_TRACEBACK: Final = 16_384
@@ -32,6 +34,7 @@ class EventKind(StrEnum):
     HELD = "held"  # it waits behind a gate: a worker of its queue could not run it
     UNFOLLOWED = "unfollowed"  # a follow-up was not stored because its unique key was taken
     QUEUE = "queue"  # a queue was created, configured, paused, resumed, drained or dropped
+    COMMAND = "command"  # somebody asked a worker to do something; `detail` names both
     MORE = "more"  # stands for all further events of a job; `detail` counts them
     NOTE = "note"
 
@@ -66,16 +69,13 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     attempts: tuple[Attempt, ...]
     events: tuple[Event, ...]
+    notes: Notes = Notes()
 
 
 def cut(error: AttemptError) -> AttemptError:
     """The error as it is stored: without NUL, and no longer than a page can show."""
     return AttemptError(
-        type=_clean(error.type)[:MAX_MESSAGE],
-        message=_clean(error.message)[:MAX_MESSAGE],
-        traceback=_clean(error.traceback)[-MAX_TRACEBACK:],
+        type=without_nul(error.type)[:MAX_MESSAGE],
+        message=without_nul(error.message)[:MAX_MESSAGE],
+        traceback=without_nul(error.traceback)[-MAX_TRACEBACK:],
     )
-
-
-def _clean(text: str) -> str:
-    return text.replace("\x00", "\N{SYMBOL FOR NULL}")

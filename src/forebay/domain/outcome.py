@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from forebay.domain.job import NewJob
+
 
 class AttemptError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why an attempt ended badly. Tracebacks are cut to 16 KiB before they are stored."""
@@ -14,9 +16,10 @@ class AttemptError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Completed(msgspec.Struct, frozen=True):
-    """The task returned; `result` is its encoded value."""
+    """The task returned; `result` is its encoded value, `follow_ups` are new jobs that it hands back."""
 
     result: bytes | None = None
+    follow_ups: tuple[NewJob, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True):

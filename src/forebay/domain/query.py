@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.domain.job import JobId, JobSummary, Json, QueueName, WorkerId
+from forebay.domain.job import JobId, JobSummary, Json, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.errors import ConfigError
 
@@ -86,18 +86,6 @@ class HeldJobs(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueueName
     gate: str
     jobs: int
-
-
-class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says about itself; host and pid are labels, never identity."""
-
-    id: WorkerId
-    host: str = ""
-    pid: int = 0
-    queues: tuple[QueueName, ...] = ()
-    state: str = "running"
-    started_at: int = 0
-    beat_at: int = 0
 
 
 class Archived(msgspec.Struct, frozen=True, kw_only=True):

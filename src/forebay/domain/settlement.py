@@ -75,6 +75,7 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
             crashes=job.crashes,
             result=outcome.result,
             seq=job.seq,
+            follow_ups=outcome.follow_ups,
         )
     if isinstance(outcome, Failed):
         return _failed(job, outcome.error, outcome.after_ms, roll)

@@ -48,7 +48,8 @@ from forebay.facades.job_result import (
     stored_result,
 )
 from forebay.facades.queues import configure
-from forebay.worker.worker import INTERRUPT_SECONDS, Worker
+from forebay.worker.stopping import INTERRUPT_SECONDS
+from forebay.worker.worker import Worker
 
 MAX_PRIORITY: Final = 10
 POLL_SECONDS: Final = 0.1

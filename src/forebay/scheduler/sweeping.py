@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from forebay.app.settling import as_failed, exchange_all
+from forebay.app.hooks import Hooks
+from forebay.app.settling import Instead, exchange_all
 from forebay.clock import Clock
 from forebay.domain.job import Job, JobId, WorkerId
 from forebay.domain.outcome import Lost
-from forebay.domain.settlement import Settlement, decide
+from forebay.domain.settlement import decide
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import BATCH, Store
 
@@ -39,10 +40,12 @@ class Sweeping:
         every_ms: int = 1_000,
         batch: int = BATCH,
         only_dead: bool = False,
+        hooks: Hooks | None = None,
     ) -> None:
         self.name = "sweep dead" if only_dead else "sweep"
         self.every_ms = every_ms
         self._only_dead = only_dead
+        self._hooks = hooks or Hooks()
         self._sweeper = sweeper
         self._clock = clock
         self._roll = roll
@@ -84,12 +87,11 @@ class Sweeping:
         settlements = [decide(job, Lost(REASON), self._roll()) for job in self._held.values()]
         if settlements:
             # Refused ones were swept from us in turn, or ended by force: no business of ours any more.
-            exchange_all(store, self._sweeper, settlements, fallback=self._instead)
-            self._held.clear()
+            instead = Instead(lambda lease: self._held[lease.job_id], self._roll)
+            answer = exchange_all(store, self._sweeper, settlements, fallback=instead)
+            held, self._held = self._held, {}
+            self._hooks.report_dead(held.values(), instead.ends(settlements), answer)
         return len(swept) >= self._batch
-
-    def _instead(self, settlement: Settlement, error: Exception) -> Settlement:
-        return as_failed(self._held[settlement.job_id], settlement, error, self._roll())
 
     def _watch_clock(self) -> None:
         offset = self._present_offset()

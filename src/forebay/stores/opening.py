@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final, Literal
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from forebay.clock import Clock
 from forebay.errors import ConfigError
@@ -26,7 +26,7 @@ _PASSWORD: Final = re.compile(
 _SECRET_OPTION: Final = re.compile(
     r"([?&;][^=&;#]*(?:pass|pwd|secret|token|key)[^=&;#]*=)[^&;#]*", re.IGNORECASE
 )
-_FORMS: Final = "memory://, sqlite:///relative.db, sqlite:////absolute.db"
+_FORMS: Final = "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/database"
 
 
 def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
@@ -34,7 +34,9 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
 
     `memory://` makes a new one each time. `sqlite:///jobs.db` is a path from the current folder,
     `sqlite:////var/lib/jobs.db` one from the root; its options are `durability` (default, relaxed,
-    full) and `lock_wait` (seconds). Raises ConfigError for everything else.
+    full) and `lock_wait` (seconds). `postgresql://user@host/database` is a server; its options are `schema`
+    (forebay), `pooler` (session, transaction) and `notify` (on, off), and all others are libpq's. Raises
+    ConfigError for everything else.
     """
     parts = _split(url)
     shown = without_password(url)
@@ -43,6 +45,8 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
             return _memory(shown, parts, clock)
         case "sqlite":
             return _sqlite(shown, parts, clock)
+        case "postgresql" | "postgres":
+            return _postgres(shown, parts)
         case _:
             raise ConfigError(f"{shown!r} names no store that Forebay knows; write one of {_FORMS}")
 
@@ -83,6 +87,24 @@ def _sqlite(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
     from forebay.stores.sqlite.store import SqliteEngine
 
     return SqliteEngine(path, clock=clock, durability=durability, lock_wait_ms=_lock_wait_ms(url, options))
+
+
+def _postgres(url: str, parts: SplitResult) -> Engine:
+    """A server has a clock of its own, so none is given to it."""
+    try:
+        from forebay.stores.postgres.connection import address_of
+        from forebay.stores.postgres.store import PostgresEngine
+    except ModuleNotFoundError as exc:
+        if exc.name is None or not exc.name.startswith("psycopg"):
+            raise
+        raise ConfigError(f"{url!r} needs psycopg: pip install 'forebay[postgres]'") from exc
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    own = {name: value for name, value in given if name in ("schema", "pooler", "notify")}
+    others = [(name, value) for name, value in given if name not in own]
+    if len(own) + len(others) < len(given):
+        raise ConfigError(f"{url!r}: an option is given twice")
+    query = f"?{urlencode(others, quote_via=quote)}" if others else ""
+    return PostgresEngine(address_of(f"postgresql://{parts.netloc}{parts.path}{query}", url, **own))
 
 
 def _options(url: str, parts: SplitResult, known: tuple[str, ...]) -> Mapping[str, str]:

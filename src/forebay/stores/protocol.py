@@ -17,7 +17,7 @@ Rules that hold for every method of `Store`:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -26,9 +26,11 @@ from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Amendment, Job, JobId, JobSummary, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.query import Archived, Counts, Health, HeldJobs, JobQuery, Page, Position, WorkerInfo
+from forebay.domain.note import Note, Notes
+from forebay.domain.query import Archived, Counts, Health, HeldJobs, JobQuery, Page, Position
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
+from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
 
 OnConflict = Literal["return", "raise", "ignore"]
@@ -43,6 +45,9 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     is_durable: bool
     is_shared: bool  # several processes may open it
     joins_transactions: bool  # jobs can be enqueued in the caller's own transaction
+    # It can tell when a worker's process dies. Where a worker is only known by its connection, it cannot: one
+    # that was cut off is alive and works.
+    notices_death: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -94,7 +99,8 @@ class Cancel(NamedTuple):
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """What an exchange did. `jobs` come in the order they should run; `adopted` are leases held under
     this worker id that the caller did not know of; `next_due_ms` is the wait until the next scheduled or
-    retrying job of the wanted queues is due, None when there is none."""
+    retrying job of the wanted queues is due, None when there is none; `unnoted` are leases whose notes were
+    not kept because they are not held."""
 
     settled: tuple[JobId, ...] = ()
     repeated: tuple[JobId, ...] = ()
@@ -103,6 +109,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     adopted: tuple[Job, ...] = ()
     cancels: tuple[Cancel, ...] = ()
     next_due_ms: int | None = None
+    unnoted: tuple[Refusal, ...] = ()
 
 
 class Renewal(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,8 +172,14 @@ class Store(Protocol):
         wants: Sequence[Want] = (),
         room: int = 0,
         known: Sequence[Lease] | None = None,
+        notes: Sequence[Note] = (),
     ) -> Exchange:
-        """Settle what has ended, then claim for the room there is, in one transaction.
+        """Keep notes, settle what has ended, then claim for the room there is, in one transaction.
+
+        A note is kept only while the job is running with exactly its attempt under this worker; else it is
+        answered as `unnoted` and leaves nothing. Progress replaces the one before, with the store's time. Of
+        log lines a job keeps the last 200. A step that is there already stays as it was; after 1,000 no
+        more are kept. Notes stay with the job until it is pruned or deleted, through retries and a revival.
 
         A settlement is valid only while the job is running with exactly its attempt under this worker. It
         is answered `settled`; `repeated` if this worker has already ended this very attempt and no later
@@ -206,10 +219,12 @@ class Store(Protocol):
         lease_ms: int = 30_000,
         *,
         only_dead: bool = False,
+        dead: Collection[WorkerId] = (),
     ) -> list[Job]:
         """Take over up to `limit` running jobs whose lease has ended (expiry <= now) or whose worker is
-        known to be dead; jobs of the sweeper itself are taken over only when their lease has ended. With
-        `only_dead` leases that have merely ended are left to their holders for now.
+        known to be dead: to the engine, or to the caller, who names it in `dead`. Jobs of the sweeper itself
+        are taken over only when their lease has ended. With `only_dead` leases that have merely ended are
+        left to their holders for now.
 
         The takeover is a lease of the sweeper on the same attempt: from now on the old holder's writes are
         refused, and a sweeper that dies is swept in turn. Each leaves a SWEPT event that names the old
@@ -229,9 +244,10 @@ class Store(Protocol):
         ...
 
     def prune(self, limit: int = BATCH) -> int:
-        """Forget up to `limit` final jobs past their queue's retention with their history, writing a line
-        to the archive first where the queue asks for it; then old archive lines, once keys that ran out,
-        audit events after 90 days, and the engine's own housekeeping. Answers how many jobs went."""
+        """Forget up to `limit` final jobs past their queue's retention with their history and notes, writing
+        a line to the archive first where the queue asks for it; then old archive lines, once keys that ran
+        out, audit events after 90 days, commands an hour after they expired, and the engine's own
+        housekeeping. Answers how many jobs went."""
         ...
 
     def cancel(
@@ -307,6 +323,29 @@ class Store(Protocol):
         """Take a worker that has ended in order off the list."""
         ...
 
+    def send(
+        self,
+        kind: CommandKind,
+        workers: Sequence[WorkerId] | None = None,
+        *,
+        queue: QueueName | None = None,
+        expires_ms: int = COMMAND_EXPIRES_MS,
+        actor: str = "",
+    ) -> list[Command]:
+        """Ask workers to do something; all that are on the list if none is named. One command for each, in
+        the order asked; a worker that is not on the list raises WorkerNotFound, and nobody is asked. Leaves a
+        COMMAND event for each, and is worth a wake-up."""
+        ...
+
+    def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
+        """The commands for these workers that nobody has taken and that have not expired, oldest first.
+        Each is given once."""
+        ...
+
+    def answer(self, command_id: str, text: str) -> None:
+        """Say what came of a command, cut to 64 KiB. Nothing happens if the command is gone."""
+        ...
+
     def take_duty(self, name: str, every_ms: int) -> bool:
         """Whether the caller shall do this duty now: true for one caller each `every_ms`. Duties are safe
         to repeat; this only spaces them out. A clock that was set back does not hold a duty up, and with
@@ -363,8 +402,17 @@ class Reader(Protocol):
         """Workers that have said they are alive and have not been forgotten, by start."""
         ...
 
+    def commands(self, ids: Sequence[str]) -> list[Command | None]:
+        """Commands as they are now, in the order asked; None for unknown ones. They are kept until
+        an hour after they have expired."""
+        ...
+
+    def notes(self, job_id: JobId) -> Notes:
+        """What attempts at this job have said: the latest progress, the last log lines, the steps done."""
+        ...
+
     def history(self, job_id: JobId) -> Timeline | None:
-        """The whole known life of one job."""
+        """The whole known life of one job, with its notes."""
         ...
 
     def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
@@ -380,7 +428,9 @@ class Reader(Protocol):
         ...
 
     def health(self) -> Health:
-        """Look for what should never be: damaged files, counts that do not add up, jobs in two places."""
+        """Look for what should never be: damaged files, counts that do not add up, jobs in two places, jobs
+        that run without a lease or wait in no order, and jobs that were due a minute before the duty
+        "promote" was last taken and have not been moved."""
         ...
 
     def close(self) -> None:

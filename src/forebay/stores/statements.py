@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 
 
 @cache
@@ -11,6 +12,15 @@ def load_statements(package: str, folder: str = "sql", ending: str = ".sql") -> 
     """Every statement of an engine by the name of its file."""
     return {
         entry.name.removesuffix(ending): entry.read_text(encoding="utf-8")
-        for entry in files(package).joinpath(folder).iterdir()
+        for entry in (_place(package) / folder).iterdir()
         if entry.name.endswith(ending)
     }
+
+
+def _place(package: str) -> Path:
+    # Not importlib.resources: it reads from archives too, and brings two megabytes along for that. Every
+    # process pays them, and what we depend on cannot be imported from an archive anyway.
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(f"{package} is no package, so it has no statements")
+    return Path(spec.submodule_search_locations[0])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from forebay.clock import Clock
 from forebay.domain.job import Job, QueueName
 from forebay.stores.protocol import Want
 from forebay.worker.executors.protocol import Sorts
 from forebay.worker.pace import SURPLUS_SECONDS, Pace
-from forebay.worker.slots import Assignment, Slots
+from forebay.worker.slots import Assignment, Kind, Slots
+from forebay.worker.steering import Steering
 
 
 class Asking:
@@ -19,19 +20,30 @@ class Asking:
     Blocking tasks and coroutines have slots of their own, and the store counts one room for all queues of
     an exchange. So an exchange asks only queues with the same sorts of tasks, and each such lane has its turn
     before the coordinator sleeps. Most workers have one lane.
+
+    A queue of weight 3 gets three jobs for each one of a queue of weight 1, and is asked first when both are
+    level. With `strict` a queue is asked only for what those before it could not give.
+
+    Room for many jobs is divided by the same rule among the queues that flow, those that had something to
+    give when they were last asked; the others are asked for one job, and flow again when it comes. If each
+    were asked for all, a light queue would fill its turn with hundreds of short jobs.
     """
 
     def __init__(
         self,
-        queues: Sequence[QueueName],
+        steering: Steering,
         sorts: Callable[[QueueName], Sorts],
         gates: Callable[[], frozenset[str] | None],
         slots: Slots,
         pace: Pace,
         clock: Clock,
     ) -> None:
+        self._weights = steering.weights
+        places = {queue: place for place, queue in enumerate(self._weights)}
+        self._places = places if steering.strict else None
+        self._paused = steering.paused
         self._lanes: dict[Sorts, deque[QueueName]] = {}
-        for queue in queues:
+        for queue in self._weights:
             self._lanes.setdefault(sorts(queue), deque()).append(queue)
         self._gates = gates
         self._slots = slots
@@ -41,53 +53,107 @@ class Asking:
         self._left: deque[Sorts] = deque()
         self._asked: Sorts = frozenset()
         self._room = 0
+        self._portions: dict[QueueName, int] = {}
+        self._flowing: set[QueueName] = set()
+        self._has_rest = False
         self._last_tasks: dict[Sorts, set[str]] = {}
 
     def wants(self, ending: Iterable[Assignment]) -> tuple[list[Want], int]:
         """What to ask for now, when these are about to end."""
-        ends = Counter(one.is_async for one in ending)
+        ends = Counter(one.kind for one in ending)
         if not self._left:
             self._left.extend(sorted(self._lanes, key=self._had))
+        paused = self._paused()
+        self._has_rest = False
         while self._left:
             self._asked = self._left.popleft()
             self._room = self._room_in(self._asked, ends)
-            if self._room > 0:
+            queues = [queue for queue in self._in_turn() if queue not in paused] if self._room > 0 else []
+            if queues:
                 gates = self._gates()
-                return [Want(queue, self._room, gates=gates) for queue in self._in_turn()], self._room
+                self._portions = self._divided(queues)
+                return [Want(queue, most, gates=gates) for queue, most in self._portions.items()], self._room
+        self._room = 0
         return [], 0
 
     def given(self, jobs: Sequence[Job]) -> None:
         """What came of it; before it is put in its slots."""
         if jobs:
             self._last_tasks[self._asked] = {job.task for job in jobs}
-        self._served.update(job.queue for job in jobs)
+        had = Counter(job.queue for job in jobs)
+        self._served.update(had)
+        self._flowing.update(had)
         if len(jobs) < self._room:
             # Somebody had nothing to give. What it did not take now it is not owed later.
-            most = max(self._served.values(), default=0)
-            self._served.update({queue: most - self._served[queue] for queue in self._lanes[self._asked]})
+            short = {queue for queue, most in self._portions.items() if had[queue] < most}
+            self._has_rest = len(short) < len(self._portions)
+            self._flowing -= short
+            self._forgive(short)
+        self._forgive(self._paused())
 
-    def _had(self, sorts: Sorts) -> int:
+    def _forgive(self, queues: Collection[QueueName]) -> None:
+        """These queues could have had no more; they begin again with those that have had the most."""
+        if not queues:
+            return
+        most = max(self._served[queue] / weight for queue, weight in self._weights.items())
+        for queue in queues:
+            self._served[queue] = max(self._served[queue], round(most * self._weights[queue]))
+
+    def _had(self, sorts: Sorts) -> float:
         """What the least served queue of a lane has had: lanes share slots, so they take turns by that."""
-        return min(self._served[queue] for queue in self._lanes[sorts])
+        return min(map(self._share, self._lanes[sorts]))
+
+    def _share(self, queue: QueueName) -> float:
+        """How much a queue has had for its weight, half of its next job included: of two that are level the
+        heavier one is behind, and comes first."""
+        if self._places is not None:
+            return self._places[queue]
+        return (self._served[queue] + 0.5) / self._weights[queue]
 
     def _in_turn(self) -> list[QueueName]:
-        """The queues of the lane, those first that have had the fewest jobs; among equals by turns.
+        """The queues of the lane, those first that have had the fewest jobs for their weight; among equals by
+        turns.
 
         By jobs and not by turns alone: room comes in pieces of all sizes, and a queue whose turn always
         meets a small one would wait behind the others for ever.
         """
         lane = self._lanes[self._asked]
         lane.rotate(-1)
-        return sorted(lane, key=self._served.__getitem__)
+        return sorted(lane, key=lambda queue: (self._share(queue), -self._weights[queue]))
+
+    def _divided(self, queues: Sequence[QueueName]) -> dict[QueueName, int]:
+        """For how many jobs each of these queues is asked, in their order."""
+        flowing = [queue for queue in queues if queue in self._flowing]
+        if self._places is not None or not flowing or self._room <= len(queues):
+            return dict.fromkeys(queues, self._room)
+        level = self._level(flowing, self._room)
+        return {
+            queue: max(1, round((level - self._share(queue)) * self._weights[queue]))
+            if queue in self._flowing
+            else 1
+            for queue in queues
+        }
+
+    def _level(self, queues: Sequence[QueueName], room: int) -> float:
+        """To which share these queues come when the room is given to those that are behind; they are in the
+        order of their shares."""
+        level, weight, owed = 0.0, 0, float(room)
+        for queue in queues:
+            if weight and level <= self._share(queue):
+                break  # this one is ahead already, and all after it are
+            weight += self._weights[queue]
+            owed += self._share(queue) * self._weights[queue]
+            level = owed / weight
+        return level
 
     def has_more(self, given: int) -> bool:
-        """Whether to ask again at once: a lane was not asked yet, or all that was asked for has come and it
-        went to other slots than it might have."""
-        if self._left:
+        """Whether to ask again at once: a lane was not asked yet, a queue has given all of its portion and
+        another has not, or all that was asked for has come and went to other slots than it might have."""
+        if self._left or self._has_rest:
             return True
         return 0 < self._room <= given and min(map(self._slots.free, self._asked)) > 0
 
-    def _room_in(self, sorts: Sorts, ends: Counter[bool]) -> int:
+    def _room_in(self, sorts: Sorts, ends: Counter[Kind]) -> int:
         free = min(self._slots.free(sort) + ends[sort] for sort in sorts)
         if self._had(sorts) > min(map(self._had, self._lanes)):
             # A surplus takes slots that another lane needs, and that one has had less.
@@ -100,6 +166,6 @@ class Asking:
         behind a job that takes its time: how long those take is known only when they end."""
         since = self._clock.monotonic() - SURPLUS_SECONDS
         slow = Counter(
-            one.is_async for one in self._slots if one.started_at is not None and one.started_at < since
+            one.kind for one in self._slots if one.started_at is not None and one.started_at < since
         )
         return max(0, min(self._slots.sizes[sort] - slow[sort] for sort in sorts))

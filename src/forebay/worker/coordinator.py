@@ -1,4 +1,4 @@
-"""The one thread of a worker that talks to the store: settle, claim, dispatch, do duties, wait."""
+"""The one thread of a worker that talks to the store: do duties, settle, claim, dispatch, wait."""
 
 from __future__ import annotations
 
@@ -8,26 +8,32 @@ from math import inf
 from typing import Final
 
 from forebay.app.duty import Duty, run_due, tell_connected
-from forebay.app.settling import as_failed, exchange_all
+from forebay.app.hooks import Hooks
+from forebay.app.settling import Instead, exchange_all
 from forebay.clock import Clock
 from forebay.domain.job import Job
 from forebay.domain.lease import Lease
-from forebay.domain.outcome import Interrupted, Outcome
-from forebay.domain.query import WorkerInfo
-from forebay.domain.settlement import Settlement, decide
+from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Outcome
+from forebay.domain.settlement import decide
+from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.protocol import Exchange, Refusal, Store
 from forebay.worker.asking import Asking
 from forebay.worker.executors.protocol import Executors
 from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
 from forebay.worker.interrupting import Interrupting
+from forebay.worker.invoke import attempt_error
+from forebay.worker.noting import Noting
 from forebay.worker.pace import Pace
 from forebay.worker.slots import Assignment, Slots
+from forebay.worker.steering import Steering
+from forebay.worker.watchdog import Watchdog
 
 START_WITHIN_SECONDS: Final = 1.0
 POLL_SECONDS: Final = LONGEST_SLEEP_SECONDS
 DUTY_SECONDS: Final = 1.0
 LOOK_SECONDS: Final = 1.0
+SOON_SECONDS: Final = 0.1
 LONGEST_RETRY_SECONDS: Final = LONGEST_SLEEP_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -36,7 +42,7 @@ logger = logging.getLogger(__name__)
 class Coordinator:
     """Plays turns. A turn never waits; the loop around it does."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all the parts it plays with, by name
         self,
         *,
         worker: WorkerInfo,
@@ -47,6 +53,10 @@ class Coordinator:
         duties: Sequence[Duty],
         clock: Clock,
         roll: Callable[[], float],
+        steering: Steering | None = None,
+        watchdog: Watchdog | None = None,
+        noting: Noting | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self._worker = worker.id
         self._store = store
@@ -57,13 +67,17 @@ class Coordinator:
         self._clock = clock
         self._roll = roll
         self._pace = Pace()
-        self._asking = Asking(worker.queues, executors.sorts, executors.gates, slots, self._pace, clock)
+        self._noting = noting or Noting(clock, inbox.ring)
+        self.hooks = hooks or Hooks()
+        self.steering = steering or Steering(dict.fromkeys(worker.queues, 1), slots, inbox)
+        self._watchdog = watchdog or Watchdog(clock)
+        self._asking = Asking(self.steering, executors.sorts, executors.gates, slots, self._pace, clock)
         self._interrupting = Interrupting(slots, inbox, executors, clock)
         self._unsettled: list[tuple[Assignment, Outcome]] = []
         self._in_doubt = False
         self._was_away = False
         self._due_at = inf
-        self._duties_at = self._look_at = clock.monotonic()
+        self._duties_at = self._looked_at = clock.monotonic()
         self._retry_seconds = 0.0
         self.is_claiming = True
 
@@ -74,6 +88,7 @@ class Coordinator:
 
     def turn(self) -> float:
         """Settle, claim, dispatch; answers how many seconds there is nothing to do."""
+        self._watchdog.moved()
         try:
             # First what needs no store: time runs out while it is away too.
             self._interrupting.cancel(self._inbox.cancels())
@@ -83,24 +98,34 @@ class Coordinator:
             return self._with_store()
         except StoreUnavailable as exc:
             logger.warning("the store is not available: %s", exc)
+            if not self._was_away:  # once for each outage
+                self.hooks.report(None, attempt_error(exc))
             self._was_away = True
         except StoreError:
             raise  # this will not pass by itself: a crash, which the worker reports
-        except Exception:
+        except Exception as exc:
             # A fault of our own in one turn must not end the work of this process. What it left half done is
             # found again by naming the leases we know.
             logger.exception("a turn of the coordinator went wrong")
+            self.hooks.report(None, attempt_error(exc))
         return self._away()
 
     def _with_store(self) -> float:
         was_in_doubt = self._in_doubt
         asked_at = self._clock.monotonic()
         answer = self._exchange()
+        self._watchdog.moved()
         self._note_due(asked_at, answer.next_due_ms)
-        self._dispatch(answer.jobs, asked_at)
+        try:
+            # After the exchange: what has ended here is settled before a sweep looks for ended leases.
+            self._run_duties()
+        finally:
+            # Last, and whatever the duties have met, since these jobs are ours now. A task may hold the
+            # interpreter from its first line on and stop this thread wherever it is; in the middle of a
+            # transaction that would lock a SQLite file for everybody, and here most turns are over.
+            self._dispatch(answer.jobs, asked_at)
         self._adopt(answer.adopted)
         self._interrupting.cancel(answer.cancels)
-        self._run_duties()
         self._retry_seconds = 0.0
         if self.is_claiming and (was_in_doubt or self._asking.has_more(len(answer.jobs))):
             return 0.0
@@ -114,26 +139,29 @@ class Coordinator:
         # In doubt we ask for nothing new before we know what we have.
         is_asking = self.is_claiming and not self._in_doubt
         wants, room = self._asking.wants(one for one, _ in endings) if is_asking else ([], 0)
-        if not (settlements or wants or self._in_doubt or self._is_look_due()):
+        notes = self._noting.take(one for one, _ in endings)
+        if not (settlements or wants or notes or self._in_doubt or self._is_look_due()):
             return Exchange()
-
-        def instead(settlement: Settlement, error: Exception) -> Settlement:
-            lease = (settlement.job_id, settlement.attempt)
-            job = next(one.job for one, _ in endings if one.lease == lease)
-            return as_failed(job, settlement, error, self._roll())
-
+        self._inbox.unpoke()  # before the look: what happens from here on is worth another one
+        instead = Instead(lambda lease: _job_of(lease, endings), self._roll)
         # After a lost answer the store may hold leases for us that we do not know of.
         known = self._slots.leases() if self._in_doubt else None
-        answer = exchange_all(self._store, self._worker, settlements, wants, room, known, fallback=instead)
+        answer = exchange_all(
+            self._store, self._worker, settlements, wants, room, known, notes, fallback=instead
+        )
         if self._was_away:
             # The first answer after an outage. Others could not renew their leases either, and come first.
             self._was_away = False
             tell_connected(self._duties)
         self._in_doubt = False
-        self._look_at = self._clock.monotonic() + LOOK_SECONDS
+        self._looked_at = self._clock.monotonic()
+        self._noting.kept(answer.unnoted)
+        self._noting.forget(one for one, _ in endings)
         self._unsettled = []
         self._note(endings)
+        self._count(endings, answer.refused)
         self._report(answer.refused)
+        self.hooks.report_dead((one.job for one, _ in endings), instead.ends(settlements), answer)
         return answer
 
     def _is_look_due(self) -> bool:
@@ -141,11 +169,27 @@ class Coordinator:
         except the renewal, much later."""
         return len(self._slots) > 0 and self._clock.monotonic() >= self._look_at
 
+    @property
+    def _look_at(self) -> float:
+        """After a wake-up soon, since that may have been about a wish to cancel."""
+        return self._looked_at + (SOON_SECONDS if self._inbox.is_poked else LOOK_SECONDS)
+
     def _note(self, endings: Iterable[tuple[Assignment, Outcome]]) -> None:
         for one, _ in endings:
             self._slots.end(one)
             if one.started_at is not None and one.ended_at is not None:
                 self._pace.note(one.job.task, one.ended_at - one.started_at)
+
+    def _count(self, endings: Iterable[tuple[Assignment, Outcome]], refused: Iterable[Refusal]) -> None:
+        """For the worker's own figures; what was refused is somebody else's."""
+        lost = {refusal.lease for refusal in refused}
+        for one, outcome in endings:
+            if one.lease in lost:
+                continue
+            if isinstance(outcome, Completed):
+                self._slots.completed += 1
+            elif isinstance(outcome, Failed | Discarded):
+                self._slots.failed += 1
 
     def _late(self) -> list[tuple[Assignment, Outcome]]:
         """What could not be started in time goes back: somebody else may have a free slot."""
@@ -195,14 +239,21 @@ class Coordinator:
 
     def _start(self, jobs: Sequence[Job], leased_at: float) -> None:
         now = self._clock.monotonic()
-        executors = [self._executors.executor(job.task) for job in jobs]
+        by_task = {task: self._executors.executor(task) for task in {job.task for job in jobs}}
+        executors = [by_task[job.task] for job in jobs]
         assignments = [
-            Assignment(job, now, leased_at=leased_at, is_async=executor.is_async)
+            Assignment(job, now, leased_at=leased_at, kind=executor.kind)
             for job, executor in zip(jobs, executors, strict=True)
         ]
+        for one in assignments:
+            one.context.voice = self._noting
         self._slots.add(assignments)
+        paused = self.steering.paused()  # looked at after they are in their slots: see Steering
         for one, executor in zip(assignments, executors, strict=True):
-            if self.is_claiming:
+            if one.job.queue in paused:
+                if one.take():
+                    self._inbox.put(one, Interrupted())
+            elif self.is_claiming:
                 executor.submit(one)
 
     def interrupt_all(self) -> None:
@@ -240,12 +291,19 @@ class Coordinator:
             self._due_at,
             self._duties_at,
             self._interrupting.next_at(),
+            self._noting.next_at(),
         ]
+        if len(self._slots) and self._inbox.is_poked:
+            ends.append(self._look_at)
         # Only what can still be handed back: another look at what is taken would change nothing.
         waiting = [one.claimed_at for one in self._slots if one.is_waiting]
         if waiting:
             ends.append(min(waiting) + START_WITHIN_SECONDS)
         return max(0.0, min(ends) - now)
+
+
+def _job_of(lease: Lease, endings: Iterable[tuple[Assignment, Outcome]]) -> Job:
+    return next(one.job for one, _ in endings if one.lease == lease)
 
 
 def _taken_back(assignments: Iterable[Assignment]) -> list[tuple[Assignment, Outcome]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from threading import Event
+from contextlib import suppress
+from threading import Lock
 from typing import Final
 
 from forebay.domain.outcome import Outcome
@@ -12,6 +13,33 @@ from forebay.stores.protocol import Cancel
 from forebay.worker.slots import Assignment
 
 LONGEST_SLEEP_SECONDS: Final = 5.0  # a coordinator's pause is never longer
+
+
+class Bell:
+    """Rung by any thread, heard by one. Like an Event, but a bare lock, which is free when it was rung.
+
+    Task threads ring too, and may be interrupted between any two bytecodes: in the middle of `Event.set` that
+    would leave the Event's lock locked, and the coordinator would wait for it for ever.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._lock.acquire()
+
+    @property
+    def is_rung(self) -> bool:
+        return not self._lock.locked()
+
+    def ring(self) -> None:
+        with suppress(RuntimeError):  # somebody else has rung
+            self._lock.release()
+
+    def wait(self, seconds: float) -> None:
+        """Until it rings, at most this long; from then on it is silent again."""
+        self._lock.acquire(timeout=max(seconds, 0))
+
+    def hush(self) -> None:
+        self._lock.acquire(blocking=False)
 
 
 class Inbox:
@@ -22,7 +50,8 @@ class Inbox:
         self._ended: deque[tuple[Assignment, Outcome]] = deque()
         self._cancels: deque[Cancel] = deque()
         self._watched: deque[tuple[Assignment, float]] = deque()
-        self._bell = Event()
+        self._bell = Bell()
+        self._is_poked = False
         self._is_waiting = False
 
     def put(self, assignment: Assignment, outcome: Outcome) -> None:
@@ -30,24 +59,37 @@ class Inbox:
         # Rung only for one who sleeps: ringing costs more than running a short job. The sleeper looks at the
         # pile after it has said that it waits, so an outcome is seen by one of the two.
         if self._is_waiting:
-            self._bell.set()
+            self._bell.ring()
 
     def ask(self, cancels: Iterable[Cancel]) -> None:
         """Somebody wants jobs of ours stopped."""
         self._cancels.extend(cancels)
         if self._cancels:
-            self._bell.set()
+            self._bell.ring()
 
     def watch(self, assignment: Assignment, seconds: float) -> None:
         """An attempt with a soft limit begins: look at it when that has passed."""
         self._watched.append((assignment, seconds))
         # Whoever sleeps does not know of this limit. For a long one he wakes up in time by himself.
         if seconds < LONGEST_SLEEP_SECONDS:
-            self._bell.set()
+            self._bell.ring()
 
     def poke(self) -> None:
-        """Somebody may have something to do: look."""
-        self._bell.set()
+        """Something may have happened in the store, or here: look."""
+        self._is_poked = True
+        self._bell.ring()
+
+    def ring(self) -> None:
+        """Something happened here: look. Also for threads that may be interrupted anywhere."""
+        self._bell.ring()
+
+    @property
+    def is_poked(self) -> bool:
+        """Whether something may have happened in the store since the last time this was taken note of."""
+        return self._is_poked
+
+    def unpoke(self) -> None:
+        self._is_poked = False
 
     def drain(self) -> list[tuple[Assignment, Outcome]]:
         ended = self._ended
@@ -66,7 +108,7 @@ class Inbox:
         """Sleep until something comes, at most this long."""
         self._is_waiting = True
         if not self._ended:
-            self._bell.wait(max(seconds, 0))
+            self._bell.wait(seconds)
         self._is_waiting = False
         # A poke that comes between waking and this line is not lost: whoever waited looks at everything next.
-        self._bell.clear()
+        self._bell.hush()

@@ -12,8 +12,8 @@ from forebay.domain.outcome import Interrupted
 from forebay.stores.protocol import Cancel
 from forebay.worker.executors.protocol import Executors
 from forebay.worker.inbox import Inbox
-from forebay.worker.invoke import JobInterrupted, JobTimeout
-from forebay.worker.slots import Assignment, Slots
+from forebay.worker.invoke import JobInterrupted, JobTimeout, WorkerStops
+from forebay.worker.slots import Assignment, Kind, Slots
 
 ASK_AGAIN_SECONDS: Final = 1.0
 STUCK_SECONDS: Final = 5.0
@@ -49,7 +49,7 @@ class Interrupting:
     def stop_all(self) -> None:
         """Ask everything that runs, also what has been asked before and did not listen."""
         for one in self._slots:
-            self._stop(one, JobInterrupted("the worker stops"))
+            self._stop(one, WorkerStops("the worker stops"))
 
     def look(self) -> None:
         """Stop what runs too long, after a warning where there is a soft limit. Ask again where nobody has
@@ -94,13 +94,13 @@ class Interrupting:
             return inf if limit is None else started_at + limit / 1_000
         if one.stopped_by is None:
             return one.asked_at + one.asks * ASK_AGAIN_SECONDS
-        return inf if one.is_stuck else one.asked_at + STUCK_SECONDS
+        return inf if one.is_stuck or _is_killed_in_time(one) else one.asked_at + STUCK_SECONDS
 
     def _insist(self, one: Assignment, now: float) -> None:
         # An executor drops a request that comes before the job has taken its seat or after it has left it.
         if one.stopped_by is None and now >= one.asked_at + one.asks * ASK_AGAIN_SECONDS:
             self._stop(one, one.stop or JobInterrupted("asked to stop"))
-        if not one.is_stuck and now >= one.asked_at + STUCK_SECONDS:
+        if not (one.is_stuck or _is_killed_in_time(one)) and now >= one.asked_at + STUCK_SECONDS:
             one.is_stuck = True
             logger.error(
                 "job %s, attempt %s, is still running after it was stopped: %s", *one.lease, one.stop
@@ -113,6 +113,11 @@ class Interrupting:
         one.asks += 1
         if one.started_at is not None:
             self._executors.executor(one.job.task).interrupt(one, reason)
+
+
+def _is_killed_in_time(one: Assignment) -> bool:
+    """Whether its executor ends it by force when its grace is over, so that it never gets stuck."""
+    return one.kind is Kind.ISOLATED
 
 
 def _soft_at(one: Assignment, limit: float, now: float) -> float:

@@ -9,13 +9,14 @@ from typing import Any, Final, NamedTuple
 
 from forebay.app.codec import VERSION, decode_call, encode_result
 from forebay.app.conduct import Conduct
-from forebay.app.context import enter
+from forebay.app.context import JobContext, enter
+from forebay.app.middleware import wrapped
 from forebay.app.registry import Registry
 from forebay.app.settling import writable
 from forebay.app.task import Task
 from forebay.app.times import length_ms
 from forebay.domain.gate import payload_gate, task_gate
-from forebay.domain.history import MAX_TRACEBACK
+from forebay.domain.history import MAX_MESSAGE, MAX_TRACEBACK
 from forebay.domain.job import DAY_MS
 from forebay.domain.outcome import (
     AttemptError,
@@ -54,10 +55,15 @@ class JobInterrupted(BaseException):
     """The attempt shall stop: it was cancelled, or its worker stops."""
 
 
+class WorkerStops(JobInterrupted):
+    """The attempt shall stop because its worker does, which does not wait long."""
+
+
 class Call(NamedTuple):
-    """A task with the arguments of one job."""
+    """A task with the arguments of one job; `func` is what is to be called, middleware and all."""
 
     task: Task[..., Any]
+    func: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
@@ -90,7 +96,11 @@ class Invoke:
         # Who enqueued it may have had another version of the function.
         task.check_fit(args, kwargs)
         args, kwargs = task.fitted(args, kwargs)
-        return Call(task, args, kwargs)
+        layers = self._registry.middleware
+        if not layers:
+            return Call(task, task.func, args, kwargs)
+        func = wrapped(task.func, tuple(layers), assignment.context, is_async=task.is_async)
+        return Call(task, func, args, kwargs)
 
     def ended(
         self, assignment: Assignment, call: Call | None, value: Any, raised: BaseException | None
@@ -102,7 +112,7 @@ class Invoke:
         if isinstance(assignment.stopped_by, JobTimeout):
             # It came back after its time was over, whatever it did about that.
             return self.stopped(assignment)
-        return _completed(value)
+        return _completed(value, assignment.context)
 
     async def awaited(self, assignment: Assignment) -> Outcome:
         """Run a coroutine task on this event loop."""
@@ -110,7 +120,7 @@ class Invoke:
         call: Call | None = None
         try:
             call = self.prepared(assignment)
-            func: Callable[..., Awaitable[Any]] = call.task.func
+            func: Callable[..., Awaitable[Any]] = call.func
             value = await func(*call.args, **call.kwargs)
         except BaseException as exc:
             return self.ended(assignment, call, None, exc)
@@ -148,7 +158,7 @@ def _raised(exc: BaseException, no_retry_for: tuple[type[BaseException], ...]) -
     if isinstance(exc, Snooze):
         return Snoozed(_delay_ms("delay", exc.delay))
     if isinstance(exc, Cancel):
-        return Cancelled(str(exc) or "cancelled by its own task")
+        return Cancelled(writable(str(exc)) or "cancelled by its own task")
     error = attempt_error(exc)
     if isinstance(exc, Retry):
         return Failed(error, None if exc.after is None else _delay_ms("after", exc.after))
@@ -163,9 +173,9 @@ def _delay_ms(field: str, delay: float) -> int:
     return min(max(0, length_ms(field, delay)), LONGEST_DELAY_MS)
 
 
-def _completed(value: Any) -> Outcome:
+def _completed(value: Any, context: JobContext) -> Outcome:
     try:
-        return Completed(encode_result(value))
+        return Completed(encode_result(value), context.follow_ups)
     except Exception as exc:  # it cannot be stored
         return Failed(attempt_error(exc))
 
@@ -195,6 +205,6 @@ def attempt_error(exc: BaseException) -> AttemptError:
         message, lines = "(its message cannot be shown)", []
     return AttemptError(
         type=type(exc).__qualname__,
-        message=writable(message),
+        message=writable(message[:MAX_MESSAGE]),
         traceback=writable("".join(lines))[-MAX_TRACEBACK:],
     )

@@ -8,16 +8,19 @@ from threading import Event, Thread
 from typing import Final
 
 from forebay.clock import Clock
-from forebay.domain.query import WorkerInfo
+from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import Cancel, Engine, Store
+from forebay.worker.control import Control
 from forebay.worker.keeping import Keeping, Renewals
 from forebay.worker.slots import Assignment, Slots
 
 TICK_SECONDS: Final = 0.25
 SLOWEST_SECONDS: Final = 2.0
 WATCH_SECONDS: Final = 0.5
-BEAT_SECONDS: Final = 10.0
+COMMANDS_SECONDS: Final = 1.0
+MISSED_BEATS: Final = 2
+JOIN_SECONDS: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +43,20 @@ class Renewal:
         slots: Slots,
         clock: Clock,
         tell: Callable[[tuple[Cancel, ...]], None],
+        report: Callable[[], WorkerInfo] | None = None,
+        control: Control | None = None,
+        watch: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._worker = worker
         self._slots = slots
         self._clock = clock
         self._tell = tell
+        self._report = report or (lambda: worker)
+        self._control = control
+        self._also_watch = watch
+        self._commands_at = 0.0
+        self._beaten_at = clock.monotonic()
         self._stop = Event()
         self._beat_at = 0.0
         self._store: Store | None = None
@@ -73,11 +84,19 @@ class Renewal:
 
     def stop(self) -> None:
         """Stop renewing and take the worker off the list. A job that did not stop keeps its lease until that
-        ends: it still runs here. Stopping twice, or before the start, is fine."""
+        ends: it still runs here. Stopping twice, or before the start, is fine.
+
+        A store that hangs is waited for a few seconds. The thread lives until its call ends, and leaves then:
+        the handle is its own, and nobody else may use or close it meanwhile.
+        """
         self._stop.set()
-        for thread in (self._thread, self._watcher):
+        for thread in (self._watcher, self._thread):
             if thread.is_alive():
-                thread.join()
+                thread.join(JOIN_SECONDS)
+        if self._thread.is_alive():
+            logger.warning("worker %s stays on the list until the store answers", self._worker.id)
+
+    def _leave(self) -> None:
         store, self._store = self._store, None
         if store is None:
             return
@@ -100,6 +119,10 @@ class Renewal:
         while not self._stop.wait(pause):
             # A store in trouble is not asked more and more; two seconds are little beside a lease.
             pause = TICK_SECONDS if self._went_well() else min(pause * 2, SLOWEST_SECONDS)
+        try:
+            self._leave()
+        except Exception:
+            logger.exception("worker %s could not be taken off the list", self._worker.id)
 
     def _went_well(self) -> bool:
         try:
@@ -117,6 +140,7 @@ class Renewal:
     def _watch(self) -> None:
         while not self._stop.wait(WATCH_SECONDS):
             self._keeping.look()
+            self._also_watch()
 
     def renew_due(self) -> None:
         """Renew what is past a third of its lease; beat if it is time."""
@@ -129,6 +153,17 @@ class Renewal:
         if self._clock.monotonic() >= self._beat_at:
             with self._keeping.calling():
                 self._beat(self._store)
+        if self._control is not None and now >= self._commands_at:
+            self._commands_at = now + COMMANDS_SECONDS
+            self._control.serve(self._store, self._store.take_commands([self._worker.id]))
+
+    def beat_soon(self) -> None:
+        """Something has changed that others should see: beat with the next tick. From any thread."""
+        self._beat_at = 0.0
+
+    def look_soon(self) -> None:
+        """Somebody may have sent a command: look with the next tick. From any thread."""
+        self._commands_at = 0.0
 
     def _renew(self, store: Store, due: Sequence[Assignment], now: float) -> None:
         with self._keeping.calling(due) as lost:
@@ -142,5 +177,26 @@ class Renewal:
         self._tell(answer.cancels)
 
     def _beat(self, store: Store) -> None:
-        store.beat(self._worker)
-        self._beat_at = self._clock.monotonic() + BEAT_SECONDS
+        # First the time, then the report: a change after the report asks for another beat, and is not lost.
+        self._beat_at = self._clock.monotonic() + self._worker.beat_ms / 1_000
+        try:
+            store.beat(self._report())
+        except BaseException:
+            self._beat_at = 0.0
+            raise
+        self._beaten_at = self._clock.monotonic()
+
+    def turned(self) -> None:
+        """The coordinator has played a turn; only a supervisor wants to know."""
+
+    def turned_last(self) -> None:
+        """The coordinator plays no more."""
+
+    def retiring(self, reason: str, replace_after: float = 0.0) -> None:
+        """This worker will end when its jobs have; only a supervisor replaces it."""
+
+    @property
+    def is_beating(self) -> bool:
+        """Whether others know that this worker is alive: it has not missed two beats."""
+        missing = self._clock.monotonic() - self._beaten_at
+        return missing < MISSED_BEATS * self._worker.beat_ms / 1_000

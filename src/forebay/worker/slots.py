@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
 from math import inf
 
 from forebay.app.context import JobContext
 from forebay.domain.job import Job
 from forebay.domain.lease import Lease
+from forebay.worker.page import Line, Page
+
+
+class Kind(IntEnum):
+    """What runs a task; each kind has slots of its own."""
+
+    CALLS = 0  # blocking tasks, on threads
+    COROUTINES = 1  # on one event loop
+    ISOLATED = 2  # in processes of their own, which can be killed
 
 
 class Assignment:
@@ -26,10 +36,12 @@ class Assignment:
         "claimed_at",
         "context",
         "ended_at",
-        "is_async",
         "is_stuck",
         "job",
+        "kind",
         "lease",
+        "leased_at",
+        "line",
         "renew_at",
         "seat",
         "start_by",
@@ -39,18 +51,20 @@ class Assignment:
     )
 
     def __init__(
-        self, job: Job, claimed_at: float, *, leased_at: float | None = None, is_async: bool = False
+        self, job: Job, claimed_at: float, *, leased_at: float | None = None, kind: Kind = Kind.CALLS
     ) -> None:
         self.job = job
         self.lease = Lease(job.id, job.attempt)
         self.context = JobContext(job)
         self.claimed_at = claimed_at
-        self.is_async = is_async
+        self.kind = kind
         self.renew_at = 0.0
         self.start_by = 0.0
-        self.renewed(claimed_at if leased_at is None else leased_at)
+        self.leased_at = claimed_at if leased_at is None else leased_at
+        self.renewed(self.leased_at)
         self.started_at: float | None = None
         self.ended_at: float | None = None
+        self.line: Line | None = None  # where a supervisor reads of it
         self.seat: object = None  # where its executor runs it
         self.stop: BaseException | None = None
         self.asked_at = 0.0
@@ -65,6 +79,14 @@ class Assignment:
             self._tickets.pop()
         except IndexError:
             return False
+        return True
+
+    def began(self, now: float) -> bool:
+        """Say that the job begins now, before any of it does; whoever runs jobs calls this. False when the
+        supervisor has given it back, because this process was silent: then it must not be run."""
+        if self.line is not None and not self.line.start(now):
+            return False
+        self.started_at = now
         return True
 
     @property
@@ -95,25 +117,38 @@ class Slots:
 
     Kept by lease and not by job: a worker that lost a lease may be given the next attempt at the same job
     while the lost one still runs, and each has a slot.
+
+    With a page, each lease has a line there while it is held: see `worker.page`.
     """
 
-    def __init__(self, threads: int, coroutines: int = 0) -> None:
-        self.sizes = {False: threads, True: coroutines}
+    def __init__(self, threads: int, coroutines: int = 0, isolated: int = 0) -> None:
+        self.sizes: Mapping[Kind, int] = {
+            Kind.CALLS: threads,
+            Kind.COROUTINES: coroutines,
+            Kind.ISOLATED: isolated,
+        }
         self._held: dict[Lease, Assignment] = {}
         self._free = dict(self.sizes)
+        self.page: Page | None = None
+        self.completed = 0
+        self.failed = 0
 
     def add(self, assignments: Iterable[Assignment]) -> None:
         for one in assignments:
             self._held[one.lease] = one
-            self._free[one.is_async] -= 1
+            self._free[one.kind] -= 1
+            if self.page is not None:
+                one.line = self.page.write(one.job, one.leased_at)
 
     def end(self, assignment: Assignment) -> None:
         if self._held.pop(assignment.lease, None) is not None:
-            self._free[assignment.is_async] += 1
+            self._free[assignment.kind] += 1
+            if assignment.line is not None:
+                assignment.line.free()
 
-    def free(self, is_async: bool) -> int:
+    def free(self, kind: Kind) -> int:
         """How many more could run at once; below 0 when some wait."""
-        return self._free[is_async]
+        return self._free[kind]
 
     def __iter__(self) -> Iterator[Assignment]:
         return iter(list(self._held.values()))

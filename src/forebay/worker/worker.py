@@ -7,83 +7,136 @@ import logging
 import os
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from math import inf
 from threading import Event, Thread
-from typing import Final
 
 from forebay.app.registry import Registry
 from forebay.clock import Clock, SystemClock
-from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId, check_queue_name
-from forebay.domain.query import WorkerInfo
-from forebay.errors import ConfigError
+from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
+from forebay.domain.outcome import AttemptError
+from forebay.domain.worker import DEFAULT_BEAT_MS, MAX_BEAT_MS, MIN_BEAT_MS, WorkerInfo, WorkerState
+from forebay.errors import ConfigError, StoreError
 from forebay.scheduler.standard import standard_duties
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Engine, Store
+from forebay.worker.control import Control
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.choosing import Choosing
 from forebay.worker.inbox import Inbox
+from forebay.worker.invoke import attempt_error
 from forebay.worker.keeping import Renewals
+from forebay.worker.noting import Noting
+from forebay.worker.quieting import Quieting
+from forebay.worker.recycling import Limits, Recycling
 from forebay.worker.renewal import Renewal
+from forebay.worker.reporting import Reporting, WorkerStatus, resident_memory
 from forebay.worker.slots import Slots
-
-DRAIN_SECONDS: Final = 25.0
-INTERRUPT_SECONDS: Final = 3.0
+from forebay.worker.steering import Steering, weighed
+from forebay.worker.stopping import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
+from forebay.worker.supervised import Leash, Steered, Supervised
+from forebay.worker.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
+
+
+def usable_cores() -> int:
+    """How many cores this process may use, where the system says so; else how many there are."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
 
 class Worker:
     """Runs jobs of some queues until it is stopped. Every part is given what it needs here."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a thing that a program may say about its worker
         self,
         engine: Engine,
         registry: Registry,
         *,
-        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        queues: Sequence[str] | Mapping[str, int] = (DEFAULT_QUEUE,),
         threads: int = 4,
         coroutines: int = 100,
+        isolated: int | None = None,
         clock: Clock | None = None,
+        strict: bool = False,
+        beat: float = DEFAULT_BEAT_MS / 1_000,
+        program: str | None = None,
     ) -> None:
-        if isinstance(queues, str) or not queues:
-            raise ConfigError(f"a worker needs a list of at least one queue, not {queues!r}")
+        weights = weighed(queues)
         if threads < 1 or coroutines < 1:
             raise ConfigError("a worker needs at least one thread and one coroutine")
-        for name in queues:
-            check_queue_name(name)
+        if isolated is not None and isolated < 1:
+            raise ConfigError(f"a worker needs room for at least one isolated process, not {isolated}")
+        if not MIN_BEAT_MS <= beat * 1_000 <= MAX_BEAT_MS:  # also refuses NaN
+            least, most = MIN_BEAT_MS // 1_000, MAX_BEAT_MS // 1_000
+            raise ConfigError(f"beat must be a number of seconds from {least} to {most}, not {beat}")
         self.id = WorkerId(new_id())
         self._engine = engine
         self._info = WorkerInfo(
             id=self.id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            queues=tuple(QueueName(name) for name in dict.fromkeys(queues)),
+            queues=tuple(weights),
+            beat_ms=round(beat * 1_000),
         )
         self._clock = clock or SystemClock()
         self._inbox = Inbox()
-        self._slots = Slots(threads, coroutines)
-        self._executors = Choosing(registry, self._slots, self._inbox, self._clock)
-        self._renewal = Renewal(
+        self._slots = Slots(threads, coroutines, isolated or usable_cores())
+        self._steering = Steering(weights, self._slots, self._inbox, strict=strict)
+        self._watchdog = Watchdog(self._clock)
+        self._reporting = Reporting(self._info, self._slots, self._steering, self._watchdog, self._clock)
+        self.control = Control(self, self._slots)
+        self.drain_seconds = DRAIN_SECONDS
+        self._hooks = registry.hooks
+        self._noting = Noting(self._clock, self._inbox.ring, engine.reader)
+        self._executors = Choosing(registry, self._slots, self._inbox, self._clock, program=program)
+        self._renewal: Renewal | Supervised = Renewal(
             engine=engine,
             worker=self._info,
             slots=self._slots,
             clock=self._clock,
             tell=self._inbox.ask,
+            report=self._reporting.info,
+            control=self.control,
+            watch=self._watch,
         )
         self._wakeups = engine.wakeups()
+        self.limits = Limits()  # when it stops by itself, so that another can take its place
+        self._recycling: Recycling
         self._is_started = False
         self._stopping = Event()
         self._thread: Thread | None = None
         self._crash: BaseException | None = None
+        self._was_silent = False
         self._drain_until = inf
         self._coordinator: Coordinator
         self._store: Store | None = None
+
+    def be_supervised(self, leash: Leash) -> None:
+        """Let a supervisor keep the leases; before the start."""
+        quieting = Quieting(self)
+        self._renewal = Supervised(
+            leash,
+            slots=self._slots,
+            clock=self._clock,
+            tell=self._inbox.ask,
+            report=self._reporting.info,
+            steered=Steered(
+                carry_out=self.control.carry_out,
+                ask_to_stop=self.ask_to_stop,
+                stop_now=self.stop_now,
+                pause=quieting.pause,
+                resume=quieting.resume,
+            ),
+        )
 
     def start(self) -> None:
         """Open the store, say that this worker is alive, and begin."""
         if self._is_started:
             raise ConfigError("this worker was started before; make another one")
+        self._executors.check()
         self._is_started = True
         try:
             self._begin()
@@ -92,7 +145,17 @@ class Worker:
             raise
 
     def _begin(self) -> None:
+        self._recycling = Recycling(self.limits, self._slots, self._clock, resident_memory)
         self._renewal.start()
+        # Before the store is opened: a hook may fork, and nothing is claimed if one fails.
+        self._hooks.start(self._executors.run)
+        try:
+            self._begin_to_claim()
+        except BaseException:
+            self._call_stop_hooks()  # what they have opened is theirs to close
+            raise
+
+    def _begin_to_claim(self) -> None:
         self._store = self._engine.store()
         self._coordinator = Coordinator(
             worker=self._info,
@@ -100,19 +163,30 @@ class Worker:
             slots=self._slots,
             inbox=self._inbox,
             executors=self._executors,
-            duties=standard_duties(sweeper=WorkerId(new_id()), clock=self._clock, roll=random.random),
+            duties=standard_duties(
+                sweeper=WorkerId(new_id()), clock=self._clock, roll=random.random, hooks=self._hooks
+            ),
             clock=self._clock,
             roll=random.random,
+            steering=self._steering,
+            watchdog=self._watchdog,
+            noting=self._noting,
+            hooks=self._hooks,
         )
         self._executors.start()
-        self._wakeups.start(self._inbox.poke)
+        self._wakeups.start(self._hear)
         thread = Thread(target=self._run, name="forebay-coordinator", daemon=True)
         thread.start()
         self._thread = thread
         # Threads of ours do not keep a program alive; one that forgets to stop its worker lets jobs end here.
         atexit.register(self.stop)
 
-    def stop(self, drain: float = DRAIN_SECONDS) -> None:
+    def _hear(self) -> None:
+        """Something may have come: a job, or a command."""
+        self._inbox.poke()
+        self._renewal.look_soon()
+
+    def stop(self, drain: float | None = None) -> None:
         """Stop in order: claim nothing more, let what runs end for `drain` seconds, ask it to stop, hand back
         what is left. Stopping twice, or before the start, is fine. Raises what has crashed the worker."""
         if self._thread is None:
@@ -124,11 +198,15 @@ class Worker:
             crash, self._crash = self._crash, None
             raise crash
 
-    def ask_to_stop(self, drain: float = DRAIN_SECONDS) -> None:
-        """Begin to stop as `stop` does, and return at once. The time to drain counts from the first call."""
-        if not self._stopping.is_set():
-            self._drain_until = self._clock.monotonic() + drain
+    def ask_to_stop(self, drain: float | None = None) -> None:
+        """Begin to stop as `stop` does, and return at once. Asked again, it stops at the earliest time that
+        anybody has named; who names none takes what was said before, or the worker's own drain time."""
+        if drain is None and not self._stopping.is_set():
+            drain = self.drain_seconds
+        if drain is not None:
+            self._drain_until = min(self._drain_until, self._clock.monotonic() + drain)
         self._stopping.set()
+        self._changes(WorkerState.STOPPING)
         self._inbox.poke()
 
     def stop_now(self) -> None:
@@ -136,7 +214,61 @@ class Worker:
         be locked by the very thread that the handler has interrupted."""
         self._drain_until = self._clock.monotonic()
         self._stopping.set()
+        self._changes(WorkerState.STOPPING)
         self._inbox.poke()
+
+    def pause(self, queue: str | None = None) -> None:
+        """Claim nothing more, of one queue or of all, until `resume`. What runs goes on; what was claimed and
+        not started is handed back, and nothing of it is started after this call. From any thread."""
+        self._steering.pause(queue)
+        self._renewal.beat_soon()
+
+    def resume(self, queue: str | None = None) -> None:
+        """Claim again, at once. From any thread."""
+        self._steering.resume(queue)
+        self._renewal.beat_soon()
+
+    def status(self) -> WorkerStatus:
+        """How it is, and how many jobs wait for it. From any thread."""
+        return WorkerStatus(
+            info=self._reporting.info(),
+            renewals=self.renewals,
+            depths=self._depths(),
+            is_healthy=self._crash is None and self._renewal.is_beating and not self._watchdog.is_silent,
+        )
+
+    def _depths(self) -> dict[QueueName, int] | None:
+        try:
+            with closing(self._engine.reader()) as reader:
+                counts = reader.counts(self._info.queues)
+        except StoreError:
+            return None
+        return {name: counts[name].pending if name in counts else 0 for name in self._info.queues}
+
+    @property
+    def info(self) -> WorkerInfo:
+        """What its beats say."""
+        return self._reporting.info()
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether its loop hangs and will not go on."""
+        return self._watchdog.is_hopeless
+
+    def _changes(self, phase: WorkerState) -> None:
+        if self._reporting.phase is not WorkerState.STOPPED:
+            self._reporting.phase = phase
+        self._reporting.stop_by = self._drain_until + INTERRUPT_SECONDS + CLOSING_SECONDS
+        self._renewal.beat_soon()
+
+    def _watch(self) -> None:
+        trouble = self._watchdog.look()
+        if trouble is not None:
+            logger.error("worker %s: %s", self.id, trouble)
+            self._hooks.report(None, AttemptError(type="WorkerStuck", message=trouble))
+        if self._watchdog.is_silent is not self._was_silent:
+            self._was_silent = not self._was_silent
+            self._renewal.beat_soon()
 
     def abandon(self) -> None:
         """Do not wait for it at the end of the program either; its threads end with that."""
@@ -154,14 +286,41 @@ class Worker:
 
     def _run(self) -> None:
         try:
+            self._changes(WorkerState.WORKING)
+            if self._stopping.is_set():  # looked at afterwards: somebody may have asked at this very moment
+                self._changes(WorkerState.STOPPING)
             while not self._stopping.is_set():
-                self._inbox.wait(self._coordinator.turn())
+                pause = self._coordinator.turn()
+                self._watchdog.rests()
+                self._renewal.turned()
+                retirement = self._recycling.due()
+                if retirement is not None:
+                    self.retire(retirement.reason, retirement.drain)
+                    break
+                self._inbox.wait(pause)
             self._end()
         except BaseException as exc:
             logger.exception("the coordinator has crashed")
             self._crash = exc
+            self._hooks.report(None, attempt_error(exc))
         finally:
+            self._watchdog.rests()
+            self._renewal.turned_last()
+            self._call_stop_hooks()
             self._close()
+            self._reporting.phase = WorkerState.STOPPED
+
+    def retire(self, reason: str, drain: float, replace_after: float = 0.0) -> None:
+        """Begin to stop, as `ask_to_stop` does, and let a supervisor start another process."""
+        logger.info("worker %s retires, because %s", self.id, reason)
+        self._renewal.retiring(reason, replace_after)
+        self.ask_to_stop(drain)
+
+    def _call_stop_hooks(self) -> None:
+        try:
+            self._hooks.stop(self._executors.run)
+        except BaseException as exc:  # `stop` raises it, unless something worse came first
+            self._crash = self._crash or exc
 
     def _end(self) -> None:
         coordinator = self._coordinator
@@ -179,14 +338,16 @@ class Worker:
         """Play turns until nothing is held any more; leases are renewed meanwhile. The time may be cut."""
         while True:
             pause = self._coordinator.turn()
+            self._renewal.turned()
             left = until() - self._clock.monotonic()
             if self._coordinator.is_idle or left <= 0:
                 return self._coordinator.is_idle
+            self._watchdog.rests()
             self._inbox.wait(min(pause, left))
 
     def _close(self) -> None:
         """Let go of everything, whatever goes wrong with a part of it."""
-        parts = [self._wakeups.close, self._executors.close, self._renewal.stop]
+        parts = [self._noting.close, self._wakeups.close, self._executors.close, self._renewal.stop]
         if self._store is not None:
             parts.append(self._store.close)
         for close in parts:

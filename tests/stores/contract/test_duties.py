@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from msgspec.structs import replace
 
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Amendment
-from forebay.domain.query import WorkerInfo
+from forebay.domain.job import Amendment, JobId
+from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.stores.protocol import Engine, Reader, Store, Wakeups
 from forebay.testing.clock import ManualClock
-from tests.stores.contract.steps import DEFAULT, MAIL, T0, W1, W2, W3, events_of, kinds_of, put
+from tests.stores.contract.steps import DEFAULT, HOUR, MAIL, T0, W1, W2, W3, events_of, kinds_of, put
 
 
 def test_a_duty_is_given_to_one_caller_each_interval(
@@ -45,11 +48,11 @@ def test_an_interval_counts_from_when_the_duty_was_last_taken(store: Store, cloc
 def test_a_worker_is_listed_from_its_first_beat_with_its_last_one(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    info = WorkerInfo(id=W1, host="h", pid=7, queues=(DEFAULT, MAIL), state="running")
+    info = WorkerInfo(id=W1, host="h", pid=7, queues=(DEFAULT, MAIL), state=WorkerState.WORKING)
     store.beat(info)
     clock.advance(ms=5_000)
 
-    store.beat(WorkerInfo(id=W1, host="h", pid=7, queues=(MAIL,), state="stopping"))
+    store.beat(WorkerInfo(id=W1, host="h", pid=7, queues=(MAIL,), state=WorkerState.STOPPING))
 
     assert reader.workers() == [
         WorkerInfo(
@@ -57,11 +60,83 @@ def test_a_worker_is_listed_from_its_first_beat_with_its_last_one(
             host="h",
             pid=7,
             queues=(MAIL,),
-            state="stopping",
+            state=WorkerState.STOPPING,
             started_at=T0,
             beat_at=T0 + 5_000,
         )
     ]
+
+
+EVERYTHING = WorkerInfo(
+    id=W1,
+    host="h",
+    pid=7,
+    queues=(DEFAULT, MAIL),
+    state=WorkerState.PAUSED,
+    started_at=T0 - 9,
+    beat_ms=5_000,
+    paused=(MAIL,),
+    running=(JobId("a"), JobId("b")),
+    slots=4,
+    stuck=1,
+    completed=20,
+    failed=3,
+    memory=1_000_000,
+    supervisor=99,
+)
+
+
+@pytest.mark.shows("R-WORK-06")
+def test_all_that_a_worker_says_is_on_the_list(store: Store, reader: Reader) -> None:
+    store.beat(EVERYTHING)
+
+    assert reader.workers() == [replace(EVERYTHING, beat_at=T0)]
+
+
+def test_what_a_worker_no_longer_says_is_off_the_list(store: Store, reader: Reader) -> None:
+    store.beat(EVERYTHING)
+
+    store.beat(WorkerInfo(id=W1))
+
+    assert reader.workers() == [WorkerInfo(id=W1, started_at=T0 - 9, beat_at=T0)]
+
+
+@pytest.mark.parametrize("state", WorkerState)
+def test_every_state_of_a_worker_can_be_told(store: Store, reader: Reader, state: WorkerState) -> None:
+    store.beat(WorkerInfo(id=W1, state=state))
+
+    [worker] = reader.workers()
+    assert worker.state is state
+
+
+@pytest.mark.shows("R-SWEEP-24")
+def test_a_job_that_was_due_before_all_was_promoted_and_still_waits_is_a_problem(
+    make_engine: Callable[[], Engine], clock: ManualClock
+) -> None:
+    engine = make_engine()
+    store, reader = engine.store(), engine.reader()
+    job_id = put(store, delay_ms=1_000)
+    clock.advance(ms=61_000)
+    store.take_duty("promote", 1_000)
+
+    left_behind = reader.health().problems
+    store.promote()
+
+    assert [problem for problem in left_behind if "was due and has not been moved" in problem]
+    assert all(job_id in problem for problem in left_behind)
+    assert reader.health().problems == ()
+    store.close()
+    reader.close()
+
+
+def test_a_job_that_is_due_where_nobody_promotes_is_no_problem(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    store.take_duty("promote", 1_000)
+    put(store, delay_ms=1_000)
+    clock.advance(ms=HOUR)
+
+    assert reader.health().problems == ()
 
 
 def test_a_worker_may_say_when_it_started(store: Store, reader: Reader, clock: ManualClock) -> None:

@@ -9,7 +9,7 @@ from forebay.domain.job import Amendment, Job, JobId, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Lost, Outcome
-from forebay.domain.query import WorkerInfo
+from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.stores.protocol import Engine, Reader, Store, Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
@@ -129,7 +129,7 @@ def test_jobs_that_a_dead_worker_gave_back_do_not_crowd_out_those_it_held(
 
     swept = store.sweep(SWEEPER, 1, only_dead=True)
 
-    assert [job.id for job in swept] == ([held.id] if engine.features.is_shared else [])
+    assert [job.id for job in swept] == ([held.id] if engine.features.notices_death else [])
 
 
 def test_a_takeover_is_a_change_of_the_job(store: Store, clock: ManualClock, reader: Reader) -> None:
@@ -364,10 +364,10 @@ def test_each_queue_keeps_its_final_jobs_for_its_own_time(
 
 
 def test_a_later_beat_tells_all_that_has_changed(store: Store, clock: ManualClock, reader: Reader) -> None:
-    store.beat(WorkerInfo(id=W1, host="old", pid=1, queues=(DEFAULT,), state="running"))
+    store.beat(WorkerInfo(id=W1, host="old", pid=1, queues=(DEFAULT,), state=WorkerState.WORKING))
     store.beat(WorkerInfo(id=W2))
     clock.advance(ms=SECOND)
-    store.beat(WorkerInfo(id=W1, host="new", pid=2, queues=(MAIL,), state="stopping"))
+    store.beat(WorkerInfo(id=W1, host="new", pid=2, queues=(MAIL,), state=WorkerState.STOPPING))
 
     [first, _] = reader.workers()
 

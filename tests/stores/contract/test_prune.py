@@ -8,7 +8,8 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed
-from forebay.domain.query import Archived, Counts, JobQuery, WorkerInfo
+from forebay.domain.query import Archived, Counts, JobQuery
+from forebay.domain.worker import WorkerInfo
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (

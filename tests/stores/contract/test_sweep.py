@@ -10,6 +10,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Lost
 from forebay.domain.query import Counts
 from forebay.domain.retry import RetryPolicy
+from forebay.domain.worker import WorkerInfo
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
@@ -29,6 +30,7 @@ from tests.stores.contract.steps import (
     counts_of,
     events_of,
     kinds_of,
+    lease,
     look,
     lose,
     make,
@@ -328,3 +330,108 @@ def test_a_follow_up_to_a_dropped_queue_is_buried_by_the_next_sweep(store: Store
     store.sweep(SWEEPER)
 
     assert counts_of(reader, MAIL) == Counts(dead=1)
+
+
+# Workers that the caller names as dead
+
+
+@pytest.mark.shows("R-SWEEP-09")
+@pytest.mark.parametrize("only_dead", [True, False])
+def test_the_leases_of_a_worker_that_is_named_as_dead_are_taken_over_at_once(
+    store: Store, reader: Reader, only_dead: bool
+) -> None:
+    job = started(store, W1)
+
+    [swept] = store.sweep(SWEEPER, lease_ms=12_345, only_dead=only_dead, dead=[W1])
+
+    assert (swept.id, swept.worker, swept.attempt) == (job.id, SWEEPER, 1)
+    assert swept.lease_expires_at == T0 + 12_345
+    assert [(event.kind, event.actor, event.detail) for event in events_of(reader, job.id)] == [
+        (EventKind.SWEPT, SWEEPER, W1)
+    ]
+
+
+def test_a_worker_that_is_named_as_dead_is_refused_from_then_on(store: Store) -> None:
+    job = started(store, W1)
+
+    store.sweep(SWEEPER, dead=[W1])
+
+    assert [refusal.reason for refusal in store.renew(W1, [lease(job)]).refused] == ["other worker"]
+    assert [refusal.reason for refusal in settle(store, job, Completed()).refused] == ["other worker"]
+
+
+@pytest.mark.parametrize("beats", [True, False])
+def test_it_does_not_matter_whether_the_engine_thinks_that_the_named_one_lives(
+    store: Store, other_store: Store, beats: bool
+) -> None:
+    if beats:
+        store.beat(WorkerInfo(id=W1))
+        other_store.beat(WorkerInfo(id=W2))
+    first, second = started(store, W1), started(other_store, W2)
+
+    swept = store.sweep(SWEEPER, only_dead=True, dead={W1, W2})
+
+    assert [job.id for job in swept] == [first.id, second.id]
+
+
+def test_leases_of_those_who_are_not_named_are_left_alone(store: Store, reader: Reader) -> None:
+    named, other = started(store, W1), started(store, W2)
+
+    swept = store.sweep(SWEEPER, dead=[W1, W3])
+
+    assert [job.id for job in swept] == [named.id]
+    assert look(reader, other.id).worker == W2
+
+
+def test_a_sweeper_that_is_named_as_dead_keeps_its_leases_until_they_end(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    own, other = started(store, SWEEPER), started(store, W1)
+
+    early = store.sweep(SWEEPER, dead=[SWEEPER, W1])
+    clock.advance(ms=30_000)
+    late = store.sweep(SWEEPER, dead=[SWEEPER])
+
+    assert [job.id for job in early] == [other.id]
+    assert {job.id for job in late} == {own.id, other.id}
+
+
+def test_with_only_the_dead_a_lease_that_has_merely_ended_is_left_to_its_holder(
+    store: Store, clock: ManualClock
+) -> None:
+    started(store, W1)
+    named = started(store, W2)
+    clock.advance(ms=HOUR)
+
+    assert [job.id for job in store.sweep(SWEEPER, only_dead=True, dead=[W2])] == [named.id]
+
+
+def test_ended_leases_come_first_and_the_limit_holds_for_both_together(
+    store: Store, clock: ManualClock
+) -> None:
+    of_the_dead = started(store, W1, lease_ms=HOUR)
+    clock.advance(ms=1)
+    both = started(store, W1, lease_ms=5_000)
+    has_ended = started(store, W2, lease_ms=6_000)
+    clock.advance(ms=MINUTE)
+
+    first = store.sweep(SWEEPER, 2, dead=[W1])
+    rest = store.sweep(SWEEPER, 2, dead=[W1])
+
+    assert [job.id for job in first] == [both.id, has_ended.id]
+    assert [job.id for job in rest] == [of_the_dead.id]
+
+
+def test_of_the_dead_the_lease_that_ends_soonest_is_taken_first(store: Store) -> None:
+    late = started(store, W1, lease_ms=HOUR)
+    soon = started(store, W2, lease_ms=MINUTE)
+
+    assert [job.id for job in store.sweep(SWEEPER, 1, dead=[W1, W2])] == [soon.id]
+    assert [job.id for job in store.sweep(SWEEPER, dead=[W1, W2])] == [late.id]
+
+
+def test_jobs_that_do_not_run_any_more_have_no_lease_to_take(store: Store) -> None:
+    settle(store, started(store, W1), Failed(BOOM, HOUR))
+    settle(store, started(store, W1), Completed())
+
+    assert store.sweep(SWEEPER, dead=[W1]) == []

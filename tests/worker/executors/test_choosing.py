@@ -11,7 +11,8 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job import QueueName
 from forebay.worker.executors.choosing import Choosing
-from forebay.worker.slots import Slots
+from forebay.worker.slots import Kind, Slots
+from tests.worker.executors.isolating import children
 from tests.worker.support import Collected, no_thread_stays
 
 
@@ -25,6 +26,12 @@ def app() -> Forebay:
     @app.task(name="coroutine", queue="web")
     async def coroutine() -> None: ...
 
+    @app.task(name="isolated", queue="heavy", isolated=True)
+    def isolated() -> None: ...
+
+    @app.task(name="isolated coroutine", queue="heavy", isolated=True)
+    async def isolated_coroutine() -> None: ...
+
     @app.task(name="both", queue="both")
     def both() -> None: ...
 
@@ -36,7 +43,7 @@ def app() -> Forebay:
 
 @pytest.fixture
 def choosing(app: Forebay) -> Iterator[Choosing]:
-    choosing = Choosing(app.registry, Slots(2, 5), Collected(), SystemClock())
+    choosing = Choosing(app.registry, Slots(2, 5, 3), Collected(), SystemClock())
     with no_thread_stays():
         choosing.start()
         yield choosing
@@ -44,13 +51,15 @@ def choosing(app: Forebay) -> Iterator[Choosing]:
 
 
 def test_a_task_goes_to_the_executor_for_its_sort(choosing: Choosing) -> None:
-    assert not choosing.executor("call").is_async
-    assert choosing.executor("coroutine").is_async
+    assert choosing.executor("call").kind is Kind.CALLS
+    assert choosing.executor("coroutine").kind is Kind.COROUTINES
     assert choosing.executor("coroutine") is choosing.executor("both too")
+    assert choosing.executor("isolated").kind is Kind.ISOLATED
+    assert choosing.executor("isolated") is choosing.executor("isolated coroutine")
 
 
 def test_an_unknown_task_goes_to_a_thread_which_holds_it(choosing: Choosing) -> None:
-    assert not choosing.executor("nobody knows").is_async
+    assert choosing.executor("nobody knows").kind is Kind.CALLS
 
 
 def test_the_event_loop_starts_with_the_first_coroutine(choosing: Choosing) -> None:
@@ -61,18 +70,36 @@ def test_the_event_loop_starts_with_the_first_coroutine(choosing: Choosing) -> N
     assert "forebay-loop" in [thread.name for thread in threading.enumerate()]
 
 
+def test_threads_of_isolated_tasks_start_with_the_first_and_processes_with_its_first_job(
+    choosing: Choosing,
+) -> None:
+    before, family = [thread.name for thread in threading.enumerate()], children()
+    choosing.executor("isolated")
+
+    assert "forebay-isolated-0" not in before
+    names = [thread.name for thread in threading.enumerate()]
+    assert {f"forebay-isolated-{number}" for number in range(3)} <= set(names)
+    assert children() == family
+
+
 @pytest.mark.parametrize(
     ("queue", "sorts"),
-    [("calls", {False}), ("web", {True}), ("both", {False, True}), ("of no task", {False, True})],
+    [
+        ("calls", {Kind.CALLS}),
+        ("web", {Kind.COROUTINES}),
+        ("both", {Kind.CALLS, Kind.COROUTINES}),
+        ("heavy", {Kind.ISOLATED}),
+        ("of no task", {Kind.CALLS, Kind.COROUTINES, Kind.ISOLATED}),
+    ],
 )
-def test_the_tasks_of_a_queue_say_what_it_holds(choosing: Choosing, queue: str, sorts: set[bool]) -> None:
+def test_the_tasks_of_a_queue_say_what_it_holds(choosing: Choosing, queue: str, sorts: set[Kind]) -> None:
     assert choosing.sorts(QueueName(queue)) == sorts
 
 
 def test_a_program_without_tasks_needs_threads_only() -> None:
     nothing = Choosing(Forebay("memory://").registry, Slots(1, 1), Collected(), SystemClock())
 
-    assert nothing.sorts(QueueName("default")) == {False}
+    assert nothing.sorts(QueueName("default")) == {Kind.CALLS}
 
 
 def test_a_program_passes_the_gates_of_the_tasks_it_has_by_now() -> None:

@@ -25,21 +25,24 @@ from __future__ import annotations
 import gc
 import random
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from threading import Semaphore
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 
 from forebay import Forebay
 from forebay.clock import SystemClock
-from forebay.domain.job import JobId
+from forebay.domain.job import JobId, QueueName
 from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
+from forebay.worker.executors.protocol import Sorts
 from forebay.worker.executors.threads import ThreadExecutor
 from forebay.worker.inbox import Inbox
+from forebay.worker.interrupting import Interrupting
 from forebay.worker.invoke import Invoke, JobInterrupted, JobTimeout
-from forebay.worker.slots import Assignment
+from forebay.worker.slots import Assignment, Kind, Slots
 from tests.worker.support import an_assignment, no_thread_stays
 
 ROUNDS = 3_000
@@ -159,3 +162,84 @@ def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another
     assert not [one for one in unhurt if isinstance(one, Interrupted)]
     hurt = Counter(type(outcomes[one.job.id]) for one in hunt.prey if one.stopped_by is not None)
     assert sum(hurt.values()) > len(hunt.prey) // 10, hurt  # else nothing was tried
+
+
+JOBS = 10_000
+THREADS = 32
+LIMIT_MS = 5
+
+
+class Race:
+    """Jobs that return when their time limit ends, as nearly as can be: each that was too early makes the
+    next ones longer, and each that was too late makes them shorter. Limits are watched as a coordinator
+    does it."""
+
+    def __init__(self) -> None:
+        self.app, self.inbox, self.slots = Forebay("memory://"), Inbox(), Slots(THREADS)
+        self.hits: Counter[int] = Counter()
+        self.ends: list[tuple[Assignment, Outcome]] = []
+        self._length = LIMIT_MS / 1_000
+        self._dice = random.Random(2)
+        self._given = 0
+        self.app.task(name="race")(self._race)
+        clock = SystemClock()
+        self.pool = ThreadExecutor(THREADS, Invoke(self.app.registry), self.inbox, clock)
+        self._interrupting = Interrupting(self.slots, self.inbox, self, clock)
+
+    def executor(self, task: str) -> ThreadExecutor:
+        return self.pool
+
+    def sorts(self, queue: QueueName) -> Sorts:
+        return frozenset([Kind.CALLS])
+
+    def gates(self) -> frozenset[str] | None:
+        return None
+
+    def _race(self, number: int, seconds: float) -> int:
+        ends = monotonic() + seconds
+        try:
+            sleep(seconds * 0.8)
+            while monotonic() < ends:
+                pass
+        except JobTimeout:
+            self.hits[number] += 1
+            for _ in range(20):  # a second interrupt would be heard here
+                pass
+            raise
+        return number
+
+    def turn(self) -> None:
+        self._interrupting.look()
+        for one, outcome in self.inbox.drain():
+            self.slots.end(one)
+            self.ends.append((one, outcome))
+            self._length += 0.000_02 if one.stopped_by is None else -0.000_02
+        while self._given < JOBS and self.slots.free(Kind.CALLS) > 0:
+            self._give()
+        self.inbox.wait(0.000_2)
+
+    def _give(self) -> None:
+        number, self._given = self._given, self._given + 1
+        seconds = max(0.0, self._length + self._dice.uniform(-0.001, 0.001))
+        one = an_assignment("race", number, seconds, id=JobId(f"r{number}"), timeout_ms=LIMIT_MS)
+        self.slots.add([one])
+        self.pool.submit(one)
+
+
+@pytest.mark.usefixtures("_hasty_threads")
+def test_ten_thousand_jobs_that_end_with_their_time_limit_have_one_outcome_each() -> None:
+    race = Race()
+    with no_thread_stays():
+        race.pool.start()
+        while len(race.ends) < JOBS:
+            race.turn()
+        alive = [one for one in threading.enumerate() if one.name.startswith("forebay-task-")]
+        race.pool.close()
+
+    assert len(alive) == THREADS
+    assert set(Counter(one.job.id for one, _ in race.ends).values()) == {1}
+    assert len(race.inbox.drain()) == 0
+    assert max(race.hits.values()) == 1
+    outcomes = Counter((type(outcome), isinstance(one.stopped_by, JobTimeout)) for one, outcome in race.ends)
+    assert set(outcomes) == {(Completed, False), (Failed, True)}, outcomes
+    assert min(outcomes.values()) > JOBS // 20, outcomes  # else nothing was tried

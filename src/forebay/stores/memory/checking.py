@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from forebay.domain.job import Job, UniqueUntil
 from forebay.domain.lifecycle import LIVE, WAITING, JobState
 from forebay.stores.memory.order import Record
 from forebay.stores.memory.state import State
+
+LATE_MS: Final = 60_000
 
 
 def problems(state: State) -> Iterator[str]:
@@ -16,6 +19,7 @@ def problems(state: State) -> Iterator[str]:
     for record in state.jobs.values():
         yield from (f"job {record.job.id} {what}" for what in _wrong_with(state, record))
     yield from _unordered(state)
+    yield from _left_behind(state)
     yield from _loose_keys(state)
     yield from _loose_history(state)
 
@@ -63,6 +67,15 @@ def _unordered(state: State) -> Iterator[str]:
             yield from (f"job {record.job.id} is missing in an order" for record in order.missing(records))
 
 
+def _left_behind(state: State) -> Iterator[str]:
+    """Jobs that were due a minute before somebody last promoted all that was due."""
+    promoted_at = state.duties.get("promote", 0)
+    for name in state.queues:
+        for record in state.among(name, (JobState.SCHEDULED, JobState.RETRYING)):
+            if record.job.run_at <= promoted_at - LATE_MS:
+                yield f"job {record.job.id} was due and has not been moved"
+
+
 def _should_hold_key(job: Job) -> bool:
     is_held = job.unique_until is UniqueUntil.FINAL or job.attempt == 0
     return job.unique_key is not None and job.state in LIVE and is_held
@@ -79,6 +92,9 @@ def _loose_history(state: State) -> Iterator[str]:
     for job_id in state.attempts:
         if job_id not in state.jobs:
             yield f"job {job_id} is gone and its attempts are not"
+    for job_id in state.notes:
+        if job_id not in state.jobs:
+            yield f"job {job_id} is gone and its notes are not"
     for job_id, numbers in state.events_of.items():
         if any(number not in state.events for number in numbers):
             yield f"job {job_id} has events that are gone"

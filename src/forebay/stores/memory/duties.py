@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from forebay.domain.history import EventKind
 from forebay.domain.job import DAY_MS, Job, QueueName
 from forebay.domain.lifecycle import LIVE, WAITING, JobState
-from forebay.domain.query import Archived, WorkerInfo
+from forebay.domain.query import Archived
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.worker import COMMANDS_KEPT_MS, WorkerInfo
 from forebay.stores.memory.order import Order, Record
 from forebay.stores.memory.state import State, check_writable
 
@@ -92,7 +93,7 @@ def prune(state: State, limit: int) -> int:
 
 
 def beat(state: State, worker: WorkerInfo) -> None:
-    check_writable(worker.id, worker.host, worker.state, *worker.queues)
+    check_writable(worker.id, worker.host, *worker.queues, *worker.paused, *worker.running)
     known = state.workers.get(worker.id)
     started_at = (worker.started_at or state.now) if known is None else known.started_at
     state.write(state.workers, worker.id, replace(worker, started_at=started_at, beat_at=state.now))
@@ -187,6 +188,13 @@ def _prune_rest(state: State) -> None:
     for number, event in list(state.events.items()):
         if event.at <= state.now - AUDIT_KEPT_MS:
             state.forget_event(number)
+    _prune_workers(state)
+
+
+def _prune_workers(state: State) -> None:
+    for command in list(state.commands.values()):
+        if command.expires_at <= state.now - COMMANDS_KEPT_MS:
+            state.write(state.commands, command.id, None)
     for worker in list(state.workers.values()):
         if worker.beat_at <= state.now - WORKERS_KEPT_MS:
             state.write(state.workers, worker.id, None)

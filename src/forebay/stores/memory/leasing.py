@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import Literal
 
 from msgspec.structs import replace
 
 from forebay.domain.gate import task_gate, why_held
 from forebay.domain.history import ERRORS_KEPT, Attempt, EventKind, cut
-from forebay.domain.job import Job, PastError, UniqueUntil, WorkerId
+from forebay.domain.job import Job, JobId, PastError, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState, check_transition, is_final
+from forebay.domain.note import Note, Notes, as_kept
 from forebay.domain.outcome import AttemptError
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Ending, Settlement
@@ -31,7 +33,10 @@ def exchange(
     wants: Sequence[Want],
     room: int,
     known: Sequence[Lease] | None,
+    notes: Sequence[Note],
 ) -> Exchange:
+    # Notes come first: a job that is settled in the same call is still running for them.
+    unnoted = tuple(_unnoted(state, worker, notes))
     answers = [(end, _settle(state, worker, end)) for end in settlements]
     settled = [end for end, answer in answers if answer == "settled"]
     jobs = _claim_all(state, worker, wants, room)
@@ -43,6 +48,7 @@ def exchange(
         adopted=() if known is None else _adopted(state, worker, {*known, *map(_lease, jobs)}),
         cancels=_cancels(state, worker),
         next_due_ms=_next_due_ms(state, wants),
+        unnoted=unnoted,
     )
 
 
@@ -55,16 +61,43 @@ def renew(state: State, worker: WorkerId, leases: Sequence[Lease], lease_ms: int
     )
 
 
-def sweep(state: State, sweeper: WorkerId, limit: int, lease_ms: int) -> list[Job]:
+def sweep(
+    state: State,
+    sweeper: WorkerId,
+    limit: int,
+    lease_ms: int,
+    *,
+    only_dead: bool,
+    dead: Collection[WorkerId],
+) -> list[Job]:
     running = [record for held in state.held.values() for record in held.values()]
-    ended = [record for record in running if _lease_end(record.job) <= state.now]
-    ended.sort(key=lambda record: (_lease_end(record.job), record.job.seq))
-    return [_take_over(state, record, sweeper, lease_ms) for record in ended[:limit]]
+    ended = [record for record in running if _lease_end(record.job) <= state.now and not only_dead]
+    # Workers live and die with the store here, so nobody is dead before the others but those named.
+    orphaned = [record for record in running if record.job.worker in dead and record.job.worker != sweeper]
+    found = {
+        record.job.id: record for record in [*sorted(ended, key=_by_end), *sorted(orphaned, key=_by_end)]
+    }
+    return [_take_over(state, record, sweeper, lease_ms) for record in islice(found.values(), limit)]
 
 
 def handed_out(job: Job) -> Job:
     """The job as callers get it: its metadata is theirs to change."""
     return replace(job, metadata=fresh(job.metadata))
+
+
+def _unnoted(state: State, worker: WorkerId, notes: Sequence[Note]) -> Iterator[Refusal]:
+    for note in notes:
+        job_id, attempt = note.lease
+        reason = _refusal(state.jobs.get(job_id), attempt, worker)
+        if reason is None:
+            _keep(state, job_id, as_kept(note, state.now))
+        else:
+            yield Refusal(lease=note.lease, reason=reason)
+
+
+def _keep(state: State, job_id: JobId, news: Notes) -> None:
+    check_writable(*(step.name for step in news.steps))
+    state.write(state.notes, job_id, state.notes.get(job_id, Notes()).joined_by(news))
 
 
 def _settle(state: State, worker: WorkerId, end: Settlement) -> Answer:
@@ -249,6 +282,10 @@ def _take_over(state: State, record: Record, sweeper: WorkerId, lease_ms: int) -
 
 def _lease_end(job: Job) -> int:
     return job.lease_expires_at or 0
+
+
+def _by_end(record: Record) -> tuple[int, int]:
+    return _lease_end(record.job), record.job.seq
 
 
 def _lease(job: Job) -> Lease:

@@ -14,6 +14,7 @@ import msgspec
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, Json, QueueName
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import Notes
 from forebay.domain.query import (
     EXACT_UP_TO,
     Archived,
@@ -23,11 +24,11 @@ from forebay.domain.query import (
     JobQuery,
     Page,
     Position,
-    WorkerInfo,
     check_limit,
     page_end,
 )
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreError
 from forebay.stores.memory.checking import problems
 from forebay.stores.memory.leasing import handed_out
@@ -106,6 +107,14 @@ class MemoryReader:
             workers = list(state.workers.values())
         return sorted(workers, key=lambda worker: (worker.started_at, worker.id))
 
+    def commands(self, ids: Sequence[str]) -> list[Command | None]:
+        with self._looking() as state:
+            return [state.commands.get(command_id) for command_id in ids]
+
+    def notes(self, job_id: JobId) -> Notes:
+        with self._looking() as state:
+            return state.notes.get(job_id, Notes())
+
     def history(self, job_id: JobId) -> Timeline | None:
         with self._looking() as state:
             record = state.jobs.get(job_id)
@@ -115,6 +124,7 @@ class MemoryReader:
                 job=handed_out(record.job),
                 attempts=tuple(bad for bad, _ in state.attempts.get(job_id, ())),
                 events=tuple(state.events[number] for number in state.events_of.get(job_id, ())),
+                notes=state.notes.get(job_id, Notes()),
             )
 
     def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:

@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from forebay.domain.history import MAX_EVENTS, Attempt, Event, EventKind
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import WAITING, JobState
-from forebay.domain.query import Archived, WorkerInfo
+from forebay.domain.note import Notes
+from forebay.domain.query import Archived
 from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, place
+from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreRefused
 from forebay.stores.memory.order import Order, Record
 
@@ -46,6 +48,8 @@ class State:
         self.events_of: dict[JobId, tuple[int, ...]] = {}
         self.archive: dict[int, Archived] = {}
         self.workers: dict[WorkerId, WorkerInfo] = {}
+        self.commands: dict[str, Command] = {}
+        self.notes: dict[JobId, Notes] = {}
         self.duties: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         self.ready: dict[tuple[QueueName, str | None, bool], Order] = {}
@@ -115,11 +119,12 @@ class State:
         self.put(Record(ended, ended=self.number("ended")))
 
     def remove(self, job: Job) -> None:
-        """Forget a job with its unique key and its history."""
+        """Forget a job with its unique key, its history and its notes."""
         self.free_unique(job)
         self._undo.append(partial(self._stand, job.id, self.jobs[job.id]))
         self._stand(job.id, None)
         self.write(self.attempts, job.id, None)
+        self.write(self.notes, job.id, None)
         for number in self.events_of.get(job.id, ()):
             self.write(self.events, number, None)
         self.write(self.events_of, job.id, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import RLock
 
@@ -10,12 +10,13 @@ from forebay.clock import Clock, SystemClock
 from forebay.domain.history import Event
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
-from forebay.domain.query import WorkerInfo
+from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
+from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.errors import ConfigError, StoreError
 from forebay.stores import ids as job_ids
-from forebay.stores.memory import duties, inserting, leasing, steering
+from forebay.stores.memory import commanding, duties, inserting, leasing, steering
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.state import State
 from forebay.stores.memory.wakeups import Bell, MemoryWakeups
@@ -111,9 +112,10 @@ class MemoryStore:
         wants: Sequence[Want] = (),
         room: int = 0,
         known: Sequence[Lease] | None = None,
+        notes: Sequence[Note] = (),
     ) -> Exchange:
         with self._changing() as state:
-            return leasing.exchange(state, worker, settlements, wants, room, known)
+            return leasing.exchange(state, worker, settlements, wants, room, known, notes)
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
         with self._changing() as state:
@@ -126,11 +128,11 @@ class MemoryStore:
         lease_ms: int = 30_000,
         *,
         only_dead: bool = False,
+        dead: Collection[WorkerId] = (),
     ) -> list[Job]:
         with self._changing() as state:
             duties.bury_stragglers(state, limit)
-            # Workers live and die with the store here, so nobody is known to be dead before the others.
-            return [] if only_dead else leasing.sweep(state, sweeper, limit, lease_ms)
+            return leasing.sweep(state, sweeper, limit, lease_ms, only_dead=only_dead, dead=dead)
 
     def promote(self, limit: int = BATCH) -> int:
         with self._changing() as state:
@@ -192,6 +194,26 @@ class MemoryStore:
     def forget_worker(self, worker: WorkerId) -> None:
         with self._changing() as state:
             state.write(state.workers, worker, None)
+
+    def send(
+        self,
+        kind: CommandKind,
+        workers: Sequence[WorkerId] | None = None,
+        *,
+        queue: QueueName | None = None,
+        expires_ms: int = COMMAND_EXPIRES_MS,
+        actor: str = "",
+    ) -> list[Command]:
+        with self._changing() as state:
+            return commanding.send(state, kind, workers, queue, expires_ms, actor)
+
+    def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
+        with self._changing() as state:
+            return commanding.take(state, workers)
+
+    def answer(self, command_id: str, text: str) -> None:
+        with self._changing() as state:
+            commanding.answer(state, command_id, text)
 
     def take_duty(self, name: str, every_ms: int) -> bool:
         with self._changing() as state:

@@ -12,6 +12,8 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
+from forebay.domain.worker import COMMANDS_KEPT_MS
+from forebay.stores.sqlite.noting import forget_notes
 from forebay.stores.sqlite.rows import STATES, Row, queue_from_row
 from forebay.stores.sqlite.transaction import Transaction
 
@@ -149,6 +151,7 @@ def prune(tx: Transaction, limit: int) -> int:
     tx.run("keys_prune", {"now": tx.now, "limit": limit})
     tx.run("events_prune", {"before": tx.now - AUDIT_MS, "limit": limit})
     tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
+    tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})
     return pruned
 
 
@@ -161,6 +164,7 @@ def _prune_table(tx: Transaction, queue: Queue, table: str, before: int, limit: 
         tx.all(f"remove_{table}", {"seq": seq, "job_id": job_id})
         forget_history(tx, job_id)
         tx.count(queue.name, STATES[state], -1)
+    forget_notes(tx, [row[0] for row in rows])
     return len(rows)
 
 

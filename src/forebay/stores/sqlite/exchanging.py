@@ -11,10 +11,12 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
 from forebay.stores.sqlite.duties import expire, promote_queue
+from forebay.stores.sqlite.noting import keep_notes
 from forebay.stores.sqlite.rows import claimed_job, job_from_row, json_text
 from forebay.stores.sqlite.settling import settle_all
 from forebay.stores.sqlite.transaction import Transaction
@@ -31,8 +33,11 @@ def exchange(
     wants: Sequence[Want],
     room: int,
     known: Sequence[Lease] | None,
+    notes: Sequence[Note],
 ) -> Exchange:
-    """Settle first: what has ended frees slots and keys, and the claim that follows should see both."""
+    """Notes first, while their jobs still run; then settle: what has ended frees slots and keys, and the
+    claim that follows should see both."""
+    unnoted = keep_notes(tx, worker, notes) if notes else ()
     ended = settle_all(tx, new_id, worker, settlements)
     jobs = _claim_all(tx, worker, wants, room)
     return Exchange(
@@ -43,6 +48,7 @@ def exchange(
         adopted=() if known is None else tuple(_adopted(tx, worker, known, jobs)),
         cancels=cancels_for(tx, worker),
         next_due_ms=_next_due_ms(tx, wants),
+        unnoted=unnoted,
     )
 
 

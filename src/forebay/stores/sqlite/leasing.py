@@ -45,7 +45,11 @@ def sweep(
     *,
     only_dead: bool,
 ) -> list[Job]:
-    """Take over leases that ended or whose worker died, and clear dropped queues of what came late."""
+    """Take over leases that ended or whose worker died, and clear dropped queues of what came late.
+
+    The sweeper itself is not dead, whoever says so.
+    """
+    dead = set(dead) - {sweeper}
     left = limit
     for queue in all_queues(tx):
         # Counted first: the look for stragglers goes through all live jobs.

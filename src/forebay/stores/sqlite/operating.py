@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
-from forebay.domain.query import WorkerInfo
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.worker import WorkerInfo
 from forebay.errors import InvalidJob, QueueNotEmpty, QueueNotFound
 from forebay.stores.protocol import Verdict
 from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_history
-from forebay.stores.sqlite.rows import job_from_row, json_text
+from forebay.stores.sqlite.noting import forget_notes
+from forebay.stores.sqlite.rows import job_from_row, json_text, said_text
 from forebay.stores.sqlite.transaction import Transaction
 
 
@@ -216,6 +217,7 @@ def delete(tx: Transaction, job_id: JobId, actor: str) -> Verdict:
         return Verdict(job_id=job_id, done=False, state=state, reason="it is running")
     queue = _remove(tx, {"seq": seq, "job_id": job_id}, state)
     forget_history(tx, job_id)
+    forget_notes(tx, [seq])
     tx.count(queue, state, -1)
     tx.record(Event(kind=EventKind.DELETED, job_id=job_id, queue=queue, actor=actor, detail=state.value))
     return Verdict(job_id=job_id, done=True, state=None)
@@ -277,9 +279,10 @@ def beat(tx: Transaction, worker: WorkerInfo) -> None:
         "host": worker.host,
         "pid": worker.pid,
         "queues": json_text(worker.queues),
-        "state": worker.state,
+        "state": worker.state.value,
         "started_at": worker.started_at or tx.now,
         "now": tx.now,
+        "said": said_text(worker),
     }
     tx.run("beat", values)
 

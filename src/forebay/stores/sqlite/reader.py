@@ -10,6 +10,7 @@ from forebay.clock import Clock
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName
 from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.note import Notes
 from forebay.domain.query import (
     EXACT_UP_TO,
     Archived,
@@ -19,11 +20,11 @@ from forebay.domain.query import (
     JobQuery,
     Page,
     Position,
-    WorkerInfo,
     check_limit,
     page_end,
 )
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreError
 from forebay.stores.ids import seq_in_id
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
@@ -31,9 +32,12 @@ from forebay.stores.sqlite.rows import (
     Row,
     archived_from_row,
     attempt_from_row,
+    command_from_row,
     event_from_row,
+    is_strange,
     job_from_row,
     json_text,
+    notes_from_rows,
     queue_from_row,
     summary_from_row,
     worker_from_row,
@@ -42,6 +46,7 @@ from forebay.stores.sqlite.schema import PACKAGE, schema_number
 from forebay.stores.statements import load_statements
 
 PACE_MS: Final = 60_000
+LATE_MS: Final = 60_000
 ROWS_PER_LOOK: Final = 10_000
 _FINISHED: Final = (JobState.COMPLETED, JobState.CANCELLED)
 
@@ -173,6 +178,19 @@ class SqliteReader:
         with self._looking():
             return [worker_from_row(row) for row in self._all("workers")]
 
+    def commands(self, ids: Sequence[str]) -> list[Command | None]:
+        with self._looking():
+            rows = [self._one("command", {"id": command_id}) for command_id in ids]
+        return [None if row is None or is_strange(row) else command_from_row(row) for row in rows]
+
+    def notes(self, job_id: JobId) -> Notes:
+        with self._looking():
+            found = self._one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
+            return Notes() if found is None else self._notes(found[0])
+
+    def _notes(self, seq: int) -> Notes:
+        return notes_from_rows(self._all("notes", {"seq": seq}))
+
     def history(self, job_id: JobId) -> Timeline | None:
         with self._looking():
             job = self._job(job_id)
@@ -182,7 +200,8 @@ class SqliteReader:
                 attempt_from_row(job_id, row) for row in self._all("attempts", {"job_id": job_id})
             )
             events = tuple(event_from_row(row) for row in self._all("events", {"job_id": job_id}))
-        return Timeline(job=job, attempts=attempts, events=events)
+            notes = self._notes(job.seq)
+        return Timeline(job=job, attempts=attempts, events=events, notes=notes)
 
     def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
         check_limit(limit)
@@ -206,8 +225,9 @@ class SqliteReader:
                 if line != "ok":
                     problems.append(f"the file is damaged: {line}")
             problems += self._miscounted()
-            for name in ("check_jobs", "check_keys"):
-                problems += [f"{what} {trouble}" for what, trouble in self._all(name)]
+            for name in ("check_jobs", "check_orders", "check_keys"):
+                found = self._all(name, {"late_ms": LATE_MS})
+                problems += [f"{what} {trouble}" for what, trouble in found]
             number = schema_number(self._connection, self._statements)
         return Health(engine="sqlite", schema=number, problems=tuple(problems))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from forebay.domain.history import Attempt, Event, EventKind
 from forebay.domain.job import (
@@ -21,15 +23,19 @@ from forebay.domain.job import (
     WorkerId,
 )
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import LogLine, Notes, Progress, Step, number_at
 from forebay.domain.outcome import AttemptError
-from forebay.domain.query import Archived, WorkerInfo
+from forebay.domain.query import Archived
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
 from forebay.domain.settlement import Ending
+from forebay.domain.worker import DEFAULT_BEAT_MS, Command, CommandKind, WorkerInfo, WorkerState
 
 Row = tuple[Any, ...]
 
 _KINDS: Final = {kind.value: kind for kind in EventKind}
+_COMMANDS: Final = {kind.value: kind for kind in CommandKind}
+_WORKER_STATES: Final = {state.value: state for state in WorkerState}
 STATES: Final = {state.value: state for state in JobState}
 _RUNNING: Final = JobState.RUNNING
 _encode: Final = msgspec.json.Encoder().encode
@@ -58,6 +64,24 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent_id: JobId | None = None
 
 
+class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker says besides who and where it is; the column `said` holds what is not default."""
+
+    beat_ms: int = DEFAULT_BEAT_MS
+    paused: tuple[QueueName, ...] = ()
+    running: tuple[JobId, ...] = ()
+    slots: int = 0
+    stuck: int = 0
+    is_overdue: bool = False
+    completed: int = 0
+    failed: int = 0
+    memory: int | None = None
+    supervisor: int = 0
+
+
+_said: Final = msgspec.json.Decoder(Said)
+_progress_in: Final = msgspec.json.Decoder(Progress)
+_line_in: Final = msgspec.json.Decoder(dict[str, str])
 _PLAIN: Final = JobOptions()
 _options: Final = msgspec.json.Decoder(JobOptions)
 
@@ -248,15 +272,90 @@ def attempt_from_row(job_id: JobId, row: Row) -> Attempt:
     )
 
 
+def progress_text(progress: Progress) -> str:
+    """What of a progress has no column of its own."""
+    return json_text({"done": progress.done, "total": progress.total, "message": progress.message})
+
+
+def line_text(line: LogLine) -> str:
+    """What of a log line has no column of its own."""
+    return json_text({"level": line.level, "text": line.text})
+
+
+def notes_from_rows(rows: Sequence[Row]) -> Notes:
+    """A job's notes; a damaged one is shown as it is, and never hides the others."""
+    progress: Progress | None = None
+    lines: list[LogLine] = []
+    steps: list[Step] = []
+    for kind, place, name, attempt, at, body in rows:
+        if kind == "progress":
+            progress = replace(_progress(body), attempt=attempt, at=at)
+        elif kind == "line":
+            said = replace(_line(body), attempt=attempt, at=at)
+            lines.append(replace(said, number=number_at(place, attempt)))
+        else:
+            steps.append(Step(name=name, result=body, attempt=attempt, at=at))
+    return Notes(progress=progress, lines=tuple(lines), steps=tuple(steps))
+
+
+def _progress(body: str) -> Progress:
+    try:
+        return _progress_in.decode(body)
+    except msgspec.MsgspecError:
+        return Progress(message=body[:200])
+
+
+def _line(body: str) -> LogLine:
+    try:
+        words = _line_in.decode(body)
+    except msgspec.MsgspecError:
+        words = {"level": "unreadable", "text": body[:200]}
+    return LogLine(at=0, level=words.get("level", ""), text=words.get("text", ""))
+
+
+def said_text(worker: WorkerInfo) -> str:
+    """What a worker says that has no column of its own."""
+    return json_text(Said(**{name: getattr(worker, name) for name in Said.__struct_fields__}))
+
+
 def worker_from_row(row: Row) -> WorkerInfo:
     return WorkerInfo(
         id=row[0],
         host=row[1],
         pid=row[2],
         queues=_names.decode(row[3]),
-        state=row[4],
+        # A program of another age has other words for it.
+        state=_WORKER_STATES.get(row[4], WorkerState.IDLE),
         started_at=row[5],
         beat_at=row[6],
+        **asdict(_said_from_text(row[7])),
+    )
+
+
+def _said_from_text(text: str) -> Said:
+    """What else a worker said; damage there must not hide the workers."""
+    try:
+        return _said.decode(text)
+    except msgspec.MsgspecError:
+        return Said()
+
+
+def is_strange(row: Row) -> bool:
+    """Whether a command is of a kind that only a newer program knows."""
+    return row[2] not in _COMMANDS
+
+
+def command_from_row(row: Row) -> Command:
+    return Command(
+        id=row[0],
+        worker=row[1],
+        kind=_COMMANDS[row[2]],
+        queue=row[3],
+        actor=row[4],
+        sent_at=row[5],
+        expires_at=row[6],
+        taken_at=row[7],
+        answer=row[8],
     )
 
 

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
 from forebay.clock import Clock, SystemClock
 from forebay.domain.history import Event
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
-from forebay.domain.query import WorkerInfo
+from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
+from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.errors import StoreError
 from forebay.stores.protocol import BATCH, Exchange, Features, OnConflict, Receipt, Renewal, Verdict, Want
-from forebay.stores.sqlite import duties, leasing, operating
+from forebay.stores.sqlite import commanding, duties, leasing, operating
 from forebay.stores.sqlite.borrowed import Borrowed
-from forebay.stores.sqlite.connection import Connection, Durability
+from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, Durability, translated
 from forebay.stores.sqlite.exchanging import exchange
 from forebay.stores.sqlite.inserting import Rules, insert_all
 from forebay.stores.sqlite.liveness import Liveness
 from forebay.stores.sqlite.places import Places
 from forebay.stores.sqlite.reader import SqliteReader
+from forebay.stores.sqlite.rows import json_text
 from forebay.stores.sqlite.schema import PACKAGE, check_schema, look_at_schema, migrate
 from forebay.stores.sqlite.transaction import Seen, Transaction
 from forebay.stores.sqlite.wakeups import Pokes, SqliteWakeups
@@ -41,7 +43,9 @@ class SqliteEngine:
     and settlements, so that a job may run again; "relaxed" also the last accepted jobs; "full" nothing.
     """
 
-    features = Features(name="sqlite", is_durable=True, is_shared=True, joins_transactions=True)
+    features = Features(
+        name="sqlite", is_durable=True, is_shared=True, joins_transactions=True, notices_death=True
+    )
 
     def __init__(
         self,
@@ -116,8 +120,7 @@ class SqliteStore:
 
     def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T:
         """Do some work in one transaction; work that `moves` jobs counts the new ones first."""
-        if self._is_closed:
-            raise StoreError("this handle is closed; open another one")
+        self._check_open()
         has_news = False
 
         def transact(raw: sqlite3.Connection) -> T:
@@ -141,6 +144,10 @@ class SqliteStore:
             self._pokes.send()
         return answer
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreError("this handle is closed; open another one")
+
     def insert(
         self,
         jobs: Sequence[NewJob],
@@ -163,8 +170,11 @@ class SqliteStore:
         wants: Sequence[Want] = (),
         room: int = 0,
         known: Sequence[Lease] | None = None,
+        notes: Sequence[Note] = (),
     ) -> Exchange:
-        return self._write(lambda tx: exchange(tx, self._new_id, worker, settlements, wants, room, known))
+        return self._write(
+            lambda tx: exchange(tx, self._new_id, worker, settlements, wants, room, known, notes)
+        )
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
         return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms), moves=False)
@@ -176,13 +186,16 @@ class SqliteStore:
         lease_ms: int = 30_000,
         *,
         only_dead: bool = False,
+        dead: Collection[WorkerId] = (),
     ) -> list[Job]:
-        with self._liveness.dead_workers() as dead:
+        with self._liveness.dead_workers() as found:
+            all_dead = found.union(dead)
             jobs = self._write(
-                lambda tx: leasing.sweep(tx, sweeper, dead, limit, lease_ms, only_dead=only_dead)
+                lambda tx: leasing.sweep(tx, sweeper, all_dead, limit, lease_ms, only_dead=only_dead)
             )
             if len(jobs) < limit:  # else the dead may hold more, and the next sweep must know them
-                self._liveness.bury(dead)
+                # Not those that were only named: somebody may hold their locks, this very handle even.
+                self._liveness.bury(found)
         return jobs
 
     def promote(self, limit: int = BATCH) -> int:
@@ -246,6 +259,38 @@ class SqliteStore:
     def forget_worker(self, worker: WorkerId) -> None:
         self._write(lambda tx: tx.run("forget_worker", {"id": worker}), moves=False)
         self._liveness.forget(worker)
+
+    def send(
+        self,
+        kind: CommandKind,
+        workers: Sequence[WorkerId] | None = None,
+        *,
+        queue: QueueName | None = None,
+        expires_ms: int = COMMAND_EXPIRES_MS,
+        actor: str = "",
+    ) -> list[Command]:
+        return self._write(
+            lambda tx: commanding.send(tx, kind, workers, queue, expires_ms, actor), moves=False
+        )
+
+    def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
+        # Looked at first, beside all writers: each worker asks once a second, and nearly never for anything.
+        # Between the look and the write somebody else may take the command; then the write finds nothing.
+        if not self._has_commands(workers):
+            return []
+        return self._write(lambda tx: commanding.take(tx, workers), moves=False)
+
+    def _has_commands(self, workers: Sequence[WorkerId]) -> bool:
+        self._check_open()
+        values = {"workers": json_text(workers), "now": self._clock.now_ms()}
+        try:
+            with self._connection.patient(), self._connection.reading() as raw:
+                return raw.execute(self._statements["commands_wait"], values).fetchone() is not None
+        except DRIVER_ERRORS as exc:
+            raise translated(self._connection.path, exc) from exc
+
+    def answer(self, command_id: str, text: str) -> None:
+        self._write(lambda tx: commanding.answer(tx, command_id, text), moves=False)
 
     def take_duty(self, name: str, every_ms: int) -> bool:
         return self._write(lambda tx: operating.take_duty(tx, name, every_ms), moves=False)

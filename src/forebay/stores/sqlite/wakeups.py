@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from secrets import token_hex
 from threading import Event, Thread, current_thread
 from typing import Final
 
@@ -106,7 +105,8 @@ class SqliteWakeups:
     def _bind(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            file = self._places.made_folder() / f"{_PREFIX}{token_hex(6)}"
+            # Not `secrets`: it loads OpenSSL, three megabytes that nothing else here needs.
+            file = self._places.made_folder() / f"{_PREFIX}{os.urandom(6).hex()}"
             with _Address(file) as address:
                 listener.bind(address)
         except OSError as exc:

@@ -2,50 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
 from forebay.app.codec import VERSION
 from forebay.app.registry import Registry
 from forebay.clock import Clock
 from forebay.domain.gate import gates_of
 from forebay.domain.job import QueueName
 from forebay.worker.executors.loop import LoopExecutor
+from forebay.worker.executors.origin import (
+    check_loadable,
+    check_not_isolated,
+    origin_of_this_program,
+    present_folder,
+)
 from forebay.worker.executors.protocol import Executor, Sorts
 from forebay.worker.executors.threads import ThreadExecutor
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import Invoke
-from forebay.worker.slots import Slots
+from forebay.worker.slots import Kind, Slots
+
+if TYPE_CHECKING:
+    from forebay.worker.executors.isolated import IsolatedExecutor
 
 
 class Choosing:
-    """The executors of one worker, by what its tasks are."""
+    """The executors of one worker, by what its tasks are. `program` is the name `package.module:app` by which
+    isolated processes load the program; without one they go by the modules of its tasks."""
 
-    def __init__(self, registry: Registry, slots: Slots, inbox: Inbox, clock: Clock) -> None:
+    def __init__(
+        self, registry: Registry, slots: Slots, inbox: Inbox, clock: Clock, *, program: str | None = None
+    ) -> None:
         self._registry = registry
-        self._coroutines = slots.sizes[True]
+        self._program = program
+        self._sizes = slots.sizes
         self._invoke = Invoke(registry, inbox.watch)
         self._inbox = inbox
         self._clock = clock
-        self._calls = ThreadExecutor(slots.sizes[False], self._invoke, inbox, clock)
+        self._calls = ThreadExecutor(slots.sizes[Kind.CALLS], self._invoke, inbox, clock)
         self._loop: LoopExecutor | None = None
+        self._isolated: IsolatedExecutor | None = None
+        self._folder: str | None = None
         self._known = 0
         self._gates = gates_of((), VERSION)
 
+    def check(self) -> None:
+        """Raise ConfigError where no worker may be started, or if it has an isolated task that cannot be
+        loaded in another process."""
+        check_not_isolated()
+        check_loadable(self._registry)
+
     def start(self) -> None:
+        self._folder = present_folder()
         self._calls.start()
 
     def executor(self, task: str) -> Executor:
-        """What runs jobs of this task. The event loop starts with the first coroutine."""
-        if not self._invoke.is_async(task):
+        """What runs jobs of this task. The event loop starts with the first coroutine, the threads of
+        isolated tasks with the first of those."""
+        kind = self._kind(task)
+        if kind is Kind.CALLS:
             return self._calls
+        return self._started_loop() if kind is Kind.COROUTINES else self._started_isolated()
+
+    def _started_isolated(self) -> IsolatedExecutor:
+        if self._isolated is None:
+            from forebay.worker.executors.isolated import IsolatedExecutor  # noqa: PLC0415 - few need it
+
+            self._isolated = IsolatedExecutor(
+                self._sizes[Kind.ISOLATED],
+                self._registry,
+                self._invoke,
+                self._inbox,
+                self._clock,
+                origin=origin_of_this_program(self._program, self._folder),
+            )
+            self._isolated.start()
+        return self._isolated
+
+    def _started_loop(self) -> LoopExecutor:
         if self._loop is None:
-            self._loop = LoopExecutor(self._coroutines, self._invoke, self._inbox, self._clock)
+            self._loop = LoopExecutor(self._sizes[Kind.COROUTINES], self._invoke, self._inbox, self._clock)
             self._loop.start()
         return self._loop
 
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine of the program's, a hook, on the event loop of its tasks, and wait for it."""
+        return self._started_loop().run(coroutine)
+
     def sorts(self, queue: QueueName) -> Sorts:
         """What sorts of tasks the queue holds, if some name it as their own; else all sorts there are."""
-        tasks = [self._registry[name] for name in self._registry]
-        here = [task.is_async for task in tasks if task.queue == queue]
-        return frozenset(here or [task.is_async for task in tasks] or [False])
+        names = list(self._registry)
+        here = [self._kind(name) for name in names if self._registry[name].queue == queue]
+        return frozenset(here or [self._kind(name) for name in names] or [Kind.CALLS])
+
+    def _kind(self, task: str) -> Kind:
+        if task not in self._registry:
+            return Kind.CALLS
+        found = self._registry[task]
+        if found.conduct.isolated:
+            return Kind.ISOLATED
+        return Kind.COROUTINES if found.is_async else Kind.CALLS
 
     def gates(self) -> frozenset[str]:
         """The gates that jobs may come from: what this program knows and can read."""
@@ -55,7 +112,9 @@ class Choosing:
         return self._gates
 
     def close(self) -> None:
-        """Start nothing more; does not wait for what runs."""
+        """Start nothing more; does not wait for what runs, except that isolated processes are ended."""
         self._calls.close()
         if self._loop is not None:
             self._loop.close()
+        if self._isolated is not None:
+            self._isolated.close()

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Final
 
 from forebay.app.context import is_touched
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import Invoke
-from forebay.worker.slots import Assignment
+from forebay.worker.slots import Assignment, Kind
+
+BLOCKED_SECONDS: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +29,7 @@ class LoopExecutor:
     A task that blocks the loop delays the other coroutines, and nobody else: leases are renewed elsewhere.
     """
 
-    is_async = True
+    kind = Kind.COROUTINES
 
     def __init__(self, consumers: int, invoke: Invoke, inbox: Inbox, clock: Clock) -> None:
         self._consumers = consumers
@@ -50,6 +52,24 @@ class LoopExecutor:
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
         self._call(lambda: _cancel(assignment, reason))
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine that is no job on this loop, and wait for it; not from the loop's own thread.
+        Raises RuntimeError if it cannot even begin, because a task that does not await holds the loop."""
+        if self._loop is None:
+            raise RuntimeError("the event loop was not started")
+        begun = Event()
+
+        async def begin() -> Any:
+            begun.set()
+            return await coroutine
+
+        future = asyncio.run_coroutine_threadsafe(begin(), self._loop)
+        if not begun.wait(BLOCKED_SECONDS):
+            future.cancel()
+            coroutine.close()
+            raise RuntimeError(f"the event loop is blocked by a task, so {coroutine!r:.60} cannot run")
+        return future.result()
 
     def close(self) -> None:
         self._waiting.extend([None] * self._consumers)
@@ -112,10 +132,10 @@ class LoopExecutor:
 
     async def _outcome(self, assignment: Assignment) -> Outcome:
         now = self._now()
-        if now > assignment.start_by:
-            return Interrupted()  # too little is left of its lease: somebody else may have the job already
+        # With too little left of its lease somebody else may have the job already.
+        if now > assignment.start_by or not assignment.began(now):
+            return Interrupted()
         consumer = asyncio.current_task()
-        assignment.started_at = now
         assignment.seat = consumer
         try:
             return await self._invoke.awaited(assignment)

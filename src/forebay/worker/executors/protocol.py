@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from forebay.domain.job import QueueName
-from forebay.worker.slots import Assignment
+from forebay.worker.slots import Assignment, Kind
 
-# Which sorts of tasks wait in a queue: blocking ones (False), coroutines (True).
-Sorts: TypeAlias = frozenset[bool]
+# Which kinds of tasks wait in a queue.
+Sorts: TypeAlias = frozenset[Kind]
 
 
 class Executor(Protocol):
     """Takes assignments, runs each, and puts its outcome into the inbox."""
 
     @property
-    def is_async(self) -> bool:
-        """Whose slots it uses: those of coroutines, or those of blocking tasks."""
+    def kind(self) -> Kind:
+        """Whose slots it uses."""
         ...
 
     def start(self) -> None: ...

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from contextvars import Context
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
-from typing import Any
+from typing import Any, Final
+from weakref import WeakSet
 
 from forebay.app.context import is_touched
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import Call, Invoke
-from forebay.worker.slots import Assignment
+from forebay.worker.slots import Assignment, Kind
+
+# A task that forks comes back in both processes. In the copy there is no coordinator to report to, and a
+# thread that waited for the next job there would keep it alive for ever, with the locks that both share.
+_started: Final[WeakSet[ThreadExecutor]] = WeakSet()
+
+
+def _note_fork() -> None:
+    for executor in _started:
+        executor.is_copy = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 class Seat:
@@ -28,18 +43,20 @@ class Seat:
 class ThreadExecutor:
     """A fixed number of threads on one queue; no future and no timer per job."""
 
-    is_async = False
+    kind = Kind.CALLS
 
     def __init__(self, threads: int, invoke: Invoke, inbox: Inbox, clock: Clock) -> None:
         self._invoke = invoke
         self._inbox = inbox
         self._now = clock.monotonic
+        self.is_copy = False  # made by a fork
         self._waiting: SimpleQueue[Assignment | None] = SimpleQueue()
         self._threads = [
             Thread(target=self._work, name=f"forebay-task-{number}", daemon=True) for number in range(threads)
         ]
 
     def start(self) -> None:
+        _started.add(self)
         for thread in self._threads:
             thread.start()
 
@@ -75,14 +92,17 @@ class ThreadExecutor:
         while (assignment := self._waiting.get()) is not None:
             if assignment.take():  # else it was handed back before it was started
                 self._inbox.put(assignment, self._run(seat, assignment))
+                if self.is_copy:
+                    os._exit(0)
                 if is_touched():
                     return True
         return False
 
     def _run(self, seat: Seat, assignment: Assignment) -> Outcome:
         now = self._now()
-        if now > assignment.start_by:
-            return Interrupted()  # too little is left of its lease: somebody else may have the job already
+        # With too little left of its lease somebody else may have the job already.
+        if now > assignment.start_by or not assignment.began(now):
+            return Interrupted()
         self._invoke.announce(assignment)
         call: Call | None = None
         value: Any = None
@@ -94,10 +114,9 @@ class ThreadExecutor:
         # tests/worker/executors/test_interrupts.py tries.
         try:
             seat.assignment = assignment
-            assignment.started_at = now
             assignment.seat = seat
             call = self._invoke.prepared(assignment)
-            value = call.task.func(*call.args, **call.kwargs)
+            value = call.func(*call.args, **call.kwargs)
         except BaseException as exc:
             raised = exc
         seat.assignment = None  # from here on no interrupt begins

@@ -1,0 +1,345 @@
+"""Worker processes under fire: the second half of `make soak`.
+
+Several `forebay worker` programs, one of them with a supervisor and two worker processes, run jobs on one
+store while SIGKILL, SIGSTOP with SIGCONT, and SIGTERM hit processes among them at random. Whatever ends is
+started again, as systemd would. Every job writes to a log outside of the store when it starts and when it
+ends, or that it was stopped. Then log and store are compared: every accepted job is completed, none has two
+finishers, no attempt was run twice, each attempt that was started is in the job's history or was stopped and
+handed back; and no process, descriptor or lock file is left behind.
+
+    python -m benchmarks.storm                           5 minutes, 20,000 jobs
+    python -m benchmarks.storm --seconds 20 --jobs 2000  a small one; --json FILE writes the findings
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Timer
+from typing import Any, Final
+
+from benchmarks.effects import Log, check_store, compared, make_app, wait_for_all
+from forebay import Forebay
+from forebay.app.task import Task
+from forebay.domain.job import JobId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.retry import MAX_RETRIES, Curve, RetryPolicy
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+# A crew of each kind; a lease is short, so that some who are stopped lose theirs.
+POSTS: Final = ((), (), ("--processes", "2"))
+OPTIONS: Final = ("--threads", "4", "--drain", "5", "--beat", "5")
+TASK: Final[dict[str, Any]] = {
+    "lease": 2,
+    "retry": RetryPolicy(max_crashes=MAX_RETRIES, curve=Curve.FIXED, base_ms=100),
+}
+LONGEST_JOB_MS: Final = 200
+KINDS: Final = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM)
+FEED_SECONDS: Final = 0.25
+END_SECONDS: Final = 60.0
+MOST_DESCRIPTORS: Final = 40  # a worker has about 12, a supervisor 17
+GAVE_UP: Final = 70  # a supervisor whose children die again and again: our doing
+
+MODULE: Final = """
+from pathlib import Path
+
+from benchmarks.effects import make_app, opened
+from benchmarks.storm import TASK
+
+folder = Path(__file__).parent
+app, sleep = make_app((folder / "url").read_text(), opened(folder / "effects.log"), **TASK)
+"""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of it."""
+
+    seconds: float = 300.0
+    jobs: int = 20_000
+
+
+@dataclass
+class Findings:
+    """What was done, what is in the log and in the store, and what should not be."""
+
+    accepted: int = 0
+    completed: int = 0
+    lost_attempts: int = 0
+    started_programs: int = 0
+    hits: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+# ------------------------------------------------------------------ the processes
+
+
+class Post:
+    """A place for one worker program; when that has ended, a new one takes it."""
+
+    def __init__(self, folder: Path, number: int, options: tuple[str, ...]) -> None:
+        self._folder = folder
+        self._command = [sys.executable, "-m", "forebay", "worker", "jobs:app", *OPTIONS, *options]
+        self._log = folder / f"log-{number}.txt"
+        self.is_supervised = bool(options)
+        self.started = 0
+        self.popen = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self.started += 1
+        # What the machine's owner has set must not steer this.
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY")}
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                self._command,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**plain, "PYTHONPATH": str(ROOT)},
+            )
+
+    def man(self) -> str | None:
+        """Start again what has ended; what is wrong with how it ended."""
+        status = self.popen.poll()
+        if status is None:
+            return None
+        self.popen = self._start()
+        # Who is hit before it has taken over its signals dies of the first one.
+        expected = {0, -signal.SIGKILL, -signal.SIGTERM, *((GAVE_UP,) if self.is_supervised else ())}
+        return (
+            None
+            if status in expected
+            else f"a worker program ended with {status}: see its log\n{self.tail()}"
+        )
+
+    def tail(self) -> str:
+        return self._log.read_text(errors="replace")[-2_000:]
+
+    def processes(self) -> list[int]:
+        """The program and its children."""
+        return [self.popen.pid, *(pid for pid in living(self._folder) if parent(pid) == self.popen.pid)]
+
+
+def living(folder: Path) -> list[int]:
+    """Processes that work in this folder, whoever has started them."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdecimal() and (entry / "cwd").resolve() == folder and not is_zombie(entry):
+                found.append(int(entry.name))
+    return found
+
+
+def is_zombie(entry: Path) -> bool:
+    return (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def parent(pid: int) -> int | None:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return None
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+@contextmanager
+def manned(folder: Path) -> Iterator[list[Post]]:
+    """All posts; no process of them outlives the block."""
+    posts = [Post(folder, number, options) for number, options in enumerate(POSTS)]
+    try:
+        yield posts
+    finally:
+        for pid in living(folder):
+            send(pid, signal.SIGKILL)
+        for post in posts:
+            post.popen.wait()
+
+
+# ------------------------------------------------------------------ the storm
+
+
+class Storm:
+    """Hits processes, and lets those that were stopped go on after a while."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self._dice = dice
+        self._bag: list[signal.Signals] = []
+        self._stopped: list[tuple[Timer, int]] = []
+        self._next = time.monotonic()
+        self.hits: Counter[str] = Counter()
+
+    def blow(self, posts: list[Post]) -> None:
+        """Do what is due."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self._dice.uniform(0.2, 2.0)
+            self._hit(self._dice.choice(posts))
+
+    def _hit(self, post: Post) -> None:
+        if not self._bag:  # each kind comes as often as the others, also in a short run
+            self._bag = self._dice.sample(KINDS, len(KINDS))
+        number = self._bag.pop()
+        target = self._dice.choice(post.processes())
+        kind = "program" if target == post.popen.pid else "child"
+        self.hits[f"{number.name} {kind}"] += 1
+        send(target, number)
+        if number is signal.SIGSTOP:
+            self._let_go_on(target)
+
+    def _let_go_on(self, pid: int) -> None:
+        # On a thread of its own: who is stopped may hold the store's lock, and we may be waiting for that.
+        timer = Timer(self._dice.uniform(0.1, 6.0), send, (pid, signal.SIGCONT))
+        timer.daemon = True
+        timer.start()
+        self._stopped.append((timer, pid))
+
+    def calm(self) -> None:
+        """Nobody stays stopped."""
+        for timer, pid in self._stopped:
+            if timer.is_alive():
+                timer.cancel()
+                send(pid, signal.SIGCONT)
+
+
+def play(
+    app: Forebay, task: Task[[int], int], posts: list[Post], size: Size, findings: Findings
+) -> list[JobId]:
+    """Feed and hit for as long as it lasts; the ids of all accepted jobs."""
+    dice, ids = random.Random(1), list[JobId]()
+    storm = Storm(dice)
+    began, feed_at = time.monotonic(), 0.0
+    while (lasts := time.monotonic() - began) < size.seconds or len(ids) < size.jobs:
+        if lasts >= feed_at:
+            feed_at += FEED_SECONDS
+            # Until the end there is always something to do, and everything is there when it comes.
+            due = min(size.jobs, round(size.jobs * (lasts + FEED_SECONDS) / size.seconds)) - len(ids)
+            jobs = [task.job(dice.randint(1, LONGEST_JOB_MS)) for _ in range(due)]
+            ids += [handle.id for handle in app.enqueue_many(jobs)] if jobs else []
+        if lasts < size.seconds:
+            storm.blow(posts)
+        findings.problems += [problem for post in posts if (problem := post.man())]
+        time.sleep(0.02)
+    storm.calm()
+    findings.hits = dict(sorted(storm.hits.items()))
+    return ids
+
+
+# ------------------------------------------------------------------ the run
+
+
+def run(folder: Path, size: Size, url: str | None = None) -> Findings:
+    """Enqueue, hit, wait, compare."""
+    findings, began = Findings(), time.monotonic()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    url = url or f"sqlite:///{folder}/jobs.db"
+    file = folder / "effects.log"
+    file.touch()
+    (folder / "url").write_text(url)
+    (folder / "jobs.py").write_text(MODULE)
+    app, task = make_app(url, -1, **TASK)
+    with app:
+        with manned(folder) as posts:
+            ids = play(app, task, posts, size, findings)
+            for post in posts:
+                post.man()
+            wait_for_all(app, ids)
+            findings.problems += crowded(posts)
+            findings.problems += ended_in_order(folder, posts)
+            findings.started_programs = sum(post.started for post in posts)
+        compare(app, ids, file, findings)
+        app.sweep()
+    findings.problems += left_behind(folder, descriptors)
+    findings.seconds = round(time.monotonic() - began, 1)
+    return findings
+
+
+def crowded(posts: list[Post]) -> Iterator[str]:
+    """Processes that hold more descriptors than they can need, however many others have died around them."""
+    for pid in [pid for post in posts for pid in post.processes()]:
+        with suppress(OSError):
+            if (found := len(os.listdir(f"/proc/{pid}/fd"))) > MOST_DESCRIPTORS:
+                yield f"process {pid} has {found} open descriptors"
+
+
+def ended_in_order(folder: Path, posts: list[Post]) -> Iterator[str]:
+    """Ask everybody to stop; what is wrong with how they do it."""
+    for post in posts:
+        send(post.popen.pid, signal.SIGTERM)
+    ends = time.monotonic() + END_SECONDS
+    for post in posts:
+        try:
+            status = post.popen.wait(max(0.0, ends - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            yield f"a worker program did not stop within {END_SECONDS:g} s\n{post.tail()}"
+            continue
+        # Right after its start a program has not taken over its signals yet.
+        if status not in (0, -signal.SIGTERM):
+            yield f"a worker program that was asked to stop ended with {status}\n{post.tail()}"
+    while (left := living(folder)) and time.monotonic() < ends:
+        time.sleep(0.05)
+    if left:
+        yield f"processes {left} outlive their programs"
+
+
+def compare(app: Forebay, ids: list[JobId], file: Path, findings: Findings) -> None:
+    """Hold the log against the store."""
+    log = Log(file)
+    log.look()
+    findings.accepted = len(set(ids))
+    for timeline, problems in compared(app, ids, log):
+        findings.problems += problems
+        findings.completed += timeline.job.state is JobState.COMPLETED
+        findings.lost_attempts += len(timeline.attempts)
+    findings.problems += check_store(app, log)
+
+
+def left_behind(folder: Path, descriptors: int) -> Iterator[str]:
+    """What should be gone when everybody has left."""
+    now = len(os.listdir("/proc/self/fd"))
+    if now > descriptors:
+        yield f"there were {descriptors} open descriptors, and there are {now}"
+    locks = [str(file.relative_to(folder)) for file in folder.rglob("*.lock*")]
+    if locks:
+        yield f"lock files stay: {', '.join(sorted(locks)[:5])}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=Size.seconds, help="how long it blows (300)")
+    parser.add_argument("--jobs", type=int, default=Size.jobs, help="how many jobs flow meanwhile (20000)")
+    parser.add_argument("--url", help="another store than a new SQLite file")
+    parser.add_argument("--json", type=Path, help="also write the findings to this file")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="forebay-storm-") as folder:
+        size = Size(seconds=chosen.seconds, jobs=chosen.jobs)
+        try:
+            findings = run(Path(folder).resolve(), size, chosen.url)
+        except Exception:  # the findings are written in any case, and say what has ended the run
+            findings = Findings(problems=[traceback.format_exc()])
+    for name, value in asdict(findings).items():
+        print(f"{name:16} {value}")
+    if chosen.json:
+        chosen.json.write_text(json.dumps(asdict(findings)))
+    return 1 if findings.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

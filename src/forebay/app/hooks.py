@@ -1,0 +1,100 @@
+"""What a program wants to be called for: when a worker starts and stops, and when something went wrong."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec.structs import replace
+
+from forebay.domain.job import Job
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import AttemptError
+from forebay.domain.settlement import Settlement
+from forebay.errors import ConfigError
+from forebay.stores.protocol import Exchange
+
+Hook: TypeAlias = Callable[[], Any]
+# The job is None where it is the worker itself that is in trouble.
+Listener: TypeAlias = Callable[[Job | None, AttemptError], object]
+Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], object]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def run_alone(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Run a coroutine on an event loop of its own."""
+    from asyncio import run  # noqa: PLC0415 - most programs have no event loop
+
+    run(coroutine)
+
+
+class Hooks:
+    """The hooks of one program. Whoever runs jobs calls `start` before the first and `stop` after the last:
+    a worker, and each isolated process."""
+
+    def __init__(self) -> None:
+        self.on_start: list[Hook] = []
+        self.on_stop: list[Hook] = []
+        self.on_error: list[Listener] = []
+
+    def start(self, run: Run = run_alone) -> None:
+        """Call the start hooks in order; the first that fails ends this with its error. `run` is how
+        coroutines are run."""
+        for hook in tuple(self.on_start):
+            _call(hook, run)
+
+    def stop(self, run: Run = run_alone) -> None:
+        """Call all stop hooks, the last one first, whatever they raise; then raise the first error."""
+        first: BaseException | None = None
+        for hook in reversed(tuple(self.on_stop)):
+            try:
+                _call(hook, run)
+            except BaseException as exc:  # the others have something to put in order too
+                _log("stop hook %r has failed", hook, exc)
+                first = first or exc
+        if first is not None:
+            raise first
+
+    def report(self, job: Job | None, error: AttemptError) -> None:
+        """Tell the error listeners. One that fails is logged and skipped: it must not add to the trouble."""
+        for listener in tuple(self.on_error):
+            try:
+                listener(job, error)
+            except BaseException as exc:  # also one that calls sys.exit
+                _log("error listener %r has failed", listener, exc)
+
+    def report_dead(self, jobs: Iterable[Job], settlements: Sequence[Settlement], answer: Exchange) -> None:
+        """Tell of those that are in the dead letters now; what was refused is somebody else's."""
+        if not self.on_error:
+            return
+        kept = {*answer.settled, *answer.repeated}
+        # By lease too: another attempt at the same job may have been settled in the same call.
+        lost = {refusal.lease for refusal in answer.refused}
+        for job, end in zip(jobs, settlements, strict=True):
+            if end.state is JobState.DEAD and job.id in kept and (job.id, end.attempt) not in lost:
+                dead = replace(
+                    job, state=end.state, reason=end.reason, failures=end.failures, crashes=end.crashes
+                )
+                self.report(dead, end.error or AttemptError(type="Dead", message=end.reason or ""))
+
+
+def added(hooks: list[Any], hook: F) -> F:
+    """Add a function to a list, and give it back, as a decorator does."""
+    if not callable(hook):
+        raise ConfigError(f"give a function, not {hook!r:.60}")
+    hooks.append(hook)
+    return hook
+
+
+def _call(hook: Hook, run: Run) -> None:
+    answer = hook()
+    if inspect.iscoroutine(answer):
+        run(answer)
+
+
+def _log(message: str, what: object, exc: BaseException) -> None:
+    from logging import getLogger  # noqa: PLC0415 - programs that only enqueue need none
+
+    getLogger(__name__).error(message, what, exc_info=exc)

@@ -1,0 +1,197 @@
+"""One worker in this process, and what signals do to it."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from math import inf
+from typing import Final
+
+import msgspec
+
+from forebay.app.app import Forebay
+from forebay.app.middleware import name_jobs_in_logs
+from forebay.cli.loading import load_app
+from forebay.domain.worker import DEFAULT_BEAT_MS
+from forebay.errors import ConfigError, StoreUnavailable, WorkersDied
+from forebay.worker.channel import Channel
+from forebay.worker.page import Page
+from forebay.worker.parentage import die_with
+from forebay.worker.quieting import Quieting
+from forebay.worker.recycling import Limits
+from forebay.worker.stopping import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
+from forebay.worker.supervised import Leash
+from forebay.worker.worker import Worker
+
+LOOK_SECONDS: Final = 0.1
+REPLACE_SECONDS: Final = 1.0
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+
+logger = logging.getLogger(__name__)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says about a worker."""
+
+    queues: str | None = None
+    strict: bool = False
+    threads: int = 4
+    coroutines: int = 100
+    isolated: int | None = None
+    drain: float = DRAIN_SECONDS
+    beat: float = DEFAULT_BEAT_MS / 1_000
+    max_jobs: int | None = None
+    max_memory: float | None = None
+    max_age: float | None = None
+
+
+def work(app: str, options: Options, child: str | None) -> None:
+    """Run the jobs of an app in this process; `child` names what ties it to a supervisor, if it has one."""
+    tie = None if child is None else [int(part) for part in child.split(":")]
+    if tie is not None:
+        die_with(tie[0])
+    name_jobs_in_logs()
+    found = load_app(app)
+    worker = _made(app, found, options)
+    if tie is not None:
+        for descriptor in tie[1:]:
+            os.set_inheritable(descriptor, False)  # not for what tasks start
+        channel = Channel(socket.socket(fileno=tie[1]))
+        features = found.engine.features
+        leash = Leash(channel, Page(tie[2]), found._url, features.is_shared)
+        worker.be_supervised(leash)
+    run(found, worker, options.drain, is_supervised=tie is not None)
+
+
+def _made(name: str, app: Forebay, options: Options) -> Worker:
+    worker = Worker(
+        app.engine,
+        app.registry,
+        queues=weights_of(options.queues) if options.queues else app.queues(),
+        strict=options.strict,
+        threads=options.threads,
+        coroutines=options.coroutines,
+        isolated=options.isolated,
+        clock=app.clock,
+        beat=options.beat,
+        program=name,
+    )
+    worker.limits = Limits(max_jobs=options.max_jobs, max_memory=options.max_memory, max_age=options.max_age)
+    worker.drain_seconds = options.drain
+    return worker
+
+
+def weights_of(queues: str) -> dict[str, int]:
+    """Queues as they are written on the command line, `mail:3,reports`, with their weights."""
+    return dict(_weighed(part.strip()) for part in queues.split(","))
+
+
+def _weighed(part: str) -> tuple[str, int]:
+    name, colon, weight = part.partition(":")
+    if not colon:
+        return name, 1
+    if not weight.strip().isdecimal():
+        raise ConfigError(f"{part!r} cannot name a queue with a weight: write mail:3,reports:1")
+    return name.strip(), int(weight)
+
+
+def run(app: Forebay, worker: Worker, drain: float, *, is_supervised: bool = False) -> None:
+    """Run a worker until a signal comes. Raises StoreUnavailable if a stop takes longer than it may, because
+    a store that does not answer holds it up."""
+    # A handler may come between any two bytecodes of the main thread, also where that holds the lock of an
+    # Event; setting the same Event would then wait for ever. Appending takes no lock. (SimpleQueue was tried:
+    # its get with a timeout may wait for ever when a signal comes near its end, seen with CPython 3.11.)
+    heard: deque[int] = deque()
+    try:
+        with _listening(heard.append, is_supervised=is_supervised):
+            worker.start()
+            logger.info("worker %s runs", worker.id)
+            _obey(worker, drain, heard, is_supervised=is_supervised)
+            logger.info("worker %s has stopped", worker.id)
+    finally:
+        app.close()
+
+
+def _obey(worker: Worker, drain: float, heard: deque[int], *, is_supervised: bool) -> None:
+    obeying = Obeying(worker, drain, is_supervised=is_supervised)
+    while not worker.is_over:
+        if heard:
+            obeying.hear(heard.popleft())
+        else:
+            time.sleep(LOOK_SECONDS)
+        if worker.is_hopeless and not is_supervised:
+            # Its leases run out, and whoever has started it sees that it has gone.
+            worker.abandon()
+            raise WorkersDied(f"the loop of worker {worker.id} hangs and will not go on, so its process ends")
+        if time.monotonic() >= obeying.leave_at:
+            # Whoever asked will not wait longer, and kills. What was not written down runs again.
+            worker.abandon()
+            raise StoreUnavailable(
+                f"the store does not answer, so worker {worker.id} leaves without a word to it; "
+                "the jobs it held are run again when its leases have ended"
+            )
+    worker.stop()  # at once; raises what has crashed it
+
+
+class Obeying:
+    """What signals do to a worker. A second signal to stop means "at once", but not to a process with a
+    supervisor: signals to a group of processes reach both, and the supervisor says when it is enough."""
+
+    def __init__(self, worker: Worker, drain: float, *, is_supervised: bool) -> None:
+        self._worker = worker
+        self._drain = drain
+        self._is_supervised = is_supervised
+        self._quieting = Quieting(worker)
+        self._is_asked = False
+        self.leave_at = inf
+
+    def hear(self, number: int) -> None:
+        if number == signal.SIGTSTP:
+            logger.info("worker %s is quiet until SIGCONT", self._worker.id)
+            self._quieting.pause()
+        elif number == signal.SIGCONT:
+            self._quieting.resume()
+        elif not self._is_asked:
+            self._is_asked = True
+            self._begin_to_stop()
+            logger.info("worker %s stops; what runs may take another %g s", self._worker.id, self._drain)
+            self._leave_after(self._drain)
+        elif not self._is_supervised:
+            self._worker.stop_now()
+            self._leave_after(0.0)
+
+    def _begin_to_stop(self) -> None:
+        if self._is_supervised:
+            # Sent to the whole group, the supervisor has it too, and wants nobody in our place. Sent to this
+            # process alone, another one is missing.
+            self._worker.retire("it was told to stop by SIGTERM", self._drain, REPLACE_SECONDS)
+        else:
+            self._worker.ask_to_stop(self._drain)
+
+    def _leave_after(self, seconds: float) -> None:
+        rest = INTERRUPT_SECONDS + CLOSING_SECONDS
+        self.leave_at = min(self.leave_at, time.monotonic() + seconds + rest)
+
+
+@contextmanager
+def _listening(hear: Callable[[int], None], *, is_supervised: bool) -> Iterator[None]:
+    """Signals go to `hear`, and SIGUSR1 shows all stacks; afterwards everything is as it was."""
+    heard: tuple[signal.Signals, ...] = (*_STOPS, signal.SIGTSTP, signal.SIGCONT)
+    ignored: tuple[signal.Signals, ...] = ()
+    if is_supervised:  # the supervisor hears these, and passes them on
+        heard, ignored = (signal.SIGTERM,), (signal.SIGINT, signal.SIGTSTP)
+    with ExitStack() as stack:
+        for number in heard:
+            stack.callback(signal.signal, number, signal.signal(number, lambda number, _: hear(number)))
+        for number in ignored:
+            stack.callback(signal.signal, number, signal.signal(number, signal.SIG_IGN))
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        stack.callback(faulthandler.unregister, signal.SIGUSR1)
+        yield

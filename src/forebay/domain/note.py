@@ -1,0 +1,122 @@
+"""What a running attempt says about itself: how far it has come, log lines, and steps it has done."""
+
+from __future__ import annotations
+
+from sys import float_info
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.domain.lease import Lease
+from forebay.domain.text import clean
+
+MAX_LINES: Final = 200
+MAX_LINE: Final = 2_000
+MAX_STEPS: Final = 1_000
+MAX_STEP_NAME: Final = 200
+_LINES_OF_AN_ATTEMPT: Final = 2**32  # more than one can say
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an attempt has come; `total` None where nobody knows. `at` is the store's clock."""
+
+    done: float = 0
+    total: float | None = None
+    message: str = ""
+    attempt: int = 0
+    at: int = 0
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line that a task has logged; `at` is by the clock of the machine that ran it.
+
+    `number` counts the lines of an attempt from 1. A line that is offered again, because the answer to the
+    first offer was lost, is known by it and kept once. A line without a number is always a new one.
+    """
+
+    at: int
+    level: str
+    text: str
+    attempt: int = 0
+    number: int = 0
+
+    @property
+    def place(self) -> int | None:
+        """Where it stands among all lines of its job, if it has a number: by attempt, then by number."""
+        return self.attempt * _LINES_OF_AN_ATTEMPT + self.number if self.number else None
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a job that is done: a later attempt takes its result and does not do it again."""
+
+    name: str
+    result: bytes
+    attempt: int = 0
+    at: int = 0
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """News from the holder of a lease, for the store to keep with the job."""
+
+    lease: Lease
+    progress: Progress | None = None
+    lines: tuple[LogLine, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+class Notes(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is kept of a job's notes: the latest progress, the last lines, the steps in order."""
+
+    progress: Progress | None = None
+    lines: tuple[LogLine, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    def joined_by(self, news: Notes) -> Notes:
+        """These notes and the later ones, within what a job may keep; the first step of a name stays."""
+        steps = {step.name: step for step in self.steps}
+        for step in news.steps:
+            if len(steps) < MAX_STEPS:
+                steps.setdefault(step.name, step)
+        known = {line.place for line in self.lines} - {None}
+        lines = [line for line in news.lines if line.place not in known]
+        return Notes(
+            progress=news.progress or self.progress,
+            lines=(*self.lines, *lines)[-MAX_LINES:],
+            steps=tuple(steps.values()),
+        )
+
+
+def number_at(place: int, attempt: int) -> int:
+    """The number of the line of this attempt at this place; 0 if it was put there without one."""
+    return max(0, place - attempt * _LINES_OF_AN_ATTEMPT)
+
+
+def as_kept(note: Note, now: int) -> Notes:
+    """What a store keeps of a note: with the attempt and the store's time, every text cut and clean.
+
+    The names of steps stay as they are: two that were cut to the same name would be one step.
+    """
+    attempt = note.lease.attempt
+    progress = note.progress
+    if progress is not None:
+        progress = Progress(
+            done=_finite(progress.done) or 0.0,
+            total=None if progress.total is None else _finite(progress.total),
+            message=clean(progress.message)[:MAX_LINE],
+            attempt=attempt,
+            at=now,
+        )
+    return Notes(
+        progress=progress,
+        lines=tuple(
+            replace(line, level=clean(line.level), text=clean(line.text)[:MAX_LINE], attempt=attempt)
+            for line in note.lines[-MAX_LINES:]
+        ),
+        steps=tuple(replace(step, attempt=attempt, at=now) for step in note.steps),
+    )
+
+
+def _finite(number: float) -> float | None:
+    """The number if every store can hold it; a task may count to infinity, or divide by nothing."""
+    return float(number) if abs(number) <= float_info.max else None

@@ -1,0 +1,23 @@
+"""Text as every store can hold it."""
+
+from __future__ import annotations
+
+
+def clean(text: str) -> str:
+    """The text without NUL, and with a question mark for what cannot be written as UTF-8.
+
+    Half of a surrogate pair comes from file names that are not UTF-8, and must not cost anybody a log line.
+    """
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    return without_nul(text)
+
+
+def without_nul(text: str) -> str:
+    """The text with a sign in place of each NUL, which some databases cannot hold."""
+    return text.replace("\x00", "\N{SYMBOL FOR NULL}")
+
+
+def cut_bytes(text: str, most: int) -> str:
+    """The longest beginning of a clean text that takes at most so many bytes."""
+    return text if len(text) * 4 <= most else text.encode()[:most].decode(errors="ignore")

@@ -1,0 +1,19 @@
+-- check_orders: waiting jobs that no claim and no promotion can find, because the index that is their order
+-- lacks them; `quick_check` does not compare indexes with their tables. Then jobs that were due a minute
+-- before somebody last promoted all that was due, and still wait for their time.
+select id, 'is pending and in no order'
+from forebay_jobs not indexed
+where state = 'pending'
+  and seq not in (select seq from forebay_jobs indexed by forebay_jobs_ready where state = 'pending')
+union all
+select id, 'waits for its time and is in no order'
+from forebay_jobs not indexed
+where (state = 'scheduled' or state = 'retrying')
+  and seq not in (
+    select seq from forebay_jobs indexed by forebay_jobs_due where state = 'scheduled' or state = 'retrying'
+  )
+union all
+select id, 'was due and has not been moved'
+from forebay_jobs
+where (state = 'scheduled' or state = 'retrying')
+  and run_at <= (select due_at from forebay_duties where name = 'promote') - :late_ms;

@@ -1,0 +1,129 @@
+"""What operators ask of a worker through the store, carried out and answered."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from math import inf
+from types import FrameType
+from typing import Final, Protocol
+
+from forebay.domain.worker import Command, CommandKind, answer_as_kept
+from forebay.errors import ForebayError
+from forebay.stores.protocol import Store
+from forebay.worker.reporting import resident_memory
+from forebay.worker.slots import Assignment, Slots
+
+_TYPES_SHOWN: Final = 15
+
+logger = logging.getLogger(__name__)
+
+
+class Steered(Protocol):
+    """What a command can do to a worker."""
+
+    @property
+    def drain_seconds(self) -> float: ...
+
+    def pause(self, queue: str | None = None) -> None: ...
+
+    def resume(self, queue: str | None = None) -> None: ...
+
+    def ask_to_stop(self, drain: float | None = None) -> None: ...
+
+    def stop_now(self) -> None: ...
+
+
+class Control:
+    """Carries out commands for one worker, from whatever thread they come.
+
+    Whoever fetches them from the store, the worker itself or its supervisor, calls `carry_out` and gives the
+    store the answer. Nothing here waits for the coordinator: a worker that hangs still shows its stacks.
+    """
+
+    def __init__(self, worker: Steered, slots: Slots) -> None:
+        self._worker = worker
+        self._slots = slots
+        self._unsaid: list[tuple[str, str]] = []
+
+    def serve(self, store: Store, asked: list[Command]) -> None:
+        """Carry out commands that were just taken, and answer. An answer that the store did not take is
+        offered again the next time; the command itself is not carried out again."""
+        self._unsaid += [(command.id, self.carry_out(command)) for command in asked]
+        while self._unsaid:
+            command_id, text = self._unsaid[0]
+            store.answer(command_id, text)
+            self._unsaid.pop(0)
+
+    def carry_out(self, command: Command) -> str:
+        """Do it; what came of it, in words. Never raises: whoever asked shall read what went wrong."""
+        logger.info("asked to %s by %s", command.kind, command.actor or "somebody")
+        try:
+            return self._done(command)
+        except ForebayError as exc:
+            return f"refused: {exc}"
+        except Exception as exc:
+            logger.exception("a command to %s went wrong", command.kind)
+            return f"failed: {type(exc).__name__}: {exc}"
+
+    def _done(self, command: Command) -> str:
+        worker, what = self._worker, command.queue or "all queues"
+        match command.kind:
+            case CommandKind.PAUSE:
+                worker.pause(command.queue)
+                return f"paused {what}; {self._runs()}"
+            case CommandKind.RESUME:
+                worker.resume(command.queue)
+                return f"resumed {what}"
+            case CommandKind.STOP:
+                worker.ask_to_stop(worker.drain_seconds)
+                return f"stopping; {self._runs()}, for up to {worker.drain_seconds:g} s"
+            case CommandKind.DRAIN:
+                worker.ask_to_stop(inf)
+                return f"draining; {self._runs()}, for as long as it takes"
+            case CommandKind.HALT:
+                worker.stop_now()
+                return "halting; what runs is interrupted and handed back"
+            case CommandKind.STACKS:
+                return stacks(self._slots)
+
+    def _runs(self) -> str:
+        running = sum(one.is_running for one in self._slots)
+        return "1 running job goes on" if running == 1 else f"{running} running jobs go on"
+
+
+def stacks(slots: Slots) -> str:
+    """What this process does: its jobs, the stacks of its threads, and what its memory is full of."""
+    return answer_as_kept("\n".join(_parts(slots)))
+
+
+def _parts(slots: Slots) -> Iterator[str]:
+    jobs = [one for one in slots if one.is_running]
+    seats = {getattr(one.seat, "thread", None): one for one in jobs}
+    frames = sys._current_frames()
+    yield f"{len(jobs)} running jobs, {len(frames)} threads, {resident_memory() // 2**20} MB resident"
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    # Threads that run a job first: they are what somebody is looking for, and a long text is cut at its end.
+    for ident, frame in sorted(frames.items(), key=lambda pair: pair[0] not in seats):
+        yield f"\n{names.get(ident, 'a thread without a name')} ({ident}){_running(seats.get(ident))}"
+        yield _stack(frame)
+    for one in jobs:
+        if hasattr(one.seat, "get_stack"):
+            yield f"\ncoroutine{_running(one)}"
+            yield from map(_stack, one.seat.get_stack(limit=1))
+    yield "\nobjects in memory, the most frequent"
+    kinds = Counter(type(thing).__qualname__ for thing in gc.get_objects())
+    yield from (f"{count:>9} {kind}" for kind, count in kinds.most_common(_TYPES_SHOWN))
+
+
+def _running(one: Assignment | None) -> str:
+    return "" if one is None else f" runs {one.job.task}, job {one.job.id}, attempt {one.job.attempt}"
+
+
+def _stack(frame: FrameType) -> str:
+    return "".join(traceback.format_stack(frame)).rstrip()

@@ -1,0 +1,229 @@
+"""Tasks in processes of their own, which can be killed: CPU-bound ones, and those that nobody trusts."""
+
+from __future__ import annotations
+
+import logging
+from queue import SimpleQueue
+from threading import Event, Thread, current_thread
+from typing import Final
+
+from forebay.app.registry import Registry
+from forebay.clock import Clock
+from forebay.domain.outcome import AttemptError, Failed, Interrupted, Outcome
+from forebay.worker.executors.attending import TICK_SECONDS, Attending, Seat, died
+from forebay.worker.executors.origin import Origin, Whereabouts, whereabouts
+from forebay.worker.executors.process import Gone, Process
+from forebay.worker.executors.wire import Broken, Bye, Garbled, Hello, Ready, Run
+from forebay.worker.inbox import Inbox
+from forebay.worker.invoke import Invoke, attempt_error
+from forebay.worker.slots import Assignment, Kind
+
+START_SECONDS: Final = 60.0
+CLOSE_SECONDS: Final = 1.5
+MAX_JOBS: Final = 1_000
+MAX_AGE_SECONDS: Final = 3_600.0
+MAX_GROWTH: Final = 256 * 2**20
+LONGEST_PAUSE_SECONDS: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class NotStarted(Exception):
+    """There is no process to run the job in."""
+
+    def __init__(self, error: AttemptError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class IsolatedExecutor:
+    """A fixed number of threads on one queue, each with at most one process. It starts that when it has a job
+    for it, uses it again, and replaces it when it has grown old or large.
+
+    A process is started by the thread that uses it, because it dies with that thread.
+    """
+
+    kind = Kind.ISOLATED
+
+    def __init__(
+        self,
+        size: int,
+        registry: Registry,
+        invoke: Invoke,
+        inbox: Inbox,
+        clock: Clock,
+        *,
+        origin: Origin,
+    ) -> None:
+        self._registry = registry
+        self._invoke = invoke
+        self._inbox = inbox
+        self._now = clock.monotonic
+        self._origin = origin
+        self._waiting: SimpleQueue[Assignment | None] = SimpleQueue()
+        self._closing = Event()
+        self._seats = [Seat() for _ in range(size)]
+        self._threads = [
+            Thread(target=self._work, args=[seat], name=f"forebay-isolated-{number}", daemon=True)
+            for number, seat in enumerate(self._seats)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, assignment: Assignment) -> None:
+        self._waiting.put(assignment)
+
+    def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
+        """Have it asked; a time limit is not asked but kills, and so does the end of the grace."""
+        seat = assignment.seat
+        if isinstance(seat, Seat):
+            seat.ask(assignment, reason)
+
+    def close(self) -> None:
+        """Let the processes run their hooks and end, for a moment; what still runs there is killed."""
+        self._closing.set()
+        for seat in self._seats:
+            self._waiting.put(None)
+            seat.ring()
+        until = self._now() + CLOSE_SECONDS + TICK_SECONDS
+        for thread in self._threads:
+            if thread.is_alive() and thread is not current_thread():
+                thread.join(max(0.0, until - self._now()))
+
+    def _work(self, seat: Seat) -> None:
+        try:
+            while (assignment := self._waiting.get()) is not None and not self._closing.is_set():
+                if assignment.take():  # else it was handed back before it was started
+                    self._inbox.put(assignment, self._attempt(seat, assignment))
+                    self._refresh(seat)
+        finally:
+            self._dismiss(seat)
+            seat.close()
+
+    def _attempt(self, seat: Seat, assignment: Assignment) -> Outcome:
+        try:
+            return self._run(seat, assignment)
+        except NotStarted as exc:
+            seat.failed_starts += 1
+            logger.error("an isolated process could not be started: %s", exc)
+            return Failed(exc.error)
+        except Exception as exc:
+            # A fault of our own must not end this thread, with which its process would die, and the slot.
+            logger.exception("job %s, attempt %s, could not be run", *assignment.lease)
+            self._kill(seat)
+            return Failed(attempt_error(exc))
+        finally:
+            seat.leave()
+
+    def _run(self, seat: Seat, assignment: Assignment) -> Outcome:
+        task = self._registry[assignment.job.task]
+        place = Whereabouts(assignment.job.task, whereabouts(task).module)
+        if not self._is_in_time(assignment):
+            return Interrupted()
+        process = self._process(seat, assignment, place)
+        if process is None or not self._is_in_time(assignment):
+            return Interrupted()
+        seat.take(assignment)
+        if not assignment.began(self._now()):
+            return Interrupted()  # the supervisor has given it back meanwhile
+        self._invoke.announce(assignment)
+        memory = task.conduct.memory
+        process.jobs += 1
+        process.post(Run(process.jobs, assignment.job, place, memory))
+        attending = Attending(
+            seat,
+            process,
+            assignment,
+            invoke=self._invoke,
+            now=self._now,
+            is_closing=self._closing.is_set,
+            grace=task.conduct.grace,
+            memory=memory,
+        )
+        try:
+            return attending.outcome()
+        finally:
+            seat.leave()
+            assignment.ended_at = self._now()
+
+    def _is_in_time(self, assignment: Assignment) -> bool:
+        """Whether enough is left of its lease; else somebody else may have the job already."""
+        return self._now() <= assignment.start_by
+
+    # Processes
+
+    def _process(self, seat: Seat, assignment: Assignment, place: Whereabouts) -> Process | None:
+        """A process that is ready; None if the job shall not begin any more. Raises NotStarted."""
+        if seat.process is not None and not seat.process.has_ended():
+            return seat.process
+        self._kill(seat)  # what had died since the last job harms nobody
+        try:
+            seat.process = process = Process(self._now())
+        except OSError as exc:
+            raise NotStarted(died(f"no isolated process could be started: {exc}")) from exc
+        process.post(Hello(self._origin, place))
+        until = process.started_at + START_SECONDS
+        try:
+            while not process.is_ready:
+                if assignment.stop is not None or self._closing.is_set():
+                    self._kill(seat)
+                    return None
+                if self._now() >= until:
+                    raise NotStarted(died(f"the isolated process was not ready after {START_SECONDS:g} s"))
+                self._welcome(seat, process)
+        except NotStarted:
+            self._kill(seat)
+            raise
+        seat.failed_starts = 0
+        return process
+
+    def _welcome(self, seat: Seat, process: Process) -> None:
+        try:
+            for message in process.listen(TICK_SECONDS, seat.bell):
+                if isinstance(message, Broken):
+                    raise NotStarted(message.error)
+                if isinstance(message, Ready):
+                    process.resident = process.resident_at_first = message.resident
+                    process.is_ready = True
+        except Gone as exc:
+            raise NotStarted(died(f"{process.end()} before it was ready")) from exc
+        except Garbled as exc:
+            raise NotStarted(died(f"the isolated process said what nobody understands: {exc}")) from exc
+
+    def _refresh(self, seat: Seat) -> None:
+        """Part with a process that is dead, old or large; after one that did not start, wait. Nobody holds a
+        job meanwhile: what is submitted is taken by other threads or handed back."""
+        process = seat.process
+        if process is not None and (process.has_ended() or self._is_worn(process)):
+            self._dismiss(seat)
+        if seat.failed_starts:
+            self._closing.wait(min(LONGEST_PAUSE_SECONDS, 0.25 * 2.0**seat.failed_starts))
+
+    def _is_worn(self, process: Process) -> bool:
+        grown = (process.resident or 0) - (process.resident_at_first or 0)
+        return (
+            process.is_spent
+            or process.jobs >= MAX_JOBS
+            or self._now() - process.started_at >= MAX_AGE_SECONDS
+            or grown > MAX_GROWTH
+        )
+
+    def _dismiss(self, seat: Seat) -> None:
+        """Let it run its hooks and end; whoever takes long is killed."""
+        process = seat.process
+        if process is not None and process.is_ready and not process.has_ended():
+            process.post(Bye())
+            until = self._now() + CLOSE_SECONDS
+            try:
+                while (left := until - self._now()) > 0:
+                    process.listen(left, seat.bell)
+            except (Gone, Garbled):
+                pass
+        self._kill(seat)
+
+    def _kill(self, seat: Seat) -> None:
+        process, seat.process = seat.process, None
+        if process is not None:
+            process.end()

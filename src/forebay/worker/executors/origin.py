@@ -1,0 +1,107 @@
+"""Where an isolated process finds the tasks of the program that started it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+import msgspec
+
+from forebay.app.registry import Registry
+from forebay.app.task import Task
+from forebay.errors import ConfigError
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """The module that a task's function comes from. Importing it is what registers the task."""
+
+    task: str
+    module: str
+
+
+class Here:
+    """What this process is. One for all of it, since the program's own code, which is imported again in an
+    isolated process, holds nothing of ours that could tell it."""
+
+    is_isolated = False
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """A program, for a process that is to load it again.
+
+    `app` is the name `package.module:app` that a worker program was given; an embedded worker has none, and
+    its tasks are found through the modules of their functions. `main` is the module that is run as a program,
+    by its real name, and `main_file` its file where it cannot be imported by that name. `folder` is where the
+    program was when its worker started; a task may have gone elsewhere since.
+    """
+
+    app: str | None
+    main: str | None
+    main_file: str | None
+    folder: str | None
+    path: tuple[str, ...]
+    argv: tuple[str, ...]
+    log_level: int | None
+
+
+def present_folder() -> str | None:
+    """Where this process is; None if that folder was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def origin_of_this_program(app: str | None, folder: str | None) -> Origin:
+    main, file = _main()
+    root = logging.getLogger()
+    return Origin(
+        app=app,
+        main=main,
+        main_file=file,
+        folder=folder,
+        # An empty entry means the present folder, which may be another by then.
+        path=tuple(one or folder or "" for one in sys.path),
+        argv=tuple(sys.argv),
+        log_level=root.level if root.handlers else None,
+    )
+
+
+def _main() -> tuple[str | None, str | None]:
+    """The real name of the module that is run as a program, and its file unless it can be imported."""
+    main = sys.modules["__main__"]
+    spec, file = main.__spec__, getattr(main, "__file__", None)
+    if spec is not None:
+        return spec.name, None
+    if file is None:
+        return None, None
+    return os.path.splitext(os.path.basename(file))[0], os.path.abspath(file)
+
+
+def whereabouts(task: Task[..., Any]) -> Whereabouts:
+    return Whereabouts(task.name, getattr(task.func, "__module__", None) or "")
+
+
+def check_not_isolated() -> None:
+    """Raise ConfigError in an isolated process: a program that starts a worker wherever it is imported would
+    start processes that start processes, without end."""
+    if Here.is_isolated:
+        raise ConfigError(
+            "a worker must not be started in an isolated process, which imports the program again to run its "
+            'tasks: put what starts it under `if __name__ == "__main__":`'
+        )
+
+
+def check_loadable(registry: Registry) -> None:
+    """Raise ConfigError for a task that no other process could find. What only importing the program again
+    can tell is told by the first job."""
+    main, _ = _main()
+    for name in registry:
+        task = registry[name]
+        if task.conduct.isolated and whereabouts(task).module == "__main__" and main is None:
+            raise ConfigError(
+                f"task {name} is isolated, and a process of its own cannot load it: its function was typed "
+                "in or comes from standard input; put it into a file"
+            )

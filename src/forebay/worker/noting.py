@@ -1,0 +1,212 @@
+"""What running jobs say about themselves, on its way to the store."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Final
+
+from msgspec.structs import replace
+
+from forebay.app.context import JobContext
+from forebay.app.saying import Pending
+from forebay.clock import Clock
+from forebay.domain.lease import Lease
+from forebay.domain.note import MAX_LINES, LogLine, Note, Progress, Step
+from forebay.stores.protocol import Reader, Refusal
+from forebay.worker.slots import Assignment
+
+EVERY_SECONDS: Final = 1.0
+
+
+class Said:
+    """The words of one attempt. The first three are filled by any thread and emptied by the coordinator; the
+    others are the coordinator's own: what it has offered to the store and not heard about."""
+
+    __slots__ = (
+        "context",
+        "is_over",
+        "lines",
+        "lines_taken",
+        "offered",
+        "offered_lines",
+        "offered_steps",
+        "progress",
+        "sent",
+        "sent_at",
+        "steps",
+    )
+
+    def __init__(self, context: JobContext) -> None:
+        self.context = context
+        self.progress: Progress | None = None
+        self.lines: deque[LogLine] = deque(maxlen=MAX_LINES)
+        self.steps: deque[tuple[Step, Pending]] = deque()
+        self.is_over = False
+        self.sent_at = -inf
+        self.sent: Progress | None = None
+        self.offered: Progress | None = None
+        self.lines_taken = 0
+        self.offered_lines: list[LogLine] = []
+        self.offered_steps: list[tuple[Step, Pending]] = []
+
+    def due_at(self) -> float:
+        """From when on it may be written; a step at once, since somebody waits for it."""
+        return -inf if self.steps or self.offered_steps else self.sent_at + EVERY_SECONDS
+
+    def note(self, lease: Lease) -> Note | None:
+        """All that the store does not know yet, with what it may not have got the last time."""
+        lines, steps = self.lines, self.steps
+        # Numbered here, where there is one thread: the store knows by the number what it has got already.
+        for _ in range(len(lines)):
+            self.lines_taken += 1
+            self.offered_lines.append(replace(lines.popleft(), number=self.lines_taken))
+        self.offered_steps += [steps.popleft() for _ in range(len(steps))]
+        del self.offered_lines[:-MAX_LINES]
+        self.offered = None if self.progress is self.sent else self.progress
+        if not (self.offered or self.offered_lines or self.offered_steps):
+            return None
+        return Note(
+            lease=lease,
+            progress=self.offered,
+            lines=tuple(self.offered_lines),
+            steps=tuple(step for step, _ in self.offered_steps),
+        )
+
+    def answered(self, refused: str | None, now: float) -> None:
+        self.sent_at = now
+        self.sent = self.offered or self.sent
+        self.offered_lines = []
+        answered, self.offered_steps = self.offered_steps, []
+        for _, pending in answered:
+            pending.answer(refused)
+
+    def end(self, reason: str) -> None:
+        """Nobody will write any more of it. Whoever waits, or comes too late, hears that.
+
+        First the flag, then the look; `Noting.keep` adds first and then looks at the flag. So a step is seen
+        by one of the two, and being answered twice does it no harm.
+        """
+        self.is_over = True
+        waiting = [*self.offered_steps, *(self.steps.popleft() for _ in range(len(self.steps)))]
+        for _, pending in waiting:
+            pending.answer(reason)
+
+
+class Noting:
+    """Collects words from any thread and hands them to the coordinator: latest progress, last lines, at most
+    one write a second for each attempt, except for steps. Jobs that say nothing cost nothing.
+
+    There is no lock: task threads may be interrupted anywhere, and would leave it locked. Every change is one
+    operation on a dict or a deque. A speaker first adds and then looks whether its attempt is listed as one
+    with news; the coordinator takes it off that list first and then empties it. So no word is left behind.
+    Only an interrupt between the two leaves one unlisted: it goes with the attempt's next word, or its end.
+    """
+
+    def __init__(
+        self, clock: Clock, ring: Callable[[], None], open_reader: Callable[[], Reader] | None = None
+    ) -> None:
+        self._now = clock.monotonic
+        self._ring = ring
+        self._open_reader = open_reader
+        self._said: dict[Lease, Said] = {}
+        self._news: dict[Lease, Said] = {}
+        self._offered: dict[Lease, Said] = {}
+        self._is_closed = False
+
+    # Any thread
+
+    def say(self, context: JobContext, what: Progress | LogLine) -> None:
+        """Keep this with the job, soon."""
+        if context.is_lost:  # a thread that a job has left behind would have the store asked without end
+            return
+        lease, said = self._of(context)
+        if isinstance(what, Progress):
+            said.progress = what
+        else:
+            said.lines.append(what)
+        if lease not in self._news:
+            self._news[lease] = said
+            self._ring()
+
+    def keep(self, context: JobContext, step: Step, tell: Callable[[], object] | None = None) -> Pending:
+        """Store a step; the answer comes when it is committed, or refused."""
+        lease, said = self._of(context)
+        pending = Pending(tell)
+        said.steps.append((step, pending))
+        self._news[lease] = said
+        self._ring()  # always: it may be listed already, for later
+        if said.is_over or self._is_closed:
+            pending.answer("the attempt is over")
+        return pending
+
+    def steps(self, context: JobContext) -> Mapping[str, bytes]:
+        """What earlier attempts have done; read with a handle for this one look, since handles belong to one
+        thread and this one may be interrupted."""
+        if self._open_reader is None:
+            return {}
+        reader = self._open_reader()
+        try:
+            return {step.name: step.result for step in reader.notes(context.id).steps}
+        finally:
+            reader.close()
+
+    def _of(self, context: JobContext) -> tuple[Lease, Said]:
+        lease = Lease(context.id, context.attempt)
+        return lease, self._said.get(lease) or self._said.setdefault(lease, Said(context))
+
+    # The coordinator
+
+    def take(self, ended: Iterable[Assignment]) -> list[Note]:
+        """What is to be written now; all that is left of attempts that have ended."""
+        if not self._said:
+            return []
+        now = self._now()
+        due = [lease for lease, said in list(self._news.items()) if said.due_at() <= now]
+        for lease in (*due, *(one.lease for one in ended)):
+            self._news.pop(lease, None)
+            if lease in self._said:
+                self._offered[lease] = self._said[lease]
+        notes = [(lease, said.note(lease)) for lease, said in self._offered.items()]
+        self._offered = {lease: self._offered[lease] for lease, note in notes if note is not None}
+        return [note for _, note in notes if note is not None]
+
+    def kept(self, unnoted: Iterable[Refusal]) -> None:
+        """The store has answered what was taken: it keeps all but these, whose leases are lost.
+
+        Without an answer nothing is lost: the next `take` offers it again, with what has come since. If only
+        the answer was lost, the store knows these lines by their numbers.
+        """
+        refused = {refusal.lease: refusal.reason for refusal in unnoted}
+        offered, self._offered = self._offered, {}
+        now = self._now()
+        for lease, said in offered.items():
+            reason = refused.get(lease)
+            if reason is not None:
+                said.context.tell_lost(reason)  # first: whoever hears the answer may ask the context
+            said.answered(reason, now)
+            if reason is not None:
+                self._forget(lease)
+
+    def forget(self, ended: Iterable[Assignment]) -> None:
+        """These attempts have ended and are settled."""
+        if self._said:
+            for one in ended:
+                self._forget(one.lease)
+
+    def _forget(self, lease: Lease) -> None:
+        said = self._said.pop(lease, None)
+        self._news.pop(lease, None)
+        if said is not None:
+            said.end("the attempt is over")
+
+    def next_at(self) -> float:
+        """When there will be something to write."""
+        return min((said.due_at() for said in list(self._news.values())), default=inf)
+
+    def close(self) -> None:
+        """The worker has ended: nobody waits any longer."""
+        self._is_closed = True
+        for said in list(self._said.values()):
+            said.end("the worker has stopped")

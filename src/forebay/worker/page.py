@@ -1,0 +1,206 @@
+"""The page that a worker process shares with its supervisor: one line for each lease it holds.
+
+The supervisor reads it to renew the leases whatever the worker does, and after the worker's death to know
+which of its jobs had begun. Nobody locks anything: each byte has one writer, and what a reader sees too
+early or half written is harmless, for these reasons.
+
+- A line counts while its state is not FREE, and the state is written last when a line is filled. A reader
+  copies a line twice and drops it if the copies differ. What could still slip through is a mixture of an old
+  and a new line, and with such a pair of job id and attempt nobody can do harm: each renewal and each
+  settlement is guarded by job id, attempt and worker, so the store refuses it.
+- A dead process writes nothing, and what it wrote stays in the order in which it wrote it. So after a death
+  every line that counts is whole.
+- Whether a job begins or goes back is decided by two bytes. The worker writes STARTED and then reads
+  `wanted`; the supervisor writes `wanted` and reads `state` after it has waited for a quarter of a second at
+  least. If the worker has read `wanted` as 0, it had written its state before that byte became visible, and a
+  quarter of a second later the state is visible too: the supervisor sees that the job runs and leaves
+  it alone. If the supervisor sees a line that is not started, every later look of the worker finds `wanted`
+  set, and it does not begin. If both see each other, the worker does not run the job and gives it back
+  itself, like everything that it could not start. So a job never begins here after it was given to others,
+  and none is forgotten.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from math import inf
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from forebay.domain.job import Job, JobId
+from forebay.domain.lease import Lease
+
+# An id that a caller brings may have 200 characters, each of up to four bytes.
+LINE: Final = 1_024
+# Slots and surplus of the largest worker that we think of; only lines that were ever used take memory.
+LINES: Final = 65_536
+
+PLAYED: Final = -1.0
+
+FREE: Final = 0
+HELD: Final = 1
+STARTED: Final = 2
+
+_STATE: Final = 0
+_WANTED: Final = 1
+_BODY: Final = Struct("=QdddH")  # attempt, leased at, length of the lease, time limit, length of the id
+_BODY_AT: Final = 8
+_STARTED: Final = Struct("=d")
+_STARTED_AT: Final = _BODY_AT + _BODY.size
+_ID_AT: Final = _STARTED_AT + _STARTED.size
+_HEADER: Final = Struct("=dQ")  # the coordinator's last turn, lines in use at most
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a line says. Times are by CLOCK_MONOTONIC, which is one for all processes of a machine; lengths
+    are seconds, `timeout` is infinite where there is none."""
+
+    number: int
+    lease: Lease
+    leased_at: float
+    lease_seconds: float
+    timeout: float
+    started_at: float | None
+
+    def is_within(self, now: float) -> bool:
+        """Whether the job runs and may still do so."""
+        return self.started_at is not None and now < self.started_at + self.timeout
+
+
+class Line:
+    """One line, as its worker sees it."""
+
+    __slots__ = ("_at", "_page")
+
+    def __init__(self, page: Page, at: int) -> None:
+        self._page = page
+        self._at = at
+
+    def start(self, now: float) -> bool:
+        """The job begins; false if the supervisor wants it for others. The order of the lines matters."""
+        memory, at = self._page.memory, self._at
+        _STARTED.pack_into(memory, at + _STARTED_AT, now)
+        memory[at + _STATE] = STARTED
+        if memory[at + _WANTED]:
+            memory[at + _STATE] = HELD
+            return False
+        return True
+
+    def free(self) -> None:
+        self._page.memory[self._at + _STATE] = FREE
+        self._page.free.append(self)
+
+
+class Page:
+    """Shared memory with a header and lines. Written by one worker process, by its coordinator and, for a job
+    that begins, by whoever runs it; read by its supervisor, who writes nothing but wishes."""
+
+    def __init__(self, descriptor: int, lines: int = LINES) -> None:
+        self.descriptor = descriptor
+        self.memory = mmap.mmap(descriptor, (lines + 1) * LINE)
+        self.free: list[Line] = []  # last in, first out: so few pages of memory are ever touched
+        self._lines = lines
+        self._used = 0
+
+    @classmethod
+    def made(cls, lines: int = LINES) -> Page:
+        """A new page that others can be given by its descriptor."""
+        descriptor = _anonymous_file()
+        try:
+            os.ftruncate(descriptor, (lines + 1) * LINE)
+            return cls(descriptor, lines)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    # The worker's side
+
+    def turned(self, now: float) -> None:
+        """The coordinator has played a turn."""
+        _HEADER.pack_into(self.memory, 0, now, self._used)
+
+    def write(self, job: Job, leased_at: float) -> Line | None:
+        """A line for a lease that has just been taken. None when the page is full: such a lease is not
+        renewed, and runs out if its job takes long."""
+        line = self.free.pop() if self.free else self._another()
+        if line is None:
+            return None
+        at = line._at
+        name = job.id.encode()
+        length = ((job.lease_expires_at or 0) - (job.started_at or 0)) / 1_000
+        timeout = inf if job.timeout_ms is None else job.timeout_ms / 1_000
+        memory = self.memory
+        memory[at + _WANTED] = 0
+        _BODY.pack_into(memory, at + _BODY_AT, job.attempt, leased_at, length, timeout, len(name))
+        memory[at + _ID_AT : at + _ID_AT + len(name)] = name
+        memory[at + _STATE] = HELD
+        return line
+
+    def _another(self) -> Line | None:
+        if self._used >= self._lines:
+            return None
+        self._used += 1
+        # Told at once: a reader looks no further than this.
+        _HEADER.pack_into(self.memory, 0, self.turned_at, self._used)
+        return Line(self, self._used * LINE)
+
+    # The supervisor's side
+
+    @property
+    def turned_at(self) -> float:
+        """When the coordinator has played a turn; 0 before the first, and PLAYED when there are no more."""
+        return float(_HEADER.unpack_from(self.memory, 0)[0])
+
+    def entries(self) -> list[Entry]:
+        """What all lines say that count."""
+        used = min(_HEADER.unpack_from(self.memory, 0)[1], self._lines)
+        read = (self._entry(number) for number in range(1, used + 1) if self.memory[number * LINE + _STATE])
+        return [entry for entry in read if entry is not None]
+
+    def want(self, entry: Entry) -> None:
+        """Say that a job which has not begun shall not begin."""
+        self.memory[entry.number * LINE + _WANTED] = 1
+
+    def has_begun(self, entry: Entry) -> bool:
+        """Whether the job of this entry has begun, or the line is not its own any more."""
+        now = self._entry(entry.number)
+        return now is None or now.lease != entry.lease or now.started_at is not None
+
+    def _entry(self, number: int) -> Entry | None:
+        at = number * LINE
+        copy = self.memory[at : at + LINE]
+        if copy[_STATE] not in (HELD, STARTED) or copy != self.memory[at : at + LINE]:
+            return None
+        attempt, leased_at, length, timeout, size = _BODY.unpack_from(copy, _BODY_AT)
+        try:
+            name = copy[_ID_AT : _ID_AT + size].decode()
+        except UnicodeDecodeError:
+            return None  # half written
+        started_at = _STARTED.unpack_from(copy, _STARTED_AT)[0] if copy[_STATE] == STARTED else None
+        return Entry(
+            number=number,
+            lease=Lease(JobId(name), attempt),
+            leased_at=leased_at,
+            lease_seconds=length,
+            timeout=timeout,
+            started_at=started_at,
+        )
+
+    def close(self) -> None:
+        """Let go of the memory; closing twice is fine."""
+        if not self.memory.closed:
+            self.memory.close()
+            os.close(self.descriptor)
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("forebay-page")
+    import tempfile  # noqa: PLC0415 - brings a megabyte along, and few systems need it
+
+    descriptor, name = tempfile.mkstemp(prefix="forebay-page-")
+    os.unlink(name)
+    return descriptor

@@ -1,0 +1,82 @@
+"""When a worker process has done enough, and another should take its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, isfinite
+from typing import Final, NamedTuple
+
+import msgspec
+
+from forebay.clock import Clock
+from forebay.errors import ConfigError
+from forebay.worker.slots import Kind, Slots
+
+LOOK_SECONDS: Final = 1.0
+STUCK_DRAIN_SECONDS: Final = 25.0
+MEGABYTE: Final = 1_048_576
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker process may come to before it is replaced; None for no limit. Memory is what is
+    resident, in megabytes, age is seconds."""
+
+    max_jobs: int | None = None
+    max_memory: float | None = None
+    max_age: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and not (isfinite(value) and value > 0):
+                raise ConfigError(f"{name} must be a number above 0, not {value:g}")
+
+
+class Retirement(NamedTuple):
+    """Why a worker process should end, and how many seconds what runs may still take."""
+
+    reason: str
+    drain: float = inf
+
+
+class Recycling:
+    """Asked by the coordinator's thread after each turn; looks once a second, and at once for jobs."""
+
+    def __init__(self, limits: Limits, slots: Slots, clock: Clock, memory: Callable[[], int]) -> None:
+        self._limits = limits
+        self._slots = slots
+        self._clock = clock
+        self._memory = memory
+        self._began = self._look_at = clock.monotonic()
+
+    def due(self) -> Retirement | None:
+        """Whether this process should end now."""
+        most, ended = self._limits.max_jobs, self._slots.completed + self._slots.failed
+        if most is not None and ended >= most:
+            return Retirement(f"it has run {ended} jobs")
+        now = self._clock.monotonic()
+        if now < self._look_at:
+            return None
+        self._look_at = now + LOOK_SECONDS
+        return self._by_age(now) or self._by_memory() or self._by_stuck_threads()
+
+    def _by_age(self, now: float) -> Retirement | None:
+        most, age = self._limits.max_age, now - self._began
+        if most is None or age < most:
+            return None
+        return Retirement(f"it has run for {age:.0f} s")
+
+    def _by_memory(self) -> Retirement | None:
+        most = self._limits.max_memory
+        if most is None:
+            return None
+        used = self._memory() / MEGABYTE
+        return Retirement(f"it uses {used:.0f} MB of memory") if used >= most else None
+
+    def _by_stuck_threads(self) -> Retirement | None:
+        """A thread cannot be killed. When every one of them runs a job that does not listen, nothing else
+        will ever run here; and since such jobs may never end, they get no more than the time of a drain."""
+        stuck = sum(one.is_stuck and one.kind is Kind.CALLS for one in self._slots)
+        if stuck < max(self._slots.sizes[Kind.CALLS], 1):
+            return None
+        return Retirement("each of its threads runs a job that does not stop", STUCK_DRAIN_SECONDS)

@@ -1,0 +1,80 @@
+"""What a worker says about itself: with its beats, and to whoever asks."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from math import inf
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.clock import Clock
+from forebay.domain.job import QueueName
+from forebay.domain.worker import SHOWN_JOBS, WorkerInfo, WorkerState
+from forebay.worker.executors.memory import resident
+from forebay.worker.keeping import Renewals
+from forebay.worker.slots import Slots
+from forebay.worker.steering import Steering
+from forebay.worker.watchdog import Watchdog
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker is, by its own account. `depths` are the pending jobs of its queues, None while the store
+    does not answer; `is_healthy` is false when its beats fail, its loop hangs or has crashed."""
+
+    info: WorkerInfo
+    renewals: Renewals
+    depths: dict[QueueName, int] | None = None
+    is_healthy: bool = True
+
+
+class Reporting:
+    """Made by the worker; asked from any thread."""
+
+    def __init__(
+        self, worker: WorkerInfo, slots: Slots, steering: Steering, watchdog: Watchdog, clock: Clock
+    ) -> None:
+        self._worker = worker
+        self._slots = slots
+        self._steering = steering
+        self._watchdog = watchdog
+        self._clock = clock
+        self.stop_by = inf  # by the monotonic clock; when a stop should be over
+        self.phase = WorkerState.STARTING  # WORKING while neither its begin nor its end is under way
+
+    def info(self) -> WorkerInfo:
+        """What a beat says."""
+        running = [one.job.id for one in self._slots if one.is_running]
+        return replace(
+            self._worker,
+            state=self._state(is_working=bool(running)),
+            paused=tuple(sorted(self._steering.paused())),
+            running=tuple(running[:SHOWN_JOBS]),
+            slots=sum(self._slots.sizes.values()),
+            is_overdue=self._clock.monotonic() > self.stop_by,
+            stuck=sum(one.is_stuck for one in self._slots),
+            completed=self._slots.completed,
+            failed=self._slots.failed,
+            memory=resident_memory(),
+        )
+
+    def _state(self, *, is_working: bool) -> WorkerState:
+        if self.phase is WorkerState.STOPPED:
+            return self.phase
+        if self._watchdog.is_silent:
+            return WorkerState.SILENT
+        if self.phase is not WorkerState.WORKING:
+            return self.phase
+        if self._steering.is_paused:
+            return WorkerState.PAUSED
+        return WorkerState.WORKING if is_working else WorkerState.IDLE
+
+
+def resident_memory() -> int:
+    """Bytes of this process that are in memory; where the system does not say, the most there ever were."""
+    now = resident()
+    if now is not None:
+        return now
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1_024

@@ -1,0 +1,83 @@
+"""Which queues a worker asks, by what weights, and which of them it leaves alone for now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Final
+
+from forebay.domain.job import QueueName, check_queue_name
+from forebay.domain.outcome import Interrupted
+from forebay.errors import ConfigError
+from forebay.worker.inbox import Inbox
+from forebay.worker.slots import Slots
+
+MAX_WEIGHT: Final = 1_000
+
+
+def weighed(queues: Sequence[str] | Mapping[str, int]) -> dict[QueueName, int]:
+    """The queues of a worker with their weights, in the order given; ConfigError for what makes no sense."""
+    if isinstance(queues, str) or not queues:
+        raise ConfigError(f"a worker needs a list of at least one queue, not {queues!r}")
+    pairs = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues, 1)
+    for name, weight in pairs.items():
+        check_queue_name(name)
+        if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
+            raise ConfigError(
+                f"the weight of queue {name} must be a number from 1 to {MAX_WEIGHT}, not {weight!r}"
+            )
+    return {QueueName(name): weight for name, weight in pairs.items()}
+
+
+class Steering:
+    """Changed from any thread, read by the coordinator. Pausing a queue here is this worker's own business:
+    other workers go on with it.
+
+    When `pause` returns, no job of these queues is started any more. The coordinator puts what it has claimed
+    into the slots, then looks whether the queue is paused, then gives it to an executor; a pause first writes
+    the name down, then takes the tickets of what is in the slots. So either the coordinator sees the name, or
+    the pause sees the job, and whoever comes second finds that the ticket is gone.
+    """
+
+    def __init__(
+        self, weights: Mapping[QueueName, int], slots: Slots, inbox: Inbox, *, strict: bool = False
+    ) -> None:
+        self.weights = weights
+        self.strict = strict
+        self._slots = slots
+        self._inbox = inbox
+        self._lock = Lock()
+        self._paused: frozenset[QueueName] = frozenset()
+
+    def paused(self) -> frozenset[QueueName]:
+        """The queues that are left alone now."""
+        return self._paused
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is claimed at all."""
+        return self._paused.issuperset(self.weights)
+
+    def pause(self, queue: str | None = None) -> None:
+        """Claim nothing more of one queue, or of all. What runs goes on; what waits here is handed back."""
+        names = self._named(queue)
+        with self._lock:
+            self._paused |= names
+        for one in self._slots:
+            if one.job.queue in names and one.take():
+                self._inbox.put(one, Interrupted())
+        self._inbox.poke()
+
+    def resume(self, queue: str | None = None) -> None:
+        """Claim again, at once."""
+        names = self._named(queue)
+        with self._lock:
+            self._paused -= names
+        self._inbox.poke()
+
+    def _named(self, queue: str | None) -> frozenset[QueueName]:
+        if queue is None:
+            return frozenset(self.weights)
+        if queue not in self.weights:
+            raise ConfigError(f"this worker does not work on queue {queue}, but on {', '.join(self.weights)}")
+        return frozenset([QueueName(queue)])

@@ -1,0 +1,395 @@
+"""What a supervisor does with the store: keep the leases of its workers, and hand back those of dead ones."""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import inf
+from threading import Event, Thread
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.app.settling import as_failed, exchange_all
+from forebay.clock import Clock
+from forebay.domain.history import EventKind
+from forebay.domain.job import Job, JobId, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.outcome import Interrupted, Lost
+from forebay.domain.settlement import Settlement, decide
+from forebay.domain.worker import Command, CommandKind, WorkerState
+from forebay.errors import StoreError, StoreUnavailable
+from forebay.scheduler.sweeping import REASON
+from forebay.stores.ids import new_id
+from forebay.stores.protocol import BATCH, Engine, Refusal, Store
+from forebay.worker.channel import Asked, InDoubt, Kept, Order, Welcome
+from forebay.worker.page import Entry
+from forebay.worker.supervisor.child import Child
+
+TICK_SECONDS: Final = 0.25
+SLOWEST_SECONDS: Final = 2.0
+COMMANDS_SECONDS: Final = 1.0
+SLOW_SECONDS: Final = 2.0
+GIVEN_BACK: Final = "the worker was silent, and the job had not begun"
+# Between others a busy worker goes to and fro, and its usual beat will do.
+_SHOWN: Final = frozenset(
+    {WorkerState.STARTING, WorkerState.SILENT, WorkerState.PAUSED, WorkerState.STOPPING}
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A worker process that is gone, and how."""
+
+    child: Child
+    reason: str
+
+
+class Keeper:
+    """A thread with a store handle of its own: a store that hangs must not keep the supervisor from hearing
+    signals and deaths.
+
+    Leases are renewed by job id and attempt, as they stand on a child's page; never all of a worker: a claim
+    whose answer was lost would be renewed for a day and run by nobody.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        clock: Clock,
+        supervisor: int,
+        children: Callable[[], Sequence[Child]],
+        is_paused: Callable[[], bool],
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._supervisor = supervisor
+        self._children = children
+        self._is_paused = is_paused
+        self._sweeper = WorkerId(new_id())
+        self._former: list[WorkerId] = []
+        self._store: Store | None = None
+        self._newcomers: deque[Child] = deque()
+        self._ended: deque[Ended] = deque()
+        self._answers: deque[tuple[str, str]] = deque()
+        self._taken: dict[Lease, Job] = {}
+        self._failures = 0
+        self._commands_at = 0.0
+        self._called_at: float | None = None
+        self._trouble_at = clock.monotonic()
+        self.failure: StoreError | None = None  # why there is no store, and will not be
+        self._stop = Event()
+        self._bell = Event()
+        self._thread = Thread(target=self._run, name="forebay-keeper", daemon=True)
+
+    # From the main thread
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def welcome(self, child: Child) -> None:
+        """A worker would like to begin."""
+        self._newcomers.append(child)
+        self._bell.set()
+
+    def bury(self, child: Child, reason: str) -> None:
+        """A worker process is gone: what it held goes back, at once."""
+        self._ended.append(Ended(child, reason))
+        self._bell.set()
+
+    def answer(self, command_id: str, text: str) -> None:
+        self._answers.append((command_id, text))
+        self._bell.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that is gone has been buried and all answers have been given."""
+        return not self._ended and not self._answers
+
+    def answers_since(self, now: float) -> float:
+        """Since when the store has answered without trouble; a child that waits for it is not to blame."""
+        called_at = self._called_at
+        return now if called_at is not None and now - called_at > SLOW_SECONDS else self._trouble_at
+
+    def stop(self, seconds: float) -> None:
+        """Finish what there is to do, within this time. Stopping twice, or before the start, is fine."""
+        self._stop.set()
+        self._bell.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+        else:
+            self._close()
+
+    # On its own thread
+
+    def _run(self) -> None:
+        pause = TICK_SECONDS
+        while self.failure is None and not (self._stop.is_set() and self.is_idle):
+            self._bell.wait(pause)
+            self._bell.clear()
+            pause = TICK_SECONDS if self.play() else min(pause * 2, SLOWEST_SECONDS)
+        self._close()
+
+    def _close(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def play(self) -> bool:
+        """Do all there is to do now; false if something went wrong, and should wait a little."""
+        # Answers come first: nobody waits for one of a worker that is off the list.
+        parts = (self._answer_all, self._bury_all, self._welcome_all, self._keep_all, self._serve)
+        try:
+            went_well = [self._do(part) for part in parts]
+        except StoreUnavailable as exc:
+            self._failures += 1
+            logger.warning("the store is not available (%s in a row): %s", self._failures, exc)
+            return False
+        self._failures = 0
+        return all(went_well)
+
+    def _do(self, part: Callable[[Store], None]) -> bool:
+        self._called_at = began = self._clock.monotonic()
+        try:
+            part(self._opened())
+            return True
+        except StoreUnavailable:
+            self._trouble_at = self._clock.monotonic()
+            raise
+        except Exception:
+            # A fault of our own in one part must not cost the workers their leases.
+            if self.failure is None:
+                logger.exception("a part of the supervisor's work went wrong")
+            return False
+        finally:
+            self._called_at = None
+            if self._clock.monotonic() - began > SLOW_SECONDS:
+                self._trouble_at = self._clock.monotonic()
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            try:
+                self._store = self._engine.store()
+            except StoreUnavailable:
+                raise
+            except StoreError as exc:
+                self.failure = exc  # a damaged file, a newer schema: waiting does not help
+                raise
+        return self._store
+
+    # Beginnings
+
+    def _welcome_all(self, store: Store) -> None:
+        while self._newcomers:
+            child = self._newcomers[0]
+            if child.is_gone:
+                self._newcomers.popleft()
+                continue
+            # First the beat: from the first claim on, engines that can tell when we die shall do so.
+            self._beat(store, child)
+            self._newcomers.popleft()
+            child.is_up = True
+            child.channel.send(Welcome(is_paused=self._is_paused()))
+
+    # Leases
+
+    def _keep_all(self, store: Store) -> None:
+        for child in self._children():
+            if child.is_up:
+                self._renew(store, child)
+                self._beat(store, child)
+                self._hand_back(store, child)
+
+    def _renew(self, store: Store, child: Child) -> None:
+        now = self._clock.monotonic()
+        entries = child.page.entries()
+        child.renew_at = {
+            one.lease: child.renew_at.get(one.lease, one.leased_at + one.lease_seconds / 3) for one in entries
+        }
+        due = [one for one in entries if now >= child.renew_at[one.lease]]
+        if not due or child.info is None:
+            return
+        leases = tuple(one.lease for one in due)
+        try:
+            answer = store.renew(child.info.id, leases)
+        except StoreUnavailable:
+            doubt = InDoubt(leases=leases, failures=self._failures + 1)
+            child.channel.send(doubt, may_be_missed=True)
+            raise
+        child.renew_at.update((one.lease, now + one.lease_seconds / 3) for one in due)
+        child.renew_at.update((refusal.lease, inf) for refusal in answer.refused)
+        self._tell(
+            child, Kept(at=self._clock.now_ms(), since=now, renewed=answer.renewed, refused=answer.refused)
+        )
+        if answer.cancels:
+            child.channel.send(Asked(cancels=answer.cancels))
+
+    def _tell(self, child: Child, news: Kept) -> None:
+        child.channel.send(news, may_be_missed=not news.refused)
+
+    def _beat(self, store: Store, child: Child) -> None:
+        """Say that a child is alive, now and then, and at once when it begins or ceases to listen."""
+        info = child.info
+        if info is None:
+            return
+        state = WorkerState.SILENT if child.is_silent else info.state
+        shown = (state if state in _SHOWN else None, info.paused)
+        now = self._clock.monotonic()
+        if now < child.beat_at and shown == child.shown:
+            return
+        store.beat(replace(info, state=state, supervisor=self._supervisor))
+        child.beat_at = now + info.beat_ms / 1_000
+        child.shown = shown
+
+    # What a silent child has not started
+
+    def _hand_back(self, store: Store, child: Child) -> None:
+        """A child that is silent starts nothing that it has not started yet, and others may have it.
+
+        It may wake up at any moment, so first the wish is written on its page, and only what has not
+        begun a while later goes back: `worker.page` tells why no job begins here after that. It is settled
+        under the child's own id, so the fence refuses whatever the child may say of it later.
+        """
+        if not child.is_silent or child.worker is None:
+            child.wanted_at.clear()
+            return
+        now = self._clock.monotonic()
+        waiting = [one for one in child.page.entries() if one.started_at is None]
+        for one in waiting:
+            if one.lease not in child.wanted_at:
+                child.page.want(one)
+                child.wanted_at[one.lease] = now
+        ripe = [one for one in waiting if child.wanted_at[one.lease] <= now - TICK_SECONDS]
+        self._give_back(store, child, [one for one in ripe if not child.page.has_begun(one)])
+
+    def _give_back(self, store: Store, child: Child, entries: Sequence[Entry]) -> None:
+        if not entries or child.worker is None:
+            return
+        attempts = {one.lease.job_id: one.lease.attempt for one in entries}
+        jobs = [job for job in self._read(tuple(attempts)) if job.attempt == attempts[job.id]]
+        answer = store.exchange(child.worker, [decide(job, Interrupted(), random.random()) for job in jobs])  # noqa: S311
+        child.wanted_at.update((one.lease, inf) for one in entries)
+        lost = tuple(Refusal(lease=one.lease, reason=GIVEN_BACK) for one in entries)
+        self._tell(child, Kept(at=self._clock.now_ms(), since=self._clock.monotonic(), refused=lost))
+        if answer.cancels:
+            child.channel.send(Asked(cancels=answer.cancels))
+        logger.warning(
+            "worker process %s is silent; %s jobs that it has not started go back", child.pid, len(jobs)
+        )
+
+    def _read(self, ids: Sequence[JobId]) -> list[Job]:
+        reader = self._engine.reader()
+        try:
+            return [job for job in reader.jobs(ids) if job is not None]
+        finally:
+            reader.close()
+
+    # The dead
+
+    def _bury_all(self, store: Store) -> None:
+        while self._ended:
+            self._bury(store, self._ended[0])
+            child = self._ended.popleft().child
+            child.close()
+
+    def _bury(self, store: Store, ended: Ended) -> None:
+        """Take over what a dead worker held, and settle it as lost. Each step may be repeated."""
+        worker = ended.child.worker
+        if worker is None or not ended.child.is_up:
+            return
+        while True:
+            swept = self._sweep(store, worker)
+            # Kept until they are settled: the sweep does not give them again.
+            self._taken.update((Lease(job.id, job.attempt), job) for job in swept)
+            self._settle_taken(store, ended)
+            if len(swept) < BATCH:
+                break
+        store.forget_worker(worker)
+
+    def _sweep(self, store: Store, worker: WorkerId) -> list[Job]:
+        """Take over from a dead worker, and from ourselves what we took over in a call whose answer was lost:
+        that is held under an id which nobody uses any more."""
+        try:
+            swept = store.sweep(self._sweeper, BATCH, only_dead=True, dead=[worker, *self._former])
+        except StoreUnavailable:
+            self._former.append(self._sweeper)
+            self._sweeper = WorkerId(new_id())
+            raise
+        if len(swept) < BATCH:
+            self._former.clear()
+        return swept
+
+    def _settle_taken(self, store: Store, ended: Ended) -> None:
+        if not self._taken:
+            return
+        started = {one.lease: one.started_at is not None for one in ended.child.page.entries()}
+        settlements = [
+            decide(job, self._lost(lease, started, ended), random.random())  # noqa: S311 - jitter
+            for lease, job in self._taken.items()
+        ]
+        exchange_all(store, self._sweeper, settlements, fallback=self._instead)
+        self._taken.clear()
+
+    def _lost(self, lease: Lease, started: dict[Lease, bool], ended: Ended) -> Lost:
+        reason = f"worker process {ended.child.pid} {ended.reason}"
+        if lease in started:
+            return Lost(reason, started=started[lease])
+        # Without a line it was not begun: a claim whose answer did not arrive. Unless it was not this
+        # worker's at all: the engine knows of other dead ones, and of those we do not know what they did.
+        if ended.child.worker in self._holders(lease):
+            return Lost(reason, started=False)
+        return Lost(REASON)
+
+    def _holders(self, lease: Lease) -> set[str]:
+        """Who has held this attempt until it was swept from them."""
+        reader = self._engine.reader()
+        try:
+            timeline = reader.history(lease.job_id)
+        finally:
+            reader.close()
+        events = () if timeline is None else timeline.events
+        return {one.detail for one in events if one.kind is EventKind.SWEPT and one.attempt == lease.attempt}
+
+    def _instead(self, settlement: Settlement, error: Exception) -> Settlement:
+        job = self._taken[Lease(settlement.job_id, settlement.attempt)]
+        return as_failed(job, settlement, error, random.random())  # noqa: S311 - jitter
+
+    # Commands
+
+    def _answer_all(self, store: Store) -> None:
+        """Pass on what the children have answered."""
+        while self._answers:
+            store.answer(*self._answers[0])
+            self._answers.popleft()
+
+    def _serve(self, store: Store) -> None:
+        """Pass commands on to the children."""
+        now = self._clock.monotonic()
+        children = {
+            child.worker: child for child in self._children() if child.is_up and child.worker is not None
+        }
+        if now < self._commands_at or not children:
+            return
+        self._commands_at = now + COMMANDS_SECONDS
+        for command in store.take_commands(list(children)):
+            self._pass_on(children[command.worker], command)
+
+    def _pass_on(self, child: Child, command: Command) -> None:
+        if child.is_silent and command.kind is CommandKind.STACKS:
+            # The handler of this signal runs whatever holds the interpreter.
+            child.tell(signal.SIGUSR1)
+            self._answers.append((command.id, "it is silent; its stacks are in its log"))
+        elif child.is_silent and command.kind is CommandKind.HALT:
+            child.is_leaving = True
+            child.kill()
+            self._answers.append((command.id, "it was silent and has been killed"))
+        else:
+            # A worker that hangs reads this when it comes back, perhaps when nobody waits for it any more.
+            left = (command.expires_at - (command.taken_at or command.sent_at)) / 1_000
+            child.channel.send(Order(command=command, until=self._clock.monotonic() + left))

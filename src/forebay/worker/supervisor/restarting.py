@@ -1,0 +1,29 @@
+"""How soon a worker process that has died is started again, and when to give up."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+WINDOW_SECONDS: Final = 60.0
+MOST: Final = 5
+FIRST_SECONDS: Final = 0.5
+LONGEST_SECONDS: Final = 10.0
+
+
+class Restarting:
+    """Remembers the restarts of the last minute. Processes that were replaced in order do not count."""
+
+    def __init__(self) -> None:
+        self._at: deque[float] = deque()
+
+    def wait(self, now: float) -> float | None:
+        """Seconds until a process that has died now may be started again; None when enough is enough."""
+        while self._at and self._at[0] <= now - WINDOW_SECONDS:
+            self._at.popleft()
+        restarts = len(self._at)
+        if restarts >= MOST:
+            return None
+        self._at.append(now)
+        # One death is an accident, and its jobs wait; several may be the fault of the program.
+        return 0.0 if restarts == 0 else min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (restarts - 1))

@@ -1,0 +1,38 @@
+"""A worker program whose loop hangs for good ends, so that somebody starts a new one."""
+
+from __future__ import annotations
+
+from threading import Event
+from typing import Any
+
+import pytest
+
+from forebay import Forebay
+from forebay.cli.failing import Status, status_of
+from forebay.cli.running import run
+from forebay.errors import WorkersDied
+from forebay.stores.protocol import Store
+from forebay.worker.worker import Worker
+from tests.app.making import WatchedEngine
+from tests.worker.support import DEADLINE
+
+
+@pytest.mark.shows("R-WORK-21")
+def test_the_program_ends_when_its_loop_hangs_for_good(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forebay.worker.watchdog.HOPELESS_SECONDS", 0.2)
+    go_on = Event()
+
+    def hang(name: str, args: tuple[Any, ...]) -> None:
+        if name == "exchange":
+            go_on.wait(DEADLINE)
+
+    app = Forebay("sqlite:///jobs.db")
+    worker = Worker(WatchedEngine(app.engine, hang).seam, app.registry)
+    try:
+        with pytest.raises(WorkersDied, match="hangs and will not go on") as raised:
+            run(app, worker, drain=1)
+    finally:
+        go_on.set()
+        worker.stop(0)
+
+    assert status_of(raised.value) == Status.GAVE_UP

@@ -1,0 +1,144 @@
+"""CP2: handlers, concurrency and time limits of real workers, in threads, coroutines and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from forebay import Forebay
+from forebay.domain.lifecycle import JobState
+from tests.end_to_end.worker_processes import DEADLINE, Process
+from tests.urls import SHARED, url_of
+from tests.worker.executors.isolating import is_alive
+from tests.worker.support import eventually
+
+MODULE: Final = """
+import asyncio
+import os
+from pathlib import Path
+from time import monotonic, sleep
+
+from forebay import Forebay
+
+app = Forebay("{url}")
+folder = Path(__file__).parent
+
+
+def say(word: str) -> None:
+    part = folder / f"{{word}}.part"
+    part.write_text(str(os.getpid()))
+    part.rename(folder / word)
+
+
+def told(mode: str, number: int, words: list[str], flag: bool) -> list[object]:
+    return [mode, number, words, flag]
+
+
+def hold(number: int) -> int:
+    say(f"started-{{number}}")
+    while not (folder / "go on").exists():
+        sleep(0.01)
+    return number
+
+
+def linger(seconds: float) -> None:
+    say("pid")
+    ends = monotonic() + seconds
+    while monotonic() < ends:
+        sleep(0.01)
+
+
+for mode, options in (("threads", {{}}), ("isolated", {{"isolated": True}})):
+
+    def tell(number: int, words: list[str], *, flag: bool, mode: str = mode) -> list[object]:
+        return told(mode, number, words, flag)
+
+    app.task(name=f"{{mode}} tell", **options)(tell)
+    app.task(name=f"{{mode}} other", **options)(say)
+    app.task(name=f"{{mode}} hold", **options)(hold)
+    app.task(name=f"{{mode}} linger", **options)(linger)
+
+
+@app.task(name="coroutines tell")
+async def tell_soon(number: int, words: list[str], *, flag: bool) -> list[object]:
+    return told("coroutines", number, words, flag)
+
+
+@app.task(name="coroutines hold")
+async def hold_soon(number: int) -> int:
+    say(f"started-{{number}}")
+    while not (folder / "go on").exists():
+        await asyncio.sleep(0.01)
+    return number
+
+
+@app.task(name="coroutines linger")
+async def linger_soon(seconds: float) -> None:
+    say("pid")
+    await asyncio.sleep(seconds)
+"""
+
+
+@pytest.fixture(params=SHARED)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, tmp_path)
+
+
+@pytest.fixture(params=["threads", "coroutines", "isolated"])
+def mode(request: pytest.FixtureRequest) -> str:
+    assert isinstance(request.param, str)
+    return request.param
+
+
+@pytest.fixture
+def app(tmp_path: Path, url: str) -> Iterator[Forebay]:
+    """The store of a worker process with three slots of each kind."""
+    (tmp_path / "jobs.py").write_text(MODULE.format(url=url))
+    worker = Process(tmp_path, "--threads", "3", "--coroutines", "3", "--isolated", "3", "--drain", "0")
+    try:
+        with Forebay(url) as app:
+            worker.says("runs")
+            yield app
+    finally:
+        worker.popen.kill()
+        worker.popen.wait()
+
+
+@pytest.mark.shows("R-TEST-11")
+def test_cp2_2_the_right_handler_is_called_with_the_right_arguments(app: Forebay, mode: str) -> None:
+    job = app.enqueue(f"{mode} tell", [7, ["a", "b"]], {"flag": True})
+
+    assert job.result(timeout=DEADLINE) == [mode, 7, ["a", "b"], True]
+
+
+@pytest.mark.shows("R-TEST-14")
+def test_cp2_5_with_room_for_three_of_five_long_jobs_three_run_and_then_two(
+    app: Forebay, tmp_path: Path, mode: str
+) -> None:
+    jobs = [app.enqueue(f"{mode} hold", [number]) for number in range(5)]
+
+    def started() -> list[Path]:
+        return [file for file in tmp_path.glob("started-*") if file.suffix != ".part"]
+
+    eventually(lambda: len(started()) == 3, DEADLINE)
+    eventually(lambda: app.counts()["default"].running == 3, DEADLINE)  # type: ignore[index]
+    assert len(started()) == 3
+    (tmp_path / "go on").touch()
+
+    assert [job.result(timeout=DEADLINE) for job in jobs] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.shows("R-TEST-15", "R-EDGE-78")
+def test_cp2_6_a_job_of_five_seconds_with_a_limit_of_one_is_stopped_and_fails_by_its_timeout(
+    app: Forebay, tmp_path: Path, mode: str
+) -> None:
+    job = app.enqueue(f"{mode} linger", [5.0], timeout=1, retries=0).wait(timeout=DEADLINE)
+
+    assert job.state is JobState.DEAD
+    assert job.reason == "Timeout: ran longer than 1 s"
+    # Isolated jobs lose their process, the others share the worker's.
+    pid = int((tmp_path / "pid").read_text())
+    eventually(lambda: is_alive(pid) is (mode != "isolated"), DEADLINE)

@@ -1,0 +1,51 @@
+"""Worker processes under fire: the run of `benchmarks/storm.py`, for twenty seconds.
+
+The full size is `make soak`, or `python -m benchmarks.storm`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.urls import SHARED, url_of
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SECONDS: Final = 20
+JOBS: Final = 1_500
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module", params=SHARED)
+def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the run has found. It ends its processes itself."""
+    folder = tmp_path_factory.mktemp("storm")
+    file, url = folder / "findings.json", url_of(request.param, folder)
+    command = [sys.executable, "-m", "benchmarks.storm", "--seconds", str(SECONDS), "--jobs", str(JOBS)]
+    command += ["--url", url]
+    result = subprocess.run(
+        [*command, "--json", str(file)], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert file.exists(), f"ended with {result.returncode}\n{result.stdout}\n{result.stderr}"
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def test_workers_that_are_killed_stopped_and_asked_to_leave_lose_nothing_and_leave_nothing(
+    findings: dict[str, Any],
+) -> None:
+    assert findings["problems"] == []
+    assert findings["accepted"] == findings["completed"] == JOBS
+
+
+def test_every_kind_of_hit_was_played(findings: dict[str, Any]) -> None:
+    hit = {words.split()[0] for words in findings["hits"]}
+
+    assert hit == {"SIGKILL", "SIGSTOP", "SIGTERM"}
+    assert findings["started_programs"] > 3

@@ -1,0 +1,7 @@
+"""The engines of the store tests."""
+
+from __future__ import annotations
+
+from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, store
+
+__all__ = ["engine", "make_engine", "other_store", "postgres", "reader", "store"]

@@ -1,0 +1,370 @@
+"""What a supervisor does with the store, move by move, on every engine."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState
+from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
+from forebay.errors import StoreUnavailable
+from forebay.stores.protocol import Engine, Reader, Store, Want
+from forebay.testing.clock import ManualClock
+from forebay.worker.channel import Asked, Channel, InDoubt, Kept, Message, Order, Welcome
+from forebay.worker.page import Line, Page
+from forebay.worker.supervisor.child import Child
+from forebay.worker.supervisor.keeper import Keeper
+from tests.stores.support import new_job
+
+WORKER = WorkerId("the worker")
+
+
+class Troubled:
+    """An engine whose stores fail on request: before a call, or after it, when only the answer is lost."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.fails_before: set[str] = set()
+        self.fails_after: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def store(self) -> Any:
+        return TroubledStore(self._engine.store(), self)
+
+
+class TroubledStore:
+    def __init__(self, store: Store, engine: Troubled) -> None:
+        self._store = store
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if name in self._engine.fails_before:
+                raise StoreUnavailable("away")
+            answer = getattr(self._store, name)(*args, **kwargs)
+            if name in self._engine.fails_after:
+                self._engine.fails_after.discard(name)
+                raise StoreUnavailable("the answer is lost")
+            return answer
+
+        return call
+
+
+class Scene:
+    """A keeper with one child, whose process does nothing: the test writes its page and hears its channel."""
+
+    def __init__(self, engine: Engine, store: Store, reader: Reader, clock: ManualClock) -> None:
+        self.engine = Troubled(engine)
+        self.store = store
+        self.reader = reader
+        self.clock = clock
+        ours, theirs = socket.socketpair()
+        self.process = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        self.child = Child(self.process, Channel(ours), Page.made(100))
+        self.child.info = WorkerInfo(id=WORKER, pid=self.process.pid)
+        self._theirs = Channel(theirs)
+        self.children = [self.child]
+        self.keeper = Keeper(
+            engine=self.engine,
+            clock=clock,
+            supervisor=4711,
+            children=lambda: self.children,
+            is_paused=lambda: False,
+        )
+
+    def welcomed(self) -> None:
+        self.keeper.welcome(self.child)
+        assert self.keeper.play()
+        assert self.heard() == [Welcome()]
+
+    def heard(self) -> list[Message]:
+        return self._theirs.receive() or []
+
+    def claim(self, count: int, worker: WorkerId = WORKER) -> list[Job]:
+        self.store.insert([new_job() for _ in range(count)])
+        return list(
+            self.store.exchange(worker, wants=[Want(QueueName(DEFAULT_QUEUE), count)], room=count).jobs
+        )
+
+    def write(self, job: Job, *, is_begun: bool) -> Line:
+        line = self.child.page.write(job, self.clock.monotonic())
+        assert line is not None
+        if is_begun:
+            line.start(self.clock.monotonic())
+        return line
+
+    def dies(self) -> None:
+        self.children.clear()
+        self.child.reaped(-9)
+        self.keeper.bury(self.child, "was killed by SIGKILL")
+
+    def job(self, job_id: JobId) -> Job:
+        [job] = self.reader.jobs([job_id])
+        assert job is not None
+        return job
+
+    def close(self) -> None:
+        self.keeper.stop(0)
+        self.process.returncode = None  # in some tests it plays dead
+        self.process.kill()
+        self.process.wait()
+        self.child.close()
+        self._theirs.close()
+
+
+@pytest.fixture
+def scene(engine: Engine, store: Store, reader: Reader, clock: ManualClock) -> Iterator[Scene]:
+    scene = Scene(engine, store, reader, clock)
+    yield scene
+    scene.close()
+
+
+def lease(job: Job) -> Lease:
+    return Lease(job.id, job.attempt)
+
+
+# ------------------------------------------------------------------ keeping
+
+
+def test_a_worker_is_welcomed_only_when_it_is_on_the_list(scene: Scene) -> None:
+    scene.engine.fails_before.add("beat")
+    scene.keeper.welcome(scene.child)
+
+    assert not scene.keeper.play()
+    assert scene.heard() == []
+    assert not scene.child.is_up
+    scene.engine.fails_before.clear()
+    assert scene.keeper.play()
+
+    assert scene.heard() == [Welcome()]
+    assert [(info.id, info.supervisor) for info in scene.reader.workers()] == [(WORKER, 4711)]
+
+
+def test_leases_on_the_page_are_renewed_after_a_third_of_their_length_and_no_others(scene: Scene) -> None:
+    scene.welcomed()
+    one, unknown = scene.claim(2)
+    scene.write(one, is_begun=True)
+
+    scene.clock.advance(9_000)
+    scene.keeper.play()
+    assert scene.heard() == []
+    scene.clock.advance(2_000)
+    scene.keeper.play()
+
+    (kept,) = scene.heard()
+    assert isinstance(kept, Kept)
+    assert (kept.renewed, kept.refused) == ((lease(one),), ())
+    assert (scene.job(one.id).lease_expires_at or 0) == (one.lease_expires_at or 0) + 11_000
+    assert scene.job(unknown.id).lease_expires_at == unknown.lease_expires_at
+
+
+def test_a_lease_that_is_lost_is_told_once(scene: Scene) -> None:
+    scene.welcomed()
+    (one,) = scene.claim(1)
+    scene.write(one, is_begun=True)
+    scene.store.cancel([one.id], force=True)
+
+    scene.clock.advance(11_000)
+    scene.keeper.play()
+    (kept,) = scene.heard()
+    scene.clock.advance(11_000)
+    scene.keeper.play()
+
+    assert isinstance(kept, Kept)
+    assert [refusal.lease for refusal in kept.refused] == [lease(one)]
+    assert scene.heard() == []
+
+
+def test_wishes_to_cancel_are_passed_on(scene: Scene) -> None:
+    scene.welcomed()
+    (one,) = scene.claim(1)
+    scene.write(one, is_begun=True)
+    scene.store.cancel([one.id], "enough")
+
+    scene.clock.advance(11_000)
+    scene.keeper.play()
+
+    asked = [message for message in scene.heard() if isinstance(message, Asked)]
+    assert [[tuple(cancel) for cancel in message.cancels] for message in asked] == [[(one.id, "enough")]]
+
+
+def test_while_the_store_is_away_leases_are_in_doubt_and_renewed_when_it_is_back(scene: Scene) -> None:
+    scene.welcomed()
+    (one,) = scene.claim(1)
+    scene.write(one, is_begun=True)
+    scene.clock.advance(11_000)
+    scene.engine.fails_before.add("renew")
+
+    assert not scene.keeper.play()
+    assert scene.heard() == [InDoubt(leases=(lease(one),), failures=1)]
+    assert scene.keeper.answers_since(scene.clock.monotonic()) == scene.clock.monotonic()
+    scene.engine.fails_before.clear()
+    assert scene.keeper.play()
+
+    assert [type(message) for message in scene.heard()] == [Kept]
+
+
+def test_a_silent_worker_is_shown_at_once_and_so_is_its_return(scene: Scene) -> None:
+    scene.welcomed()
+
+    scene.child.is_silent = True
+    scene.keeper.play()
+    assert [info.state for info in scene.reader.workers()] == [WorkerState.SILENT]
+    scene.child.is_silent = False
+    scene.keeper.play()
+
+    assert [info.state for info in scene.reader.workers()] == [WorkerState.IDLE]
+
+
+@pytest.mark.shows("R-WORK-03")
+def test_a_worker_that_has_begun_is_shown_so_at_once(scene: Scene) -> None:
+    info = scene.child.info
+    assert info is not None
+    scene.child.info = replace(info, state=WorkerState.STARTING)
+    scene.welcomed()
+    assert [info.state for info in scene.reader.workers()] == [WorkerState.STARTING]
+
+    scene.child.info = replace(info, state=WorkerState.IDLE)
+    scene.keeper.play()
+
+    assert [info.state for info in scene.reader.workers()] == [WorkerState.IDLE]
+
+
+# ------------------------------------------------------------------ what a silent worker has not started
+
+
+def test_what_a_silent_worker_has_not_begun_goes_back_when_it_had_time_to_say_so(scene: Scene) -> None:
+    scene.welcomed()
+    begun, waiting, late = scene.claim(3)
+    scene.write(begun, is_begun=True)
+    scene.write(waiting, is_begun=False)
+    line = scene.write(late, is_begun=False)
+    scene.child.is_silent = True
+
+    scene.keeper.play()
+    assert scene.job(waiting.id).state is JobState.RUNNING
+    assert not line.start(scene.clock.monotonic())  # it wakes up, and hears that it is too late
+    scene.clock.advance(250)
+    scene.keeper.play()
+
+    assert [scene.job(job.id).state for job in (begun, waiting, late)] == [
+        JobState.RUNNING,
+        JobState.PENDING,
+        JobState.PENDING,
+    ]
+    assert (scene.job(waiting.id).crashes, scene.job(waiting.id).failures) == (0, 0)
+
+
+def test_a_job_that_begins_just_before_the_wish_stays_where_it_is(scene: Scene) -> None:
+    scene.welcomed()
+    (one,) = scene.claim(1)
+    line = scene.write(one, is_begun=False)
+    scene.child.is_silent = True
+
+    # As if the worker had read the page a moment before the wish was written there.
+    line.start(scene.clock.monotonic())
+    scene.keeper.play()
+    scene.clock.advance(250)
+    scene.keeper.play()
+
+    assert scene.job(one.id).state is JobState.RUNNING
+
+
+# ------------------------------------------------------------------ the dead
+
+
+@pytest.mark.shows("R-SWEEP-09")
+def test_of_a_dead_worker_what_had_begun_is_lost_and_the_rest_counts_for_nothing(scene: Scene) -> None:
+    scene.welcomed()
+    begun, waiting, unknown = scene.claim(3)
+    scene.write(begun, is_begun=True)
+    scene.write(waiting, is_begun=False)
+
+    scene.dies()
+    assert scene.keeper.play()
+
+    records = [scene.job(job.id) for job in (begun, waiting, unknown)]
+    assert [(job.state, job.crashes) for job in records] == [
+        (JobState.PENDING, 1),
+        (JobState.PENDING, 0),
+        (JobState.PENDING, 0),
+    ]
+    said = f"worker process {scene.process.pid} was killed by SIGKILL"
+    assert [error.message for error in records[0].errors] == [said]
+    assert scene.reader.workers() == []
+    assert scene.keeper.is_idle
+
+
+@pytest.mark.parametrize("method", ["sweep", "exchange", "forget_worker"])
+@pytest.mark.parametrize("is_lost", [True, False], ids=["the answer is lost", "it never arrived"])
+def test_a_dead_worker_is_buried_as_soon_as_the_store_answers(
+    scene: Scene, method: str, is_lost: bool
+) -> None:
+    scene.welcomed()
+    (one,) = scene.claim(1)
+    scene.write(one, is_begun=True)
+    (scene.engine.fails_after if is_lost else scene.engine.fails_before).add(method)
+
+    scene.dies()
+    assert not scene.keeper.play()
+    assert not scene.keeper.is_idle
+    scene.engine.fails_before.clear()
+    assert scene.keeper.play()
+
+    assert (scene.job(one.id).state, scene.job(one.id).crashes) == (JobState.PENDING, 1)
+    assert scene.reader.workers() == []
+    assert scene.keeper.is_idle
+
+
+def test_a_process_that_dies_before_its_welcome_leaves_nothing_behind(scene: Scene) -> None:
+    scene.keeper.welcome(scene.child)
+    scene.dies()
+
+    assert scene.keeper.play()
+
+    assert scene.reader.workers() == []
+    assert scene.keeper.is_idle
+
+
+# ------------------------------------------------------------------ commands
+
+
+def test_commands_go_to_the_worker_and_its_answers_to_the_store(scene: Scene) -> None:
+    scene.welcomed()
+    (command,) = scene.store.send(CommandKind.PAUSE, [WORKER])
+
+    scene.clock.advance(1_000)
+    scene.keeper.play()
+    assert [message.command.id for message in scene.heard() if isinstance(message, Order)] == [command.id]
+    scene.keeper.answer(command.id, "paused")
+    scene.keeper.play()
+
+    (answered,) = scene.reader.commands([command.id])
+    assert answered is not None
+    assert answered.answer == "paused"
+
+
+def test_the_last_answer_of_a_worker_comes_before_it_is_taken_off_the_list(scene: Scene) -> None:
+    """Whoever waits for an answer does so for as long as the worker is listed."""
+    scene.welcomed()
+    (command,) = scene.store.send(CommandKind.HALT, [WORKER])
+    scene.keeper.answer(command.id, "halting")
+    scene.engine.fails_before.add("forget_worker")
+
+    scene.dies()
+    assert not scene.keeper.play()
+
+    (answered,) = scene.reader.commands([command.id])
+    assert answered is not None
+    assert answered.answer == "halting"
+    scene.engine.fails_before.clear()

@@ -1,0 +1,208 @@
+"""A worker's beats: they survive an outage, say when they fail, and end with the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from threading import Event
+from threading import enumerate as enumerate_threads
+from typing import Any
+
+import pytest
+
+from forebay import Forebay
+from forebay.domain.lifecycle import JobState
+from forebay.domain.worker import DEFAULT_BEAT_MS, WorkerInfo, WorkerState
+from forebay.errors import StoreUnavailable
+from forebay.stores.protocol import Engine, Reader
+from forebay.testing.clock import ManualClock
+from forebay.worker.renewal import JOIN_SECONDS, Renewal
+from forebay.worker.slots import Slots
+from forebay.worker.worker import Worker
+from tests.app.making import WatchedEngine
+from tests.stores.support import WORKER
+from tests.worker.support import DEADLINE, eventually, no_thread_stays
+
+BEAT_SECONDS = DEFAULT_BEAT_MS / 1_000
+
+
+class Beating:
+    """A renewal whose ticks the test plays itself, on a store that may be away."""
+
+    def __init__(self, engine: Engine, clock: ManualClock) -> None:
+        self.is_away = False
+        self.before: Callable[[], object] = lambda: None
+        self.beats = 0
+        self.info = WorkerInfo(id=WORKER)
+        self.renewal = Renewal(
+            engine=WatchedEngine(engine, self._hear).seam,
+            worker=self.info,
+            slots=Slots(1),
+            clock=clock,
+            tell=lambda cancels: None,
+            report=lambda: self.info,
+        )
+
+    def _hear(self, name: str, args: tuple[Any, ...]) -> None:
+        self.before()
+        if self.is_away:
+            raise StoreUnavailable("away")
+        self.beats += name == "beat"
+
+
+@pytest.fixture
+def beating(engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Beating]:
+    monkeypatch.setattr("forebay.worker.renewal.TICK_SECONDS", 3_600.0)
+    beating = Beating(engine, clock)
+    with no_thread_stays():
+        beating.renewal.start()
+        yield beating
+        beating.is_away = False
+        beating.renewal.stop()
+
+
+@pytest.mark.shows("R-WORK-40")
+def test_a_beat_that_fails_is_tried_again_and_two_missed_ones_are_said(
+    beating: Beating, clock: ManualClock
+) -> None:
+    beating.is_away = True
+    healthy = [beating.renewal.is_beating]
+    for _ in range(2):
+        clock.advance(seconds=BEAT_SECONDS)
+        with pytest.raises(StoreUnavailable):
+            beating.renewal.renew_due()
+        healthy.append(beating.renewal.is_beating)
+    failures = beating.renewal.renewals.failures
+
+    beating.is_away = False
+    beating.renewal.renew_due()  # at once: it does not wait for the next beat
+
+    assert healthy == [True, True, False]
+    assert failures == 2
+    assert beating.renewal.is_beating
+    assert beating.beats == 2
+
+
+def test_a_change_is_said_with_the_next_tick_and_nothing_else_is(
+    beating: Beating, clock: ManualClock, reader: Reader
+) -> None:
+    beating.renewal.renew_due()
+    assert beating.beats == 1
+
+    beating.info = WorkerInfo(id=WORKER, state=WorkerState.PAUSED)
+    beating.renewal.beat_soon()
+    beating.renewal.renew_due()
+    beating.renewal.renew_due()
+
+    assert beating.beats == 2
+    assert [one.state for one in reader.workers()] == [WorkerState.PAUSED]
+
+
+def test_a_change_during_a_beat_is_said_by_the_next_one(beating: Beating, reader: Reader) -> None:
+    def changing() -> WorkerInfo:
+        info, beating.info = beating.info, WorkerInfo(id=WORKER, state=WorkerState.PAUSED)
+        if info.state is not WorkerState.PAUSED:
+            beating.renewal.beat_soon()  # from another thread, while the old state is on its way
+        return info
+
+    beating.renewal._report = changing
+    beating.renewal.beat_soon()
+    beating.renewal.renew_due()
+    beating.renewal.renew_due()
+
+    assert [one.state for one in reader.workers()] == [WorkerState.PAUSED]
+
+
+@pytest.mark.shows("R-WORK-40")
+def test_the_thread_that_beats_survives_an_outage(app: Forebay) -> None:
+    is_away, beats = Event(), list[str]()
+
+    def hear(name: str, args: tuple[Any, ...]) -> None:
+        if is_away.is_set():
+            raise StoreUnavailable("away")
+        if name == "beat":
+            beats.append(name)
+
+    worker = Worker(WatchedEngine(app.engine, hear).seam, app.registry)
+    worker.start()
+    try:
+        is_away.set()
+        worker._renewal.beat_soon()
+        eventually(lambda: worker.renewals.failures >= 2)
+        seen = len(beats)
+        is_away.clear()
+        eventually(lambda: len(beats) > seen)
+        eventually(lambda: worker.renewals.failures == 0)
+    finally:
+        is_away.clear()
+        worker.stop()
+
+
+@pytest.mark.shows("R-WORK-41")
+def test_stopping_does_not_wait_for_the_next_beat_and_leaves_no_thread(beating: Beating) -> None:
+    assert threads_of_the_renewal() == {"forebay-renewal", "forebay-renewal-watch"}
+
+    beating.renewal.stop()  # its thread would sleep for an hour
+
+    assert threads_of_the_renewal() == set()
+
+
+@pytest.mark.shows("R-WORK-41")
+def test_a_beat_that_hangs_does_not_hold_up_the_stop_and_the_worker_leaves_when_it_ends(
+    engine: Engine, clock: ManualClock, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.worker.renewal.TICK_SECONDS", 0.01)
+    monkeypatch.setattr("forebay.worker.renewal.JOIN_SECONDS", 0.1)
+    hangs, go_on = Event(), Event()
+    beating = Beating(engine, clock)
+    with no_thread_stays():
+        beating.renewal.start()
+
+        def hang() -> None:
+            hangs.set()
+            go_on.wait()
+
+        beating.before = hang
+        try:
+            beating.renewal.beat_soon()
+            assert hangs.wait(DEADLINE)
+            beating.renewal.stop()  # comes back, though the beat does not
+            listed = [one.id for one in reader.workers()]
+        finally:
+            go_on.set()
+
+    assert JOIN_SECONDS == 5.0
+    assert listed == [WORKER]
+    assert reader.workers() == []
+
+
+def threads_of_the_renewal() -> set[str]:
+    return {thread.name for thread in enumerate_threads() if thread.name.startswith("forebay-renewal")}
+
+
+@pytest.mark.shows("R-WORK-43")
+def test_a_worker_can_be_paused_by_the_job_that_finds_it_overloaded(app: Forebay) -> None:
+    ran: list[str] = []
+
+    @app.task(name="note")
+    def note(word: str) -> None:
+        ran.append(word)
+
+    with app.working(threads=1, queues=["heavy", "light"]) as worker:
+
+        @app.task(name="measure")
+        def measure(load: float) -> None:
+            if load > 0.9:
+                worker.pause("heavy")
+
+        measure.using(queue="light").enqueue(1.0).wait(DEADLINE)
+        later = note.using(queue="heavy").enqueue("heavy")
+        # Each of these takes a turn in which the other job could have been claimed.
+        for _ in range(3):
+            note.using(queue="light").enqueue("light").wait(DEADLINE)
+        assert (ran, later.refresh().state) == (["light"] * 3, JobState.PENDING)
+        assert worker.status().info.paused == ("heavy",)
+
+        worker.resume()
+        later.wait(DEADLINE)
+
+    assert ran == [*["light"] * 3, "heavy"]

@@ -1,0 +1,381 @@
+"""What running jobs say, on its way to the store: merged, seldom, and never lost by an outage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forebay.app.codec import encode_result
+from forebay.domain.job import JobId, WorkerId
+from forebay.domain.note import MAX_LINES, LogLine, Progress, Step
+from forebay.domain.outcome import AttemptError, Failed, Interrupted
+from forebay.errors import StoreUnavailable
+from forebay.stores.protocol import Store
+from forebay.testing.clock import ManualClock
+from forebay.worker.invoke import JobInterrupted
+from forebay.worker.noting import Noting
+from forebay.worker.slots import Assignment
+from tests.app.watching import Watched
+from tests.worker.rig import Rig
+
+
+def begun(rig: Rig) -> Assignment:
+    [one] = rig.threads.begin()
+    return one
+
+
+def said(rig: Rig, job_id: JobId) -> tuple[float | None, list[str], list[str]]:
+    """What the store has: progress, lines and steps."""
+    notes = rig.reader.notes(job_id)
+    done = None if notes.progress is None else notes.progress.done
+    return done, [line.text for line in notes.lines], [step.name for step in notes.steps]
+
+
+def a_step(name: str = "a") -> Step:
+    return Step(name=name, result=encode_result(1), attempt=1)
+
+
+@pytest.mark.shows("R-LEASE-38")
+def test_what_a_job_says_is_kept_while_it_runs(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.turn()
+    context = begun(rig).context
+
+    context.progress(1, 3, "one of three")
+    context.log("hello", "DEBUG")
+    coordinator.turn()
+
+    assert said(rig, job_id) == (1, ["hello"], [])
+    assert rig.job(job_id).state == "running"
+
+
+def test_progress_is_merged_and_written_once_a_second(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.turn()
+    context = begun(rig).context
+
+    context.progress(1)
+    coordinator.turn()
+    for done in (2, 3, 4):
+        context.progress(done)
+        context.log(f"at {done}")
+        coordinator.turn()
+    early = said(rig, job_id)
+    rig.clock.advance(seconds=1)
+    coordinator.turn()
+
+    assert [early, said(rig, job_id)] == [(1, [], []), (4, ["at 2", "at 3", "at 4"], [])]
+
+
+def test_the_coordinator_sleeps_no_longer_than_until_there_is_something_to_write(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    rig.insert()
+    coordinator.turn()
+    context = begun(rig).context
+    context.progress(1)
+    coordinator.turn()
+    rig.clock.advance(seconds=0.75)
+
+    context.progress(2)
+
+    assert coordinator.turn() <= 0.25
+
+
+def test_a_job_that_says_nothing_new_writes_nothing(rig: Rig) -> None:
+    store = Watched(rig.store)
+    coordinator = rig.coordinator(threads=1, store=store.seam)
+    rig.insert()
+    coordinator.turn()
+    begun(rig).context.progress(1)
+    coordinator.turn()
+    written = store.calls.count("exchange")
+
+    coordinator.turn()
+
+    assert store.calls.count("exchange") == written
+
+
+def test_the_last_words_go_with_the_settlement(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.turn()
+    one = begun(rig)
+    one.context.progress(1)
+    coordinator.turn()
+
+    one.context.progress(2)
+    one.context.log("good bye")
+    rig.threads.finish(one, Failed(AttemptError(type="Oops")))
+    coordinator.turn()
+
+    assert said(rig, job_id) == (2, ["good bye"], [])
+    assert rig.job(job_id).state == "retrying"
+
+
+def test_who_talks_on_when_its_attempt_is_over_costs_one_look(rig: Rig) -> None:
+    store = Watched(rig.store)
+    coordinator = rig.coordinator(threads=1, store=store.seam)
+    [job_id] = rig.insert()
+    coordinator.turn()
+    one = begun(rig)
+    rig.threads.finish(one)
+    coordinator.turn()
+    coordinator.is_claiming = False  # from here on it asks the store only for what is said
+    written = store.calls.count("exchange")
+
+    for number in range(10):
+        one.context.log(f"still here {number}")
+        coordinator.turn()
+
+    assert store.calls.count("exchange") == written + 1
+    assert said(rig, job_id) == (None, [], [])
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["call lost", "answer lost"])
+def test_an_outage_loses_no_word_and_keeps_each_once(rig: Rig, is_stored: bool) -> None:
+    is_away = [False]
+
+    def away(name: str, _: object) -> None:
+        if name == "exchange" and is_away[0]:
+            raise StoreUnavailable("gone fishing")
+
+    store = Watched(rig.store, away, too_late=is_stored)
+    coordinator = rig.coordinator(threads=1, store=store.seam)
+    [job_id] = rig.insert()
+    coordinator.turn()
+    one = begun(rig)
+    is_away[0] = True
+    for number in range(MAX_LINES + 50):
+        one.context.log(str(number))
+        one.context.progress(number)
+        coordinator.turn()
+    rig.threads.finish(one)
+    coordinator.turn()
+    is_away[0] = False
+    coordinator.turn()
+
+    done, lines, _ = said(rig, job_id)
+    assert done == MAX_LINES + 49
+    assert lines == [str(number) for number in range(50, MAX_LINES + 50)]
+    assert rig.job(job_id).state == "completed"
+
+
+def test_a_step_is_written_at_once_and_answered_when_it_is(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.turn()
+    context = begun(rig).context
+    context.progress(1)
+    coordinator.turn()
+    assert context.voice is not None
+
+    pending = context.voice.keep(context, a_step())
+    before = pending.wait(0)
+    coordinator.turn()
+
+    assert (before, pending.wait(0), pending.refused) == (False, True, None)
+    assert said(rig, job_id) == (1, [], ["a"])
+
+
+def test_a_step_waits_through_an_outage(rig: Rig) -> None:
+    failures = [1, 1]
+
+    def away(name: str, _: object) -> None:
+        if name == "exchange" and not failures:
+            failures.append(1)
+        elif name == "exchange" and len(failures) > 2:
+            failures.pop()
+            raise StoreUnavailable("gone fishing")
+
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, away).seam)
+    [job_id] = rig.insert()
+    coordinator.turn()
+    context = begun(rig).context
+    assert context.voice is not None
+    failures += [1, 1]
+
+    pending = context.voice.keep(context, a_step())
+    answers = []
+    for _ in range(3):
+        coordinator.turn()
+        answers.append(pending.wait(0))
+
+    assert (answers, pending.refused) == ([False, False, True], None)
+    assert said(rig, job_id) == (None, [], ["a"])
+
+
+def test_words_of_a_lost_attempt_are_refused_and_it_hears_of_it(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.turn()
+    context = begun(rig).context
+    assert context.voice is not None
+    rig.clock.advance(seconds=31)
+    assert [job.id for job in rig.store.sweep(WorkerId("sweeper"))] == [job_id]
+
+    context.progress(1)
+    pending = context.voice.keep(context, a_step())
+    coordinator.turn()
+
+    assert pending.wait(0)
+    assert pending.refused is not None
+    assert context.is_lost
+    assert said(rig, job_id) == (None, [], [])
+
+
+def test_a_step_after_the_end_of_its_attempt_is_refused(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    rig.insert()
+    coordinator.turn()
+    one = begun(rig)
+    assert one.context.voice is not None
+    one.context.progress(1)
+    rig.threads.finish(one)
+    coordinator.turn()
+
+    pending = one.context.voice.keep(one.context, a_step())  # a thread that the job has left behind
+    coordinator.turn()
+
+    assert pending.wait(0)
+    assert pending.refused is not None
+
+
+def test_a_note_that_comes_with_a_job_handed_back_is_kept(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.turn()
+    one = begun(rig)
+
+    one.context.log("stopped in order")
+    rig.threads.finish(one, Interrupted())
+    coordinator.turn()
+
+    assert said(rig, job_id)[1] == ["stopped in order"]
+
+
+class Alone:
+    """A Noting without a coordinator, and how often it has rung."""
+
+    def __init__(self, context_of: Assignment, clock: ManualClock) -> None:
+        self.rings = 0
+        self.noting = Noting(clock, self._ring)
+        self.context = context_of.context
+        self.assignment = context_of
+
+    def _ring(self) -> None:
+        self.rings += 1
+
+
+@pytest.fixture
+def alone(rig: Rig) -> Alone:
+    rig.coordinator(threads=1).turn()
+    [_] = rig.insert()
+    rig.coordinator(threads=1).turn()
+    return Alone(begun(rig), rig.clock)
+
+
+def test_many_words_ring_once(alone: Alone) -> None:
+    for done in range(5):
+        alone.noting.say(alone.context, Progress(done=done))
+        alone.noting.say(alone.context, LogLine(at=1, level="INFO", text="hi"))
+
+    assert alone.rings == 1
+
+
+def test_an_interrupt_in_the_middle_of_a_word_delays_it_at_most(rig: Rig, alone: Alone) -> None:
+    class Interrupting(dict[Any, Any]):
+        """A list of news in which an interrupt comes before the first entry."""
+
+        is_first = True
+
+        def __contains__(self, key: object) -> bool:
+            if self.is_first:
+                self.is_first = False
+                raise JobInterrupted("right here")
+            return super().__contains__(key)
+
+    alone.noting._news = Interrupting()
+    with pytest.raises(JobInterrupted):
+        alone.noting.say(alone.context, LogLine(at=1, level="INFO", text="cut short"))
+    before = alone.noting.take([])
+    pending = alone.noting.keep(alone.context, a_step())  # in its `finally`
+    [note] = alone.noting.take([])
+    alone.noting.kept([])
+
+    assert before == []
+    assert ([line.text for line in note.lines], pending.wait(0)) == (["cut short"], True)
+
+
+def test_words_that_an_interrupt_has_left_unlisted_go_with_the_end(alone: Alone) -> None:
+    alone.noting.say(alone.context, LogLine(at=1, level="INFO", text="last words"))
+    alone.noting._news.clear()
+
+    [note] = alone.noting.take([alone.assignment])
+
+    assert [line.text for line in note.lines] == ["last words"]
+
+
+def test_a_step_that_nobody_will_write_is_answered(alone: Alone) -> None:
+    waiting = alone.noting.keep(alone.context, a_step("before"))
+    alone.noting.close()
+    late = alone.noting.keep(alone.context, a_step("after"))
+
+    assert (waiting.wait(0), waiting.refused) == (True, "the worker has stopped")
+    assert (late.wait(0), late.refused) == (True, "the attempt is over")
+
+
+def test_a_step_that_is_offered_when_its_attempt_ends_is_answered(alone: Alone) -> None:
+    pending = alone.noting.keep(alone.context, a_step())
+    [note] = alone.noting.take([])
+
+    alone.noting.forget([alone.assignment])
+
+    assert [step.name for step in note.steps] == ["a"]
+    assert (pending.wait(0), pending.refused) == (True, "the attempt is over")
+
+
+def test_without_words_there_is_nothing_to_take(alone: Alone) -> None:
+    assert alone.noting.take([alone.assignment]) == []
+    assert alone.noting.next_at() == float("inf")
+
+
+def test_without_a_store_to_read_there_are_no_earlier_steps(alone: Alone) -> None:
+    assert alone.noting.steps(alone.context) == {}
+
+
+def test_a_wake_up_lets_a_busy_worker_look_for_cancels_soon(rig: Rig, other_store: Store) -> None:
+    coordinator = rig.coordinator(threads=1)
+    [job_id] = rig.insert()
+    coordinator.turn()
+    one = begun(rig)
+    other_store.cancel([job_id], "not needed")
+
+    coordinator.turn()  # no slot is free, and nobody has said that anything happened
+    unheard = one.context.is_cancelled
+    rig.inbox.poke()
+    pause = coordinator.turn()
+    too_soon = one.context.is_cancelled
+    rig.clock.advance(seconds=0.1)
+    coordinator.turn()
+
+    assert (unheard, too_soon, one.context.cancel_reason) == (False, False, "not needed")
+    assert pause <= 0.1
+
+
+def test_wake_ups_are_worth_ten_looks_a_second_at_most(rig: Rig) -> None:
+    store = Watched(rig.store)
+    coordinator = rig.coordinator(threads=1, store=store.seam)
+    rig.insert()
+    coordinator.turn()
+    begun(rig)
+    looks = store.calls.count("exchange")
+
+    for _ in range(100):
+        rig.inbox.poke()
+        coordinator.turn()
+        rig.clock.advance(seconds=0.01)
+
+    assert store.calls.count("exchange") - looks <= 11
