@@ -1,0 +1,235 @@
+"""Claiming: which jobs of a queue come next, and leases on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import psycopg
+
+from forebay.domain.gate import task_gate
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import Job, UniqueUntil, WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.queue import QueueState
+from forebay.stores.postgres.cursor import HEAD, Cursor, Snapshot
+from forebay.stores.postgres.rows import Row, claimed_job
+from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.protocol import Want
+
+MOST_GATES: Final = 100
+_GIVING: Final = (QueueState.ACTIVE, QueueState.DRAINING)
+
+
+class Head(NamedTuple):
+    """A job that this transaction has locked: where its narrow row is, its turn, and itself."""
+
+    spot: str
+    lead: int
+    behind: str | None  # the gate, if there is one
+    is_late: bool  # it has come in behind the cursor
+    came: int  # how many have
+    job: Job
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        return -self.lead, self.job.seq
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.job.rank, self.job.seq
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether it stood in the order that cursors are for."""
+        return self.behind is None and not self.job.capped
+
+
+class Look(NamedTuple):
+    """A question for the next jobs that was sent, and how it was asked."""
+
+    cap_ms: int
+    room: int
+    cursor: Cursor
+    sent_at: float
+    snapshot: psycopg.Cursor[Row]
+    answers: Sequence[psycopg.Cursor[Row]]
+
+
+class Claim:
+    """What is taken of one queue for one want."""
+
+    def __init__(self, tx: Transaction, worker: WorkerId, want: Want) -> None:
+        self._tx = tx
+        self._worker = worker
+        self._want = want
+        self._left = want.most_held
+        self._cursor = tx.cursors.of(want.queue)
+        self._came = 0
+        self._first: Look | None = None
+        self._gates: psycopg.Cursor[Row] | None = None
+
+    def ask_first(self, room: int) -> None:
+        """Ask before the queue's settings are known, by what they were."""
+        if room > 0:
+            self._gates = self._ask_gates()
+            self._first = self._ask([], self._tx.remembered_cap_ms(self._want.queue), room)
+
+    def forget_first(self) -> None:
+        """What was asked is out of date; what it has locked is free with the commit."""
+        self._first = None
+
+    def taken(self, room: int) -> list[Job]:
+        """Up to this many jobs that are for this worker. Others that stand before them go behind the gates
+        of their tasks, and the rest is taken from those that follow."""
+        most = min(self._want.most, room)
+        queue = self._tx.queue(self._want.queue)
+        if most <= 0 or queue is None or queue.state not in _GIVING:
+            return []
+        self._queue_lease_ms = queue.settings.lease_ms
+        self._cap_ms = queue.settings.scoring.cap_ms
+        gates = self._open_gates()
+        look = self._rightly_asked(gates, most)
+        jobs: list[Job] = []
+        while True:
+            heads = self._heads(look, gates)
+            mine, others, is_over = self._sorted_out(heads)
+            self._hold(others)
+            jobs += self._start(mine)
+            self._pass(look, heads, [*mine, *others])
+            if not others or is_over or len(jobs) == most:
+                return jobs
+            look = self._ask(gates, self._cap_ms, most - len(jobs))
+
+    def _rightly_asked(self, gates: list[str], room: int) -> Look:
+        """What was asked first, if it was for this room, by the queue's settings as they are, and there are
+        no gates to look behind."""
+        first = self._first
+        if first is not None and not gates and (first.cap_ms, first.room) == (self._cap_ms, room):
+            return first
+        return self._ask(gates, self._cap_ms, room)
+
+    def _ask(self, gates: list[str], cap_ms: int, room: int) -> Look:
+        """Lock the next jobs, wherever they wait: in the queue or behind a gate."""
+        tx, sent_at = self._tx, time.monotonic()
+        snapshot = tx.run("snapshot")
+        values = {"queue": self._want.queue, "cap_ms": cap_ms, "room": room}
+        answers = [tx.run("heads", {**values, **self._cursor.values()})]
+        answers += [tx.run("gated_heads", {**values, "gate": gate}) for gate in gates]
+        return Look(cap_ms, room, self._cursor, sent_at, snapshot, answers)
+
+    def _heads(self, look: Look, gates: list[str]) -> list[Head]:
+        """The next jobs in their order. Where too few are found behind the cursor, the head is looked at."""
+        heads = [self._head(row) for answer in look.answers for row in answer]
+        if look.cursor.is_at_head:
+            self._tx.cursors.looked(self._want.queue, time.monotonic() - look.sent_at)
+        elif len(heads) < look.room and self._tx.cursors.may_look(self._want.queue):
+            self._cursor = HEAD
+            return self._heads(self._ask(gates, self._cap_ms, look.room), gates)
+        self._came = max((head.came for head in heads), default=0)
+        heads.sort(key=lambda head: head.turn)
+        return heads[: look.room]
+
+    def _pass(self, look: Look, heads: list[Head], gone: list[Head]) -> None:
+        """Move the cursor behind what is gone from the order. If all that came in behind it is gone, it stays
+        in front; else it goes back to the last one that is gone, since the rest follows right there. What
+        came and is not among the heads, because others have it or go before it, is asked for again."""
+        ordinary = [head.place for head in gone if head.is_ordinary]
+        late = [head.place for head in heads if head.is_late]
+        is_left = self._came > sum(head.is_late for head in gone)
+        if late and is_left:
+            first_rank, first_seq = min(late)
+            place = max(ordinary, default=(first_rank, first_seq - 1))
+        else:
+            # Where all that was found is gone and more was asked for, nothing is left before the place that
+            # was reached once.
+            is_empty = len(gone) == len(heads) < look.room
+            place = max([*ordinary, (look.cursor if is_empty else self._cursor)[:2]])
+        row = look.snapshot.fetchone()
+        is_seen = row is not None and (late or not is_left)
+        seen = Snapshot.of(*row) if row is not None and is_seen else self._cursor.seen
+        self._cursor = self._tx.moved[self._want.queue] = Cursor(*place, seen)
+
+    def _head(self, row: Row) -> Head:
+        spot, lead, behind, is_late, came, *columns = row
+        lease_ms = self._want.lease_ms, self._queue_lease_ms
+        return Head(
+            spot, lead, behind, is_late, came, claimed_job(columns, self._worker, self._tx.now, *lease_ms)
+        )
+
+    def _sorted_out(self, heads: list[Head]) -> tuple[list[Head], list[Head], bool]:
+        """Which of these are for this worker, which are not, and whether it was enough of the others: then
+        what stands behind the next of them is left alone."""
+        mine: list[Head] = []
+        others: list[Head] = []
+        for head in heads:
+            if self._want.passes(task_gate(head.job.task)):
+                mine.append(head)
+            elif self._left > len(others):
+                others.append(head)
+            else:
+                return mine, others, True
+        self._left -= len(others)
+        return mine, others, False
+
+    def _start(self, heads: list[Head]) -> list[Job]:
+        if not heads:
+            return []
+        tx, jobs = self._tx, [head.job for head in heads]
+        values = {
+            "spots": [head.spot for head in heads if head.behind is None],
+            "gated_spots": [head.spot for head in heads if head.behind is not None],
+            "queue": self._want.queue,
+            "worker": self._worker,
+            "now": tx.now,
+            "ids": [job.id for job in jobs],
+            "seqs": [job.seq for job in jobs],
+            "attempts": [job.attempt for job in jobs],
+            "untils": [job.lease_expires_at for job in jobs],
+            "latest": [tx.now + job.extension_ms for job in jobs],
+            "leases": [job.lease_ms for job in jobs],
+        }
+        tx.run("claim", values)
+        tx.free_keys(
+            (job.id, job.queue, job.unique_key) for job in jobs if job.unique_until is UniqueUntil.STARTED
+        )
+        tx.move(self._want.queue, JobState.PENDING, JobState.RUNNING, len(jobs))
+        return jobs
+
+    def _ask_gates(self) -> psycopg.Cursor[Row]:
+        return self._tx.run("gates", {"queue": self._want.queue, "limit": MOST_GATES})
+
+    def _open_gates(self) -> list[str]:
+        """Where jobs wait that are for this worker. A queue has few gates, mostly none."""
+        want, rows = self._want, (self._gates or self._ask_gates()).fetchall()
+        if len(rows) == MOST_GATES and want.gates is not None:
+            rows = self._tx.all("gates_among", {"queue": want.queue, "gates": sorted(want.gates)})
+        return [gate for (gate,) in rows if want.passes(gate)]
+
+    def _hold(self, heads: list[Head]) -> None:
+        if not heads:
+            return
+        tx, jobs = self._tx, [head.job for head in heads]
+        gates = [task_gate(job.task) for job in jobs]
+        behind = [head.spot for head in heads if head.behind is not None]
+        if behind:
+            # They were let through one gate, and by their task they belong behind another one.
+            tx.run("ungate", {"spots": behind})
+        values = {
+            "spots": [head.spot for head in heads if head.behind is None],
+            "queue": self._want.queue,
+            "now": tx.now,
+            "ids": [job.id for job in jobs],
+            "gates": gates,
+            "capped": [job.capped for job in jobs],
+            "ranks": [job.rank for job in jobs],
+            "seqs": [job.seq for job in jobs],
+            "expires": [job.expires_at for job in jobs],
+        }
+        tx.run("hold", values)
+        for job, gate in zip(jobs, gates, strict=True):
+            tx.record(
+                Event(kind=EventKind.HELD, job_id=job.id, queue=job.queue, actor=self._worker, detail=gate)
+            )
+        tx.has_news = True  # whoever may pass these gates should look

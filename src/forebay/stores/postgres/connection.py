@@ -1,0 +1,302 @@
+"""One connection to a PostgreSQL server: its settings, errors in our words, and transactions."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, Final, TypeVar
+
+import msgspec
+import psycopg
+from psycopg import errors
+from psycopg.adapt import AdaptersMap
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+
+from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+from forebay.stores.postgres.rows import Row
+
+T = TypeVar("T")
+Raw = psycopg.Connection[Row]
+Statements = Mapping[str, bytes]
+
+TRIES: Final = 10
+# The narrow tables look small when a statement is planned and are full of dead rows while another transaction
+# keeps the vacuum from its work. Whatever reads a whole table, or builds a hash of it, is wrong here.
+_PLANNING: Final = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_material": "off",
+    "jit": "off",
+}
+_PATIENCE: Final = {
+    "lock_timeout": "2s",
+    "statement_timeout": "30s",
+    "idle_in_transaction_session_timeout": "60s",
+}
+# Another try of the same transaction may well succeed, and nothing of this one has happened.
+_PASSING: Final = (errors.DeadlockDetected, errors.SerializationFailure)
+# What an error means to the caller; the first that fits.
+_MEANING: Final[tuple[tuple[type[psycopg.Error], type[StoreError], str], ...]] = (
+    (errors.LockNotAvailable, StoreUnavailable, "is busy: somebody holds a lock for too long"),
+    (errors.QueryCanceled, StoreUnavailable, "is busy: a statement took too long"),
+    (errors.DeadlockDetected, StoreUnavailable, "is busy: transactions stand in each other's way"),
+    (errors.SerializationFailure, StoreUnavailable, "is busy: transactions stand in each other's way"),
+    (
+        errors.TooManyConnections,
+        StoreUnavailable,
+        "has no connection left: raise max_connections or use a pooler",
+    ),
+    (errors.DiskFull, StoreUnavailable, "has no room left: free some space on its disk"),
+    (
+        errors.ReadOnlySqlTransaction,
+        StoreUnavailable,
+        "is read-only now: a standby, or a failover is under way",
+    ),
+    (
+        errors.InsufficientPrivilege,
+        StoreUnusable,
+        "does not let this user do that: grant it schema and tables",
+    ),
+    (errors.UndefinedTable, StoreUnusable, "lacks a table of ours: run `forebay migrate`"),
+    (errors.UndefinedColumn, StoreUnusable, "lacks a column of ours: run `forebay migrate`"),
+    (errors.UndefinedFunction, StoreUnusable, "lacks a function of ours: run `forebay migrate`"),
+    (errors.InvalidSchemaName, StoreUnusable, "lacks our schema: run `forebay migrate`"),
+    (psycopg.DataError, StoreRefused, "cannot hold this value"),
+    (psycopg.IntegrityError, StoreRefused, "cannot hold this value"),
+    (psycopg.OperationalError, StoreUnavailable, "cannot be reached"),
+    (psycopg.InterfaceError, StoreUnavailable, "cannot be reached"),
+)
+# A connection that could not be made carries no code of an error, only the server's words.
+_REFUSALS: Final = (
+    (
+        re.compile(r"password authentication failed|no pg_hba\.conf entry|no password supplied"),
+        "does not accept this user",
+    ),
+    (re.compile(r'database "[^"]*" does not exist'), "has no database of this name: create it first"),
+    (re.compile(r'role "[^"]*" does not exist'), "does not know this user: create it first"),
+)
+# What binding a value can raise besides the driver's own errors: half a surrogate pair, a NUL in a text, an
+# integer that does not fit into 64 bits.
+DRIVER_ERRORS: Final = (psycopg.Error, UnicodeEncodeError, OverflowError)
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a store is and how it is talked to. `pooled` means a pooler that gives each transaction to any
+    session: then nothing may be left in a session, and no statement is prepared."""
+
+    dsn: str
+    schema: str = "forebay"
+    pooled: bool = False
+    notifies: bool = True
+
+    @property
+    def place(self) -> str:
+        """The same text for all addresses of one store; without user and password."""
+        parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        database = parts.get("dbname") or parts.get("user") or ""
+        server = f"{parts.get('host') or 'localhost'}:{parts.get('port') or 5432}"
+        return f"postgresql://{server}/{database}?schema={self.schema}"
+
+    @property
+    def channel(self) -> str:
+        """What wake-ups of this store are sent on."""
+        return f"forebay:{self.schema}"[:63]
+
+
+def address_of(
+    dsn: str, shown: str, schema: str = "forebay", pooler: str = "session", notify: str | None = None
+) -> Address:
+    """An address from the options of a URL; raises ConfigError for what cannot be meant.
+
+    Behind a pooler of transactions nobody can listen, so nothing is sent there unless it is asked for.
+    """
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,54}", schema):
+        raise ConfigError(
+            f"{shown!r}: schema must be 1 to 55 letters, digits and underscores, and not begin with a digit"
+        )
+    if pooler not in ("session", "transaction"):
+        raise ConfigError(f"{shown!r}: pooler must be session or transaction")
+    if notify not in ("on", "off", None):
+        raise ConfigError(f"{shown!r}: notify must be on or off")
+    try:
+        psycopg.conninfo.conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as exc:
+        # Not chained, and not quoted unless it speaks of an option: it may hold the password.
+        option = re.match(r"invalid URI query parameter: .*", str(exc))
+        said = option[0] if option else "write postgresql://user:password@host:port/database"
+        raise ConfigError(f"{shown!r} is not an address of PostgreSQL: {said}") from None
+    is_pooled = pooler == "transaction"
+    return Address(
+        dsn=dsn, schema=schema, pooled=is_pooled, notifies=not is_pooled if notify is None else notify == "on"
+    )
+
+
+class TryAgain(Exception):
+    """What the transaction has relied on has changed under it; it is undone and made again."""
+
+
+def translated(place: str, exc: Exception) -> StoreError:
+    """The error of ours that says what a driver's error means to the caller."""
+    said = (str(exc).strip() or type(exc).__name__).splitlines()[0]
+    if not isinstance(exc, psycopg.Error):
+        return StoreRefused(f"{place} cannot hold a value: {said}")
+    for words, meaning in _REFUSALS:
+        if words.search(str(exc)):
+            return StoreUnusable(f"{place} {meaning} ({said})")
+    for kind, ours, meaning in _MEANING:
+        if isinstance(exc, kind):
+            return ours(f"{place} {meaning} ({said})")
+    return StoreError(f"{place}: {said}")
+
+
+def use_one_type_of_number(adapters: AdaptersMap) -> None:
+    """Whole numbers are bigint: else each size of a number would make another statement of the same text."""
+    adapters.register_dumper(int, Int8BinaryDumper)
+    adapters.register_dumper(int, Int8Dumper)
+
+
+def quoted(schema: str) -> str:
+    """The schema's name as it stands in a statement."""
+    return '"' + schema.replace('"', '""') + '"'
+
+
+def for_schema(statement: str, schema: str) -> str:
+    """A statement of ours, which names the schema `forebay`, for the schema of this store."""
+    return re.sub(r"\bforebay\.", lambda _: f"{quoted(schema)}.", statement)
+
+
+def prepared(statements: Mapping[str, str], schema: str) -> dict[str, bytes]:
+    """Statements as they are sent: for this schema, and without the reasons that stand in them."""
+    return {
+        name: for_schema(re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE), schema).strip().encode()
+        for name, text in statements.items()
+    }
+
+
+_of_parents: Final[list[Raw | None]] = []
+
+
+class Connection:
+    """A connection of our own, made when it is first needed and made again after it was lost."""
+
+    def __init__(self, address: Address, *, reads: bool = False) -> None:
+        self.address = address
+        self._reads = reads
+        self._raw: Raw | None = None
+        self._pid = os.getpid()
+        self.generation = 0  # how often it was made
+
+    @property
+    def place(self) -> str:
+        return self.address.place
+
+    def opened(self) -> Raw:
+        """The connection, made if there is none. One from before a fork is the parent's, and left alone: to
+        close it, or to let the garbage collector do so, would end the parent's session."""
+        if self._pid != os.getpid():
+            _of_parents.append(self._raw)
+            self._raw, self._pid = None, os.getpid()
+        if self._raw is None or self._raw.closed:
+            self._raw = self._connected()
+            self.generation += 1
+        return self._raw
+
+    def _connected(self) -> Raw:
+        pooled = self.address.pooled
+        raw = psycopg.connect(
+            self.address.dsn,
+            autocommit=True,
+            prepare_threshold=None if pooled else 0,
+            connect_timeout=10,
+            application_name="forebay",
+            keepalives_idle=30,
+            keepalives_interval=5,
+            keepalives_count=3,
+            tcp_user_timeout=30_000,
+            options="" if pooled else _as_options({**_PLANNING, **_PATIENCE}),
+        )
+        use_one_type_of_number(raw.adapters)
+        raw.prepared_max = 1_000  # more than we have statements, with all the types they are given
+        return raw
+
+    @property
+    def _begin(self) -> bytes:
+        return b"begin isolation level repeatable read read only" if self._reads else b"begin"
+
+    @contextmanager
+    def transaction(self, *, defines: bool = False) -> Iterator[Raw]:
+        """A transaction that is kept if the block ends well. All of it is sent as one pipeline: a statement
+        is waited for only where somebody looks at its answer. Not so where it `defines` tables: then the
+        driver throws its prepared statements away, and with some of them under way it loses count.
+
+        Whatever goes wrong, it is undone or the connection is dropped; so nothing is ever left open.
+        """
+        raw = self.opened()
+        try:
+            with nullcontext() if defines else raw.pipeline():
+                raw.execute(self._begin)
+                if self.address.pooled:
+                    raw.execute(_as_settings({**_PLANNING, **_PATIENCE}))
+                yield raw
+                raw.execute(b"commit")
+        except BaseException:
+            self._undo(raw)
+            raise
+
+    def _undo(self, raw: Raw) -> None:
+        try:
+            raw.execute(b"rollback")
+        except BaseException as exc:
+            self.drop()
+            if not isinstance(exc, psycopg.Error):
+                raise
+
+    def write(self, work: Callable[[Raw], T], *, defines: bool = False) -> T:
+        """Do some work in a transaction that happens whole or not at all.
+
+        One that met another and had to give way has changed nothing, and is made again a few times.
+        """
+        for attempt in range(TRIES):
+            try:
+                with self.transaction(defines=defines) as raw:
+                    answer = work(raw)
+                return answer
+            except (TryAgain, *_PASSING) as exc:
+                if attempt == TRIES - 1:
+                    raise self._gave_up(exc) from exc
+                time.sleep(0.002 * 2 ** min(attempt, 5) * random.uniform(0.5, 1.0))  # noqa: S311 - spreads them
+            except DRIVER_ERRORS as exc:
+                raise translated(self.place, exc) from exc
+        raise AssertionError("the last try answers or raises")
+
+    def _gave_up(self, exc: Exception) -> StoreError:
+        if isinstance(exc, psycopg.Error):
+            return translated(self.place, exc)
+        return StoreUnavailable(f"{self.place} is too busy: others changed the same jobs {TRIES} times")
+
+    def drop(self) -> None:
+        """Let go of the connection; the next call makes another one."""
+        raw, self._raw = self._raw, None
+        if raw is not None and self._pid == os.getpid():
+            with suppress(psycopg.Error):
+                raw.close()
+
+    close = drop
+
+
+def _as_options(settings: Mapping[str, str]) -> str:
+    return " ".join(f"-c {name}={value}" for name, value in settings.items())
+
+
+def _as_settings(settings: Mapping[str, str]) -> bytes:
+    calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+    return f"select {calls}".encode()
+
+
+Values = Mapping[str, Any]

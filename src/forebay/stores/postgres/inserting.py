@@ -1,0 +1,289 @@
+"""Accepting jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.queue import Queue, QueueState
+from forebay.domain.settlement import Settlement
+from forebay.errors import (
+    DuplicateJob,
+    ForebayError,
+    InvalidJob,
+    QueueClosed,
+    QueueFull,
+    QueueNotFound,
+    StoreRefused,
+)
+from forebay.stores.postgres.connection import TryAgain
+from forebay.stores.postgres.rows import new_options_text
+from forebay.stores.postgres.transaction import Key, Transaction
+from forebay.stores.protocol import OnConflict, Receipt
+
+_CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What an insert may do. Follow-ups are accepted work: no length and no closed door holds them up."""
+
+    on_conflict: OnConflict = "return"
+    create_queues: bool = True
+    is_follow_up: bool = False
+    is_borrowed: bool = False  # in the caller's transaction, which may hold a lock for as long as it likes
+
+
+class Lot:
+    """Jobs of one insert that differ only in id, options, key and payload, and are written together."""
+
+    __slots__ = (
+        "due_at",
+        "ids",
+        "job",
+        "options",
+        "payloads",
+        "priority",
+        "room",
+        "seqs",
+        "state",
+        "unique_keys",
+    )
+
+    def __init__(self, job: NewJob, priority: int, due_at: int, state: JobState) -> None:
+        self.job = job  # any of them, for what they have in common
+        self.priority = priority
+        self.due_at = due_at
+        self.state = state
+        self.ids: list[JobId] = []
+        self.seqs: list[int] = []
+        self.options: list[str | None] = []
+        self.unique_keys: list[str | None] = []
+        self.payloads: list[bytes] = []
+
+
+class Intake:
+    """The jobs of one insert.
+
+    What others have is looked at first, for all of them at once; then each is judged in its turn, as if it
+    came alone; then all are written. Somebody else may have taken a key, an id or a queue's name in between:
+    what we write waits for them, notices, and the whole transaction is made again with a fresh look. A queue
+    that is closed while we insert may get these jobs still, as if they had come a moment before.
+    """
+
+    def __init__(self, tx: Transaction, jobs: Sequence[NewJob], rules: Rules) -> None:
+        self._tx = tx
+        self._rules = rules
+        self._lots: dict[tuple[object, ...], Lot] = {}
+        self._seqs = iter(tx.run("seqs", {"jobs": len(jobs)}))
+        tx.load_queues({job.queue for job in jobs})
+        self._room = dict(self._rooms(jobs))
+        self._holders = tx.key_holders(key for job in jobs for key in _keys_of(job))
+        brought = {job.id for job in jobs if job.id is not None}
+        self._states = tx.states([*brought, *self._holders.values()])
+        self._taken: list[tuple[Key, JobId, int | None]] = []
+        self._brought: set[JobId] = set()
+
+    def _rooms(self, jobs: Iterable[NewJob]) -> Iterator[tuple[str, int]]:
+        """How many pending jobs each queue with a greatest length can still take, under its lock. In a
+        caller's transaction nothing is locked, and what is committed counts."""
+        if self._rules.is_follow_up:
+            return
+        for name in sorted({job.queue for job in jobs}):
+            queue = self._tx.queue(name)
+            if queue is None or queue.settings.max_length is None:
+                continue
+            if not self._rules.is_borrowed:
+                queue = self._tx.locked_queue(name)
+            if queue is not None and queue.settings.max_length is not None:
+                yield name, queue.settings.max_length - self._tx.counted(name, [JobState.PENDING])
+
+    def add(self, job: NewJob) -> Receipt:
+        """Accept one job, or raise why not."""
+        lot = self._lot_of(job)
+        if job.id is not None or job.unique_key is not None or job.once_key is not None:
+            taken = self._taken_by(job)
+            if taken is not None:
+                return taken
+        if lot.state is JobState.PENDING and job.queue in self._room:
+            self._check_length(job.queue)
+        return Receipt(id=self._write(job, lot), is_new=True, state=lot.state)
+
+    def _lot_of(self, job: NewJob) -> Lot:
+        alike = (
+            job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
+        )  # fmt: skip
+        lot = self._lots.get(alike)
+        if lot is None:
+            lot = self._lots[alike] = self._new_lot(job)
+        return lot
+
+    def _new_lot(self, job: NewJob) -> Lot:
+        """What holds for all jobs like this one, looked up once."""
+        tx, rules = self._tx, self._rules
+        queue = tx.queue(job.queue)
+        if queue is None:
+            if not rules.create_queues:
+                raise QueueNotFound(f"there is no queue {job.queue}; create it first")
+            queue = tx.fresh_queue(job.queue)
+        if queue.state in _CLOSED and not rules.is_follow_up:
+            raise QueueClosed(f"queue {queue.name} is {queue.state} and takes no new jobs")
+        settings = queue.settings
+        priority = settings.default_priority if job.priority is None else job.priority
+        if not settings.min_priority <= priority <= settings.max_priority:
+            raise out_of_range(priority, queue)
+        due_at = max(tx.now, tx.now + job.delay_ms if job.run_at is None else job.run_at)
+        return Lot(job, priority, due_at, JobState.SCHEDULED if due_at > tx.now else JobState.PENDING)
+
+    def _check_length(self, name: QueueName) -> None:
+        if self._room[name] <= 0:
+            queue = self._tx.queue(name)
+            limit = (queue.settings.max_length if queue else None) or 0
+            raise QueueFull(
+                f"queue {name} is full: {limit} pending jobs are allowed", queue=name, limit=limit
+            )
+
+    def _taken_by(self, job: NewJob) -> Receipt | None:
+        """The answer for a job whose id or key somebody else has."""
+        if job.id is not None and job.id in self._states:
+            if self._rules.on_conflict != "ignore":
+                raise DuplicateJob(f"job id {job.id} is taken", holder=job.id)
+            return Receipt(id=job.id, is_new=False, state=self._states[job.id])
+        for key in _keys_of(job):
+            holder = self._holders.get(key)
+            if holder is not None:
+                return self._key_taken(key, holder)
+        return None
+
+    def _key_taken(self, key: Key, holder: JobId) -> Receipt:
+        if self._rules.on_conflict == "raise":
+            raise DuplicateJob(
+                f"{key.kind} key {key.key!r} of queue {key.queue} is held by {holder}", holder=holder
+            )
+        return Receipt(id=holder, is_new=False, state=self._states.get(holder))
+
+    def _write(self, job: NewJob, lot: Lot) -> JobId:
+        job_id = job.id or self._tx.new_id()
+        if job.id is not None:
+            self._brought.add(job.id)
+        # Jobs of this very batch hold their keys and ids against those that follow.
+        self._states[job_id] = lot.state
+        for key in _keys_of(job):
+            until = None if key.kind == "unique" else self._tx.now + job.once_ms
+            self._holders[key] = job_id
+            self._taken.append((key, job_id, until))
+        if lot.state is JobState.PENDING and job.queue in self._room:
+            self._room[job.queue] -= 1
+        (seq,) = next(self._seqs)
+        lot.ids.append(job_id)
+        lot.seqs.append(seq)
+        lot.options.append(new_options_text(job))
+        lot.unique_keys.append(job.unique_key)
+        lot.payloads.append(job.payload)
+        return job_id
+
+    def flush(self) -> None:
+        """Write what was accepted."""
+        tx = self._tx
+        if not tx.take_keys(self._taken):
+            raise TryAgain
+        lots = [lot for lot in self._lots.values() if lot.ids]
+        answers = [tx.run("insert", self._values(lot)) for lot in lots]
+        if self._brought:
+            self._check_brought(lots, [answer.fetchall() for answer in answers])
+        for lot in lots:
+            tx.count(lot.job.queue, lot.state, len(lot.ids))
+            tx.has_news = True
+
+    def _check_brought(self, lots: list[Lot], answers: list[list[tuple[int]]]) -> None:
+        """Ids that callers brought must be nobody else's, wherever that job is by now."""
+        written = sum(row[0] for rows in answers for row in rows)
+        if written < sum(len(lot.ids) for lot in lots):
+            raise TryAgain
+        if self._tx.all("ended_ids", {"ids": sorted(self._brought)}):
+            raise TryAgain
+
+    def _values(self, lot: Lot) -> dict[str, object]:
+        """Without a deadline there is nothing to rescore soon: `rescore` comes by at half the cap's time and
+        gives the few jobs that still wait their entry. An entry for each would cost every insert."""
+        tx, job = self._tx, lot.job
+        # This also makes a new queue: not before, because a refused job leaves no queue behind.
+        where = tx.place(job.queue, lot.due_at, lot.priority, 0, job.deadline_at)
+        is_pending = lot.state is JobState.PENDING
+        return {
+            "queue": job.queue,
+            "task": job.task,
+            "priority": lot.priority,
+            "now": tx.now,
+            "due_at": lot.due_at,
+            "rank": where.rank,
+            "capped": where.capped,
+            "rescore_at": where.rescore_at if is_pending and job.deadline_at is not None else None,
+            "deadline_at": job.deadline_at,
+            "expires_at": job.expires_at,
+            "is_pending": is_pending,
+            "ids": lot.ids,
+            "seqs": lot.seqs,
+            "options": lot.options,
+            "unique_keys": lot.unique_keys,
+            "payloads": lot.payloads,
+        }
+
+
+def _keys_of(job: NewJob) -> Iterator[Key]:
+    if job.unique_key is not None:
+        yield Key(job.queue, "unique", job.unique_key)
+    if job.once_key is not None:
+        yield Key(job.queue, "once", job.once_key)
+
+
+def out_of_range(priority: int, queue: Queue) -> InvalidJob:
+    settings = queue.settings
+    span = f"{settings.min_priority} to {settings.max_priority}"
+    return InvalidJob(
+        f"priority {priority} is outside the range of queue {queue.name}: {span}", field="priority"
+    )
+
+
+def insert_all(tx: Transaction, jobs: Sequence[NewJob], rules: Rules, *, atomic: bool) -> list[Receipt]:
+    """Accept jobs in order; the first error ends an atomic insert and is noted by another."""
+    intake = Intake(tx, jobs, rules)
+    receipts = []
+    for job in jobs:
+        try:
+            receipts.append(intake.add(job))
+        except ForebayError as error:
+            if atomic:
+                raise
+            receipts.append(Receipt(id=None, is_new=False, error=error))
+    intake.flush()
+    return receipts
+
+
+def insert_follow_ups(tx: Transaction, worker: WorkerId, settlement: Settlement, queue: QueueName) -> None:
+    """The new jobs that a task handed back, in the transaction that settles it."""
+    parent = settlement.job_id
+    jobs = [
+        job if job.parent_id is not None else replace(job, parent_id=parent) for job in settlement.follow_ups
+    ]
+    try:
+        receipts = insert_all(tx, jobs, Rules(is_follow_up=True), atomic=True)
+    except (InvalidJob, DuplicateJob) as exc:
+        raise StoreRefused(f"a follow-up of job {parent} cannot be stored: {exc}") from exc
+    for job, receipt in zip(jobs, receipts, strict=True):
+        if not receipt.is_new:
+            tx.record(
+                Event(
+                    kind=EventKind.UNFOLLOWED,
+                    job_id=parent,
+                    queue=queue,
+                    attempt=settlement.attempt,
+                    actor=worker,
+                    detail=f"{job.task}: key taken by {receipt.id}",
+                )
+            )

@@ -1,0 +1,91 @@
+"""Keeping leases, and taking over those of the dead."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import Job, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import WAITING
+from forebay.domain.queue import QueueState
+from forebay.stores.postgres.duties import all_queues, bury_queue
+from forebay.stores.postgres.exchanging import cancels_for
+from forebay.stores.postgres.rows import job_from_row
+from forebay.stores.postgres.settling import why_refused
+from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.protocol import Refusal, Renewal
+
+
+def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> Renewal:
+    """Push lease ends away; what is no longer held is reported."""
+    renewed = _renewed(tx, worker, leases, lease_ms) if leases else set()
+    refused = [
+        Refusal(lease=lease, reason=why_refused(tx, worker, lease) or "extension over")
+        for lease in leases
+        if lease not in renewed
+    ]
+    return Renewal(
+        renewed=tuple(lease for lease in leases if lease in renewed),
+        refused=tuple(refused),
+        cancels=cancels_for(tx, worker),
+    )
+
+
+def _renewed(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> set[Lease]:
+    values = {
+        "ids": sorted({lease.job_id for lease in leases}),
+        "tokens": [f"{lease.job_id}:{lease.attempt}" for lease in leases],
+        "worker": worker,
+        "lease_ms": lease_ms,
+        "now": tx.now,
+    }
+    return {Lease(*row) for row in tx.all("renew", values)}
+
+
+def sweep(
+    tx: Transaction,
+    sweeper: WorkerId,
+    dead: Collection[WorkerId],
+    limit: int,
+    lease_ms: int,
+    *,
+    only_dead: bool,
+) -> list[Job]:
+    """Take over leases that ended or whose worker died, and clear dropped queues of what came late.
+
+    The sweeper itself is not dead, whoever says so.
+    """
+    left = limit
+    for queue in all_queues(tx):
+        # Counted first: nearly always there is nothing, and the look costs three probes.
+        if queue.state is QueueState.DROPPED and left and tx.counted(queue.name, WAITING):
+            left -= bury_queue(tx, queue.name, left)
+    values = {
+        "now": tx.now,
+        "limit": limit,
+        "only_dead": only_dead,
+        "dead": sorted(set(dead) - {sweeper}),
+    }
+    overdue = tx.all("overdue", values)
+    return _taken_over(tx, sweeper, overdue, lease_ms) if overdue else []
+
+
+def _taken_over(
+    tx: Transaction, sweeper: WorkerId, overdue: Sequence[tuple[object, ...]], lease_ms: int
+) -> list[Job]:
+    ids = [row[0] for row in overdue]
+    tx.run("sweep", {"ids": ids, "sweeper": sweeper, "now": tx.now, "lease_ms": lease_ms})
+    jobs = {row[0]: job_from_row(row) for row in tx.all("job", {"ids": ids})}
+    for job_id, attempt, worker in overdue:
+        tx.record(
+            Event(
+                kind=EventKind.SWEPT,
+                job_id=jobs[job_id].id,
+                queue=jobs[job_id].queue,
+                attempt=attempt,  # type: ignore[arg-type]  # a row knows no types
+                actor=sweeper,
+                detail=str(worker),
+            )
+        )
+    return [jobs[job_id] for job_id in ids]

@@ -1,0 +1,72 @@
+"""The days of finished jobs: made ahead, and dropped whole once nobody keeps anything of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from forebay.domain.job import DAY_MS
+from forebay.stores.postgres.connection import quoted
+from forebay.stores.postgres.duties import all_queues
+from forebay.stores.postgres.rows import STATES
+from forebay.stores.postgres.transaction import Transaction
+
+AHEAD: Final = 3
+_PREFIX: Final = "finished_"
+
+
+def missing_days(tx: Transaction) -> list[int]:
+    """The starts of days, today and some to come, that have no partition of their own yet."""
+    today = tx.now - tx.now % DAY_MS
+    present = {name for (name,) in tx.all("days")}
+    days = range(today, today + (AHEAD + 1) * DAY_MS, DAY_MS)
+    return [day for day in days if name_of(day) not in present]
+
+
+def make_day(tx: Transaction, schema: str, day: int) -> None:
+    """Make one day. It is made beside the others and then joined to them, which holds up nobody for long; a
+    day of which jobs are in the default partition already stays there."""
+    tx.run("days_patience")
+    table = f"{quoted(schema)}.{name_of(day)}"
+    parent = f"{quoted(schema)}.finished"
+    tx.define(f"create table {table} (like {parent} including all)")
+    tx.define(f"alter table {parent} attach partition {table} for values from ({day}) to ({day + DAY_MS})")
+
+
+def old_days(tx: Transaction) -> list[str]:
+    """Partitions of which everything is past the retention of every queue."""
+    keeps = [queue.settings.keep_finished_ms for queue in all_queues(tx)]
+    # A queue that keeps its jobs for ever, or wants a line about each, needs them looked at one by one.
+    if not all(keeps) or any(queue.settings.archive for queue in all_queues(tx)):
+        return []
+    before = tx.now - max(keeps, default=0) - DAY_MS
+    days = {name: start_of(name) for (name,) in tx.all("days")}
+    return [name for name, start in days.items() if start is not None and start <= before]
+
+
+def drop_day(tx: Transaction, schema: str, name: str) -> int:
+    """Forget a whole day at once; how many jobs that were. The lock comes first: whoever revives one of its
+    jobs has done so before we count, or finds it gone."""
+    tx.run("days_patience")
+    table = f"{quoted(schema)}.{name}"
+    tx.define(f"lock table {table} in access exclusive mode")
+    span = {"start": start_of(name), "end": (start_of(name) or 0) + DAY_MS}
+    rows = tx.all("day_counts", span)
+    for queue, state, jobs in rows:
+        tx.count(queue, STATES[state], -jobs)
+    tx.run("day_history_remove", span)
+    tx.define(f"drop table {table}")
+    return sum(jobs for _, _, jobs in rows)
+
+
+def name_of(day: int) -> str:
+    return f"{_PREFIX}{datetime.fromtimestamp(day / 1_000, UTC):%Y%m%d}"
+
+
+def start_of(name: str) -> int | None:
+    """When a day begins, from the name of its partition; None for the default one."""
+    try:
+        day = datetime.strptime(name.removeprefix(_PREFIX), "%Y%m%d").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return round(day.timestamp() * 1_000)

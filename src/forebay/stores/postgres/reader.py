@@ -1,0 +1,277 @@
+"""Looking at a PostgreSQL store without holding anybody up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from forebay.domain.history import Event, Timeline
+from forebay.domain.job import Job, JobId, JobSummary, QueueName
+from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.note import Notes
+from forebay.domain.query import (
+    EXACT_UP_TO,
+    Archived,
+    Counts,
+    Health,
+    HeldJobs,
+    JobQuery,
+    Page,
+    Position,
+    check_limit,
+    page_end,
+)
+from forebay.domain.queue import Queue, QueueState
+from forebay.domain.worker import Command, WorkerInfo
+from forebay.errors import StoreError
+from forebay.stores.postgres.connection import DRIVER_ERRORS, Connection, Raw, Statements, Values, translated
+from forebay.stores.postgres.rows import (
+    Row,
+    archived_from_row,
+    attempt_from_row,
+    command_from_row,
+    event_from_row,
+    is_strange,
+    job_from_row,
+    json_text,
+    notes_from_rows,
+    queue_from_row,
+    summary_from_row,
+    worker_from_row,
+)
+from forebay.stores.postgres.schema import schema_number
+
+PACE_MS: Final = 60_000
+ROWS_PER_LOOK: Final = 10_000
+LATE_MS: Final = 60_000
+_FINISHED: Final = (JobState.COMPLETED, JobState.CANCELLED)
+
+
+class Look:
+    """One look at the store: whatever is read in it is of the same moment."""
+
+    def __init__(self, raw: Raw, statements: Statements) -> None:
+        self.raw = raw
+        self._statements = statements
+
+    def all(self, name: str, values: Values | None = None) -> list[Row]:
+        return self.raw.execute(self._statements[name], values, binary=True).fetchall()
+
+    def one(self, name: str, values: Values | None = None) -> Row | None:
+        return self.raw.execute(self._statements[name], values, binary=True).fetchone()
+
+    def now(self) -> int:
+        row = self.one("now")
+        return 0 if row is None else row[0]
+
+    def job(self, job_id: JobId) -> Job | None:
+        row = self.one("job", {"ids": [job_id]})
+        return None if row is None else job_from_row(row)
+
+    def queue(self, name: QueueName) -> Queue | None:
+        row = self.one("queues_named", {"names": [name]})
+        return None if row is None else queue_from_row(row)
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        return {(queue, state): jobs for queue, state, jobs in self.all("counts")}
+
+
+class PostgresReader:
+    """A handle to look at one store."""
+
+    def __init__(self, connection: Connection, statements: Statements) -> None:
+        self._connection = connection
+        self._statements = statements
+        self._is_closed = False
+
+    @contextmanager
+    def _looking(self) -> Iterator[Look]:
+        if self._is_closed:
+            raise StoreError("this handle is closed; open another one")
+        try:
+            with self._connection.transaction() as raw:
+                yield Look(raw, self._statements)
+        except DRIVER_ERRORS as exc:
+            raise translated(self._connection.place, exc) from exc
+
+    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+        with self._looking() as look:
+            found = {row[0]: row for row in look.all("job", {"ids": sorted(set(ids))})}
+        return [job_from_row(found[job_id]) if job_id in found else None for job_id in ids]
+
+    def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
+        check_limit(limit)
+        span = {"places": _places(query.states), "after": None if after is None else page_end(after)}
+        with self._looking() as look:
+            window = look.one("search_window", {**span, "rows": ROWS_PER_LOOK - 1})
+            until = None if window is None else window[0]
+            rows = look.all("search", {**_conditions(query), **span, "until": until, "limit": limit})
+        last = rows[-1][-1] if len(rows) == limit else until
+        jobs = tuple(summary_from_row(row) for row in rows)
+        return Page(jobs=jobs, after=None if last is None else str(last))
+
+    def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
+        with self._looking() as look:
+            names = list(queues) or [row[0] for row in look.all("queues")]
+            counted = look.counts()
+        by_queue: dict[QueueName, dict[str, int]] = {name: {} for name in names}
+        for (queue, state), jobs in counted.items():
+            if queue in by_queue:
+                by_queue[QueueName(queue)][state] = jobs
+        return {name: Counts(**states) for name, states in by_queue.items()}
+
+    def held(self) -> list[HeldJobs]:
+        with self._looking() as look:
+            rows = look.all("held_jobs")
+        return [HeldJobs(queue=queue, gate=gate, jobs=jobs) for queue, gate, jobs in rows]
+
+    def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
+        check_limit(limit)
+        with self._looking() as look:
+            found = look.queue(queue)
+            if found is None:
+                return []
+            cap_ms = found.settings.scoring.cap_ms
+            values = {"queue": queue, "now": look.now(), "cap_ms": cap_ms, "limit": limit}
+            return [summary_from_row(row) for row in look.all("peek", values)]
+
+    def position(self, job_id: JobId) -> Position | None:
+        with self._looking() as look:
+            job = look.job(job_id)
+            if job is None or job.state is not JobState.PENDING or job.gate is not None:
+                return None
+            now = look.now()
+            ahead = _ahead(look, job, now)
+            is_exact = ahead <= EXACT_UP_TO
+            if not is_exact:
+                ahead = _estimate(look, job)
+            pace = look.one("pace", {"queue": job.queue, "since": now - PACE_MS, "most": EXACT_UP_TO})
+        done = pace[0] if pace else 0
+        wait = ahead * PACE_MS // done if done else None
+        return Position(ahead=ahead, is_exact=is_exact, starts_in_ms=wait)
+
+    def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
+        with self._looking() as look:
+            found = [queue_from_row(row) for row in look.all("queues")]
+        if names:
+            return [queue for queue in found if queue.name in names]
+        return [queue for queue in found if queue.state is not QueueState.DROPPED]
+
+    def workers(self) -> list[WorkerInfo]:
+        with self._looking() as look:
+            return [worker_from_row(row) for row in look.all("workers")]
+
+    def commands(self, ids: Sequence[str]) -> list[Command | None]:
+        with self._looking() as look:
+            rows = {row[0]: row for row in look.all("command", {"ids": list(ids)}) if not is_strange(row)}
+        return [command_from_row(rows[each]) if each in rows else None for each in ids]
+
+    def notes(self, job_id: JobId) -> Notes:
+        with self._looking() as look:
+            return notes_from_rows(look.all("notes", {"job_id": job_id}))
+
+    def history(self, job_id: JobId) -> Timeline | None:
+        of_job = {"job_id": job_id}
+        with self._looking() as look:
+            job = look.job(job_id)
+            if job is None:
+                return None
+            return Timeline(
+                job=job,
+                attempts=tuple(attempt_from_row(job_id, row) for row in look.all("attempts", of_job)),
+                events=tuple(event_from_row(row) for row in look.all("events", of_job)),
+                notes=notes_from_rows(look.all("notes", of_job)),
+            )
+
+    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
+        check_limit(limit)
+        with self._looking() as look:
+            rows = look.all("audit", {"after": after, "limit": limit})
+        return [(row[0], event_from_row(row[1:])) for row in rows]
+
+    def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
+        check_limit(limit)
+        with self._looking() as look:
+            rows = look.all("archive", {"day": day, "task": task, "limit": limit})
+        return [archived_from_row(row) for row in rows]
+
+    def now(self) -> int:
+        with self._looking() as look:
+            return look.now()
+
+    def health(self) -> Health:
+        with self._looking() as look:
+            look.all("check_planning")
+            problems = list(_miscounted(look))
+            for name in ("check_jobs", "check_keys"):
+                problems += [f"{what} {trouble}" for what, trouble in look.all(name, {"late_ms": LATE_MS})]
+            number = schema_number(look.raw, self._statements)
+        return Health(engine="postgresql", schema=number, problems=tuple(problems))
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._connection.close()
+
+
+def _ahead(look: Look, job: Job, now: int) -> int:
+    """Jobs with a greater lead, or the same one and a lower seq, in both classes."""
+    queue = look.queue(job.queue)
+    cap_ms = 0 if queue is None else queue.settings.scoring.cap_ms
+    # The rank that a job of the other class must stay below to go first.
+    other = job.rank + (now - cap_ms if job.capped else cap_ms - now)
+    ahead = 0
+    for capped, rank in ((job.capped, job.rank), (not job.capped, other)):
+        values = {"queue": job.queue, "capped": capped, "rank": rank, "seq": job.seq}
+        row = look.one("ahead", {**values, "most": EXACT_UP_TO + 1})
+        ahead += row[0] if row else 0
+    return ahead
+
+
+def _estimate(look: Look, job: Job) -> int:
+    """Where the job's rank lies between the queue's lowest and highest, as a share of its jobs."""
+    lowest, highest = look.one("rank_span", {"queue": job.queue}) or (None, None)
+    pending = look.counts().get((job.queue, "pending"), 0)
+    if lowest is None or highest is None or highest == lowest or job.capped:
+        return max(pending - 1, EXACT_UP_TO)
+    share: float = (job.rank - lowest) / (highest - lowest)
+    return min(max(round(pending * share), EXACT_UP_TO), max(pending - 1, EXACT_UP_TO))
+
+
+def _miscounted(look: Look) -> Iterator[str]:
+    real = {(queue, state): jobs for queue, state, jobs in look.all("check_counts")}
+    counted = look.counts()
+    for queue, state in sorted(real.keys() | counted.keys()):
+        here, there = counted.get((queue, state), 0), real.get((queue, state), 0)
+        if here != there:
+            yield f"queue {queue} counts {here} {state} jobs and has {there}"
+
+
+def _places(states: Sequence[JobState]) -> list[str]:
+    """The tables in which jobs of these states can be."""
+    wanted = set(states or JobState)
+    places = (("live", LIVE), ("finished", frozenset(_FINISHED)), ("dead", frozenset({JobState.DEAD})))
+    return [place for place, inside in places if wanted & inside]
+
+
+def _conditions(query: JobQuery) -> dict[str, object]:
+    metadata = dict(query.metadata)
+    return {
+        "states": [state.value for state in query.states] or None,
+        "queues": list(query.queues) or None,
+        "tasks": list(query.tasks) or None,
+        "priority_from": query.priority_from,
+        "priority_to": query.priority_to,
+        "created_from": query.created_from,
+        "created_before": query.created_before,
+        "finished_before": query.finished_before,
+        "unique_key": query.unique_key,
+        "once_key": query.once_key,
+        "correlation_id": query.correlation_id,
+        "parent_id": query.parent_id,
+        "tags": list(query.tags) or None,
+        "metadata_keys": list(metadata) or None,
+        "metadata_values": [json_text(value) for value in metadata.values()] or None,
+        "text": query.text,
+    }

@@ -1,0 +1,136 @@
+"""Bringing the schema of a database up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+from forebay.errors import ConfigError, SchemaNewer, SchemaOutdated, StoreUnusable
+from forebay.stores.migrations import Migration, load_migrations, missing
+from forebay.stores.postgres.connection import (
+    DRIVER_ERRORS,
+    Connection,
+    Raw,
+    Statements,
+    for_schema,
+    prepared,
+    quoted,
+    translated,
+)
+from forebay.stores.postgres.transaction import Runs
+from forebay.stores.statements import load_statements
+
+PACKAGE: Final = "forebay.stores.postgres"
+OLDEST_SERVER: Final = 150_000
+
+
+@cache
+def statements_for(schema: str) -> Statements:
+    """All statements of this engine, for one schema."""
+    return prepared(load_statements(PACKAGE), schema)
+
+
+def open_schema(connection: Connection, statements: Statements) -> None:
+    """Make the tables in a database that has none of ours; an older schema waits for `forebay migrate`."""
+    number, steps = _look(connection, statements)
+    if number == 0:
+        migrate(connection, statements)
+    elif steps:
+        raise _outdated(connection, number)
+
+
+def check_schema(connection: Connection, statements: Statements) -> None:
+    """Raise unless the database has the tables that this program needs; nothing is changed in it."""
+    number, steps = _look(connection, statements)
+    if number == 0:
+        raise StoreUnusable(f"{connection.place} has no Forebay tables; `forebay migrate` makes them")
+    if steps:
+        raise _outdated(connection, number)
+
+
+def check_borrowed(raw: Runs, place: str, statements: Statements) -> None:
+    """Raise unless the database of a caller's connection has the tables that this program writes."""
+    number, oldest = _present(raw, statements)
+    if number == 0:
+        raise ConfigError(f"{place} has no tables for jobs yet: open its store once before")
+    if missing(load_migrations(PACKAGE), number, oldest):
+        raise SchemaOutdated(f"{place} has schema {number}, which is too old; run `forebay migrate`")
+
+
+def schema_number(raw: Runs, statements: Statements) -> int:
+    """How far a schema is."""
+    return _present(raw, statements)[0]
+
+
+def migrate(connection: Connection, statements: Statements) -> int:
+    """Apply what is missing and answer the schema's number."""
+    known = load_migrations(PACKAGE)
+    number, steps = _look(connection, statements)
+    if steps:
+        try:
+            number = _catch_up(connection, statements, known)
+        except DRIVER_ERRORS as exc:
+            connection.drop()
+            raise translated(connection.place, exc) from exc
+    return max(number, len(known))
+
+
+def _catch_up(connection: Connection, statements: Statements, known: Sequence[Migration]) -> int:
+    """Apply the steps in one transaction. Programs that start at once do so one after the other: who comes
+    second has waited for the lock, looks again and finds nothing left to do."""
+    raw = connection.opened()
+    with raw.transaction():
+        raw.execute("set local lock_timeout = '60s'")
+        raw.execute("set local statement_timeout = 0")
+        raw.execute(statements["schema_lock"])
+        number, steps = _steps(connection, raw, statements, known)
+        if number == 0:
+            raw.execute(f"create schema if not exists {quoted(connection.address.schema)}".encode())
+            raw.execute(statements["schema_create"])
+        for step in steps:
+            raw.execute(for_schema(step.script, connection.address.schema).encode(), prepare=False)
+            values = {"number": step.number, "name": step.name, "oldest": step.oldest}
+            raw.execute(statements["schema_add"], values)
+    return len(known)
+
+
+def _look(connection: Connection, statements: Statements) -> tuple[int, Sequence[Migration]]:
+    try:
+        raw = connection.opened()
+        check_version(raw.info.server_version, connection.place)
+        return _steps(connection, raw, statements, load_migrations(PACKAGE))
+    except DRIVER_ERRORS as exc:
+        raise translated(connection.place, exc) from exc
+
+
+def check_version(version: int, place: str) -> None:
+    """Raise StoreUnusable for a server that is older than those we test with."""
+    if version < OLDEST_SERVER:
+        raise StoreUnusable(
+            f"{place} is PostgreSQL {version // 10_000}; Forebay needs {OLDEST_SERVER // 10_000} or newer"
+        )
+
+
+def _steps(
+    connection: Connection, raw: Raw, statements: Statements, known: Sequence[Migration]
+) -> tuple[int, Sequence[Migration]]:
+    """The schema's number and the migrations it still needs."""
+    number, oldest = _present(raw, statements)
+    try:
+        return number, missing(known, number, oldest)
+    except SchemaNewer as exc:
+        raise SchemaNewer(f"{connection.place}: {exc}") from exc
+
+
+def _present(raw: Runs, statements: Statements) -> tuple[int, int]:
+    if raw.execute(statements["schema_exists"]).fetchone() != (True,):
+        return 0, 0
+    number, oldest = raw.execute(statements["schema_number"]).fetchone() or (0, 0)
+    return number, oldest
+
+
+def _outdated(connection: Connection, number: int) -> SchemaOutdated:
+    return SchemaOutdated(
+        f"{connection.place} has schema {number}, which is too old; `forebay migrate` brings it up to date"
+    )

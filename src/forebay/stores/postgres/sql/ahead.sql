@@ -1,0 +1,10 @@
+-- ahead: how many pending jobs of one class go before a place, up to a limit.
+select count(*)
+from (
+  select 1
+  from forebay.ready
+  where queue = %(queue)s
+    and capped = %(capped)s
+    and (rank, seq) < (%(rank)s, %(seq)s)
+  limit %(most)s
+) as a;

@@ -1,0 +1,23 @@
+-- archive: lines about pruned jobs, last ended first.
+-- Relies on index archive_day, or with a task on archive_task; one of the two parts is empty. Days grow with
+-- the time of ending, so their order is the same.
+select *
+from (
+  select id, queue, task, state, created_at, finished_at, day, duration_ms, attempt, failures, excerpt, reason
+  from forebay.archive
+  where %(task)s::text is null
+    and day >= coalesce(%(day)s::text, '')
+    and day <= coalesce(%(day)s::text, '~')
+  order by day desc, finished_at desc, number desc
+  limit %(limit)s
+) as by_day
+union all
+select *
+from (
+  select id, queue, task, state, created_at, finished_at, day, duration_ms, attempt, failures, excerpt, reason
+  from forebay.archive
+  where task = %(task)s::text
+    and (%(day)s::text is null or day = %(day)s::text)
+  order by finished_at desc, number desc
+  limit %(limit)s
+) as by_task;

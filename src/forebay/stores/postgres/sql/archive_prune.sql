@@ -1,0 +1,10 @@
+-- archive_prune: lines of a queue that were kept long enough. Relies on index archive_queue.
+delete from forebay.archive
+where number = any(array(
+  select number
+  from forebay.archive
+  where queue = %(queue)s and finished_at <= %(before)s
+  order by finished_at
+  limit %(limit)s
+  for update skip locked
+));

@@ -1,0 +1,40 @@
+-- check_jobs: jobs that cannot be: in two places, in none, or somewhere else than their row says.
+with narrow as (
+  select id, queue, 'ready' as place from forebay.ready
+  union all
+  select id, queue, 'gated' from forebay.gated
+  union all
+  select id, queue, 'due' from forebay.due
+  union all
+  select id, queue, 'leases' from forebay.leases
+)
+select id, 'is in two places' from forebay.all_jobs group by id having count(*) > 1
+union all
+select j.id, 'waits nowhere' from forebay.jobs j where not exists (select 1 from narrow n where n.id = j.id)
+union all
+select id, 'has two states: ' || string_agg(place, ', ') from narrow group by id having count(*) > 1
+union all
+select n.id, 'is no job and in ' || n.place
+from narrow n
+where not exists (select 1 from forebay.jobs j where j.id = n.id and j.queue = n.queue)
+union all
+select j.id, 'does not stand where it says'
+from forebay.jobs j
+join forebay.ready r on r.id = j.id
+where (r.capped, r.rank, r.seq) is distinct from (j.capped, j.rank, j.seq)
+   or r.expires_at is distinct from j.expires_at
+union all
+select j.id, 'is not due when it says'
+from forebay.jobs j
+join forebay.due d on d.id = j.id
+where (d.run_at, d.seq) is distinct from (j.run_at, j.seq)
+   or d.expires_at is distinct from j.expires_at
+union all
+select j.id, 'is in no known queue'
+from forebay.jobs j
+where not exists (select 1 from forebay.queues q where q.name = j.queue)
+union all
+-- Due a minute before somebody last promoted all that was due, and still waiting for its time.
+select id, 'was due and has not been moved'
+from forebay.due
+where run_at <= (select due_at from forebay.duties where name = 'promote') - %(late_ms)s;

@@ -1,0 +1,11 @@
+-- commands_take: give these workers what they are asked for.
+-- Guarantees: each command is given once: of two who ask at once the second waits for the first and then finds
+-- it taken. Never after its end. One of a kind that this program does not know is left for its end to come.
+-- Relies on index commands_waiting.
+update forebay.commands
+set taken_at = %(now)s
+where worker = any(%(workers)b::text[])
+  and taken_at is null
+  and expires_at > %(now)s
+  and kind = any(%(kinds)b::text[])
+returning id, worker, kind, queue, actor, sent_at, expires_at, taken_at, answer, number;

@@ -1,0 +1,34 @@
+-- complete: running jobs that ended well move to the finished ones.
+-- Guarantees: only while the lease is held (attempt, worker): who has deleted its row has ended the attempt, and
+-- whoever comes second waits, looks at the row again and finds it gone or with another worker.
+-- No join on the leases or the jobs: under a pinned vacuum horizon the planner's choice would be wrong. A token
+-- is unambiguous, because the attempt comes last and holds no colon.
+with held as (
+  delete from forebay.leases
+  where id = any(%(ids)b::text[])
+    and worker = %(worker)s
+    and id || ':' || attempt = any(%(tokens)b::text[])
+  returning id, started_at, cancel_reason
+),
+ends as (
+  select array_agg(id) as ids, array_agg(started_at) as started, array_agg(cancel_reason) as reasons from held
+),
+gone as (
+  delete from forebay.jobs where id = any(array(select id from held)) returning *
+)
+insert into forebay.finished (
+  id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
+  ready_at, run_at, rank, capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
+  errors, finished_at, reason, payload, result
+)
+select
+  g.id, g.seq, g.queue, g.task, 'completed', g.priority, g.options, (%(attempts)b::bigint[])[p.i],
+  (%(failures)b::bigint[])[p.i], (%(crashes)b::bigint[])[p.i], g.created_at, current_setting('forebay_tx.now')::bigint, g.ready_at, g.run_at,
+  g.rank, g.capped, %(worker)s::text, e.started[p.k], g.deadline_at, g.expires_at, g.unique_key, e.reasons[p.k],
+  g.errors, current_setting('forebay_tx.now')::bigint, (%(reasons)b::text[])[p.i], g.payload, (%(results)b::bytea[])[p.i]
+from gone g
+cross join ends e
+cross join lateral (
+  select array_position(%(ids)b::text[], g.id) as i, array_position(e.ids, g.id) as k
+) as p
+returning id, queue, unique_key;

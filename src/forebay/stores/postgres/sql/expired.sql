@@ -1,0 +1,45 @@
+-- expired: take waiting jobs that were not started in time out of their tables, soonest first.
+-- Relies on the three indexes on expires_at, which hold only jobs that have such a time.
+with r as materialized (
+  select ctid as spot, id, seq, queue, 'pending' as state, expires_at, 'r' as place
+  from forebay.ready
+  where expires_at is not null and expires_at <= current_setting('forebay_tx.now')::bigint
+  order by expires_at, seq
+  limit %(limit)s
+  for update skip locked
+),
+d as materialized (
+  select ctid as spot, id, seq, queue, state, expires_at, 'd' as place
+  from forebay.due
+  where expires_at is not null and expires_at <= current_setting('forebay_tx.now')::bigint
+  order by expires_at, seq
+  limit %(limit)s
+  for update skip locked
+),
+g as materialized (
+  select ctid as spot, id, seq, queue, 'pending' as state, expires_at, 'g' as place
+  from forebay.gated
+  where expires_at is not null and expires_at <= current_setting('forebay_tx.now')::bigint
+  order by expires_at, seq
+  limit %(limit)s
+  for update skip locked
+),
+chosen as materialized (
+  select * from r
+  union all
+  select * from d
+  union all
+  select * from g
+  order by expires_at, seq
+  limit %(limit)s
+),
+r_gone as (
+  delete from forebay.ready where ctid = any(array(select spot from chosen where place = 'r'))
+),
+d_gone as (
+  delete from forebay.due where ctid = any(array(select spot from chosen where place = 'd'))
+),
+g_gone as (
+  delete from forebay.gated where ctid = any(array(select spot from chosen where place = 'g'))
+)
+select id, state from chosen order by expires_at, seq;

@@ -1,0 +1,8 @@
+-- history_remove: what is remembered about jobs goes with them. That one was deleted stays in the audit log.
+with a as (
+  delete from forebay.attempts where job_id = any(%(ids)b::text[])
+),
+n as (
+  delete from forebay.notes where job_id = any(%(ids)b::text[])
+)
+delete from forebay.events where job_id = any(%(ids)b::text[]) and kind <> 'deleted';

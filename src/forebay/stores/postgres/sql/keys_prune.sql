@@ -1,0 +1,10 @@
+-- keys_prune: once keys that have run out. Relies on index keys_until.
+delete from forebay.keys
+where ctid = any(array(
+  select ctid
+  from forebay.keys
+  where until is not null and until <= %(now)s
+  order by until
+  limit %(limit)s
+  for update skip locked
+));

@@ -1,0 +1,25 @@
+-- peek: the next jobs a claim would take, in order, without taking them.
+with first as materialized (
+  (
+    select id, %(now)s - rank as lead, seq
+    from forebay.ready
+    where queue = %(queue)s and capped = false and (expires_at is null or expires_at > %(now)s)
+    order by rank, seq
+    limit %(limit)s
+  )
+  union all
+  (
+    select id, %(cap_ms)s - rank, seq
+    from forebay.ready
+    where queue = %(queue)s and capped = true and (expires_at is null or expires_at > %(now)s)
+    order by rank, seq
+    limit %(limit)s
+  )
+  order by 2 desc, 3
+  limit %(limit)s
+)
+select j.id, j.queue, j.task, 'pending', j.priority, j.attempt, j.failures, j.created_at, j.run_at, j.started_at,
+  null::bigint, j.worker, null::text, j.options
+from first f
+join forebay.jobs j on j.id = f.id
+order by f.lead desc, f.seq;

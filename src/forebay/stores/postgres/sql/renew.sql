@@ -1,0 +1,26 @@
+-- renew: push the ends of leases away, never back and never past their longest extension.
+-- Guarantees: only while the lease is held (attempt, worker). Rows are locked in the order of ids.
+with locked as materialized (
+  select id
+  from forebay.leases
+  where id = any(%(ids)b::text[])
+    and worker = %(worker)s
+    and id || ':' || attempt = any(%(tokens)b::text[])
+  order by id
+  for update
+)
+update forebay.leases l
+set until = greatest(
+  l.until,
+  least(
+    %(now)s + coalesce(
+      %(lease_ms)s::bigint,
+      l.lease_ms,
+      (select (q.settings::json ->> 'lease_ms')::bigint from forebay.queues q where q.name = l.queue)
+    ),
+    l.latest_at
+  )
+)
+where l.id = any(array(select id from locked))
+  and l.latest_at > %(now)s
+returning l.id, l.attempt;

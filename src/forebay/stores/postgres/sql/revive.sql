@@ -1,0 +1,20 @@
+-- revive: a job that was just taken out of the dead or finished ones lives again, under its own seq. `attempt`
+-- goes on growing; a time by which it had to start and that has passed is forgotten.
+with new as (
+  insert into forebay.jobs (
+    id, seq, queue, task, priority, options, attempt, failures, crashes, created_at, updated_at, ready_at,
+    run_at, rank, capped, rescore_at, deadline_at, expires_at, unique_key, errors, payload
+  )
+  values (
+    %(id)s, %(seq)s, %(queue)s, %(task)s, %(priority)s, %(options)s, %(attempt)s, %(failures)s, %(crashes)s,
+    %(created_at)s, %(now)s, %(due_at)s, %(due_at)s, %(rank)s, %(capped)s, %(rescore_at)s, %(deadline_at)s,
+    %(expires_at)s, %(unique_key)s, %(errors)s, %(payload)s
+  )
+  returning id, queue, seq, rank, capped, run_at, expires_at
+),
+waiting as (
+  insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
+  select queue, capped, rank, seq, id, expires_at from new where %(state)s::text = 'pending'
+)
+insert into forebay.due (id, queue, run_at, seq, state, expires_at)
+select id, queue, run_at, seq, 'scheduled', expires_at from new where %(state)s::text <> 'pending';

@@ -1,0 +1,296 @@
+"""PostgreSQL behind the seam: the engine, and the write side with each method bound to its operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from forebay.domain.history import Event
+from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.note import Note
+from forebay.domain.queue import Queue, QueueState
+from forebay.domain.settlement import Settlement
+from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
+from forebay.errors import StoreError
+from forebay.stores.ids import new_id as next_id
+from forebay.stores.postgres import commanding, duties, leasing, operating, partitions
+from forebay.stores.postgres.borrowed import Borrowed
+from forebay.stores.postgres.connection import Address, Connection, Raw
+from forebay.stores.postgres.cursor import Cursor
+from forebay.stores.postgres.exchanging import exchange
+from forebay.stores.postgres.inserting import Rules, insert_all
+from forebay.stores.postgres.reader import PostgresReader
+from forebay.stores.postgres.schema import check_borrowed, check_schema, migrate, open_schema, statements_for
+from forebay.stores.postgres.transaction import Memory, Transaction
+from forebay.stores.postgres.wakeups import PostgresWakeups
+from forebay.stores.protocol import BATCH, Exchange, Features, OnConflict, Receipt, Renewal, Verdict, Want
+
+T = TypeVar("T")
+
+
+def finish(tx: Transaction, address: Address) -> None:
+    """What comes last in every transaction: the counts, and a word to those who listen."""
+    tx.flush_counts()
+    if tx.has_news and address.notifies:
+        tx.run("notify", {"channel": address.channel})
+
+
+class PostgresEngine:
+    """A schema in a PostgreSQL database, shared by programs on any number of machines."""
+
+    features = Features(name="postgresql", is_durable=True, is_shared=True, joins_transactions=True)
+
+    def __init__(self, address: Address, *, new_id: Callable[[], JobId] | None = None) -> None:
+        self.address = address
+        self._new_id = new_id or next_id
+        self._statements = statements_for(address.schema)
+
+    @property
+    def place(self) -> str:
+        return self.address.place
+
+    def store(self) -> PostgresStore:
+        return PostgresStore(self._opened(reads=False), self._new_id)
+
+    def reader(self) -> PostgresReader:
+        return PostgresReader(self._opened(reads=True), self._statements)
+
+    def wakeups(self) -> PostgresWakeups:
+        return PostgresWakeups(self.address)
+
+    def check_schema(self) -> None:
+        connection = Connection(self.address)
+        try:
+            check_schema(connection, self._statements)
+        finally:
+            connection.close()
+
+    def insert_within(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        borrowed = Borrowed(connection, self.address)
+
+        def insert() -> list[Receipt]:
+            check_borrowed(borrowed, self.place, self._statements)
+            tx = Transaction(borrowed, self._statements, self._new_id, Memory())
+            self._make_queues(tx, {job.queue for job in jobs})
+            rules = Rules(on_conflict=on_conflict, is_borrowed=True)
+            receipts = insert_all(tx, jobs, rules, atomic=True)
+            finish(tx, self.address)
+            return receipts
+
+        return borrowed.whole(insert) if jobs else []
+
+    def _make_queues(self, tx: Transaction, names: Collection[QueueName]) -> None:
+        """Make queues that are not there yet on a connection of our own: in the caller's transaction the new
+        row would hold up everybody else who has a job for that queue. They stay if it is rolled back."""
+        tx.load_queues(names)
+        new = [name for name in sorted(names) if tx.queue(name) is None]
+        if new:
+            store = self.store()
+            try:
+                store.make_queues(new)
+            finally:
+                store.close()
+            tx.forget_queues(new)
+
+    def _opened(self, *, reads: bool) -> Connection:
+        connection = Connection(self.address, reads=reads)
+        try:
+            open_schema(connection, self._statements)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class PostgresStore:
+    """A handle to write to one store."""
+
+    def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
+        self._connection = connection
+        self._address = connection.address
+        self._statements = statements_for(connection.address.schema)
+        self._new_id = new_id
+        self._memory = Memory()
+        self._is_closed = False
+
+    def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
+        """Do some work in one transaction; what is worth a look is told with its commit."""
+        if self._is_closed:
+            raise StoreError("this handle is closed; open another one")
+
+        moved: tuple[dict[str, Cursor], dict[str, int]] = {}, {}
+
+        def transact(raw: Raw) -> T:
+            nonlocal moved
+            self._memory.cursors.keep_for(self._connection.generation)
+            tx = Transaction(raw, self._statements, self._new_id, self._memory)
+            answer = work(tx)
+            finish(tx, self._address)
+            moved = tx.moved, tx.due_from
+            return answer
+
+        answer = self._connection.write(transact, defines=defines)
+        self._memory.cursors.move(*moved)
+        return answer
+
+    def make_queues(self, names: Sequence[QueueName]) -> None:
+        """Make queues with default settings, where nobody has."""
+
+        def make(tx: Transaction) -> None:
+            for name in names:
+                tx.existing_queue(name)
+
+        self._write(make)
+
+    def insert(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        on_conflict: OnConflict = "return",
+        atomic: bool = True,
+        create_queues: bool = True,
+    ) -> list[Receipt]:
+        if not jobs:
+            return []
+        rules = Rules(on_conflict=on_conflict, create_queues=create_queues)
+        return self._write(lambda tx: insert_all(tx, jobs, rules, atomic=atomic))
+
+    def exchange(
+        self,
+        worker: WorkerId,
+        settlements: Sequence[Settlement] = (),
+        wants: Sequence[Want] = (),
+        room: int = 0,
+        known: Sequence[Lease] | None = None,
+        notes: Sequence[Note] = (),
+    ) -> Exchange:
+        return self._write(lambda tx: exchange(tx, worker, settlements, wants, room, known, notes))
+
+    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
+        return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms))
+
+    def sweep(
+        self,
+        sweeper: WorkerId,
+        limit: int = BATCH,
+        lease_ms: int = 30_000,
+        *,
+        only_dead: bool = False,
+        dead: Collection[WorkerId] = (),
+    ) -> list[Job]:
+        return self._write(lambda tx: leasing.sweep(tx, sweeper, dead, limit, lease_ms, only_dead=only_dead))
+
+    def promote(self, limit: int = BATCH) -> int:
+        return self._write(lambda tx: duties.promote(tx, limit))
+
+    def rescore(self, limit: int = BATCH) -> int:
+        return self._write(lambda tx: duties.rescore(tx, limit))
+
+    def prune(self, limit: int = BATCH) -> int:
+        pruned = self._write(lambda tx: duties.prune(tx, limit))
+        return pruned + self._keep_days()
+
+    def _keep_days(self) -> int:
+        """Drop days that are over and make those to come; how many jobs went. Where a lock is not to be had,
+        or this user may not make tables, it is left to the next time: the default partition takes all."""
+        dropped = 0
+        for name in self._write(partitions.old_days):
+            with suppress(StoreError):
+                drop = partial(partitions.drop_day, schema=self._address.schema, name=name)
+                dropped += self._write(drop, defines=True)
+        self._make_days()
+        return dropped
+
+    def _make_days(self) -> None:
+        for day in self._write(partitions.missing_days):
+            with suppress(StoreError):
+                make = partial(partitions.make_day, schema=self._address.schema, day=day)
+                self._write(make, defines=True)
+
+    def cancel(
+        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+    ) -> list[Verdict]:
+        return self._write(
+            lambda tx: operating.in_order(
+                tx, ids, lambda job_id: operating.cancel(tx, job_id, reason, actor, force=force)
+            )
+        )
+
+    def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
+        return self._write(lambda tx: operating.amend(tx, job_id, change, actor))
+
+    def revive(
+        self,
+        ids: Sequence[JobId],
+        *,
+        queue: QueueName | None = None,
+        delay_ms: int = 0,
+        reset: bool = True,
+        actor: str = "",
+    ) -> list[Verdict]:
+        # In the order asked, since the first one gets a key that two of them want.
+        return self._write(
+            lambda tx: [operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset) for job_id in ids]
+        )
+
+    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
+        return self._write(
+            lambda tx: operating.in_order(tx, ids, lambda job_id: operating.delete(tx, job_id, actor))
+        )
+
+    def save_queue(
+        self,
+        name: QueueName,
+        changes: Mapping[str, object] | None = None,
+        *,
+        state: QueueState | None = None,
+        actor: str = "",
+    ) -> Queue:
+        return self._write(lambda tx: operating.save_queue(tx, name, changes or {}, state, actor))
+
+    def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
+        return self._write(lambda tx: operating.drop_queue(tx, name, limit, actor, force=force))
+
+    def beat(self, worker: WorkerInfo) -> None:
+        self._write(lambda tx: operating.beat(tx, worker))
+
+    def forget_worker(self, worker: WorkerId) -> None:
+        self._write(lambda tx: tx.run("forget_worker", {"id": worker}))
+
+    def send(
+        self,
+        kind: CommandKind,
+        workers: Sequence[WorkerId] | None = None,
+        *,
+        queue: QueueName | None = None,
+        expires_ms: int = COMMAND_EXPIRES_MS,
+        actor: str = "",
+    ) -> list[Command]:
+        return self._write(lambda tx: commanding.send(tx, kind, workers, queue, expires_ms, actor))
+
+    def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
+        return self._write(lambda tx: commanding.take(tx, workers))
+
+    def answer(self, command_id: str, text: str) -> None:
+        self._write(lambda tx: commanding.answer(tx, command_id, text))
+
+    def take_duty(self, name: str, every_ms: int) -> bool:
+        return self._write(lambda tx: operating.take_duty(tx, name, every_ms))
+
+    def record(self, events: Sequence[Event]) -> None:
+        self._write(lambda tx: tx.record_all(events))
+
+    def migrate(self) -> int:
+        number = migrate(self._connection, self._statements)
+        self._make_days()
+        return number
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._connection.close()

@@ -1,0 +1,254 @@
+"""One write transaction: statements by name, counts that are added up, keys, queues and events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+import psycopg
+
+from forebay.domain.history import MAX_EVENTS, Event
+from forebay.domain.job import JobId, QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.queue import Queue, QueueSettings
+from forebay.domain.rank import Place, Scoring, place
+from forebay.stores.postgres.connection import Statements, TryAgain, Values
+from forebay.stores.postgres.cursor import Cursor, Cursors
+from forebay.stores.postgres.rows import STATES, Row, queue_from_row, row_from_queue
+
+DEFAULT_CAP_MS: Final = QueueSettings().scoring.cap_ms
+
+
+class Key(NamedTuple):
+    """A key as it stands in its table; keys are taken in this order."""
+
+    queue: str
+    kind: str
+    key: str
+
+
+class Memory:
+    """What a handle remembers from one transaction to the next: hints, never truths."""
+
+    def __init__(self) -> None:
+        self.caps: dict[str, int] = {}
+        self.cursors = Cursors()
+
+
+class Runs(Protocol):
+    """What a transaction needs of a connection, ours or the caller's."""
+
+    def execute(
+        self, statement: bytes, values: Values | None = ..., /, *, binary: bool = ...
+    ) -> psycopg.Cursor[Row]: ...
+
+
+class Transaction:
+    """What all operations of one transaction share. `now` is read once, so they agree about the time.
+
+    A statement is sent with others and waited for only where its answer is looked at: so `run` costs no
+    round trip, and an error of it comes with the next look, at the latest with the commit.
+    """
+
+    def __init__(
+        self, raw: Runs, statements: Statements, new_id: Callable[[], JobId], memory: Memory
+    ) -> None:
+        self._raw = raw
+        self._caps = memory.caps
+        self.cursors = memory.cursors
+        # Cursors, and until when nothing that was due is left, as they are once this is committed.
+        self.moved: dict[str, Cursor] = {}
+        self.due_from: dict[str, int] = {}
+        self._statements = statements
+        self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
+        self._queues: dict[str, Queue | None] = {}
+        self._scorings: dict[str, Scoring] = {}
+        self.new_id = new_id
+        self.has_news = False  # somebody should look: work has come, or something changed
+        self._clock = self.run("now")
+        self._now: int | None = None
+
+    @property
+    def now(self) -> int:
+        """The store's clock at the start of this transaction."""
+        if self._now is None:
+            row = self._clock.fetchone()
+            self._now = 0 if row is None else row[0]
+        return self._now
+
+    def run(self, name: str, values: Values | None = None) -> psycopg.Cursor[Row]:
+        """Send a statement; its answer can be fetched later."""
+        return self._raw.execute(self._statements[name], values, binary=True)
+
+    def one(self, name: str, values: Values | None = None) -> Row | None:
+        return self.run(name, values).fetchone()
+
+    def all(self, name: str, values: Values | None = None) -> list[Row]:
+        return self.run(name, values).fetchall()
+
+    def define(self, statement: str) -> None:
+        """Run a statement that names a table of which nobody knew before."""
+        self._raw.execute(statement.encode())
+
+    # Counts
+
+    def count(self, queue: str, state: JobState, change: int) -> None:
+        self._counts[queue, state] += change
+
+    def move(self, queue: str, old: JobState, new: JobState, jobs: int = 1) -> None:
+        self._counts[queue, old] -= jobs
+        self._counts[queue, new] += jobs
+
+    def counted(self, queue: str, states: Iterable[JobState]) -> int:
+        """How many jobs of a queue are in these states, with what this transaction has done so far."""
+        wanted = set(states)
+        stored = sum(row[2] for row in self.all("counts") if row[0] == queue and STATES[row[1]] in wanted)
+        return int(stored) + sum(self._counts[queue, state] for state in wanted)
+
+    def flush_counts(self) -> None:
+        """Write what has changed; nobody waits for anybody else's counts."""
+        changed = [(queue, state.value, jobs) for (queue, state), jobs in self._counts.items() if jobs]
+        if changed:
+            queues, states, jobs = zip(*changed, strict=True)
+            self.run("count", {"queues": list(queues), "states": list(states), "jobs": list(jobs)})
+        self._counts.clear()
+
+    # Queues
+
+    def load_queues(self, names: Iterable[str]) -> None:
+        """Look at several queues at once."""
+        missing = sorted({name for name in names if name not in self._queues})
+        if missing:
+            self.know_queues(missing, self.all("queues_named", {"names": missing}))
+
+    def know_queues(self, names: Iterable[str], rows: Iterable[Row]) -> None:
+        """Take note of queues that were looked at."""
+        self._queues.update(dict.fromkeys(names))
+        for row in rows:
+            self._know(queue_from_row(row))
+
+    def forget_queues(self, names: Iterable[str]) -> None:
+        """Somebody else has changed them: look again."""
+        for name in names:
+            self._queues.pop(name, None)
+
+    def remembered_cap_ms(self, name: str) -> int:
+        """What the cap of a queue was when this handle last looked; only a guess."""
+        return self._caps.get(name, DEFAULT_CAP_MS)
+
+    def queue(self, name: str) -> Queue | None:
+        if name not in self._queues:
+            self.load_queues([name])
+        return self._queues[name]
+
+    def locked_queue(self, name: QueueName) -> Queue | None:
+        """The queue as it is now; nobody else changes it before this transaction ends."""
+        row = self.one("queue_lock", {"name": name})
+        found = self._queues[name] = None if row is None else queue_from_row(row)
+        self._scorings.pop(name, None)
+        return found
+
+    def existing_queue(self, name: QueueName) -> Queue:
+        """The queue, made with default settings if nobody has before."""
+        return self.queue(name) or self.add_queue(self.fresh_queue(name))
+
+    def fresh_queue(self, name: QueueName) -> Queue:
+        return Queue(name=name, created_at=self.now, updated_at=self.now)
+
+    def add_queue(self, queue: Queue) -> Queue:
+        """Make a queue. If somebody has made it since we looked, its settings may be other than we think."""
+        if self.one("queue_add", row_from_queue(queue, 0 if queue.reordering else None)) is None:
+            raise TryAgain
+        return self._know(queue)
+
+    def save_queue(self, queue: Queue, reordered_to: int | None = None) -> Queue:
+        """Write a locked queue; `reordered_to` matters only while it is being reordered."""
+        self.run("queue_save", row_from_queue(queue, (reordered_to or 0) if queue.reordering else None))
+        return self._know(queue)
+
+    def _know(self, queue: Queue) -> Queue:
+        self._queues[queue.name] = queue
+        self._scorings.pop(queue.name, None)
+        self._caps[queue.name] = queue.settings.scoring.cap_ms
+        return queue
+
+    def scoring(self, name: QueueName) -> Scoring:
+        if name not in self._scorings:
+            self._scorings[name] = self.existing_queue(name).settings.scoring
+        return self._scorings[name]
+
+    def place(
+        self, queue: QueueName, ready_at: int, priority: int, failures: int, deadline_at: int | None
+    ) -> Place:
+        """Where a job stands that becomes pending in a queue now."""
+        return place(
+            self.scoring(queue),
+            ready_at=ready_at,
+            priority=priority,
+            failures=failures,
+            deadline_at=deadline_at,
+            now=self.now,
+        )
+
+    # Keys
+
+    def key_holders(self, keys: Iterable[Key]) -> dict[Key, JobId]:
+        """Who holds these keys now."""
+        wanted = sorted(set(keys))
+        if not wanted:
+            return {}
+        rows = self.all("key_holders", {**_columns(wanted), "now": self.now})
+        return {Key(*row[:3]): row[3] for row in rows}
+
+    def take_keys(self, keys: Sequence[tuple[Key, JobId, int | None]]) -> bool:
+        """Give keys to jobs; whether all of them were free."""
+        if not keys:
+            return True
+        ordered = sorted(keys, key=lambda taken: taken[0])
+        values = {
+            **_columns([key for key, _, _ in ordered]),
+            "job_ids": [job_id for _, job_id, _ in ordered],
+            "untils": [until for _, _, until in ordered],
+            "now": self.now,
+        }
+        return len(self.all("keys_take", values)) == len(ordered)
+
+    def free_keys(self, rows: Iterable[tuple[JobId, str, str | None]]) -> None:
+        """Let go of the unique keys of jobs, given as (id, queue, key)."""
+        held = sorted((queue, key, job_id) for job_id, queue, key in rows if key is not None)
+        if held:
+            queues, keys, job_ids = zip(*held, strict=True)
+            self.run("keys_free", {"queues": list(queues), "keys": list(keys), "job_ids": list(job_ids)})
+
+    # Jobs and events
+
+    def states(self, ids: Iterable[JobId]) -> dict[JobId, JobState]:
+        """The states of these jobs, wherever they are."""
+        wanted = sorted(set(ids))
+        return {row[0]: STATES[row[1]] for row in self.all("states", {"ids": wanted})} if wanted else {}
+
+    def record_all(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.record(event)
+
+    def record(self, event: Event) -> None:
+        values = {
+            "kind": event.kind.value,
+            "at": event.at or self.now,
+            "job_id": event.job_id,
+            "queue": event.queue,
+            "attempt": event.attempt,
+            "actor": event.actor,
+            "detail": event.detail,
+            "most": MAX_EVENTS,
+        }
+        self.run("event", values)
+
+
+def _columns(keys: Sequence[Key]) -> dict[str, list[str]]:
+    return {
+        "queues": [key.queue for key in keys],
+        "kinds": [key.kind for key in keys],
+        "keys": [key.key for key in keys],
+    }

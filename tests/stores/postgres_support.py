@@ -1,0 +1,154 @@
+"""What tests of the PostgreSQL engine share: one server for all, schemas of their own, time at will."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from itertools import count
+from typing import Any, Final
+
+import psycopg
+
+from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.store import PostgresEngine
+from forebay.testing.clock import ManualClock
+from tests.clocks import FollowedClock
+from tests.servers import Postgres
+from tests.stores.sqlite_support import Program
+from tests.stores.sqlite_support import program as any_program
+
+_numbers: Final = count(1)
+
+_free: Final[list[str]] = []
+_taken: Final[list[str]] = []
+_as_made: Final[dict[str, tuple[list[str], int]]] = {}
+_KEPT: Final = ("schema", "test_clock", "finished_default")
+
+# The store's clock as a test sets it, in the place of the server's own; as long as none does, the server's.
+_FOR_TESTS: Final = """
+create table {schema}.test_clock (now_ms bigint);
+insert into {schema}.test_clock values (null);
+create or replace function {schema}.now_ms() returns bigint language sql volatile as $$
+  select coalesce(now_ms, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)
+  from {schema}.test_clock
+$$;
+-- Nobody may update a row of `ready`: it would lie behind every cursor.
+create function {schema}.forbid() returns trigger language plpgsql
+  as $$ begin raise exception 'a row of ready was updated'; end $$;
+create trigger forbid before update on {schema}.ready for each row execute function {schema}.forbid();
+"""
+
+
+@cache
+def server() -> Postgres:
+    """The server of this test process."""
+    started = Postgres()
+    atexit.register(started.close)
+    return started
+
+
+@cache
+def admin() -> psycopg.Connection[Any]:
+    """A connection to prepare stores with, and to look behind them."""
+    connection = psycopg.connect(server().url(), autocommit=True)
+    atexit.register(connection.close)
+    return connection
+
+
+def new_schema() -> str:
+    return f"forebay_{next(_numbers)}"
+
+
+def new_url() -> str:
+    """The address of a store that nobody has used before."""
+    return f"{server().url()}?schema={new_schema()}"
+
+
+def make_engine(clock: ManualClock, **options: Any) -> PostgresEngine:
+    """An engine with an empty schema of its own; `release` gives it back."""
+    new_id = options.pop("new_id", None)
+    schema = _free.pop() if _free else _made()
+    _taken.append(schema)
+    if isinstance(clock, FollowedClock):
+        clock.lead(lambda now_ms: admin().execute(f"update {schema}.test_clock set now_ms = {now_ms}"))
+    return PostgresEngine(Address(dsn=server().url(), schema=schema, **options), new_id=new_id)
+
+
+def follow(clock: FollowedClock, url: str) -> None:
+    """Give the store at an address that `new_url` has made the time of a test."""
+    schema = url.rpartition("schema=")[2]
+    PostgresEngine(Address(dsn=server().url(), schema=schema)).store().close()
+    admin().execute(_FOR_TESTS.format(schema=schema))
+    clock.lead(lambda now_ms: admin().execute(f"update {schema}.test_clock set now_ms = {now_ms}"))
+
+
+def _made() -> str:
+    schema = new_schema()
+    PostgresEngine(Address(dsn=server().url(), schema=schema)).store().close()
+    admin().execute(_FOR_TESTS.format(schema=schema))
+    _as_made[schema] = _state_of(schema)
+    return schema
+
+
+def _state_of(schema: str) -> tuple[list[str], int]:
+    """The tables of a store and how many steps made them."""
+    tables = admin().execute("select tablename from pg_tables where schemaname = %s", [schema]).fetchall()
+    [(steps,)] = admin().execute(f"select count(*) from {schema}.schema").fetchall()
+    return sorted(name for (name,) in tables), steps
+
+
+def release() -> None:
+    """Empty the schemas of a test for the next one: to make one takes eighty times as long. One that is not
+    as it was made, or that somebody still holds, is left alone."""
+    while _taken:
+        schema = _taken.pop()
+        if _state_of(schema) == _as_made[schema]:
+            with suppress(psycopg.Error):
+                tables = [name for name in _as_made[schema][0] if name not in _KEPT]
+                emptied = "; ".join(f"delete from {schema}.{name}" for name in tables)
+                admin().execute(f"set lock_timeout = '5s'; {emptied}; alter sequence {schema}.seqs restart")
+                _free.append(schema)
+
+
+# What every program beside a test begins with, after what all of them do; its arguments are URL and schema.
+PRELUDE: Final = """
+from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.store import PostgresEngine
+
+engine = PostgresEngine(Address(dsn=sys.argv[1], schema=sys.argv[2]))
+"""
+
+
+@contextmanager
+def program(script: str, engine: PostgresEngine, *arguments: object) -> Iterator[Program]:
+    """A program beside the test that has the same store as `engine`."""
+    address = engine.address
+    with any_program(PRELUDE + script, address.dsn, address.schema, *arguments) as started:
+        yield started
+
+
+@contextmanager
+def raw(url: str | None = None) -> Iterator[psycopg.Connection[Any]]:
+    """A plain connection, to look behind the store or to spoil it."""
+    with psycopg.connect(url or server().url(), autocommit=True) as connection:
+        yield connection
+
+
+def problems(engine: PostgresEngine) -> tuple[str, ...]:
+    reader = engine.reader()
+    try:
+        return reader.health().problems
+    finally:
+        reader.close()
+
+
+def end_connections(url: str | None = None) -> int:
+    """End all connections of stores, as an administrator or a failover would; how many there were."""
+    with raw(url) as connection:
+        rows = connection.execute(
+            "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
+            " where application_name like 'forebay%' and pid <> pg_backend_pid()"
+        ).fetchall()
+    return len(rows)

@@ -1,0 +1,233 @@
+"""Connections that are lost, servers that restart, locks that are held: errors in our words, nothing lost."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from forebay.domain.job import QueueName
+from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+from forebay.stores.opening import open_engine
+from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.store import PostgresEngine
+from forebay.testing.clock import ManualClock
+from tests.servers import Postgres
+from tests.stores.postgres_support import end_connections, make_engine, problems, program, raw, server
+from tests.stores.sqlite_support import in_thread
+from tests.stores.support import WORKER, claim, complete, new_job
+
+
+@pytest.fixture
+def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
+    return make_engine(clock)
+
+
+@pytest.fixture
+def own_server() -> Iterator[Postgres]:
+    """A server that a test may stop."""
+    started = Postgres(shared_buffers="16MB")
+    yield started
+    started.close()
+
+
+def test_a_lost_connection_is_an_error_of_ours_and_the_next_call_has_a_new_one(
+    engine: PostgresEngine,
+) -> None:
+    store, reader = engine.store(), engine.reader()
+    store.insert([new_job()])
+    reader.now()
+
+    assert end_connections() >= 2
+
+    with pytest.raises(StoreUnavailable, match="cannot be reached") as lost:
+        store.insert([new_job()])
+    with pytest.raises(StoreUnavailable):
+        reader.counts()
+    assert lost.value.__cause__ is not None
+    assert store.insert([new_job()])[0].is_new
+    assert reader.counts()[QueueName("default")].pending == 2
+    store.close()
+    reader.close()
+
+
+def test_nothing_is_lost_when_the_server_crashes_and_comes_back(own_server: Postgres) -> None:
+    engine = PostgresEngine(Address(dsn=own_server.url()))
+    store = engine.store()
+    store.insert([new_job()] * 3)
+    [job, _] = claim(store, 2)
+
+    # Closed in order, because these servers do not care for what a crash may take.
+    own_server.stop(signal.SIGINT)
+    with pytest.raises(StoreUnavailable):
+        store.exchange(WORKER, [complete(job)])
+    with pytest.raises(StoreUnavailable):
+        engine.store()
+    own_server.start()
+
+    assert store.exchange(WORKER, [complete(job)]).settled == (job.id,)
+    assert len(claim(store, 5)) == 1
+    assert problems(engine) == ()
+    store.close()
+
+
+def test_a_server_that_is_read_only_is_one_to_come_back_to(engine: PostgresEngine) -> None:
+    store = engine.store()
+    with raw() as connection:
+        connection.execute("alter system set default_transaction_read_only = on")
+        connection.execute("select pg_reload_conf()")
+        try:
+            end_connections()
+            with pytest.raises(StoreUnavailable):
+                store.insert([new_job()])
+            with pytest.raises(StoreUnavailable, match="read-only"):
+                store.insert([new_job()])
+        finally:
+            connection.execute("set default_transaction_read_only = off")
+            connection.execute("alter system reset default_transaction_read_only")
+            connection.execute("select pg_reload_conf()")
+    end_connections()
+    with pytest.raises(StoreUnavailable):
+        store.insert([new_job()])
+
+    assert store.insert([new_job()])[0].is_new
+    store.close()
+
+
+def test_a_lock_that_somebody_holds_is_not_waited_for_without_end(engine: PostgresEngine) -> None:
+    store = engine.store()
+    store.save_queue(QueueName("default"), {"max_length": 10})
+    with raw() as connection:
+        connection.execute("begin")
+        connection.execute(f"select * from {engine.address.schema}.queues for update")
+
+        with pytest.raises(StoreUnavailable, match="lock"):
+            store.insert([new_job()])
+        connection.execute("rollback")
+
+    assert store.insert([new_job()])[0].is_new
+    store.close()
+
+
+def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) -> None:
+    schema, store = engine.address.schema, engine.store()
+    store.insert([new_job(unique_key="a"), new_job(unique_key="b")])
+    [one, two] = claim(store, 2)
+    keys = {one.id: "a", two.id: "b"}
+    first, second = sorted(keys)
+    with raw() as connection:
+        connection.execute("begin")
+        # Ours settles the first and waits for us with the second one's key; then we want the first.
+        connection.execute(f"update {schema}.keys set until = null where key = %s", [keys[second]])
+        answer = in_thread(lambda: store.exchange(WORKER, [complete(one), complete(two)]))
+        with raw() as other:
+            waiting = (
+                f"select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{schema}%'"
+            )
+            while other.execute(waiting).fetchone() is None:
+                pass
+        connection.execute("set deadlock_timeout = '10s'")
+        connection.execute(f"update {schema}.keys set until = null where key = %s", [keys[first]])
+        connection.execute("commit")
+
+    assert sorted(answer().settled) == [first, second]
+    assert problems(engine) == ()
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "said"),
+    [
+        ("postgresql://nobody-known@127.0.0.1:{port}/postgres", StoreUnusable, "does not know this user"),
+        ("postgresql://postgres@127.0.0.1:{port}/nowhere", StoreUnusable, "create it first"),
+        ("postgresql://postgres@127.0.0.1:1/postgres", StoreUnavailable, "cannot be reached"),
+        ("postgresql://postgres@no-such-host.invalid/postgres", StoreUnavailable, "cannot be reached"),
+    ],
+)
+def test_an_address_that_leads_nowhere_says_so_without_its_password(
+    url: str, kind: type[StoreError], said: str
+) -> None:
+    port = server().url().rsplit(":", 1)[1].split("/")[0]
+    engine = open_engine(url.format(port=port).replace("@", ":secret@"))
+
+    with pytest.raises(kind, match=said) as refused:
+        engine.store()
+
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("schema=1st", "schema must be"),
+        ("schema=", "schema must be"),
+        ("pooler=some", "pooler must be session or transaction"),
+        ("notify=1", "notify must be on or off"),
+        ("schema=a&schema=b", "given twice"),
+        ("color=red", "invalid URI query parameter"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_is_opened(options: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        open_engine(f"postgresql://somebody:secret@host/jobs?{options}")
+
+    assert "secret" not in str(refused.value)
+
+
+def test_a_value_that_cannot_be_held_is_refused_and_undone(engine: PostgresEngine) -> None:
+    store, reader = engine.store(), engine.reader()
+    store.insert([new_job()])
+    [job] = claim(store)
+
+    with pytest.raises(StoreRefused):
+        store.cancel([job.id], reason="half \ud800")
+    with pytest.raises(StoreRefused):
+        store.cancel([job.id], reason="nothing \x00")
+
+    assert reader.jobs([job.id])[0].cancel_reason is None  # type: ignore[union-attr]
+    store.close()
+    reader.close()
+
+
+FORKED = """
+store = engine.store()
+store.insert([job()])
+child = os.fork()
+if child == 0:
+    store.insert([job()])
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+store.insert([job()])
+reader = engine.reader()
+say(status, reader.counts()[DEFAULT].pending)
+"""
+
+
+def test_a_forked_process_has_a_connection_of_its_own_and_leaves_its_parents_alone(
+    engine: PostgresEngine,
+) -> None:
+    with program(FORKED, engine) as forking:
+        assert forking.hear() == "0 3"
+
+
+def test_engines_of_one_store_have_one_place() -> None:
+    one = open_engine("postgresql://ann:secret@host/jobs")
+
+    assert one.place == open_engine("postgres://bob@host:5432/jobs?pooler=transaction&notify=off").place
+    assert one.place != open_engine("postgresql://ann@host/jobs?schema=other").place
+    assert one.place != open_engine("postgresql://ann@host/others").place
+    assert "secret" not in one.place
+
+
+def test_a_closed_handle_is_not_used(engine: PostgresEngine) -> None:
+    store, reader = engine.store(), engine.reader()
+    store.close()
+    store.close()
+    reader.close()
+    reader.close()
+
+    with pytest.raises(StoreError, match="closed"):
+        store.insert([new_job()])
+    with pytest.raises(StoreError, match="closed"):
+        reader.now()

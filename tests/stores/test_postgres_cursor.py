@@ -1,0 +1,357 @@
+"""Claims begin behind what was claimed before, and still find all that comes in with a lower rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from forebay.domain.job import Amendment, JobId, QueueName
+from forebay.domain.outcome import Interrupted, Lost
+from forebay.domain.settlement import decide
+from forebay.stores.postgres import cursor as module
+from forebay.stores.postgres.cursor import HEAD, Cursor, Cursors, Snapshot
+from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.protocol import Want
+from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import rescore_all
+from tests.stores.postgres_support import end_connections, make_engine, problems, raw, server
+from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
+
+DEFAULT: Final = QueueName("default")
+HOUR: Final = 3_600_000
+
+
+@pytest.fixture
+def engine(clock: ManualClock, postgres: object) -> Iterator[PostgresEngine]:
+    engine = make_engine(clock)
+    yield engine
+    assert problems(engine) == ()
+
+
+@pytest.fixture
+def store(engine: PostgresEngine) -> Iterator[PostgresStore]:
+    store = engine.store()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def other(engine: PostgresEngine) -> Iterator[PostgresStore]:
+    """Another handle, whose cursor is its own."""
+    store = engine.store()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def only_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its first claim a handle never looks from the head: what it finds, it finds by its arrival."""
+    monkeypatch.setattr(Cursors, "may_look", lambda self, queue: False)
+    monkeypatch.setattr(module, "FULL_LOOK_SECONDS", 1e9)
+
+
+def put(store: PostgresStore, n: int = 1, **changes: Any) -> list[JobId]:
+    return [JobId(receipt.id or "") for receipt in store.insert([new_job(**changes)] * n)]
+
+
+def claimed(store: PostgresStore, n: int = 1) -> list[JobId]:
+    return [job.id for job in claim(store, n)]
+
+
+@contextmanager
+def transaction() -> Iterator[psycopg.Connection[Any]]:
+    """A transaction of somebody else, left open."""
+    connection = psycopg.connect(server().url())
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_job_with_a_lower_rank_is_claimed_next_however_far_the_cursor_is(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    go_past(store)
+
+    [urgent] = put(other, priority=50)
+    [mild] = put(store, priority=1)
+
+    assert claimed(store, 3)[:2] == [urgent, mild]
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_job_that_was_handed_back_is_seen_by_cursors_beyond_it(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    put(other, priority=90)
+    [job] = claim(other, worker=OTHER_WORKER)
+    go_past(store)
+
+    other.exchange(OTHER_WORKER, [decide(job, Interrupted(), 0.0)])
+
+    assert claimed(store) == [job.id]
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_job_that_was_swept_is_seen_by_cursors_beyond_it(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    put(other, priority=90)
+    claim(other, worker=OTHER_WORKER)
+    go_past(store)
+
+    [job] = other.sweep(WORKER, dead=[OTHER_WORKER])
+    other.exchange(WORKER, [decide(job, Lost("its worker died"), 0.0)])
+
+    assert claimed(store) == [job.id]
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_job_that_was_revived_is_seen_by_cursors_beyond_it(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    [first] = put(other, priority=90)
+    other.cancel([first])
+    go_past(store)
+
+    other.revive([first])
+
+    assert claimed(store) == [first]
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_job_that_was_promoted_is_seen_by_cursors_beyond_it(
+    store: PostgresStore, other: PostgresStore, clock: ManualClock
+) -> None:
+    [first] = put(other, priority=90, delay_ms=1_000)
+    go_past(store)
+
+    clock.advance(ms=1_000)
+    other.promote()
+
+    assert claimed(store) == [first]
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_job_that_was_amended_is_seen_by_cursors_beyond_it(
+    store: PostgresStore, other: PostgresStore, engine: PostgresEngine
+) -> None:
+    [first] = put(other, priority=90)
+    with_lock_held(engine, first, lambda: go_past(store))
+
+    other.amend(first, Amendment(priority=91))
+
+    assert claimed(store) == [first]
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_job_that_was_rescored_is_seen_by_cursors_beyond_it(
+    store: PostgresStore, other: PostgresStore, engine: PostgresEngine
+) -> None:
+    [first] = put(other, priority=90)
+    with_lock_held(engine, first, lambda: go_past(store))
+
+    other.save_queue(DEFAULT, {"aging_ms": 1_000})
+    rescore_all(other)
+
+    assert claimed(store) == [first]
+
+
+def go_past(store: PostgresStore, want: Want | None = None) -> None:
+    """Claim some ordinary jobs of many, so that the cursor stands among them."""
+    put(store, 10)
+    store.exchange(WORKER, wants=[want or Want(DEFAULT, 5)], room=5)
+
+
+def with_lock_held(engine: PostgresEngine, job_id: JobId, work: Any) -> None:
+    """While somebody else has this job in hand."""
+    with transaction() as connection:
+        connection.execute(f"select * from {engine.address.schema}.ready where id = %s for update", [job_id])
+        work()
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_job_that_was_inserted_before_the_look_and_committed_after_it_is_found(
+    store: PostgresStore, engine: PostgresEngine
+) -> None:
+    put(store, 10)
+    claimed(store, 1)
+    with transaction() as late:
+        [receipt] = engine.insert_within(late, [new_job(priority=50)])
+        # Later transactions come and go, and the cursor looks past them.
+        put(store)
+        claimed(store, 5)
+        late.commit()
+
+    assert claimed(store) == [receipt.id]
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_more_arrivals_than_there_is_room_for_are_all_found_in_their_order(store: PostgresStore) -> None:
+    put(store, 30)
+    claimed(store, 20)
+
+    overtakers = [put(store, priority=number % 7 - 3)[0] for number in range(25)]
+    found = [job for _ in range(8) for job in claim(store, 4)]
+    rest = claim(store, 100)
+
+    everything = [*found, *rest]
+    assert set(overtakers) <= {job.id for job in everything}
+    assert len(everything) == 35
+    assert [job.rank for job in everything] == sorted(job.rank for job in everything)
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_an_arrival_that_another_class_goes_before_is_not_forgotten(
+    store: PostgresStore, other: PostgresStore, clock: ManualClock
+) -> None:
+    [held] = put(store, task="u", priority=90)
+    go_past(store, Want(DEFAULT, 5, None, frozenset(["task:t"])))
+    [urgent] = put(other, priority=50)
+    [old] = put(other, priority=100)
+
+    # From behind a gate, from the order of the arrivals, and all the others.
+    assert [claimed(store) for _ in range(3)] == [[old], [held], [urgent]]
+    assert len(claimed(store, 10)) == 5
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_an_arrival_that_a_capped_job_goes_before_is_not_forgotten(
+    store: PostgresStore, other: PostgresStore, clock: ManualClock
+) -> None:
+    store.save_queue(DEFAULT, {"max_aging_bonus": 1.0})
+    [first] = put(store)
+    claimed(store)
+    [capped] = put(other, priority=50)
+    clock.advance(ms=2 * HOUR)
+    rescore_all(other)
+    [late] = put(other, priority=3)
+
+    assert [claimed(store) for _ in range(3)] == [[capped], [late], []]
+    assert first not in (capped, late)
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_workers_with_cursors_of_their_own_find_every_overtaker_once(engine: PostgresEngine) -> None:
+    stores = [engine.store() for _ in range(3)]
+    put(stores[0], 60)
+    for handle in stores:
+        claimed(handle, 10)
+
+    overtakers = [job_id for number in range(40) for job_id in put(stores[0], priority=number % 11)]
+    found: list[JobId] = []
+    while batch := [job_id for handle in stores for job_id in claimed(handle, 7)]:
+        found += batch
+
+    assert len(found) == len(set(found)) == 70
+    assert set(overtakers) <= set(found)
+    for handle in stores:
+        handle.close()
+
+
+def test_what_no_arrival_tells_is_found_by_a_look_from_the_head(
+    store: PostgresStore, engine: PostgresEngine
+) -> None:
+    [passed_over, *_] = put(store, 3)
+    with_lock_held(engine, passed_over, lambda: claimed(store, 2))
+
+    assert claimed(store) == [passed_over]
+
+
+def test_a_cursor_is_dropped_with_its_connection(store: PostgresStore, engine: PostgresEngine) -> None:
+    [passed_over, *_] = put(store, 4)
+    with_lock_held(engine, passed_over, lambda: claimed(store, 2))
+    end_connections()
+    with pytest.raises(Exception, match="cannot be reached"):
+        claimed(store)
+
+    assert claimed(store) == [passed_over]
+
+
+def test_a_claim_that_is_undone_does_not_move_the_cursor(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = put(store, 3)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("in the last moment")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("forebay.stores.postgres.store.finish", fail)
+        with pytest.raises(RuntimeError):
+            claimed(store)
+
+    assert claimed(store, 3) == ids
+
+
+@pytest.mark.timeout(120)
+def test_claims_do_not_read_what_was_removed_while_the_vacuum_is_held_up(
+    store: PostgresStore, engine: PostgresEngine
+) -> None:
+    store.save_queue(DEFAULT, {"lease_ms": HOUR})
+    with transaction() as pin:
+        pin.execute("set transaction isolation level repeatable read")
+        pin.execute("select 1 from pg_class")
+        for _ in range(8):
+            put(store, 1_000)
+        drain(store, 70)
+        before = entries_read(store, engine)
+        drain(store, 10)
+
+        read = entries_read(store, engine) - before
+
+    assert read / 10 < 1_000
+
+
+def drain(store: PostgresStore, batches: int) -> None:
+    for _ in range(batches):
+        jobs = claim(store, 100)
+        assert len(jobs) == 100
+        store.exchange(WORKER, [complete(job) for job in jobs])
+
+
+def entries_read(store: PostgresStore, engine: PostgresEngine) -> int:
+    """Index entries of `ready` and `leases` that were read so far."""
+    own = store._connection.opened()
+    own.execute(b"select pg_stat_force_next_flush()")
+    own.execute(b"select 1")
+    with raw() as connection:
+        [(read,)] = connection.execute(
+            "select sum(idx_tup_read) from pg_stat_user_indexes where schemaname = %s"
+            " and relname in ('ready', 'leases')",
+            [engine.address.schema],
+        ).fetchall()
+    return int(read)
+
+
+def test_a_snapshot_knows_who_was_under_way_and_ourselves() -> None:
+    assert Snapshot.of("10:20:12,15", "17") == Snapshot("20", ("12", "15", "17"))
+    assert Snapshot.of("10:10:", None) == Snapshot("10", ())
+
+
+def test_cursors_of_another_connection_are_forgotten() -> None:
+    cursors = Cursors()
+    cursors.keep_for(1)
+    cursors.looked("q", 0.0)
+    cursors.move({"q": Cursor(5, 6)}, {"q": 7})
+
+    kept = cursors.of("q"), cursors.due_from("q")
+    cursors.keep_for(2)
+
+    assert kept == (Cursor(5, 6), 7)
+    assert (cursors.of("q"), cursors.due_from("q")) == (HEAD, HEAD.rank)
+
+
+def test_a_look_from_the_head_that_takes_long_is_not_made_at_every_turn() -> None:
+    cursors = Cursors()
+    cursors.looked("cheap", 0.001)
+    cursors.looked("dear", 1.0)
+
+    assert cursors.may_look("cheap")
+    assert not cursors.may_look("dear")
+    assert cursors.may_look("never seen")

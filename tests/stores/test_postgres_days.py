@@ -1,0 +1,138 @@
+"""Finished jobs by day: days are made ahead, and dropped whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.query import Counts
+from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.testing.clock import ManualClock
+from tests.stores.postgres_support import make_engine, problems, raw
+from tests.stores.support import WORKER, claim, complete, new_job
+
+DEFAULT = QueueName("default")
+KEPT = {"keep_finished_ms": 2 * DAY_MS}
+
+
+@pytest.fixture
+def engine(clock: ManualClock, postgres: object) -> Iterator[PostgresEngine]:
+    engine = make_engine(clock)
+    yield engine
+    assert problems(engine) == ()
+
+
+@pytest.fixture
+def store(engine: PostgresEngine) -> Iterator[PostgresStore]:
+    store = engine.store()
+    store.save_queue(DEFAULT, KEPT)
+    yield store
+    store.close()
+
+
+def days(engine: PostgresEngine) -> list[str]:
+    with raw() as connection:
+        rows = connection.execute(
+            "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid"
+            " where i.inhparent = %s::regclass order by 1",
+            [f"{engine.address.schema}.finished"],
+        ).fetchall()
+    return [name for (name,) in rows]
+
+
+def rows_of(engine: PostgresEngine, table: str) -> int:
+    with raw() as connection:
+        [(count,)] = connection.execute(f"select count(*) from {engine.address.schema}.{table}").fetchall()
+    return int(count)
+
+
+def finish(store: PostgresStore, jobs: int) -> None:
+    store.insert([new_job()] * jobs)
+    store.exchange(WORKER, [complete(job) for job in claim(store, jobs)])
+
+
+def test_days_are_made_ahead(engine: PostgresEngine, store: PostgresStore, clock: ManualClock) -> None:
+    store.prune()
+
+    made = ["finished_20270115", "finished_20270116", "finished_20270117", "finished_20270118"]
+    assert days(engine) == [*made, "finished_default"]
+    clock.advance(ms=DAY_MS)
+    store.prune()
+    assert days(engine) == [*made, "finished_20270119", "finished_default"]
+    finish(store, 3)
+    assert rows_of(engine, "finished_20270116") == 3
+
+
+def test_a_migration_makes_the_first_days(engine: PostgresEngine, store: PostgresStore) -> None:
+    store.migrate()
+
+    finish(store, 2)
+    assert rows_of(engine, "finished_20270115") == 2
+
+
+def test_a_day_of_which_the_default_has_jobs_stays_there(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    finish(store, 2)
+
+    assert store.prune() == 0
+
+    assert rows_of(engine, "finished_default") == 2
+    assert days(engine) == [
+        "finished_20270116", "finished_20270117", "finished_20270118", "finished_default",
+    ]  # fmt: skip
+
+
+@pytest.mark.shows("R-EXT-06")
+def test_a_day_that_nobody_keeps_is_dropped_with_all_that_is_left_of_it(
+    engine: PostgresEngine, store: PostgresStore, clock: ManualClock
+) -> None:
+    store.prune()
+    finish(store, 5)
+    store.insert([new_job()])
+    [job] = claim(store)
+    store.record([Event(kind=EventKind.NOTE, job_id=job.id, detail="x")])
+    store.exchange(WORKER, [complete(job)])
+    clock.advance(ms=4 * DAY_MS)
+
+    # One by one, and the rest with its day.
+    assert store.prune(limit=2) == 6
+
+    assert "finished_20270115" not in days(engine)
+    reader = engine.reader()
+    assert reader.counts()[DEFAULT] == Counts()
+    assert rows_of(engine, "events where job_id is not null") == 0
+    reader.close()
+
+
+@pytest.mark.parametrize("change", [{"keep_finished_ms": 0}, {"archive": True}])
+def test_a_queue_that_wants_its_jobs_one_by_one_keeps_the_days(
+    engine: PostgresEngine, store: PostgresStore, clock: ManualClock, change: dict[str, object]
+) -> None:
+    store.save_queue(QueueName("other"), change)
+    store.prune()
+    finish(store, 5)
+    clock.advance(ms=4 * DAY_MS)
+
+    assert store.prune(limit=2) == 2
+
+    assert rows_of(engine, "finished_20270115") == 3
+
+
+def test_a_day_that_somebody_reads_is_dropped_the_next_time(
+    engine: PostgresEngine, store: PostgresStore, clock: ManualClock
+) -> None:
+    store.prune()
+    finish(store, 5)
+    clock.advance(ms=4 * DAY_MS)
+    with raw() as connection:
+        connection.execute("begin")
+        connection.execute(f"select * from {engine.address.schema}.finished").fetchall()
+
+        assert store.prune(limit=2) == 2
+        connection.execute("rollback")
+
+    assert store.prune(limit=2) == 3

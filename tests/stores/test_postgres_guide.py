@@ -1,0 +1,62 @@
+"""The page about PostgreSQL does what it says, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from forebay.domain.job import QueueName
+from forebay.errors import StoreUnusable
+from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.store import PostgresEngine
+from tests.docs.pages import blocks, run, whole
+from tests.servers import Postgres
+from tests.stores.support import WORKER, claim, complete, new_job
+
+PAGE = "guide/postgresql.md"
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[Postgres]:
+    """A server whose roles and databases are nobody else's."""
+    started = Postgres(shared_buffers="16MB")
+    yield started
+    started.close()
+
+
+def test_the_program_of_the_page_runs_against_a_server(own_server: Postgres, tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text(whole(PAGE, "python"))
+
+    answer = run(tmp_path, "jobs.py", DATABASE_URL=own_server.url())
+
+    assert (answer.stdout, answer.stderr, answer.returncode) == ("", "", 0)
+
+
+def test_the_rights_of_the_page_are_enough_and_no_more(own_server: Postgres, tmp_path: Path) -> None:
+    [script] = blocks(PAGE, "sql")
+    before, after = script.split("-- as jobs_owner:", 1)
+    owner = own_server.url().replace("postgres@", "jobs_owner@") + "?schema=jobs"
+    with psycopg.connect(own_server.url(), autocommit=True) as admin:
+        admin.execute(before.encode())
+        migrated = run(tmp_path, "-m", "forebay", "migrate", FOREBAY_URL=owner)
+        admin.execute(after.split("\n", 1)[1].encode())
+    assert (migrated.returncode, migrated.stderr) == (0, "")
+    program = own_server.url().replace("postgres@", "jobs_app@")
+
+    engine = PostgresEngine(Address(dsn=program, schema="jobs"))
+    store, reader = engine.store(), engine.reader()
+    store.insert([new_job(unique_key="k")] * 2)
+    [job] = claim(store, 2)
+    store.exchange(WORKER, [complete(job)])
+    store.promote()
+    store.prune()
+
+    assert reader.counts()[QueueName("default")].completed == 1
+    assert reader.health().problems == ()
+    with pytest.raises(StoreUnusable, match="grant it"):
+        PostgresEngine(Address(dsn=program, schema="elsewhere")).store()
+    store.close()
+    reader.close()

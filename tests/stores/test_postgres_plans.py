@@ -1,0 +1,166 @@
+"""Every statement of the hot path has an index behind it, whatever the planner knows about the tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from forebay.stores.postgres.connection import Address, Connection
+from forebay.stores.postgres.schema import statements_for
+from forebay.stores.postgres.store import PostgresEngine
+from tests.stores.postgres_support import new_schema, raw, server
+
+ROWS: Final = 100_000
+HOT: Final = ("jobs", "ready", "leases", "due", "gated", "finished", "dead", "keys", "events", "attempts")
+MOST_READ: Final = 5_000
+BAD_NODES: Final = ("Seq Scan", "Bitmap Heap Scan", "Hash Join", "Merge Join")
+
+# 100,000 jobs of each kind; the ids tell where they are.
+FILL: Final = """
+insert into {s}.queues values ('default', 'active', '{{}}', 1, null, 0, 0);
+insert into {s}.jobs (
+  id, seq, queue, task, priority, created_at, updated_at, ready_at, run_at, rank, capped, rescore_at, payload
+)
+select p.place || i, p.nth * 1000000 + i, 'default', 't', 0, i, i, i, i, i, false, nullif(i % 50, 0) * i, 'x'
+from generate_series(1, {n}) i, (values ('r', 1), ('l', 2), ('d', 3), ('g', 4)) p (place, nth);
+insert into {s}.ready (queue, capped, rank, seq, id)
+select queue, capped, rank, seq, id from {s}.jobs where id like 'r%';
+insert into {s}.leases select id, seq, queue, 1, 'w' || seq % 50, rank, 0, 0, rank, null, null, null
+from {s}.jobs where id like 'l%';
+insert into {s}.due select id, queue, run_at, seq, 'scheduled' from {s}.jobs where id like 'd%';
+insert into {s}.gated select id, queue, 'task:t', capped, rank, seq from {s}.jobs where id like 'g%';
+insert into {s}.finished
+select 'f' || i, i, 'default', 't', 'completed', 0, null, 1, 0, 0, i, i, i, i, i, false, 'w', i, null, null,
+  null, null, null, i, null, 'x', null
+from generate_series(1, {n}) i;
+insert into {s}.dead
+select 'x' || i, 5000000 + i, 'default', 't', 'dead', 0, null, 1, 0, 0, i, i, i, i, i, false, 'w', i, null,
+  null, null, null, null, i, null, 'x', null
+from generate_series(1, {n}) i;
+insert into {s}.keys select 'default', 'unique', 'k' || i, 'r' || i, null from generate_series(1, {n}) i;
+insert into {s}.events (kind, at, job_id, detail)
+select 'note', i, 'r' || i, '' from generate_series(1, {n}) i;
+insert into {s}.attempts select 'r' || i, 1, 'failed', 'w', 'w', 0, 0, '' from generate_series(1, {n}) i;
+"""
+
+IDS: Final = [f"l{number}" for number in range(1, 101)]
+SOME: Final[dict[str, Any]] = {
+    "queue": "default", "gate": "task:t", "room": 100, "limit": 100, "cap_ms": 1, "now": 50_000, "ids": IDS,
+    "tokens": [f"{each}:1" for each in IDS], "worker": "w1", "attempts": [1] * 100, "failures": [0] * 100,
+    "crashes": [0] * 100, "reasons": [None] * 100, "results": [b"1"] * 100, "lease_ms": None,
+    "only_dead": False, "dead": [], "job_id": "l1", "attempt": 1, "queues": ["default"] * 100,
+    "kinds": ["unique"] * 100, "keys": [f"k{number}" for number in range(100)], "job_ids": IDS,
+    "before": 100, "after": 0, "since": 0, "most": 100, "rank": 50_000, "seq": 1_050_000,
+    "capped": False, "id": "l1", "state": "cancelled", "errors": None, "reason": None, "result": None,
+    "places": ["live", "finished", "dead"], "rows": 999, "until": None,
+    "after_rank": 1_000, "after_seq": 0, "xmax": "18446744073709551615", "under_way": ["1", "2"],
+}  # fmt: skip
+# Where a name means something else than in other statements.
+OTHERS: Final[dict[str, dict[str, Any]]] = {
+    "finish": {"failures": 0, "crashes": 0},
+    "next_due": {"queues": ["default"], "since": [0]},
+    "pace": {"since": 99_000},
+}
+
+STATEMENTS: Final = (
+    "heads", "gated_heads", "gates", "due", "due_all", "next_due", "expired", "complete", "held", "finish",
+    "bury_running", "renew", "overdue", "cancels", "token_of", "job", "states", "ended_ids", "key_holders",
+    "keys_free", "prune_finished", "prune_dead", "keys_prune", "events_prune", "rescore_due", "walk_next",
+    "ahead", "pace", "rank_span", "history_remove", "attempts", "events", "audit", "ready_lock", "due_lock",
+    "gated_lock", "leases_lock", "search_window",
+)  # fmt: skip
+KNOWLEDGE: Final = ("fresh", "missing", "when empty")
+
+
+def filled(knowledge: str) -> str:
+    """A store with many jobs; the statistics are fresh, missing, or of the time when it was empty."""
+    schema = new_schema()
+    PostgresEngine(Address(dsn=server().url(), schema=schema)).store().close()
+    with raw() as connection:
+        names = "select tablename from pg_tables where schemaname = %s and tablename <> 'finished'"
+        tables = [f"{schema}.{name}" for (name,) in connection.execute(names, [schema]).fetchall()]
+        for table in tables:
+            connection.execute(f"alter table {table} set (autovacuum_enabled = off)")
+        if knowledge == "when empty":
+            connection.execute(f"analyze {', '.join(tables)}")
+        connection.execute(FILL.format(s=schema, n=ROWS))
+        if knowledge == "fresh":
+            connection.execute(f"analyze {', '.join(tables)}")
+    return schema
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("knowledge", KNOWLEDGE)
+def test_no_statement_reads_more_than_it_must_whatever_the_planner_knows(knowledge: str) -> None:
+    schema = filled(knowledge)
+    connection = Connection(Address(dsn=server().url(), schema=schema))
+
+    found = {
+        (name, mode): trouble
+        for name in STATEMENTS
+        for mode in ("force_generic_plan", "force_custom_plan")
+        if (trouble := trouble_with(connection, statements_for(schema)[name].decode(), name, mode))
+    }
+
+    assert found == {}
+    connection.close()
+    with raw() as admin:
+        admin.execute(f"drop schema {schema} cascade")
+
+
+def trouble_with(connection: Connection, statement: str, name: str, mode: str) -> str:
+    """What is wrong with the plan of a prepared statement, as it is really carried out."""
+    raw_connection = connection.opened()
+    with raw_connection.transaction(force_rollback=True):
+        raw_connection.execute("select set_config('plan_cache_mode', %s, true)", [mode])
+        raw_connection.execute("select set_config('forebay_tx.now', '50000', true)")
+        plan = explained(raw_connection, statement, {**SOME, **OTHERS.get(name, {})})
+        raw_connection.execute("deallocate looked_at")
+    bad = [node["Node Type"] for node in nodes(plan) if is_bad(node)]
+    if bad:
+        return ", ".join(bad)
+    read = rows_read(plan)
+    return f"reads {read} rows" if read > MOST_READ else ""
+
+
+def explained(connection: psycopg.Connection[Any], statement: str, given: dict[str, Any]) -> dict[str, Any]:
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)[sb]", statement)))
+    text = re.sub(r"%\((\w+)\)[sb]", lambda found: f"${names.index(found[1]) + 1}", statement)
+    types = ", ".join(type_of(given[name]) for name in names)
+    values = ", ".join(psycopg.sql.Literal(given[name]).as_string(connection) for name in names)
+    connection.execute(f"prepare looked_at{f' ({types})' if names else ''} as {text}".encode(), prepare=False)
+    explain = f"explain (analyze, format json, timing off) execute looked_at{f' ({values})' if names else ''}"
+    [([found],)] = connection.execute(explain.encode(), prepare=False).fetchall()
+    plan: dict[str, Any] = found["Plan"]
+    return plan
+
+
+def type_of(value: object) -> str:
+    """As the driver says it to the server."""
+    if isinstance(value, bool):
+        return "boolean"
+    return "bigint" if isinstance(value, int) else "unknown"
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from nodes(below)
+
+
+def is_bad(node: dict[str, Any]) -> bool:
+    table = str(node.get("Relation Name", ""))
+    return node["Node Type"] in BAD_NODES and (not table or table.startswith(HOT))
+
+
+def rows_read(plan: dict[str, Any]) -> int:
+    """Rows that left the tables, and those that were thrown away there."""
+    return sum(
+        round((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
+        for node in nodes(plan)
+        if str(node.get("Relation Name", "")).startswith(HOT)
+    )

@@ -1,0 +1,117 @@
+"""Making and checking the tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnusable
+from forebay.stores.migrations import Migration, load_migrations
+from forebay.stores.postgres import schema
+from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.schema import check_version, statements_for
+from forebay.stores.postgres.store import PostgresEngine
+from forebay.testing.clock import ManualClock
+from tests.stores.postgres_support import make_engine, new_schema, raw, server
+from tests.stores.sqlite_support import in_thread
+from tests.stores.support import new_job
+
+
+@pytest.fixture
+def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
+    return make_engine(clock)
+
+
+@pytest.mark.parametrize("_", range(8))
+def test_programs_that_start_at_once_make_the_tables_once(_: int) -> None:
+    engine = PostgresEngine(Address(dsn=server().url(), schema=new_schema()))
+
+    answers = [in_thread(engine.store) for _ in range(6)]
+
+    stores = [answer() for answer in answers]
+    assert {store.migrate() for store in stores} == {1}
+    for store in stores:
+        store.close()
+    with raw() as connection:
+        rows = connection.execute(f"select number from {engine.address.schema}.schema").fetchall()
+    assert rows == [(1,)]
+
+
+def test_looking_for_the_schema_creates_nothing() -> None:
+    engine = PostgresEngine(Address(dsn=server().url(), schema=new_schema()))
+
+    with pytest.raises(StoreUnusable, match="has no Forebay tables"):
+        engine.check_schema()
+
+    with raw() as connection:
+        found = connection.execute(
+            "select 1 from pg_namespace where nspname = %s", [engine.address.schema]
+        ).fetchall()
+    assert found == []
+    engine.store().close()
+    engine.check_schema()
+
+
+def test_a_schema_that_has_outgrown_this_program_is_refused(engine: PostgresEngine) -> None:
+    with raw() as connection:
+        connection.execute(f"insert into {engine.address.schema}.schema values (2, 'later', 2, 0)")
+
+    with pytest.raises(SchemaNewer, match="upgrade Forebay"):
+        engine.store()
+    with pytest.raises(SchemaNewer, match="upgrade Forebay"):
+        engine.check_schema()
+
+
+def test_a_newer_schema_that_bears_this_program_is_used(engine: PostgresEngine) -> None:
+    with raw() as connection:
+        connection.execute(f"insert into {engine.address.schema}.schema values (2, 'later', 1, 0)")
+
+    store = engine.store()
+
+    assert store.insert([new_job()])[0].is_new
+    assert store.migrate() == 2
+    store.close()
+
+
+def test_an_older_schema_waits_for_the_migration(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Migration(2, "later", 1, "create table forebay.later ();")
+    store = engine.store()
+    monkeypatch.setattr(schema, "load_migrations", lambda package: (*load_migrations(package), later))
+
+    with pytest.raises(SchemaOutdated, match="forebay migrate"):
+        engine.store()
+    with pytest.raises(SchemaOutdated, match="forebay migrate"):
+        engine.check_schema()
+    assert store.migrate() == 2
+
+    engine.check_schema()
+    engine.store().close()
+    store.close()
+
+
+def test_a_server_that_is_too_old_is_refused() -> None:
+    check_version(150_000, "here")
+
+    with pytest.raises(StoreUnusable, match="here is PostgreSQL 14; Forebay needs 15 or newer"):
+        check_version(140_012, "here")
+
+
+def test_stores_in_two_schemas_of_one_database_know_nothing_of_each_other(
+    engine: PostgresEngine, clock: ManualClock
+) -> None:
+    other = make_engine(clock)
+    store, reader = engine.store(), other.reader()
+
+    store.insert([new_job()])
+
+    assert reader.queues() == []
+    store.close()
+    reader.close()
+
+
+def test_statements_name_the_schema_of_their_store_alone(engine: PostgresEngine) -> None:
+    everything = b"\n".join(statements_for("jobs_of_mine").values())
+
+    assert b" forebay." not in everything
+    assert b'"jobs_of_mine".ready' in everything

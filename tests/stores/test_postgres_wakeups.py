@@ -1,0 +1,185 @@
+"""Wake-ups over LISTEN and NOTIFY: with the commit, across lost connections, and never needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from forebay.domain.job import QueueName
+from forebay.domain.outcome import Interrupted
+from forebay.domain.settlement import decide
+from forebay.domain.worker import CommandKind, WorkerInfo
+from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.store import PostgresEngine
+from forebay.testing.clock import ManualClock
+from tests.stores.postgres_support import end_connections, make_engine, raw, server
+from tests.stores.sqlite_support import DEADLINE, in_thread, probe
+from tests.stores.support import WORKER, claim, new_job
+
+
+class Poked:
+    """Counts pokes, and waits for them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._came = threading.Semaphore(0)
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._came.release()
+
+    def wait(self, seconds: float = DEADLINE) -> bool:
+        return self._came.acquire(timeout=seconds)
+
+
+@contextmanager
+def listening(engine: PostgresEngine) -> Iterator[Poked]:
+    """A listener that is there: the poke that says so has been heard."""
+    poked = Poked()
+    wakeups = engine.wakeups()
+    wakeups.start(poked)
+    try:
+        assert poked.wait()
+        yield poked
+    finally:
+        wakeups.close()
+
+
+@pytest.fixture
+def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
+    return make_engine(clock)
+
+
+def test_a_new_job_pokes_every_listener(engine: PostgresEngine) -> None:
+    store = engine.store()
+    with listening(engine) as one, listening(engine) as other:
+        store.insert([new_job()])
+
+        assert one.wait()
+        assert other.wait()
+    store.close()
+
+
+def test_whatever_is_worth_a_look_pokes(engine: PostgresEngine) -> None:
+    store = engine.store()
+    store.insert([new_job()] * 2)
+    [job, other] = claim(store, 2)
+    store.beat(WorkerInfo(id=WORKER))
+    with listening(engine) as poked:
+        store.exchange(WORKER, [decide(job, Interrupted(), 0.0)])
+        assert poked.wait()
+        store.cancel([other.id])
+        assert poked.wait()
+        store.save_queue(QueueName("default"), {"weight": 2})
+        assert poked.wait()
+        store.send(CommandKind.PAUSE)
+        assert poked.wait()
+    store.close()
+
+
+@pytest.mark.shows("R-STORE-30")
+def test_a_poke_comes_with_the_commit_and_not_before(engine: PostgresEngine) -> None:
+    store, other = engine.store(), engine.store()
+    store.save_queue(QueueName("default"), {"max_length": 10})
+    with listening(engine) as poked, raw() as connection:
+        connection.execute("begin")
+        connection.execute(f"select * from {engine.address.schema}.queues for update")
+        inserted = in_thread(lambda: store.insert([new_job()]))
+        # The last look of a worker before it goes to sleep.
+        assert claim(other) == []
+        before = poked.count
+        connection.execute("commit")
+        inserted()
+
+        assert poked.wait()
+        assert before == 1  # the one that said it is listening
+        assert len(claim(other)) == 1
+    store.close()
+    other.close()
+
+
+def test_a_listener_whose_connection_was_lost_pokes_when_it_is_back(engine: PostgresEngine) -> None:
+    with listening(engine) as poked:
+        assert end_connections() >= 1
+
+        assert poked.wait()
+        store = engine.store()
+        store.insert([new_job()])
+        assert poked.wait()
+        store.close()
+
+
+def test_a_listener_comes_when_the_server_does(engine: PostgresEngine) -> None:
+    poked = Poked()
+    wakeups = PostgresEngine(Address(dsn="postgresql://postgres@127.0.0.1:1/postgres")).wakeups()
+
+    wakeups.start(poked)
+    wakeups.close()
+
+    assert poked.count == 0
+
+
+def test_closing_twice_or_before_the_start_is_fine(engine: PostgresEngine) -> None:
+    poked = Poked()
+    never = engine.wakeups()
+    never.close()
+    never.close()
+    never.start(poked)
+
+    with listening(engine):
+        pass
+
+    assert poked.count == 0
+    wakeups = engine.wakeups()
+    wakeups.start(poked)
+    wakeups.start(poked)
+    wakeups.close()
+    wakeups.close()
+
+
+def test_stores_of_one_database_do_not_wake_each_other(engine: PostgresEngine, clock: ManualClock) -> None:
+    other = make_engine(clock)
+    store, others = engine.store(), other.store()
+    with listening(engine) as poked, listening(other) as others_poked:
+        others.insert([new_job()])
+        assert others_poked.wait()
+        store.insert([new_job()])
+        assert poked.wait()
+
+        assert poked.count == 2  # that it listens, and its own job
+    store.close()
+    others.close()
+
+
+@pytest.mark.shows("R-STORE-30")
+def test_where_notify_is_off_nothing_is_sent(clock: ManualClock, postgres: object) -> None:
+    quiet = make_engine(clock, notifies=False)
+    loud = PostgresEngine(Address(dsn=server().url(), schema=quiet.address.schema))
+    silent, talking = quiet.store(), loud.store()
+    with listening(loud) as poked:
+        silent.insert([new_job()])
+        talking.insert([new_job()])
+        assert poked.wait()
+
+        assert poked.count == 2
+    silent.close()
+    talking.close()
+
+
+def test_a_listener_leaves_no_connection_and_no_thread_behind(engine: PostgresEngine) -> None:
+    with listening(engine):
+        pass
+
+    probe(lambda: listeners() == 0, "the server still has a listener")
+    assert not [thread for thread in threading.enumerate() if thread.name == "forebay-listen"]
+
+
+def listeners() -> int:
+    with raw() as connection:
+        [(count,)] = connection.execute(
+            "select count(*) from pg_stat_activity where application_name = 'forebay listener'"
+        ).fetchall()
+    return int(count)

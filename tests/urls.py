@@ -1,0 +1,21 @@
+"""Addresses of stores for tests that run on several engines."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+ENGINES: Final = ("memory", "sqlite", "postgresql")
+SHARED: Final = ("sqlite", "postgresql")  # those that several processes can open
+
+
+def url_of(engine: str, folder: Path) -> str:
+    """The address of an empty store of this engine, in this folder or on the server of the tests."""
+    if engine == "memory":
+        return "memory://"
+    if engine == "sqlite":
+        return f"sqlite:///{folder}/jobs.db"
+    # Imported here, so that the other engines are tested while this one cannot even be loaded.
+    url: str = import_module("tests.stores.postgres_support").new_url()
+    return url
