@@ -170,7 +170,6 @@ def test_what_a_task_has_started_dies_with_its_process(crew: Crew) -> None:
     eventually(lambda: spawned not in living(), DEADLINE)
 
 
-@pytest.mark.shows("R-WORK-21")
 def test_after_five_restarts_in_a_minute_the_supervisor_gives_up_and_lets_the_others_end(crew: Crew) -> None:
     program = crew.worker("--threads", "1", "--drain", "30", processes=2)
     held = crew.enqueue("hold", 0)

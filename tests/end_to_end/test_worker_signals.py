@@ -191,6 +191,18 @@ def test_a_signal_shows_the_stacks_of_all_threads_and_the_worker_goes_on(place: 
     assert worker.ends() == 0
 
 
+def test_a_busy_worker_that_is_asked_for_its_stacks_again_and_again_goes_on(place: Place) -> None:
+    worker = place.worker()
+    jobs = [place.note.enqueue(number) for number in range(200)]
+
+    while not all(job.refresh().is_final for job in jobs[-10:]):
+        worker.tell(signal.SIGUSR1)
+
+    assert all(job.wait(DEADLINE).state is JobState.COMPLETED for job in jobs)
+    worker.tell(signal.SIGTERM)
+    assert worker.ends() == 0
+
+
 # ------------------------------------------------------------------ signals of the program around it
 
 

@@ -127,3 +127,25 @@ def test_engines_of_one_store_have_one_place(tmp_path: Path) -> None:
     assert one.place == open_engine(f"sqlite:///{tmp_path}/linked.db?lock_wait=5").place
     assert one.place != open_engine(f"sqlite:///{tmp_path}/other.db").place
     assert open_engine("memory://").place != one.place
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql:///jobs",
+        "postgresql:///jobs?host=/var/run/postgresql",
+        "postgresql://one:5432,two:5433/jobs?target_session_attrs=read-write",
+        "postgresql://me@[::1]:5432/jobs",
+        "postgres://me:pa%2Fs%40s@host/jobs",
+    ],
+)
+def test_a_server_may_be_named_as_its_own_tools_do(url: str) -> None:
+    assert open_engine(url).features.name == "postgresql"
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://me:pa/ss@host/jobs", "postgresql://host:port/jobs", "postgresql:/me:word@host"]
+)
+def test_a_password_that_nobody_has_escaped_is_refused_before_anybody_is_asked(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not the address of a server: write postgresql://.*%2F"):
+        open_engine(url)

@@ -10,7 +10,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from math import inf
 from typing import Final
 
@@ -182,7 +182,12 @@ class Obeying:
 
 @contextmanager
 def _listening(hear: Callable[[int], None], *, is_supervised: bool) -> Iterator[None]:
-    """Signals go to `hear`, and SIGUSR1 shows all stacks; afterwards everything is as it was."""
+    """Signals go to `hear`, and SIGUSR1 shows all stacks; afterwards everything is as it was.
+
+    Stacks are shown by a handler in Python: it runs with the interpreter's lock, when no other thread changes
+    its own. One in C does not wait for that, reads what is being changed, and has ended busy workers so. That
+    one, on SIGUSR2, is for a process whose lock a task does not let go of.
+    """
     heard: tuple[signal.Signals, ...] = (*_STOPS, signal.SIGTSTP, signal.SIGCONT)
     ignored: tuple[signal.Signals, ...] = ()
     if is_supervised:  # the supervisor hears these, and passes them on
@@ -192,6 +197,13 @@ def _listening(hear: Callable[[int], None], *, is_supervised: bool) -> Iterator[
             stack.callback(signal.signal, number, signal.signal(number, lambda number, _: hear(number)))
         for number in ignored:
             stack.callback(signal.signal, number, signal.signal(number, signal.SIG_IGN))
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
-        stack.callback(faulthandler.unregister, signal.SIGUSR1)
+        stack.callback(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, show_stacks))
+        faulthandler.register(signal.SIGUSR2, all_threads=True)
+        stack.callback(faulthandler.unregister, signal.SIGUSR2)
         yield
+
+
+def show_stacks(*_: object) -> None:
+    """Write the stacks of all threads to standard error, if there is one."""
+    with suppress(RuntimeError, OSError, ValueError):
+        faulthandler.dump_traceback(all_threads=True)

@@ -26,6 +26,7 @@ _PASSWORD: Final = re.compile(
 _SECRET_OPTION: Final = re.compile(
     r"([?&;][^=&;#]*(?:pass|pwd|secret|token|key)[^=&;#]*=)[^&;#]*", re.IGNORECASE
 )
+_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
 _FORMS: Final = "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/database"
 
 
@@ -91,6 +92,7 @@ def _sqlite(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
 
 def _postgres(url: str, parts: SplitResult) -> Engine:
     """A server has a clock of its own, so none is given to it."""
+    _check_server(url, parts)
     try:
         from forebay.stores.postgres.connection import address_of
         from forebay.stores.postgres.store import PostgresEngine
@@ -105,6 +107,17 @@ def _postgres(url: str, parts: SplitResult) -> Engine:
         raise ConfigError(f"{url!r}: an option is given twice")
     query = f"?{urlencode(others, quote_via=quote)}" if others else ""
     return PostgresEngine(address_of(f"postgresql://{parts.netloc}{parts.path}{query}", url, **own))
+
+
+def _check_server(url: str, parts: SplitResult) -> None:
+    """Refuse what only looks like the address of a server. A password with signs that nobody has escaped
+    would be taken for a host and a database, and be asked for there. Several hosts, or none, are fine."""
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if not all(map(_HOST.fullmatch, hosts)) or "@" in parts.path or ":" in parts.path:
+        raise ConfigError(
+            f"{url!r} is not the address of a server: write postgresql://user:password@host:5432/database, "
+            "with %2F, %40 and %3A for /, @ and : in a password"
+        )
 
 
 def _options(url: str, parts: SplitResult, known: tuple[str, ...]) -> Mapping[str, str]:

@@ -110,7 +110,7 @@ class Worker:
         self._thread: Thread | None = None
         self._crash: BaseException | None = None
         self._was_silent = False
-        self._drain_until = inf
+        self._drain_ends: list[float] = []  # all that were named; any thread may add one, the earliest counts
         self._coordinator: Coordinator
         self._store: Store | None = None
 
@@ -204,7 +204,7 @@ class Worker:
         if drain is None and not self._stopping.is_set():
             drain = self.drain_seconds
         if drain is not None:
-            self._drain_until = min(self._drain_until, self._clock.monotonic() + drain)
+            self._drain_ends.append(self._clock.monotonic() + drain)
         self._stopping.set()
         self._changes(WorkerState.STOPPING)
         self._inbox.poke()
@@ -212,10 +212,14 @@ class Worker:
     def stop_now(self) -> None:
         """Begin to stop, or go on with it, and let nothing drain. Not from a signal handler: what it sets may
         be locked by the very thread that the handler has interrupted."""
-        self._drain_until = self._clock.monotonic()
+        self._drain_ends.append(self._clock.monotonic())
         self._stopping.set()
         self._changes(WorkerState.STOPPING)
         self._inbox.poke()
+
+    @property
+    def _drain_until(self) -> float:
+        return min(self._drain_ends, default=inf)
 
     def pause(self, queue: str | None = None) -> None:
         """Claim nothing more, of one queue or of all, until `resume`. What runs goes on; what was claimed and

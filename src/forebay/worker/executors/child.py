@@ -55,7 +55,9 @@ def main() -> None:
     die_with(int(sys.argv[3]))
     Here.is_isolated = True
     with suppress(RuntimeError, OSError, ValueError):  # there is no standard error
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        # Python's own handler waits for the interpreter's lock, so no other thread changes what it reads.
+        signal.signal(signal.SIGUSR1, lambda *_: faulthandler.dump_traceback(all_threads=True))
+        faulthandler.register(signal.SIGUSR2, all_threads=True)
     # Signals to the worker's whole family are the worker's affair. Not ignored but heard and dropped: what
     # is ignored stays so in programs that a task starts, and then those cannot be told to end.
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -382,8 +382,8 @@ class Keeper:
 
     def _pass_on(self, child: Child, command: Command) -> None:
         if child.is_silent and command.kind is CommandKind.STACKS:
-            # The handler of this signal runs whatever holds the interpreter.
-            child.tell(signal.SIGUSR1)
+            # The handler of this signal, unlike that of SIGUSR1, runs whatever holds the interpreter.
+            child.tell(signal.SIGUSR2)
             self._answers.append((command.id, "it is silent; its stacks are in its log"))
         elif child.is_silent and command.kind is CommandKind.HALT:
             child.is_leaving = True

@@ -371,7 +371,8 @@ class Supervisor:
     def _show_next(self) -> None:
         """One after the other: stacks are written letter by letter, and several at once nobody could read."""
         if self._unshown and (child := self._unshown.popleft()).pid in self._children:
-            child.tell(signal.SIGUSR1)
+            # What is silent does not hear SIGUSR1, and nothing in it changes while SIGUSR2 is obeyed.
+            child.tell(signal.SIGUSR2 if child.is_silent else signal.SIGUSR1)
 
     # The end
 
