@@ -90,7 +90,8 @@ def test_signals_to_the_whole_family_do_not_end_isolated_jobs(place: Programs) -
 
     os.kill(pid, signal.SIGTERM)
     os.kill(pid, signal.SIGINT)
-    os.kill(pid, signal.SIGUSR1)  # shows its stacks
+    os.kill(pid, signal.SIGUSR1)
+    os.kill(pid, signal.SIGUSR2)  # shows its stacks, whatever it is doing
     worker.says("Current thread")
 
     assert job.refresh().state is JobState.RUNNING
