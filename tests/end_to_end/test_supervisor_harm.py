@@ -21,7 +21,7 @@ HARM = """
 def nonsense(number: int) -> None:
     said("began", number)
     tie = sys.argv[sys.argv.index("--child") + 1].split(":")
-    os.write(int(tie[1]), b"this is no message\\n")
+    os.write(int(tie[1]), b'{"type":"stop","drain":0}\\n')  # a word, but not one for a supervisor
     wait_for("go on")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from typing import Final, NamedTuple
 
+import msgspec
 import pytest
 
 from forebay.domain.job import JobId, WorkerId
@@ -12,6 +14,8 @@ from forebay.domain.lease import Lease
 from forebay.domain.worker import Command, CommandKind, WorkerInfo
 from forebay.stores.protocol import Cancel, Refusal
 from forebay.worker.channel import (
+    TO_SUPERVISOR,
+    TO_WORKER,
     Answered,
     Asked,
     Channel,
@@ -19,12 +23,13 @@ from forebay.worker.channel import (
     Hello,
     InDoubt,
     Kept,
-    Message,
     Order,
     Pause,
     Retiring,
     Said,
     Stop,
+    ToSupervisor,
+    ToWorker,
     Welcome,
 )
 
@@ -32,79 +37,109 @@ LEASE = Lease(JobId("a job\nwith two lines"), 3)
 INFO = WorkerInfo(id=WorkerId("w"), memory=5)
 
 
+class Ends(NamedTuple):
+    """The two ends of one channel, each with what it understands."""
+
+    supervisor: Channel[ToSupervisor]
+    worker: Channel[ToWorker]
+
+
 @pytest.fixture
-def ends() -> Iterator[tuple[Channel, Channel]]:
-    ours, theirs = map(Channel, socket.socketpair())
-    yield ours, theirs
-    ours.close()
-    theirs.close()
+def ends() -> Iterator[Ends]:
+    ours, theirs = socket.socketpair()
+    ends = Ends(Channel(ours, TO_SUPERVISOR), Channel(theirs, TO_WORKER))
+    yield ends
+    ends.supervisor.close()
+    ends.worker.close()
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        Hello(info=INFO, url="sqlite:///jobs.db", is_shared=True),
-        Said(info=INFO),
-        Retiring(reason="it is old", replace_after=1.0),
-        Answered(command_id="c", text="two\nlines"),
-        Goodbye(),
-        Welcome(is_paused=True),
-        Kept(at=5, since=1.5, renewed=(LEASE,), refused=(Refusal(lease=LEASE, reason="gone"),)),
-        InDoubt(leases=(LEASE,), failures=2),
-        Asked(cancels=(Cancel(JobId("j"), "enough"),)),
-        Order(command=Command(id="c", worker=WorkerId("w"), kind=CommandKind.STACKS), until=3.5),
-        Stop(drain=25.0),
-        Pause(is_over=True),
-    ],
-    ids=lambda message: type(message).__name__,
-)
-def test_a_message_arrives_as_it_was_sent(ends: tuple[Channel, Channel], message: Message) -> None:
-    ours, theirs = ends
-
-    ours.send(message)
-    ours.send(Goodbye())
-
-    assert theirs.receive() == [message, Goodbye()]
-    assert theirs.receive() == []
+TO_A_SUPERVISOR: Final[list[ToSupervisor]] = [
+    Hello(info=INFO, url="sqlite:///jobs.db", is_shared=True),
+    Said(info=INFO),
+    Retiring(reason="it is old", replace_after=1.0),
+    Answered(command_id="c", text="two\nlines"),
+    Goodbye(),
+]
+TO_A_WORKER: Final[list[ToWorker]] = [
+    Welcome(is_paused=True),
+    Kept(at=5, since=1.5, renewed=(LEASE,), refused=(Refusal(lease=LEASE, reason="gone"),)),
+    InDoubt(leases=(LEASE,), failures=2),
+    Asked(cancels=(Cancel(JobId("j"), "enough"),)),
+    Order(command=Command(id="c", worker=WorkerId("w"), kind=CommandKind.STACKS), until=3.5),
+    Stop(drain=25.0),
+    Pause(is_over=True),
+]
 
 
-def test_what_the_other_side_does_not_take_waits_for_it(ends: tuple[Channel, Channel]) -> None:
-    ours, theirs = ends
+def name_of(message: object) -> str:
+    return type(message).__name__
+
+
+@pytest.mark.parametrize("message", TO_A_SUPERVISOR, ids=name_of)
+def test_what_a_worker_says_arrives_as_it_was_sent(ends: Ends, message: ToSupervisor) -> None:
+    ends.worker.send(message)
+    ends.worker.send(Goodbye())
+
+    assert ends.supervisor.receive() == [message, Goodbye()]
+    assert ends.supervisor.receive() == []
+
+
+@pytest.mark.parametrize("message", TO_A_WORKER, ids=name_of)
+def test_what_a_supervisor_says_arrives_as_it_was_sent(ends: Ends, message: ToWorker) -> None:
+    ends.supervisor.send(message)
+    ends.supervisor.send(Welcome())
+
+    assert ends.worker.receive() == [message, Welcome()]
+    assert ends.worker.receive() == []
+
+
+@pytest.mark.parametrize("message", TO_A_WORKER, ids=name_of)
+def test_a_supervisor_does_not_understand_what_is_said_to_workers(ends: Ends, message: ToWorker) -> None:
+    ends.worker.send(message)
+
+    with pytest.raises(msgspec.MsgspecError):
+        ends.supervisor.receive()
+
+
+@pytest.mark.parametrize("message", TO_A_SUPERVISOR, ids=name_of)
+def test_a_worker_does_not_understand_what_is_said_to_supervisors(ends: Ends, message: ToSupervisor) -> None:
+    ends.supervisor.send(message)
+
+    with pytest.raises(msgspec.MsgspecError):
+        ends.worker.receive()
+
+
+def test_what_the_other_side_does_not_take_waits_for_it(ends: Ends) -> None:
     long = Answered(command_id="c", text="x" * 500_000)
 
-    ours.send(long)
-    ours.send(Goodbye())
-    heard: list[Message] = []
+    ends.worker.send(long)
+    ends.worker.send(Goodbye())
+    heard: list[ToSupervisor] = []
     while len(heard) < 2:
-        heard += theirs.receive() or []
-        ours.flush()
+        heard += ends.supervisor.receive() or []
+        ends.worker.flush()
 
     assert heard == [long, Goodbye()]
 
 
-def test_news_that_may_be_missed_do_not_pile_up_for_one_who_does_not_read(
-    ends: tuple[Channel, Channel],
-) -> None:
-    ours, theirs = ends
+def test_news_that_may_be_missed_do_not_pile_up_for_one_who_does_not_read(ends: Ends) -> None:
     news = InDoubt(leases=(LEASE,) * 1_000, failures=1)
 
     for _ in range(200):
-        ours.send(news, may_be_missed=True)
-    ours.send(Goodbye())
-    heard: list[Message] = []
-    while Goodbye() not in heard:
-        heard += theirs.receive() or []
-        ours.flush()
+        ends.supervisor.send(news, may_be_missed=True)
+    ends.supervisor.send(Welcome())
+    heard: list[ToWorker] = []
+    while Welcome() not in heard:
+        heard += ends.worker.receive() or []
+        ends.supervisor.flush()
 
     assert len(heard) < 200
 
 
-def test_last_words_are_heard_before_the_end(ends: tuple[Channel, Channel]) -> None:
-    ours, theirs = ends
+def test_last_words_are_heard_before_the_end(ends: Ends) -> None:
+    ends.worker.send(Goodbye())
+    ends.worker.close()
 
-    ours.send(Goodbye())
-    ours.close()
-
-    assert theirs.receive() == [Goodbye()]
-    assert theirs.receive() is None
-    theirs.send(Welcome())  # nobody hears it, and nothing is raised
+    assert ends.supervisor.receive() == [Goodbye()]
+    assert ends.supervisor.receive() is None
+    ends.supervisor.send(Welcome())  # nobody hears it, and nothing is raised

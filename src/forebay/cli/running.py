@@ -21,7 +21,7 @@ from forebay.app.middleware import name_jobs_in_logs
 from forebay.cli.loading import load_app
 from forebay.domain.worker import DEFAULT_BEAT_MS
 from forebay.errors import ConfigError, StoreUnavailable, WorkersDied
-from forebay.worker.channel import Channel
+from forebay.worker.channel import TO_WORKER, Channel
 from forebay.worker.page import Page
 from forebay.worker.parentage import die_with
 from forebay.worker.quieting import Quieting
@@ -63,7 +63,7 @@ def work(app: str, options: Options, child: str | None) -> None:
     if tie is not None:
         for descriptor in tie[1:]:
             os.set_inheritable(descriptor, False)  # not for what tasks start
-        channel = Channel(socket.socket(fileno=tie[1]))
+        channel = Channel(socket.socket(fileno=tie[1]), TO_WORKER)
         features = found.engine.features
         leash = Leash(channel, Page(tie[2]), found._url, features.is_shared)
         worker.be_supervised(leash)

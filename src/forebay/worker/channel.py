@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from threading import Lock
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -99,27 +99,31 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True, tag="pause"):
     is_over: bool = False
 
 
-Message = (
-    Hello | Said | Retiring | Answered | Goodbye | Welcome | Kept | InDoubt | Asked | Order | Stop | Pause
-)
+ToSupervisor = Hello | Said | Retiring | Answered | Goodbye
+ToWorker = Welcome | Kept | InDoubt | Asked | Order | Stop | Pause
+Heard = TypeVar("Heard")
+
+# Each side understands only what is said to it; the rest is nonsense, like bytes that a task has written.
+TO_SUPERVISOR: Final[msgspec.json.Decoder[ToSupervisor]] = msgspec.json.Decoder(ToSupervisor)
+TO_WORKER: Final[msgspec.json.Decoder[ToWorker]] = msgspec.json.Decoder(ToWorker)
 
 
-class Channel:
-    """One end. Sending never waits, because the other side may be stuck; what it does not take is kept and
-    offered again with the next message or `flush`. A message is a line of JSON."""
+class Channel(Generic[Heard]):
+    """One end, with what it understands. Sending never waits, because the other side may be stuck; what that
+    does not take is kept and offered again with the next message or `flush`. A message is a line of JSON."""
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: socket.socket, decoder: msgspec.json.Decoder[Heard]) -> None:
         self._end = end
         end.setblocking(False)
         self._lock = Lock()
         self._unsent = bytearray()
         self._unread = bytearray()
-        self._decode = msgspec.json.Decoder(Message).decode
+        self._decode = decoder.decode
 
     def fileno(self) -> int:
         return self._end.fileno()
 
-    def send(self, message: Message, *, may_be_missed: bool = False) -> None:
+    def send(self, message: ToSupervisor | ToWorker, *, may_be_missed: bool = False) -> None:
         """Say something; from any thread. Nothing is raised if the other side is gone: `receive` tells."""
         line = msgspec.json.encode(message) + b"\n"
         with self._lock:
@@ -141,8 +145,9 @@ class Channel:
         except OSError:
             self._unsent.clear()  # gone, or closed on our side
 
-    def receive(self) -> list[Message] | None:
-        """What has come since the last look; None when the other side is gone."""
+    def receive(self) -> list[Heard] | None:
+        """What has come since the last look; None when the other side is gone. Raises MsgspecError for
+        what is not a message to this side."""
         is_over = False
         try:
             while part := self._end.recv(_RECEIVED):

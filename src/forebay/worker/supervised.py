@@ -8,7 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from select import select
 from threading import Event, Lock, Thread
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
+
+import msgspec
 
 from forebay.clock import Clock
 from forebay.domain.lease import Lease
@@ -22,12 +24,12 @@ from forebay.worker.channel import (
     Hello,
     InDoubt,
     Kept,
-    Message,
     Order,
     Pause,
     Retiring,
     Said,
     Stop,
+    ToWorker,
     Welcome,
 )
 from forebay.worker.keeping import Renewals
@@ -44,7 +46,7 @@ logger = logging.getLogger(__name__)
 class Leash(NamedTuple):
     """What ties a worker process to its supervisor."""
 
-    channel: Channel
+    channel: Channel[ToWorker]
     page: Page
     url: str
     is_shared: bool
@@ -157,23 +159,23 @@ class Supervised:
                     self._say()
             self._channel.flush()
 
-    def _listen(self) -> list[Message] | None:
+    def _listen(self) -> list[ToWorker] | None:
         """What the supervisor says; None when it cannot be heard any more, because it is gone or because a
-        task has closed our end."""
+        task has closed our end or put something else in its place."""
         try:
             select([self._channel], [], [], SAY_SECONDS)
-        except (OSError, ValueError):
+            return self._channel.receive()
+        except (OSError, ValueError, msgspec.MsgspecError):
             return None
-        return self._channel.receive()
 
-    def _hear_safely(self, message: Message) -> None:
+    def _hear_safely(self, message: ToWorker) -> None:
         try:
             self._hear(message)
         except Exception:
             # Without this thread nobody would hear that the supervisor is gone, so nothing ends it.
             logger.exception("what the supervisor said could not be done")
 
-    def _hear(self, message: Message) -> None:
+    def _hear(self, message: ToWorker) -> None:
         match message:
             case Welcome(is_paused=is_paused):
                 if is_paused:
@@ -190,7 +192,7 @@ class Supervised:
             case _:
                 self._obey(message)
 
-    def _obey(self, message: Message) -> None:
+    def _obey(self, message: Order | Stop | Pause) -> None:
         match message:
             case Order(command=command, until=until):
                 is_late = self._clock.monotonic() >= until
@@ -201,7 +203,7 @@ class Supervised:
             case Pause(is_over=is_over):
                 (self._steered.resume if is_over else self._steered.pause)()
             case _:
-                raise NotImplementedError(f"{type(message).__name__} is for supervisors")
+                assert_never(message)
 
     def _stop(self, drain: float) -> None:
         if drain > 0:

@@ -18,7 +18,17 @@ from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import Engine, Reader, Store, Want
 from forebay.testing.clock import ManualClock
-from forebay.worker.channel import Asked, Channel, InDoubt, Kept, Message, Order, Welcome
+from forebay.worker.channel import (
+    TO_SUPERVISOR,
+    TO_WORKER,
+    Asked,
+    Channel,
+    InDoubt,
+    Kept,
+    Order,
+    ToWorker,
+    Welcome,
+)
 from forebay.worker.page import Line, Page
 from forebay.worker.supervisor.child import Child
 from forebay.worker.supervisor.keeper import Keeper
@@ -70,9 +80,9 @@ class Scene:
         self.clock = clock
         ours, theirs = socket.socketpair()
         self.process = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-        self.child = Child(self.process, Channel(ours), Page.made(100))
+        self.child = Child(self.process, Channel(ours, TO_SUPERVISOR), Page.made(100))
         self.child.info = WorkerInfo(id=WORKER, pid=self.process.pid)
-        self._theirs = Channel(theirs)
+        self._theirs = Channel(theirs, TO_WORKER)
         self.children = [self.child]
         self.keeper = Keeper(
             engine=self.engine,
@@ -87,7 +97,7 @@ class Scene:
         assert self.keeper.play()
         assert self.heard() == [Welcome()]
 
-    def heard(self) -> list[Message]:
+    def heard(self) -> list[ToWorker]:
         return self._theirs.receive() or []
 
     def claim(self, count: int, worker: WorkerId = WORKER) -> list[Job]:

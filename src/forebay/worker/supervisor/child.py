@@ -13,14 +13,14 @@ from math import inf
 from forebay.domain.job import WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.worker import WorkerInfo
-from forebay.worker.channel import Channel
+from forebay.worker.channel import TO_SUPERVISOR, Channel, ToSupervisor
 from forebay.worker.page import Page
 
 
 class Child:
     """The main thread changes what it is told, the keeper's thread reads it; each field has one writer."""
 
-    def __init__(self, process: subprocess.Popen[bytes], channel: Channel, page: Page) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], channel: Channel[ToSupervisor], page: Page) -> None:
         self._process = process
         self.pid = process.pid
         self.channel = channel
@@ -83,7 +83,7 @@ def started(command: Callable[[int, int], Sequence[str]]) -> Child:
                 process_group=0,
             )
         undo.pop_all()
-    return Child(process, Channel(ours), page)
+    return Child(process, Channel(ours, TO_SUPERVISOR), page)
 
 
 def ended_by(status: int) -> str:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -26,11 +26,11 @@ from forebay.worker.channel import (
     Answered,
     Goodbye,
     Hello,
-    Message,
     Pause,
     Retiring,
     Said,
     Stop,
+    ToSupervisor,
 )
 from forebay.worker.page import PLAYED
 from forebay.worker.supervisor.child import Child, ended_by, started
@@ -238,7 +238,7 @@ class Supervisor:
         for message in messages:
             self._take(child, message)
 
-    def _take(self, child: Child, message: Message) -> None:
+    def _take(self, child: Child, message: ToSupervisor) -> None:
         match message:
             case Hello():
                 self._greet(child, message)
@@ -255,7 +255,7 @@ class Supervisor:
                 child.has_said_goodbye = True
                 child.leave_by = min(child.leave_by, self._clock.monotonic() + HOPELESS_SECONDS)
             case _:
-                raise NotImplementedError(f"{type(message).__name__} is for workers")
+                assert_never(message)
 
     def _greet(self, child: Child, hello: Hello) -> None:
         if not hello.is_shared:
