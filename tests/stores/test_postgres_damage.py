@@ -11,9 +11,11 @@ import pytest
 from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
+from forebay.domain.note import LogLine, Note
 from forebay.domain.outcome import AttemptError, Failed
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
+from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable, StoreUnusable
 from forebay.stores.postgres.connection import Address
 from forebay.stores.postgres.store import PostgresEngine, PostgresStore
@@ -85,6 +87,31 @@ def test_options_that_cannot_be_read_are_shown_as_such_and_stop_nobody(
     assert job.metadata == {"unreadable": "{"}
     assert store.renew(WORKER, [Lease(job.id, job.attempt)]).refused == ()
     reader.close()
+
+
+@pytest.mark.shows("R-SER-20")
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"text": "\xff"}'])
+def test_damaged_notes_and_words_of_workers_are_shown_and_hide_nothing(
+    store: PostgresStore, engine: PostgresEngine, body: bytes
+) -> None:
+    job_id = put(store)
+    [job] = claim(store)
+    lines = (LogLine(at=1, level="info", text="one"),)
+    store.exchange(WORKER, notes=[Note(lease=Lease(job.id, job.attempt), lines=lines)])
+    store.beat(WorkerInfo(id=WORKER, slots=4))
+    with raw() as connection:
+        connection.execute(f"update {engine.address.schema}.notes set body = %s", [body])
+        connection.execute(f"update {engine.address.schema}.workers set said = '{{', queues = '7'")
+    reader = engine.reader()
+
+    notes = reader.notes(job_id)
+    [worker] = reader.workers()
+    reader.close()
+
+    assert [(line.level, line.text) for line in notes.lines] == [
+        ("unreadable", body.decode(errors="replace"))
+    ]
+    assert (worker.id, worker.slots, worker.queues) == (WORKER, 0, ())
 
 
 @pytest.mark.shows("R-STORE-28")

@@ -300,13 +300,13 @@ def test_damage_in_what_a_worker_said_does_not_hide_it(path: Path, clock: Manual
     store, reader = engine.store(), engine.reader()
     store.beat(WorkerInfo(id=WORKER, slots=4))
     with raw(path) as connection:
-        connection.execute("update forebay_workers set said = ?", (text,))
+        connection.execute("update forebay_workers set said = ?, queues = '7'", (text,))
 
     [worker] = reader.workers()
     store.close()
     reader.close()
 
-    assert (worker.id, worker.slots) == (WORKER, 0)
+    assert (worker.id, worker.slots, worker.queues) == (WORKER, 0, ())
 
 
 # Orders that lack a job

@@ -19,7 +19,7 @@ from forebay.stores.postgres.connection import (
     translated,
     use_one_type_of_number,
 )
-from forebay.stores.postgres.rows import Row
+from forebay.stores.rows import Row
 
 T = TypeVar("T")
 

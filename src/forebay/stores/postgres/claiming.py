@@ -14,9 +14,10 @@ from forebay.domain.job import Job, UniqueUntil, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
 from forebay.stores.postgres.cursor import HEAD, Cursor, Snapshot
-from forebay.stores.postgres.rows import Row, claimed_job
+from forebay.stores.postgres.rows import claimed_job
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Want
+from forebay.stores.rows import Row
 
 MOST_GATES: Final = 100
 _GIVING: Final = (QueueState.ACTIVE, QueueState.DRAINING)

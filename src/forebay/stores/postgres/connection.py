@@ -17,7 +17,7 @@ from psycopg.adapt import AdaptersMap
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
-from forebay.stores.postgres.rows import Row
+from forebay.stores.rows import Row
 
 T = TypeVar("T")
 Raw = psycopg.Connection[Row]

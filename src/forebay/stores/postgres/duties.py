@@ -15,8 +15,8 @@ from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.worker import COMMANDS_KEPT_MS
-from forebay.stores.postgres.rows import STATES, Row, queue_from_row
 from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.rows import STATES, Row, queue_from_row
 
 AUDIT_MS: Final = 90 * DAY_MS
 WORKERS_MS: Final = DAY_MS

@@ -14,10 +14,11 @@ from forebay.stores.postgres.claiming import Claim
 from forebay.stores.postgres.cursor import HEAD, LATE_MS
 from forebay.stores.postgres.duties import end_expired, promote_rows
 from forebay.stores.postgres.noting import keep_notes
-from forebay.stores.postgres.rows import Row, job_from_row
+from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.settling import settle_all
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
+from forebay.stores.rows import Row
 
 
 def exchange(

@@ -23,9 +23,9 @@ from forebay.errors import (
     StoreRefused,
 )
 from forebay.stores.postgres.connection import TryAgain
-from forebay.stores.postgres.rows import new_options_text
 from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.protocol import OnConflict, Receipt
+from forebay.stores.rows import new_options_text
 
 _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
 

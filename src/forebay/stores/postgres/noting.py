@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from forebay.domain.job import WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import MAX_LINES, MAX_STEPS, Note, Notes, as_kept
-from forebay.stores.postgres.rows import line_text, progress_text
 from forebay.stores.postgres.settling import lock_leases, why_refused
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Refusal
+from forebay.stores.rows import line_text, progress_text
 
 
 def keep_notes(tx: Transaction, worker: WorkerId, notes: Sequence[Note]) -> tuple[Refusal, ...]:

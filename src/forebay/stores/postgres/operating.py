@@ -16,9 +16,10 @@ from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.duties import bury_queue, end_waiting, forget_history
 from forebay.stores.postgres.inserting import out_of_range
-from forebay.stores.postgres.rows import job_from_row, json_text, options_text_with, said_text
+from forebay.stores.postgres.rows import job_from_row, options_text_with
 from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.protocol import Verdict
+from forebay.stores.rows import json_text, said_text
 
 LOOKS: Final = 20
 

@@ -8,8 +8,8 @@ from typing import Final
 from forebay.domain.job import DAY_MS
 from forebay.stores.postgres.connection import quoted
 from forebay.stores.postgres.duties import all_queues
-from forebay.stores.postgres.rows import STATES
 from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.rows import STATES
 
 AHEAD: Final = 3
 _PREFIX: Final = "finished_"

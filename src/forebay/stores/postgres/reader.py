@@ -26,21 +26,21 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreError
 from forebay.stores.postgres.connection import DRIVER_ERRORS, Connection, Raw, Statements, Values, translated
-from forebay.stores.postgres.rows import (
+from forebay.stores.postgres.rows import job_from_row
+from forebay.stores.postgres.schema import schema_number
+from forebay.stores.rows import (
     Row,
     archived_from_row,
     attempt_from_row,
     command_from_row,
     event_from_row,
     is_strange,
-    job_from_row,
     json_text,
     notes_from_rows,
     queue_from_row,
     summary_from_row,
     worker_from_row,
 )
-from forebay.stores.postgres.schema import schema_number
 
 PACE_MS: Final = 60_000
 ROWS_PER_LOOK: Final = 10_000

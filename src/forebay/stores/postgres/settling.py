@@ -17,9 +17,9 @@ from forebay.domain.rank import Place
 from forebay.domain.settlement import Settlement
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.inserting import insert_follow_ups
-from forebay.stores.postgres.rows import STATES, Row, errors_from_text, json_text
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Refusal
+from forebay.stores.rows import STATES, Row, errors_from_text, json_text
 
 
 class Held(NamedTuple):

@@ -15,7 +15,7 @@ from forebay.domain.queue import Queue, QueueSettings
 from forebay.domain.rank import Place, Scoring, place
 from forebay.stores.postgres.connection import Statements, TryAgain, Values
 from forebay.stores.postgres.cursor import Cursor, Cursors
-from forebay.stores.postgres.rows import STATES, Row, queue_from_row, row_from_queue
+from forebay.stores.rows import STATES, Row, queue_from_row, row_from_queue
 
 DEFAULT_CAP_MS: Final = QueueSettings().scoring.cap_ms
 

@@ -13,8 +13,8 @@ from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.worker import COMMANDS_KEPT_MS
+from forebay.stores.rows import STATES, Row, queue_from_row
 from forebay.stores.sqlite.noting import forget_notes
-from forebay.stores.sqlite.rows import STATES, Row, queue_from_row
 from forebay.stores.sqlite.transaction import Transaction
 
 AUDIT_MS: Final = 90 * DAY_MS

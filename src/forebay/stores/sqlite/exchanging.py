@@ -15,9 +15,10 @@ from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
+from forebay.stores.rows import json_text
 from forebay.stores.sqlite.duties import expire, promote_queue
 from forebay.stores.sqlite.noting import keep_notes
-from forebay.stores.sqlite.rows import claimed_job, job_from_row, json_text
+from forebay.stores.sqlite.rows import claimed_job, job_from_row
 from forebay.stores.sqlite.settling import settle_all
 from forebay.stores.sqlite.transaction import Transaction
 

@@ -22,7 +22,7 @@ from forebay.errors import (
     StoreRefused,
 )
 from forebay.stores.protocol import OnConflict, Receipt
-from forebay.stores.sqlite.rows import new_options_text
+from forebay.stores.rows import new_options_text
 from forebay.stores.sqlite.transaction import Transaction
 
 _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)

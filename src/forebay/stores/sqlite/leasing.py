@@ -10,9 +10,10 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING
 from forebay.domain.queue import QueueState
 from forebay.stores.protocol import Refusal, Renewal
+from forebay.stores.rows import Row, json_text
 from forebay.stores.sqlite.duties import all_queues, bury_queue
 from forebay.stores.sqlite.exchanging import cancels_for
-from forebay.stores.sqlite.rows import Row, job_from_row, json_text
+from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.settling import Token, relocated, token_values, why_refused
 from forebay.stores.sqlite.transaction import Transaction
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from forebay.domain.job import WorkerId
 from forebay.domain.note import MAX_LINES, MAX_STEPS, Note, Notes, as_kept
 from forebay.stores.protocol import Refusal
-from forebay.stores.sqlite.rows import json_text, line_text, progress_text
+from forebay.stores.rows import json_text, line_text, progress_text
 from forebay.stores.sqlite.settling import Token, relocated, token_values, why_refused
 from forebay.stores.sqlite.transaction import Transaction
 

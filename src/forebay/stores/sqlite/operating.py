@@ -14,9 +14,10 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import InvalidJob, QueueNotEmpty, QueueNotFound
 from forebay.stores.protocol import Verdict
+from forebay.stores.rows import json_text, said_text
 from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_history
 from forebay.stores.sqlite.noting import forget_notes
-from forebay.stores.sqlite.rows import job_from_row, json_text, said_text
+from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.transaction import Transaction
 
 

@@ -27,21 +27,21 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreError
 from forebay.stores.ids import seq_in_id
-from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
-from forebay.stores.sqlite.rows import (
+from forebay.stores.rows import (
     Row,
     archived_from_row,
     attempt_from_row,
     command_from_row,
     event_from_row,
     is_strange,
-    job_from_row,
     json_text,
     notes_from_rows,
     queue_from_row,
     summary_from_row,
     worker_from_row,
 )
+from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
+from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.schema import PACKAGE, schema_number
 from forebay.stores.statements import load_statements
 

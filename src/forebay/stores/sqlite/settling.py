@@ -15,8 +15,8 @@ from forebay.domain.rank import Place
 from forebay.domain.settlement import Settlement
 from forebay.stores.ids import seq_in_id
 from forebay.stores.protocol import Refusal
+from forebay.stores.rows import STATES, Row, errors_from_text, json_text
 from forebay.stores.sqlite.inserting import insert_follow_ups
-from forebay.stores.sqlite.rows import STATES, Row, errors_from_text, json_text
 from forebay.stores.sqlite.transaction import Transaction
 
 WIDTH: Final = 7  # values of one row in `complete`, after those that all of them share

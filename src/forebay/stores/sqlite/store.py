@@ -17,6 +17,7 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.errors import StoreError
 from forebay.stores.protocol import BATCH, Exchange, Features, OnConflict, Receipt, Renewal, Verdict, Want
+from forebay.stores.rows import json_text
 from forebay.stores.sqlite import commanding, duties, leasing, operating
 from forebay.stores.sqlite.borrowed import Borrowed
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, Durability, translated
@@ -25,7 +26,6 @@ from forebay.stores.sqlite.inserting import Rules, insert_all
 from forebay.stores.sqlite.liveness import Liveness
 from forebay.stores.sqlite.places import Places
 from forebay.stores.sqlite.reader import SqliteReader
-from forebay.stores.sqlite.rows import json_text
 from forebay.stores.sqlite.schema import PACKAGE, check_schema, look_at_schema, migrate
 from forebay.stores.sqlite.transaction import Seen, Transaction
 from forebay.stores.sqlite.wakeups import Pokes, SqliteWakeups

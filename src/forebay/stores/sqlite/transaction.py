@@ -17,7 +17,7 @@ from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, Scoring, place
 from forebay.errors import StoreError
 from forebay.stores.ids import RANDOM_BITS, IdsBySeq, first_seq, seq_in_id
-from forebay.stores.sqlite.rows import STATES, Row, queue_from_row, row_from_queue
+from forebay.stores.rows import STATES, Row, queue_from_row, row_from_queue
 
 UNCOUNTED: Final = 256
 Values = Mapping[str, object] | tuple[object, ...]

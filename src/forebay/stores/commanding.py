@@ -1,0 +1,47 @@
+"""What it takes to ask workers for something, whatever keeps the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import QueueName, WorkerId, check_queue_name
+from forebay.domain.worker import Command, CommandKind
+from forebay.errors import WorkerNotFound
+from forebay.stores.ids import new_id
+
+
+def commands_to(
+    workers: Sequence[WorkerId] | None,
+    listed: Sequence[WorkerId],
+    kind: CommandKind,
+    queue: QueueName | None,
+    actor: str,
+    sent_at: int,
+    expires_ms: int,
+) -> list[Command]:
+    """One command for each worker; nobody is asked if one of them is unknown."""
+    if queue is not None:
+        check_queue_name(queue)
+    names = listed if workers is None else workers
+    unknown = next((name for name in names if name not in listed), None)
+    if unknown is not None:
+        raise WorkerNotFound(f"there is no worker {unknown}; see the list with `forebay workers`")
+    return [
+        Command(
+            id=new_id(),
+            worker=name,
+            kind=kind,
+            queue=queue,
+            actor=actor,
+            sent_at=sent_at,
+            expires_at=sent_at + expires_ms,
+        )
+        for name in names
+    ]
+
+
+def sent(command: Command) -> Event:
+    """What the history says about a command."""
+    detail = f"{command.kind} {command.worker}"
+    return Event(kind=EventKind.COMMAND, queue=command.queue, actor=command.actor, detail=detail)

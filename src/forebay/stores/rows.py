@@ -1,0 +1,350 @@
+"""Rows to records and back, where the engines on SQL agree; what is one engine's own is in its `rows.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from forebay.domain.history import Attempt, Event, EventKind
+from forebay.domain.job import (
+    DAY_MS,
+    DEFAULT_TIMEOUT_MS,
+    Job,
+    JobId,
+    JobSummary,
+    NewJob,
+    PastError,
+    QueueName,
+    UniqueUntil,
+)
+from forebay.domain.lifecycle import JobState
+from forebay.domain.note import LogLine, Notes, Progress, Step, number_at
+from forebay.domain.outcome import AttemptError
+from forebay.domain.query import Archived
+from forebay.domain.queue import Queue, QueueSettings, QueueState
+from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
+from forebay.domain.settlement import Ending
+from forebay.domain.worker import DEFAULT_BEAT_MS, Command, CommandKind, WorkerInfo, WorkerState
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+_KINDS: Final = {kind.value: kind for kind in EventKind}
+_COMMANDS: Final = {kind.value: kind for kind in CommandKind}
+_WORKER_STATES: Final = {state.value: state for state in WorkerState}
+STATES: Final = {state.value: state for state in JobState}
+_encode: Final = msgspec.json.Encoder().encode
+_errors: Final = msgspec.json.Decoder(tuple[PastError, ...])
+_attempt_error: Final = msgspec.json.Decoder(AttemptError)
+_names: Final = msgspec.json.Decoder(tuple[QueueName, ...])
+
+
+def json_text(value: object) -> str:
+    """A value as JSON text."""
+    return _encode(value).decode()
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job was given besides its place in a queue; the column `options` holds what is not default."""
+
+    policy: RetryPolicy = DEFAULT_POLICY
+    lease_ms: int | None = None
+    extension_ms: int = DAY_MS
+    timeout_ms: int | None = DEFAULT_TIMEOUT_MS
+    unique_until: UniqueUntil = UniqueUntil.FINAL
+    once_key: str | None = None
+    metadata: dict[str, Any] = {}
+    tags: tuple[str, ...] = ()
+    correlation_id: str | None = None
+    parent_id: JobId | None = None
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker says besides who and where it is; the column `said` holds what is not default."""
+
+    beat_ms: int = DEFAULT_BEAT_MS
+    paused: tuple[QueueName, ...] = ()
+    running: tuple[JobId, ...] = ()
+    slots: int = 0
+    stuck: int = 0
+    is_overdue: bool = False
+    completed: int = 0
+    failed: int = 0
+    memory: int | None = None
+    supervisor: int = 0
+
+
+_said: Final = msgspec.json.Decoder(Said)
+_progress_in: Final = msgspec.json.Decoder(Progress)
+_line_in: Final = msgspec.json.Decoder(dict[str, str])
+PLAIN: Final = JobOptions()
+_options: Final = msgspec.json.Decoder(JobOptions)
+
+
+def _readable(decoder: msgspec.json.Decoder[T], text: str | bytes, damaged: Callable[[str], T]) -> T:
+    """What a text says. A damaged one is shown as it is, and never stops a listing, a history or a worker."""
+    try:
+        return decoder.decode(text)
+    except ValueError:  # not the right shape, no JSON, or no text at all
+        shown = text if isinstance(text, str) else text.decode(errors="replace")
+        return damaged(shown[:200])
+
+
+# A program has a handful of queues and asks for their settings in every transaction.
+@lru_cache(maxsize=1024)
+def settings_from_text(text: str) -> QueueSettings:
+    """The settings of a queue; what a newer program has added means nothing here and stops nobody."""
+    stored = msgspec.json.decode(text, type=dict[str, Any])
+    known = {name: stored[name] for name in QueueSettings.__struct_fields__ if name in stored}
+    return msgspec.convert(known, QueueSettings)
+
+
+def errors_from_text(text: str | None) -> tuple[PastError, ...]:
+    """The last errors; a damaged list is shown as one."""
+    if text is None:
+        return ()
+    return _readable(
+        _errors, text, lambda shown: (PastError(attempt=0, at=0, type="Unreadable", message=shown),)
+    )
+
+
+def options_from_text(text: str | None) -> JobOptions:
+    """The settings of a job; ones that cannot be read are replaced by the defaults and shown as such."""
+    if text is None:
+        return PLAIN
+    try:  # in words of its own, since every claim comes by here
+        return _options.decode(text)
+    except ValueError:
+        return JobOptions(metadata={"unreadable": text[:200]})
+
+
+def options_text(options: JobOptions) -> str | None:
+    return None if options == PLAIN else json_text(options)
+
+
+def options_of(job: Job | NewJob) -> JobOptions:
+    """The settings of a job, to write them."""
+    return JobOptions(
+        policy=job.policy,
+        lease_ms=job.lease_ms,
+        extension_ms=job.extension_ms,
+        timeout_ms=job.timeout_ms,
+        unique_until=job.unique_until,
+        once_key=job.once_key,
+        metadata=job.metadata,
+        tags=job.tags,
+        correlation_id=job.correlation_id,
+        parent_id=job.parent_id,
+    )
+
+
+def new_options_text(job: NewJob) -> str | None:
+    """The settings of a new job that differ from the defaults; None for most jobs."""
+    if (
+        job.policy is DEFAULT_POLICY
+        and job.timeout_ms == DEFAULT_TIMEOUT_MS
+        and job.lease_ms is None
+        and job.extension_ms == DAY_MS
+        and job.once_key is None
+        and job.unique_until is UniqueUntil.FINAL
+        and not job.metadata
+        and not job.tags
+        and job.correlation_id is None
+        and job.parent_id is None
+    ):
+        return None
+    return options_text(options_of(job))
+
+
+def job_of(head: Row, has: JobOptions, middle: Row, limits: Row, errors: str | None, end: Row) -> Job:
+    """The columns in the order of `Job`, with what its options hold put between them."""
+    deadline_at, expires_at, unique_key, cancel_reason = limits
+    values: Row = (
+        *head,
+        has.policy,
+        *middle,
+        has.lease_ms,
+        has.extension_ms,
+        has.timeout_ms,
+        deadline_at,
+        expires_at,
+        unique_key,
+        has.unique_until,
+        has.once_key,
+        # Its receiver may change it, so the defaults are not handed out.
+        has.metadata or {},
+        has.tags,
+        has.correlation_id,
+        has.parent_id,
+        cancel_reason,
+        () if errors is None else errors_from_text(errors),
+        *end,
+    )
+    return Job(*values)
+
+
+def summary_from_row(row: Row) -> JobSummary:
+    return JobSummary(
+        id=row[0],
+        queue=row[1],
+        task=row[2],
+        state=STATES[row[3]],
+        priority=row[4],
+        attempt=row[5],
+        failures=row[6],
+        created_at=row[7],
+        run_at=row[8],
+        started_at=row[9],
+        finished_at=row[10],
+        worker=row[11],
+        reason=row[12],
+        tags=options_from_text(row[13]).tags,
+    )
+
+
+def queue_from_row(row: Row) -> Queue:
+    return Queue(
+        name=row[0],
+        state=QueueState(row[1]),
+        settings=settings_from_text(row[2]),
+        rank_version=row[3],
+        reordering=row[4] is not None,
+        created_at=row[5],
+        updated_at=row[6],
+    )
+
+
+def row_from_queue(queue: Queue, reordered_to: int | None) -> dict[str, object]:
+    return {
+        "name": queue.name,
+        "state": queue.state.value,
+        "settings": json_text(queue.settings),
+        "rank_version": queue.rank_version,
+        "reordered_to": reordered_to,
+        "created_at": queue.created_at,
+        "updated_at": queue.updated_at,
+    }
+
+
+def event_from_row(row: Row) -> Event:
+    kind = _KINDS.get(row[0], EventKind.NOTE)
+    return Event(
+        kind=kind,
+        at=row[1],
+        job_id=row[2],
+        queue=row[3],
+        attempt=row[4],
+        actor=row[5],
+        # What a newer program calls it, if this one has no word for it.
+        detail=row[6] if kind == row[0] else f"{row[0]}: {row[6]}",
+    )
+
+
+def attempt_from_row(job_id: JobId, row: Row) -> Attempt:
+    return Attempt(
+        job_id=job_id,
+        attempt=row[0],
+        ending=Ending(row[1]),
+        worker=row[2],
+        started_at=row[3],
+        ended_at=row[4],
+        error=_readable(_attempt_error, row[5], lambda shown: AttemptError(type="Unreadable", message=shown)),
+    )
+
+
+def progress_text(progress: Progress) -> str:
+    """What of a progress has no column of its own."""
+    return json_text({"done": progress.done, "total": progress.total, "message": progress.message})
+
+
+def line_text(line: LogLine) -> str:
+    """What of a log line has no column of its own."""
+    return json_text({"level": line.level, "text": line.text})
+
+
+def notes_from_rows(rows: Sequence[Row]) -> Notes:
+    """A job's notes; a damaged one is shown as it is, and never hides the others."""
+    progress: Progress | None = None
+    lines: list[LogLine] = []
+    steps: list[Step] = []
+    for kind, place, name, attempt, at, body in rows:
+        if kind == "progress":
+            progress = replace(_progress(body), attempt=attempt, at=at)
+        elif kind == "line":
+            said = replace(_line(body), attempt=attempt, at=at)
+            lines.append(replace(said, number=number_at(place, attempt)))
+        else:
+            steps.append(Step(name=name, result=body, attempt=attempt, at=at))
+    return Notes(progress=progress, lines=tuple(lines), steps=tuple(steps))
+
+
+def _progress(body: str | bytes) -> Progress:
+    return _readable(_progress_in, body, lambda shown: Progress(message=shown))
+
+
+def _line(body: str | bytes) -> LogLine:
+    words = _readable(_line_in, body, lambda shown: {"level": "unreadable", "text": shown})
+    return LogLine(at=0, level=words.get("level", ""), text=words.get("text", ""))
+
+
+def said_text(worker: WorkerInfo) -> str:
+    """What a worker says that has no column of its own."""
+    return json_text(Said(**{name: getattr(worker, name) for name in Said.__struct_fields__}))
+
+
+def worker_from_row(row: Row) -> WorkerInfo:
+    return WorkerInfo(
+        id=row[0],
+        host=row[1],
+        pid=row[2],
+        queues=_readable(_names, row[3], lambda _: ()),
+        # A program of another age has other words for it.
+        state=_WORKER_STATES.get(row[4], WorkerState.IDLE),
+        started_at=row[5],
+        beat_at=row[6],
+        **asdict(_readable(_said, row[7], lambda _: Said())),
+    )
+
+
+def is_strange(row: Row) -> bool:
+    """Whether a command is of a kind that only a newer program knows."""
+    return row[2] not in _COMMANDS
+
+
+def command_from_row(row: Row) -> Command:
+    return Command(
+        id=row[0],
+        worker=row[1],
+        kind=_COMMANDS[row[2]],
+        queue=row[3],
+        actor=row[4],
+        sent_at=row[5],
+        expires_at=row[6],
+        taken_at=row[7],
+        answer=row[8],
+    )
+
+
+def row_from_command(command: Command) -> dict[str, object]:
+    return {**asdict(command), "kind": command.kind.value}
+
+
+def archived_from_row(row: Row) -> Archived:
+    return Archived(
+        id=row[0],
+        queue=row[1],
+        task=row[2],
+        state=STATES[row[3]],
+        created_at=row[4],
+        finished_at=row[5],
+        day=row[6],
+        duration_ms=row[7],
+        attempt=row[8],
+        failures=row[9],
+        excerpt=row[10],
+        reason=row[11],
+    )
