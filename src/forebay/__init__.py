@@ -6,7 +6,7 @@ The names in `__all__` are the promised ones. Importing this package loads no da
 from __future__ import annotations
 
 from forebay.app.app import Forebay
-from forebay.app.context import current_job
+from forebay.app.current import current_job
 from forebay.app.handle import JobHandle
 from forebay.domain.retry import RetryPolicy
 from forebay.errors import (

@@ -43,8 +43,10 @@ def loaded() -> set[str]:
     "name",
     [
         "asyncio",
+        "base64",
         "concurrent.futures",
         "ctypes",
+        "logging",
         "multiprocessing",
         "socket",
         "sqlite3",
@@ -52,7 +54,11 @@ def loaded() -> set[str]:
         "subprocess",
         "forebay.worker",
         "forebay.scheduler",
+        "forebay.app.context",
+        "forebay.domain.settlement",
+        "forebay.stores.protocol",
         "forebay.stores.memory",
+        "forebay.stores.postgres",
         "forebay.stores.sqlite",
     ],
 )

@@ -22,7 +22,8 @@ from forebay import (
     current_job,
 )
 from forebay.app.codec import encode_result
-from forebay.app.context import JobContext, Token, enter
+from forebay.app.context import JobContext, Token
+from forebay.app.current import enter
 from forebay.app.saying import Pending
 from forebay.domain.note import LogLine, Progress, Step
 from forebay.stores.protocol import Store

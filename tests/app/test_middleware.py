@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from forebay import ConfigError, Discard, Forebay, current_job
-from forebay.app.context import JobContext, enter
+from forebay.app.context import JobContext
+from forebay.app.current import enter
 from forebay.app.middleware import JobFields, keep_logs, wrapped
 from forebay.stores.protocol import Store
 from tests.stores.support import claim, new_job

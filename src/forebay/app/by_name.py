@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay.app.codec import encode_call
 from forebay.app.options import CallOptions, Draft, draft, over
@@ -11,7 +11,9 @@ from forebay.app.registry import Registry
 from forebay.app.task import Call
 from forebay.domain.job import MAX_PAYLOAD, NewJob
 from forebay.errors import ConfigError, InvalidJob, PayloadError
-from forebay.stores.protocol import OnConflict
+
+if TYPE_CHECKING:
+    from forebay.stores.protocol import OnConflict
 
 
 class Order(NamedTuple):

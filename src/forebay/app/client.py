@@ -8,18 +8,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock, local
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from forebay.app.handle import JobHandle
 from forebay.app.looking import Looks
 from forebay.app.offload import Offload
 from forebay.clock import Clock
-from forebay.domain.history import Timeline
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName
-from forebay.domain.note import Notes
-from forebay.domain.query import Counts, JobQuery, Page
 from forebay.errors import ForebayError, InvalidJob, StoreError, StoreUnavailable
-from forebay.stores.protocol import Engine, OnConflict, Reader, Receipt, Store, Verdict
+
+if TYPE_CHECKING:
+    from forebay.domain.history import Timeline
+    from forebay.domain.note import Notes
+    from forebay.domain.query import Counts, JobQuery, Page
+    from forebay.stores.protocol import Engine, OnConflict, Reader, Receipt, Store, Verdict
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,11 +1,10 @@
-"""The job that is running, for the code that it runs."""
+"""What the code of a job may know about its attempt, be told while it runs, and say."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar, copy_context
 from math import isfinite
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, overload
@@ -354,28 +353,6 @@ class JobContext:
 
     def tell_lost(self, reason: str = "its renewal was refused") -> None:
         self._news = self._news._replace(failures=0, lost_because=reason)
-
-
-_current: ContextVar[JobContext] = ContextVar("forebay_job")
-
-
-def current_job() -> JobContext:
-    """The context of the job that this code runs for; raises LookupError outside of one."""
-    try:
-        return _current.get()
-    except LookupError:
-        raise LookupError("no job is running here; current_job() works inside a task") from None
-
-
-def enter(context: JobContext) -> None:
-    """Make this the current job of this thread or coroutine, until the next one."""
-    _current.set(context)
-
-
-def is_touched() -> bool:
-    """Whether code of a job has set a context variable here, besides the current job. A variable that was set
-    cannot be unset, so whoever runs the next job does that in a new, empty context."""
-    return len(copy_context()) > 1
 
 
 def made_progress(job: Job, done: float, total: float | None, message: str) -> Progress:

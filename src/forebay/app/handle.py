@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from forebay.app.codec import decode_result
 from forebay.app.times import Length, length_ms
-from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import LogLine, Notes, Progress
 from forebay.errors import ForebayError, JobCancelled, JobFailed, JobNotFound, WaitTimeout
-from forebay.stores.protocol import Receipt, Verdict
+
+if TYPE_CHECKING:
+    from forebay.domain.history import Timeline
+    from forebay.domain.note import LogLine, Notes, Progress
+    from forebay.stores.protocol import Receipt, Verdict
 
 P = ParamSpec("P")
 R = TypeVar("R")

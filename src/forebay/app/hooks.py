@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState
-from forebay.domain.outcome import AttemptError
-from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError
-from forebay.stores.protocol import Exchange
+
+if TYPE_CHECKING:
+    from forebay.domain.outcome import AttemptError
+    from forebay.domain.settlement import Settlement
+    from forebay.stores.protocol import Exchange
 
 Hook: TypeAlias = Callable[[], Any]
 # The job is None where it is the worker itself that is in trouble.
-Listener: TypeAlias = Callable[[Job | None, AttemptError], object]
+Listener: TypeAlias = "Callable[[Job | None, AttemptError], object]"
 Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], object]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,6 +69,8 @@ class Hooks:
 
     def report_dead(self, jobs: Iterable[Job], settlements: Sequence[Settlement], answer: Exchange) -> None:
         """Tell of those that are in the dead letters now; what was refused is somebody else's."""
+        from forebay.domain.outcome import AttemptError  # noqa: PLC0415 - programs that only enqueue need none
+
         if not self.on_error:
             return
         kept = {*answer.settled, *answer.repeated}

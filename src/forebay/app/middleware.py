@@ -9,7 +9,8 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, Final, TypeAlias
 
-from forebay.app.context import JobContext, current_job
+from forebay.app.context import JobContext
+from forebay.app.current import current_job
 from forebay.errors import ConfigError
 
 # Takes the context of a job and gives what is entered before its call and left after it.

@@ -11,8 +11,7 @@ name of a class would tie waiting jobs to a place in somebody's code. The task's
 from __future__ import annotations
 
 import dataclasses
-from base64 import b64encode
-from binascii import a2b_base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -313,7 +312,7 @@ _TAGGERS: Final = _Taggers(
         timedelta: _timedelta,
         Decimal: lambda value, depth: _mark("decimal", Decimal.__str__(value)),
         UUID: lambda value, depth: _mark("uuid", UUID.__str__(value)),
-        bytes: lambda value, depth: _mark("bytes", b64encode(value).decode()),
+        bytes: lambda value, depth: _mark("bytes", b2a_base64(value, newline=False).decode()),
         FunctionType: _function,
     }
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from forebay.app.client import Client
 from forebay.app.codec import encode_call
@@ -15,7 +15,9 @@ from forebay.app.handle import JobHandle
 from forebay.app.options import CallOptions, Draft, draft, over
 from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, NewJob
 from forebay.errors import ConfigError, PayloadError
-from forebay.stores.protocol import OnConflict
+
+if TYPE_CHECKING:
+    from forebay.stores.protocol import OnConflict
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from forebay.app.codec import VERSION, decode_call, encode_result
 from forebay.app.conduct import Conduct
-from forebay.app.context import JobContext, enter
+from forebay.app.context import JobContext
+from forebay.app.current import enter
 from forebay.app.middleware import wrapped
 from forebay.app.registry import Registry
 from forebay.app.settling import writable

@@ -11,7 +11,7 @@ from contextvars import Context
 from threading import Event, Thread
 from typing import Any, Final
 
-from forebay.app.context import is_touched
+from forebay.app.current import is_touched
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.worker.inbox import Inbox

@@ -10,7 +10,7 @@ from threading import Lock, Thread, get_ident
 from typing import Any, Final
 from weakref import WeakSet
 
-from forebay.app.context import is_touched
+from forebay.app.current import is_touched
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.worker.inbox import Inbox
