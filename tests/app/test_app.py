@@ -80,6 +80,20 @@ def test_a_program_that_enqueues_loads_no_worker_and_no_event_loop(tmp_path: Pat
     assert answer.stdout == "[]\n"
 
 
+def test_a_worker_loads_no_event_loop_before_it_has_a_coroutine(tmp_path: Path) -> None:
+    script = (
+        "import sys, forebay; app = forebay.Forebay('sqlite:///jobs.db')\n"
+        "handle = app.task(name='t')(lambda: sorted({'asyncio', 'ssl'} & sys.modules.keys())).enqueue()\n"
+        "with app.working(): print(handle.result(60))"
+    )
+
+    answer = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+
+    assert answer.stdout == "[]\n"
+
+
 # ------------------------------------------------------------------ address and life
 
 

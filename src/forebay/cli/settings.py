@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,6 +155,8 @@ def _from_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
+    import tomllib  # noqa: PLC0415 - most commands run where there is no file
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:

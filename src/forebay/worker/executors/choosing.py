@@ -10,7 +10,6 @@ from forebay.app.registry import Registry
 from forebay.clock import Clock
 from forebay.domain.gate import gates_of
 from forebay.domain.job import QueueName
-from forebay.worker.executors.loop import LoopExecutor
 from forebay.worker.executors.origin import (
     check_loadable,
     check_not_isolated,
@@ -25,6 +24,7 @@ from forebay.worker.slots import Kind, Slots
 
 if TYPE_CHECKING:
     from forebay.worker.executors.isolated import IsolatedExecutor
+    from forebay.worker.executors.loop import LoopExecutor
 
 
 class Choosing:
@@ -82,6 +82,8 @@ class Choosing:
 
     def _started_loop(self) -> LoopExecutor:
         if self._loop is None:
+            from forebay.worker.executors.loop import LoopExecutor  # noqa: PLC0415 - it loads asyncio: 20 ms
+
             self._loop = LoopExecutor(self._sizes[Kind.COROUTINES], self._invoke, self._inbox, self._clock)
             self._loop.start()
         return self._loop
