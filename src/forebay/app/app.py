@@ -210,6 +210,14 @@ class Forebay:
         """
         return self.client.enqueue_within(connection, self._by_name.checked(jobs), on_conflict=on_conflict)
 
+    async def enqueue_within_async(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[JobHandle[Any]]:
+        """`enqueue_within` with a connection that lives on this event loop: psycopg's, asyncpg's, SQLAlchemy's
+        AsyncSession."""
+        checked = self._by_name.checked(jobs)
+        return await self.client.enqueue_within_async(connection, checked, on_conflict=on_conflict)
+
     # Look
 
     def job(self, job_id: str) -> JobHandle[Any]:

@@ -14,13 +14,14 @@ from forebay.app.handle import JobHandle
 from forebay.app.looking import Looks
 from forebay.app.offload import Offload
 from forebay.clock import Clock
-from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName
+from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.errors import ForebayError, InvalidJob, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from forebay.domain.history import Timeline
     from forebay.domain.note import Notes
     from forebay.domain.query import Counts, JobQuery, Page
+    from forebay.domain.settlement import Settlement
     from forebay.stores.protocol import Engine, OnConflict, Reader, Receipt, Store, Verdict
 
 P = ParamSpec("P")
@@ -130,6 +131,23 @@ class Client:
         """Store jobs in the caller's own open transaction: with its commit they are there, and not before."""
         receipts = self._engine.insert_within(connection, _checked(jobs), on_conflict=on_conflict)
         return [JobHandle(self, receipt) for receipt in receipts]
+
+    async def enqueue_within_async(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[JobHandle[Any]]:
+        """`enqueue_within` with a connection that lives on this event loop."""
+        receipts = await self._engine.insert_within_async(connection, _checked(jobs), on_conflict=on_conflict)
+        return [JobHandle(self, receipt) for receipt in receipts]
+
+    def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        """End a lease as completed in the caller's own open transaction."""
+        self._engine.complete_within(connection, worker, settlement)
+
+    async def complete_within_async(
+        self, connection: object, worker: WorkerId, settlement: Settlement
+    ) -> None:
+        """`complete_within` with a connection that lives on this event loop."""
+        await self._engine.complete_within_async(connection, worker, settlement)
 
     async def enqueue_async(
         self, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return", atomic: bool = True

@@ -71,6 +71,15 @@ class Call(Generic[P, R]):
         [handle] = client.enqueue_within(connection, [job], on_conflict=on_conflict)
         return handle
 
+    async def enqueue_within_async(
+        self, connection: object, /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[R]:
+        """`enqueue_within` with a connection that lives on this event loop."""
+        job = self.job(*args, **kwargs)
+        client, on_conflict = self._task.client, self._draft.on_conflict
+        [handle] = await client.enqueue_within_async(connection, [job], on_conflict=on_conflict)
+        return handle
+
 
 class Task(Generic[P, R]):
     """A registered function. Calling it runs it here and now; `enqueue` has a worker run it."""
@@ -106,6 +115,7 @@ class Task(Generic[P, R]):
         self.enqueue = self._call.enqueue
         self.enqueue_async = self._call.enqueue_async
         self.enqueue_within = self._call.enqueue_within
+        self.enqueue_within_async = self._call.enqueue_within_async
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.func(*args, **kwargs)
@@ -148,7 +158,9 @@ class Fit:
             raise PayloadError(f"task {task} cannot be called like this: {exc}", field="args") from exc
 
     def _fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if not kwargs:
+            return len(self._needed) <= len(args) <= len(self._names)
         given = self._names[: len(args)]
         if len(args) > len(self._names) or not self._needed.issubset((*given, *kwargs)):
             return False
-        return not kwargs or kwargs.keys() <= set(self._names[len(args) :])
+        return kwargs.keys() <= set(self._names[len(args) :])

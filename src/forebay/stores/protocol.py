@@ -18,6 +18,7 @@ Rules that hold for every method of `Store`:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -120,6 +121,14 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
     cancels: tuple[Cancel, ...] = ()
 
 
+class Standing(StrEnum):
+    """How a lease stands that was ended in a caller's own transaction."""
+
+    OPEN = "open"  # that transaction has not ended
+    HELD = "held"  # it was rolled back: the lease is as it was
+    OVER = "over"  # the lease is not held any more, most likely because it was committed
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The answer about one job to an operator's wish. `state` is the job's state after it."""
 
@@ -205,6 +214,12 @@ class Store(Protocol):
 
         `known` lists every lease the worker knows of; what else it holds is returned as `adopted`.
         """
+        ...
+
+    def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
+        """How leases stand that were ended in a caller's own transaction, in the order asked: whether it has
+        committed, was rolled back or is still open. Waits for nobody's transaction, except on engines where
+        every write does."""
         ...
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
@@ -483,6 +498,27 @@ class Engine(Protocol):
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[Receipt]:
         """Accept jobs in the caller's own open transaction: they come true with its commit and vanish with
-        its rollback. Workers find them by the poll, within 50 ms. Raises ConfigError where an engine cannot
-        (see `Features`), for a connection of another kind, and without an open transaction."""
+        its rollback. Workers hear of them with the commit, or find them by the poll. Raises ConfigError where
+        an engine cannot (see `Features`), for a connection of another kind, and without an open
+        transaction."""
+        ...
+
+    async def insert_within_async(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        """`insert_within` with a connection that lives on the event loop of the caller."""
+        ...
+
+    def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        """End a lease as completed in the caller's own open transaction: the job and what else is done there
+        come true together, and so once. Raises LeaseLost if the lease is not held, and as `insert_within`.
+
+        Until that transaction ends nobody waits for the job: its lease is passed over by renewals, which
+        count it as renewed, and by sweeps. `Store.standing` says what has come of it."""
+        ...
+
+    async def complete_within_async(
+        self, connection: object, worker: WorkerId, settlement: Settlement
+    ) -> None:
+        """`complete_within` with a connection that lives on the event loop of the caller."""
         ...

@@ -21,7 +21,15 @@ from forebay.stores.memory.duties import expire, promote_in
 from forebay.stores.memory.inserting import follow, fresh
 from forebay.stores.memory.order import Record, is_in_time, turn
 from forebay.stores.memory.state import State, check_writable
-from forebay.stores.protocol import PROMOTED_PER_EXCHANGE, Cancel, Exchange, Refusal, Renewal, Want
+from forebay.stores.protocol import (
+    PROMOTED_PER_EXCHANGE,
+    Cancel,
+    Exchange,
+    Refusal,
+    Renewal,
+    Standing,
+    Want,
+)
 
 Answer = Literal["settled", "repeated"] | Refusal
 
@@ -59,6 +67,11 @@ def renew(state: State, worker: WorkerId, leases: Sequence[Lease], lease_ms: int
         refused=tuple(Refusal(lease=lease, reason=reason) for lease, reason in answers if reason is not None),
         cancels=_cancels(state, worker),
     )
+
+
+def standing(state: State, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
+    reasons = [_refusal(state.jobs.get(lease.job_id), lease.attempt, worker) for lease in leases]
+    return [Standing.OVER if reason else Standing.HELD for reason in reasons]
 
 
 def sweep(

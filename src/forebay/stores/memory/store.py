@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import RLock
+from typing import Final
 
 from forebay.clock import Clock, SystemClock
 from forebay.domain.history import Event
@@ -28,10 +29,15 @@ from forebay.stores.protocol import (
     Reader,
     Receipt,
     Renewal,
+    Standing,
     Store,
     Verdict,
     Wakeups,
     Want,
+)
+
+NOTHING_TO_JOIN: Final = (
+    "the memory engine has no transactions to join; use sqlite:/// or postgresql:// for that"
 )
 
 
@@ -62,7 +68,20 @@ class MemoryEngine:
     def insert_within(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[Receipt]:
-        raise ConfigError("the memory engine has no transactions to join; use sqlite:/// for that")
+        raise ConfigError(NOTHING_TO_JOIN)
+
+    async def insert_within_async(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        raise ConfigError(NOTHING_TO_JOIN)
+
+    def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        raise ConfigError(NOTHING_TO_JOIN)
+
+    async def complete_within_async(
+        self, connection: object, worker: WorkerId, settlement: Settlement
+    ) -> None:
+        raise ConfigError(NOTHING_TO_JOIN)
 
     def wakeups(self) -> Wakeups:
         return MemoryWakeups(self._bell)
@@ -116,6 +135,10 @@ class MemoryStore:
     ) -> Exchange:
         with self._changing() as state:
             return leasing.exchange(state, worker, settlements, wants, room, known, notes)
+
+    def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
+        with self._changing() as state:
+            return leasing.standing(state, worker, leases)
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
         with self._changing() as state:

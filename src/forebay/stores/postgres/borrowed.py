@@ -1,15 +1,23 @@
-"""The caller's own connection, for jobs that are enqueued in the caller's transaction."""
+"""The caller's own connection, for what is done in the caller's transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar, cast
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from forebay.errors import ConfigError, StoreError, StoreUnavailable
+from forebay.stores.callers import (
+    BEGIN_FIRST,
+    driver_connection,
+    driver_connection_async,
+    is_from,
+    named,
+)
 from forebay.stores.postgres.connection import (
     DRIVER_ERRORS,
     TRIES,
@@ -19,63 +27,44 @@ from forebay.stores.postgres.connection import (
     translated,
     use_one_type_of_number,
 )
+from forebay.stores.postgres.dollars import as_psycopg_error, dollars
+from forebay.stores.postgres.on_loop import OnLoop
 from forebay.stores.rows import Row
 
 T = TypeVar("T")
 
 
-class Borrowed:
-    """Statements of ours on a connection that is not ours; its settings and its transaction stay its own."""
-
-    def __init__(self, connection: object, address: Address) -> None:
-        if not isinstance(connection, psycopg.Connection):
-            kind = type(connection).__name__
-            raise ConfigError(
-                f"jobs of {address.place} are enqueued within a psycopg.Connection, not a {kind}"
-            )
-        self._raw = connection
-        self._address = address
-        self._check()
-
-    def _check(self) -> None:
-        if self._raw.closed:
-            raise ConfigError("this connection cannot be used: it is closed")
-        status = self._raw.info.transaction_status
-        if status is TransactionStatus.IDLE and self._raw.autocommit:
-            raise ConfigError(
-                "begin a transaction first: jobs are enqueued within one, and come true with its commit"
-            )
-        if status is TransactionStatus.INERROR:
-            raise ConfigError("this transaction has failed: roll it back first")
-        here, there = (
-            self._raw.info.dbname,
-            psycopg.conninfo.conninfo_to_dict(self._address.dsn).get("dbname"),
-        )
-        if there and here != there and not self._address.pooled:
-            raise ConfigError(f"this connection is to database {here}, and the jobs are in {there}")
+class Line(Protocol):
+    """How statements get to one kind of connection, and their answers back; it blocks."""
 
     def execute(
         self, statement: bytes, values: Values | None = None, *, binary: bool = False
-    ) -> psycopg.Cursor[Row]:
-        # Not the connection's own `execute`: the caller may have its rows as something else.
-        cursor = psycopg.Cursor(self._raw, row_factory=tuple_row)
-        use_one_type_of_number(cursor.adapters)
-        return cursor.execute(statement, values, binary=binary)
+    ) -> psycopg.Cursor[Row]: ...
 
-    def whole(self, work: Callable[[], T]) -> T:
+    def undo(self, statement: bytes) -> None:
+        """Run a statement that cleans up, whatever has happened."""
+        ...
+
+
+class Borrowed:
+    """Statements of ours on a connection that is not ours; its settings and its transaction stay its own."""
+
+    def __init__(self, line: Line, address: Address) -> None:
+        self._line = line
+        self._address = address
+        self.execute = line.execute
+
+    def whole(self, work: Callable[[], T], *, is_fenced: bool = False) -> T:
         """All of what is done, or nothing of it; the rest of the caller's transaction is untouched.
 
         Where somebody else has taken what we wanted meanwhile, it is done again. In a transaction that sees
-        everything as of its start that cannot help, and it is an error.
+        everything as of its start that cannot help, and it is an error; where it `is_fenced`, at once.
         """
         try:
-            # The driver begins the caller's transaction with its first statement, and this may be it. A block
-            # outside of a transaction would be one of its own, with a commit of its own.
-            self.execute(b"select 1")
+            self._check(is_fenced=is_fenced)
             for _ in range(TRIES):
                 try:
-                    with self._raw.transaction():
-                        return work()
+                    return self._undone_unless_done(work)
                 except TryAgain:
                     continue
         except DRIVER_ERRORS as exc:
@@ -85,5 +74,171 @@ class Borrowed:
             "roll back and begin again"
         )
 
+    def _check(self, *, is_fenced: bool) -> None:
+        """Also the first statement of the caller's transaction, if there was none: then the driver begins it
+        here, before our savepoint."""
+        [(here, isolation)] = self.execute(
+            b"select current_database()::text, current_setting('transaction_isolation')"
+        ).fetchall()
+        there = psycopg.conninfo.conninfo_to_dict(self._address.dsn).get("dbname")
+        if there and here != there and not self._address.pooled:
+            raise ConfigError(f"this connection is to database {here}, and the jobs are in {there}")
+        if is_fenced and isolation in ("repeatable read", "serializable"):
+            # A renewal after its snapshot would make it fail, however well the lease is held.
+            raise ConfigError(f"a job is completed within a READ COMMITTED transaction, not {isolation}")
+
+    def _undone_unless_done(self, work: Callable[[], T]) -> T:
+        self.execute(b"savepoint forebay")
+        try:
+            answer = work()
+        except BaseException:
+            # What went wrong is what the caller should hear of, not that the connection is gone too.
+            with suppress(*DRIVER_ERRORS):
+                self._line.undo(b"rollback to savepoint forebay")
+                self._line.undo(b"release savepoint forebay")
+            raise
+        self.execute(b"release savepoint forebay")
+        return answer
+
     def _translated(self, exc: Exception) -> StoreError:
         return translated(self._address.place, exc)
+
+
+def borrowed(connection: object, address: Address) -> Borrowed:
+    """The caller's connection, if it is of a kind that we know and blocks."""
+    raw = driver_connection(connection)
+    if isinstance(raw, psycopg.Connection):
+        _check_psycopg(raw)
+        return Borrowed(PsycopgLine(raw), address)
+    if isinstance(raw, psycopg.AsyncConnection) or is_from("asyncpg", raw):
+        raise ConfigError(f"{named(connection)} lives on an event loop: await the method that ends in _async")
+    raise ConfigError(
+        f"{address.place} joins the transactions of a psycopg.Connection, of SQLAlchemy's Session and "
+        f"Connection on psycopg, and of Django's connection on psycopg 3, not of {_seen(connection, raw)}"
+    )
+
+
+async def borrow_async(connection: object, address: Address, work: Callable[[Borrowed], T]) -> T:
+    """Do blocking work with a caller's connection that lives on this event loop."""
+    raw = await driver_connection_async(connection)
+    line: Line
+    on_loop = OnLoop()
+    if isinstance(raw, psycopg.AsyncConnection):
+        _check_psycopg(raw)
+        line = AsyncPsycopgLine(raw, on_loop)
+    elif is_from("asyncpg", raw):
+        _check_asyncpg(raw)
+        line = AsyncpgLine(raw, on_loop)
+    elif isinstance(raw, psycopg.Connection):
+        raise ConfigError(f"{named(connection)} blocks: call the method without _async")
+    else:
+        raise ConfigError(
+            f"{address.place} joins the transactions of a psycopg.AsyncConnection, of an asyncpg.Connection, "
+            f"and of SQLAlchemy's AsyncSession and AsyncConnection on these, not of {_seen(connection, raw)}"
+        )
+    return await on_loop.run(lambda: work(Borrowed(line, address)))
+
+
+def _seen(connection: object, raw: object) -> str:
+    return named(connection) if raw is connection else f"{named(connection)} on {named(raw)}"
+
+
+def _check_psycopg(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    if raw.closed:
+        raise ConfigError("this connection cannot be used: it is closed")
+    status = raw.info.transaction_status
+    if status is TransactionStatus.IDLE and raw.autocommit:
+        raise ConfigError(BEGIN_FIRST)
+    if status is TransactionStatus.INERROR:
+        raise ConfigError("this transaction has failed: roll it back first")
+
+
+def _check_asyncpg(raw: Any) -> None:
+    if not hasattr(raw, "is_in_transaction"):
+        raise ConfigError(f"acquire a connection first: {named(raw)} is none")
+    if raw.is_closed():
+        raise ConfigError("this connection cannot be used: it is closed")
+    if not raw.is_in_transaction():
+        raise ConfigError(BEGIN_FIRST)
+
+
+class PsycopgLine:
+    """A psycopg connection that blocks."""
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        self._raw = raw
+
+    def execute(
+        self, statement: bytes, values: Values | None = None, *, binary: bool = False
+    ) -> psycopg.Cursor[Row]:
+        # Not the connection's own `execute`: the caller may have its rows as something else.
+        cursor = psycopg.Cursor(self._raw, row_factory=tuple_row)
+        use_one_type_of_number(cursor.adapters)
+        return cursor.execute(statement, values, binary=binary)
+
+    def undo(self, statement: bytes) -> None:
+        self.execute(statement)
+
+
+class Answer:
+    """Rows that have come, to be looked at as those of a psycopg cursor are."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self._rows = iter(rows)
+
+    def fetchone(self) -> Row | None:
+        return next(self._rows, None)
+
+    def fetchall(self) -> list[Row]:
+        return list(self._rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return self._rows
+
+
+class AsyncPsycopgLine:
+    """A psycopg connection on an event loop."""
+
+    def __init__(self, raw: psycopg.AsyncConnection[Any], on_loop: OnLoop) -> None:
+        self._raw = raw
+        self._on_loop = on_loop
+
+    def execute(
+        self, statement: bytes, values: Values | None = None, *, binary: bool = False
+    ) -> psycopg.Cursor[Row]:
+        rows = self._on_loop.wait_for(lambda: self._run(statement, values, binary))
+        return cast("psycopg.Cursor[Row]", Answer(rows))  # all that statements of ours are asked for
+
+    def undo(self, statement: bytes) -> None:
+        self._on_loop.wait_for(lambda: self._run(statement, None, False), anyhow=True)
+
+    async def _run(self, statement: bytes, values: Values | None, binary: bool) -> list[Row]:
+        cursor = psycopg.AsyncCursor(self._raw, row_factory=tuple_row)
+        use_one_type_of_number(cursor.adapters)
+        await cursor.execute(statement, values, binary=binary)
+        return await cursor.fetchall() if cursor.description else []
+
+
+class AsyncpgLine:
+    """An asyncpg connection. The text of a statement is the same, with its values by number."""
+
+    def __init__(self, raw: Any, on_loop: OnLoop) -> None:
+        self._raw = raw
+        self._on_loop = on_loop
+
+    def execute(
+        self, statement: bytes, values: Values | None = None, *, binary: bool = False
+    ) -> psycopg.Cursor[Row]:
+        rows = self._on_loop.wait_for(lambda: self._run(statement, values or {}))
+        return cast("psycopg.Cursor[Row]", Answer(rows))  # as above
+
+    def undo(self, statement: bytes) -> None:
+        self._on_loop.wait_for(lambda: self._run(statement, {}), anyhow=True)
+
+    async def _run(self, statement: bytes, values: Values) -> list[Row]:
+        text, names = dollars(statement)
+        try:
+            records = await self._raw.fetch(text, *(values[name] for name in names))
+        except Exception as exc:
+            raise as_psycopg_error(exc) from exc
+        return [tuple(record) for record in records]

@@ -14,12 +14,19 @@ from forebay.stores.postgres.exchanging import cancels_for
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.settling import why_refused
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.protocol import Refusal, Renewal
+from forebay.stores.protocol import Refusal, Renewal, Standing
 
 
 def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> Renewal:
-    """Push lease ends away; what is no longer held is reported."""
+    """Push lease ends away; what is no longer held is reported.
+
+    A lease that somebody has locked is passed over and counts as renewed: nobody can take it over meanwhile.
+    A job that is completed in its task's own transaction is locked until that ends, and must not hold up the
+    renewal of all others.
+    """
     renewed = _renewed(tx, worker, leases, lease_ms) if leases else set()
+    if len(renewed) < len(leases):
+        renewed |= _there(tx, worker, leases, tx.now)
     refused = [
         Refusal(lease=lease, reason=why_refused(tx, worker, lease) or "extension over")
         for lease in leases
@@ -33,14 +40,32 @@ def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: 
 
 
 def _renewed(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> set[Lease]:
-    values = {
+    values = {**_tokens(worker, leases), "lease_ms": lease_ms, "now": tx.now}
+    return {Lease(*row) for row in tx.all("renew", values)}
+
+
+def _there(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], now: int | None) -> set[Lease]:
+    """The leases among these that are there, locked or not; with a time those that may be renewed then."""
+    return {Lease(*row) for row in tx.all("leases_there", {**_tokens(worker, leases), "now": now})}
+
+
+def standing(tx: Transaction, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
+    """First those that can be locked: nobody's transaction has a hand on them, and none gets one before ours
+    ends. What is there besides is locked, and what is gone by the second look is over by now."""
+    held = {Lease(*row) for row in tx.all("leases_free", _tokens(worker, leases))}
+    there = held if len(held) == len(leases) else held | _there(tx, worker, leases, None)
+    return [
+        Standing.HELD if lease in held else Standing.OPEN if lease in there else Standing.OVER
+        for lease in leases
+    ]
+
+
+def _tokens(worker: WorkerId, leases: Sequence[Lease]) -> dict[str, object]:
+    return {
         "ids": sorted({lease.job_id for lease in leases}),
         "tokens": [f"{lease.job_id}:{lease.attempt}" for lease in leases],
         "worker": worker,
-        "lease_ms": lease_ms,
-        "now": tx.now,
     }
-    return {Lease(*row) for row in tx.all("renew", values)}
 
 
 def sweep(

@@ -15,18 +15,30 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.errors import StoreError
+from forebay.stores.completing import check_completed
 from forebay.stores.ids import new_id as next_id
 from forebay.stores.postgres import commanding, duties, leasing, operating, partitions
-from forebay.stores.postgres.borrowed import Borrowed
+from forebay.stores.postgres.borrowed import Borrowed, borrow_async, borrowed
 from forebay.stores.postgres.connection import Address, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
 from forebay.stores.postgres.exchanging import exchange
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.schema import check_borrowed, check_schema, migrate, open_schema, statements_for
+from forebay.stores.postgres.settling import settle_all
 from forebay.stores.postgres.transaction import Memory, Transaction
 from forebay.stores.postgres.wakeups import PostgresWakeups
-from forebay.stores.protocol import BATCH, Exchange, Features, OnConflict, Receipt, Renewal, Verdict, Want
+from forebay.stores.protocol import (
+    BATCH,
+    Exchange,
+    Features,
+    OnConflict,
+    Receipt,
+    Renewal,
+    Standing,
+    Verdict,
+    Want,
+)
 
 T = TypeVar("T")
 
@@ -71,18 +83,57 @@ class PostgresEngine:
     def insert_within(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[Receipt]:
-        borrowed = Borrowed(connection, self.address)
+        caller = borrowed(connection, self.address)
+        return self._insert_within(caller, jobs, on_conflict) if jobs else []
 
+    async def insert_within_async(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        def insert(caller: Borrowed) -> list[Receipt]:
+            return self._insert_within(caller, jobs, on_conflict) if jobs else []
+
+        return await borrow_async(connection, self.address, insert)
+
+    def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        self._complete_within(borrowed(connection, self.address), worker, settlement)
+
+    async def complete_within_async(
+        self, connection: object, worker: WorkerId, settlement: Settlement
+    ) -> None:
+        def complete(caller: Borrowed) -> None:
+            self._complete_within(caller, worker, settlement)
+
+        await borrow_async(connection, self.address, complete)
+
+    def _insert_within(
+        self, caller: Borrowed, jobs: Sequence[NewJob], on_conflict: OnConflict
+    ) -> list[Receipt]:
         def insert() -> list[Receipt]:
-            check_borrowed(borrowed, self.place, self._statements)
-            tx = Transaction(borrowed, self._statements, self._new_id, Memory())
-            self._make_queues(tx, {job.queue for job in jobs})
+            tx = self._joined(caller, {job.queue for job in jobs})
             rules = Rules(on_conflict=on_conflict, is_borrowed=True)
             receipts = insert_all(tx, jobs, rules, atomic=True)
             finish(tx, self.address)
             return receipts
 
-        return borrowed.whole(insert) if jobs else []
+        return caller.whole(insert)
+
+    def _complete_within(self, caller: Borrowed, worker: WorkerId, settlement: Settlement) -> None:
+        def complete() -> None:
+            tx = self._joined(caller, {job.queue for job in settlement.follow_ups})
+            ended = settle_all(tx, worker, [settlement])
+            ended.look()
+            check_completed(settlement, ended.settled, ended.refused)
+            finish(tx, self.address)
+
+        caller.whole(complete, is_fenced=True)
+
+    def _joined(self, caller: Borrowed, queues: Collection[QueueName]) -> Transaction:
+        """A transaction of ours inside the caller's, which may name these queues."""
+        check_borrowed(caller, self.place, self._statements)
+        tx = Transaction(caller, self._statements, self._new_id, Memory())
+        if queues:
+            self._make_queues(tx, queues)
+        return tx
 
     def _make_queues(self, tx: Transaction, names: Collection[QueueName]) -> None:
         """Make queues that are not there yet on a connection of our own: in the caller's transaction the new
@@ -170,6 +221,9 @@ class PostgresStore:
         notes: Sequence[Note] = (),
     ) -> Exchange:
         return self._write(lambda tx: exchange(tx, worker, settlements, wants, room, known, notes))
+
+    def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
+        return self._write(lambda tx: leasing.standing(tx, worker, leases))
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
         return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms))

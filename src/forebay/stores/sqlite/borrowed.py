@@ -1,4 +1,4 @@
-"""The caller's own connection, for jobs that are enqueued in the caller's transaction."""
+"""The caller's own connection, for what is done in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from forebay.errors import ConfigError, StoreError
+from forebay.stores.callers import BEGIN_FIRST, driver_connection, named
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, translated
 
 
@@ -16,14 +17,16 @@ class Borrowed:
     """Statements of ours on a connection that is not ours; its settings and its transaction stay its own."""
 
     def __init__(self, connection: object, database: Path) -> None:
-        if not isinstance(connection, sqlite3.Connection):
-            kind = type(connection).__name__
-            raise ConfigError(f"jobs of {database} are enqueued within a sqlite3.Connection, not a {kind}")
-        if not _in_transaction(connection):
+        raw = driver_connection(connection)
+        if not isinstance(raw, sqlite3.Connection):
+            seen = named(connection) if raw is connection else f"{named(connection)} on {named(raw)}"
             raise ConfigError(
-                "begin a transaction first: jobs are enqueued within one, and come true with its commit"
+                f"the store in {database} joins the transactions of a sqlite3.Connection, of SQLAlchemy's "
+                f"Session and Connection on it, and of Django's connection on it, not of {seen}"
             )
-        self._raw = connection
+        if not _in_transaction(raw):
+            raise ConfigError(BEGIN_FIRST)
+        self._raw = raw
         self._database = database
 
     def execute(self, statement: str, values: Mapping[str, object] | Sequence[object] = ()) -> sqlite3.Cursor:

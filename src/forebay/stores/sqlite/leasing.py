@@ -9,7 +9,7 @@ from forebay.domain.job import DAY_MS, Job, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import Refusal, Renewal
+from forebay.stores.protocol import Refusal, Renewal, Standing
 from forebay.stores.rows import Row, json_text
 from forebay.stores.sqlite.duties import all_queues, bury_queue
 from forebay.stores.sqlite.exchanging import cancels_for
@@ -35,6 +35,12 @@ def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: 
 def _renew(tx: Transaction, token: Token, lease_ms: int | None) -> bool:
     values = {**token, "lease_ms": lease_ms, "extension_ms": DAY_MS, "now": tx.now}
     return tx.run("renew", values).rowcount == 1
+
+
+def standing(tx: Transaction, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
+    """We have the write lock, so nobody's transaction is open: each has come true, or was rolled back."""
+    tokens = [token_values(worker, lease.job_id, lease.attempt) for lease in leases]
+    return [Standing.OVER if why_refused(tx, token) else Standing.HELD for token in tokens]
 
 
 def sweep(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from forebay.clock import Clock, SystemClock
@@ -15,8 +16,19 @@ from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
-from forebay.errors import StoreError
-from forebay.stores.protocol import BATCH, Exchange, Features, OnConflict, Receipt, Renewal, Verdict, Want
+from forebay.errors import ConfigError, StoreError
+from forebay.stores.completing import check_completed
+from forebay.stores.protocol import (
+    BATCH,
+    Exchange,
+    Features,
+    OnConflict,
+    Receipt,
+    Renewal,
+    Standing,
+    Verdict,
+    Want,
+)
 from forebay.stores.rows import json_text
 from forebay.stores.sqlite import commanding, duties, leasing, operating
 from forebay.stores.sqlite.borrowed import Borrowed
@@ -27,12 +39,14 @@ from forebay.stores.sqlite.liveness import Liveness
 from forebay.stores.sqlite.places import Places
 from forebay.stores.sqlite.reader import SqliteReader
 from forebay.stores.sqlite.schema import PACKAGE, check_schema, look_at_schema, migrate
+from forebay.stores.sqlite.settling import settle_all
 from forebay.stores.sqlite.transaction import Seen, Transaction
 from forebay.stores.sqlite.wakeups import Pokes, SqliteWakeups
 from forebay.stores.statements import load_statements
 
 T = TypeVar("T")
 
+BLOCKS: Final = "a connection to a SQLite file blocks: use a sqlite3 connection and the method without _async"
 LARGE_WAL: Final = 64 * 1_048_576
 
 
@@ -82,14 +96,35 @@ class SqliteEngine:
     def insert_within(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[Receipt]:
+        with self._joined(connection) as tx:
+            return insert_all(tx, self._new_id, jobs, Rules(on_conflict=on_conflict), atomic=True)
+
+    async def insert_within_async(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        raise ConfigError(BLOCKS)
+
+    def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        with self._joined(connection) as tx:
+            tx.count_new()
+            ended = settle_all(tx, self._new_id, worker, [settlement])
+            check_completed(settlement, ended.settled, ended.refused)
+
+    async def complete_within_async(
+        self, connection: object, worker: WorkerId, settlement: Settlement
+    ) -> None:
+        raise ConfigError(BLOCKS)
+
+    @contextmanager
+    def _joined(self, connection: object) -> Iterator[Transaction]:
+        """A transaction of ours inside the caller's."""
         borrowed = Borrowed(connection, self._places.database)
         statements = load_statements(PACKAGE)
         with borrowed.whole():
             check_schema(borrowed, statements, self._places.database)
             tx = Transaction(borrowed, statements, Seen(), self._clock.now_ms())
-            receipts = insert_all(tx, self._new_id, jobs, Rules(on_conflict=on_conflict), atomic=True)
+            yield tx
             tx.flush_counts()
-        return receipts
 
     def _connection(self) -> Connection:
         self._places.check_disk()
@@ -175,6 +210,9 @@ class SqliteStore:
         return self._write(
             lambda tx: exchange(tx, self._new_id, worker, settlements, wants, room, known, notes)
         )
+
+    def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
+        return self._write(lambda tx: leasing.standing(tx, worker, leases), moves=False)
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
         return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms), moves=False)

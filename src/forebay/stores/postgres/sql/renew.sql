@@ -1,5 +1,6 @@
 -- renew: push the ends of leases away, never back and never past their longest extension.
--- Guarantees: only while the lease is held (attempt, worker). Rows are locked in the order of ids.
+-- Guarantees: only while the lease is held (attempt, worker). Rows are locked in the order of ids; what
+-- somebody has locked is left out, since one job in its task's own transaction would hold up all the others.
 with locked as materialized (
   select id
   from forebay.leases
@@ -7,7 +8,7 @@ with locked as materialized (
     and worker = %(worker)s
     and id || ':' || attempt = any(%(tokens)b::text[])
   order by id
-  for update
+  for update skip locked
 )
 update forebay.leases l
 set until = greatest(
