@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Final
@@ -15,6 +15,19 @@ from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.worker import COMMANDS_KEPT_MS
+from forebay.stores.postgres.floors import (
+    COUNTS,
+    DUE,
+    EVENTS,
+    EXPIRED,
+    KEYS,
+    LATE_NUMBERS,
+    LOWEST,
+    RESCORE,
+    TOP,
+    WALK,
+    Floors,
+)
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.rows import STATES, Row, queue_from_row
 
@@ -28,9 +41,22 @@ FOLDED: Final = 10_000
 
 def promote(tx: Transaction, limit: int) -> int:
     """Expire and promote in all queues."""
-    moved = expire(tx, limit)
-    fold_counts(tx)
-    return moved + promote_rows(tx, tx.all("due_all", {"now": tx.now, "limit": limit}))
+    floors = Floors(tx, (EXPIRED, DUE, COUNTS))
+    expired = expire(tx, limit)
+    if expired < limit:
+        floors.passed(EXPIRED, tx.now, tx.now)
+    rows = tx.all("due_all", {"since": floors.since(DUE, tx.now), "now": tx.now, "limit": limit})
+    floors.passed(DUE, tx.now, _reached((row[7] for row in rows), limit, tx.now))
+    promoted = promote_rows(tx, rows)
+    _fold_counts(tx, floors)
+    floors.save()
+    return expired + promoted
+
+
+def _reached(found: Iterable[int], limit: int, top: int) -> int:
+    """Up to where a look has left nothing, from what it has found."""
+    values = list(found)
+    return max(values) if len(values) >= limit else top
 
 
 def promote_rows(tx: Transaction, rows: list[Row]) -> int:
@@ -39,7 +65,7 @@ def promote_rows(tx: Transaction, rows: list[Row]) -> int:
         return 0
     places = [
         tx.place(queue, ready_at, priority, failures, deadline_at)
-        for _, queue, _, ready_at, priority, failures, deadline_at in rows
+        for _, queue, _, ready_at, priority, failures, deadline_at, *_ in rows
     ]
     values = {
         "ids": [row[0] for row in rows],
@@ -96,7 +122,10 @@ def end_waiting(
 
 def rescore(tx: Transaction, limit: int) -> int:
     """New places for jobs whose time for it has come, and for those of queues with new scoring."""
-    rows = tx.all("rescore_due", {"now": tx.now, "limit": limit})
+    floors = Floors(tx, (RESCORE, WALK))
+    rows = tx.all("rescore_due", {"since": floors.since(RESCORE, tx.now), "now": tx.now, "limit": limit})
+    if len(rows) < limit:
+        floors.passed(RESCORE, tx.now, tx.now)
     _rescore_rows(tx, rows)
     if rows:
         tx.run("rescore_drop", {"ids": [row[0] for row in rows], "now": tx.now})
@@ -104,25 +133,31 @@ def rescore(tx: Transaction, limit: int) -> int:
     for row in tx.all("reordering"):
         if looked < limit:
             looked += _reorder(tx, queue_from_row(row), row[4], limit - looked)
-    return looked + _look_at_old(tx, limit - looked)
+    looked += _look_at_old(tx, floors, limit - looked)
+    floors.save()
+    return looked
 
 
-def _look_at_old(tx: Transaction, limit: int) -> int:
+def _look_at_old(tx: Transaction, floors: Floors, limit: int) -> int:
     """Give jobs that have waited for half of the shortest cap their entry among those to be rescored.
 
     Nearly every job has run by then, so nearly none pays for an entry. Jobs are walked through by seq, which
-    is nearly the order in which they came; the walk ends at the first that is too young.
+    is nearly the order in which they came; the walk ends at the first that is too young. From a floor it does
+    not count as walked: a job that was long in being committed may still come in below.
     """
     caps = [queue.settings.scoring.cap_ms for queue in all_queues(tx) if queue.settings.max_aging_bonus]
     if not caps or limit <= 0:
         return 0
     (walked_to,) = tx.one("walked_to", {"name": CAP_WALK}) or (0,)
     young = tx.now - min(caps) // 2
-    rows = tx.all("walk_next", {"after": walked_to, "limit": min(limit, WALK_STEP)})
+    since = floors.since(WALK, TOP)
+    rows = tx.all("walk_next", {"after": max(walked_to, since), "limit": min(limit, WALK_STEP)})
     old = list(takewhile(lambda row: row[9] <= young, rows))
+    floors.passed(WALK, TOP, old[-1][1] if old else rows[0][1] if rows else None, LATE_NUMBERS)
     if old:
         _rescore_rows(tx, old)
-        tx.run("walk_save", {"name": CAP_WALK, "walked_to": old[-1][1]})
+        if since == LOWEST:
+            tx.run("walk_save", {"name": CAP_WALK, "walked_to": old[-1][1]})
     return len(old)
 
 
@@ -159,26 +194,47 @@ def _reorder(tx: Transaction, queue: Queue, reordered_to: int, limit: int) -> in
 
 def prune(tx: Transaction, limit: int) -> int:
     """Forget what is past its retention, in all queues."""
+    queues = all_queues(tx)
+    tables = [f"{table}:{queue.name}" for queue in queues for table in ("finished", "dead", "archive")]
+    floors = Floors(tx, (KEYS, EVENTS, COUNTS, *tables))
     pruned = 0
-    for queue in all_queues(tx):
+    for queue in queues:
         settings = queue.settings
         for table, keep_ms in (("finished", settings.keep_finished_ms), ("dead", settings.keep_dead_ms)):
             if keep_ms and pruned < limit:
-                pruned += _prune_table(tx, queue, table, tx.now - keep_ms, limit - pruned)
+                pruned += _prune_table(tx, floors, queue, table, tx.now - keep_ms, limit - pruned)
         if settings.keep_archive_ms:
             before = tx.now - settings.keep_archive_ms
-            tx.run("archive_prune", {"queue": queue.name, "before": before, "limit": limit})
-    tx.run("keys_prune", {"now": tx.now, "limit": limit})
-    tx.run("events_prune", {"before": tx.now - AUDIT_MS, "limit": limit})
+            _prune_lines(tx, floors, f"archive:{queue.name}", before, limit, {"queue": queue.name})
+    _prune_lines(tx, floors, KEYS, tx.now, limit)
+    _prune_lines(tx, floors, EVENTS, tx.now - AUDIT_MS, limit)
     tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
     tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})
-    fold_counts(tx)
+    _fold_counts(tx, floors)
+    floors.save()
     return pruned
 
 
-def _prune_table(tx: Transaction, queue: Queue, table: str, before: int, limit: int) -> int:
-    rows = tx.all(f"prune_{table}", {"queue": queue.name, "before": before, "limit": limit})
+def _prune_lines(
+    tx: Transaction,
+    floors: Floors,
+    name: str,
+    before: int,
+    limit: int,
+    of: Mapping[str, object] | None = None,
+) -> None:
+    """Forget rows of a table beside the jobs, about which nothing else is known."""
+    values = {**(of or {}), "since": floors.since(name, before), "before": before, "limit": limit}
+    rows = tx.all(f"{name.partition(':')[0]}_prune", values)
+    floors.passed(name, before, _reached((row[0] for row in rows), limit, before))
+
+
+def _prune_table(tx: Transaction, floors: Floors, queue: Queue, table: str, before: int, limit: int) -> int:
+    name = f"{table}:{queue.name}"
+    values = {"queue": queue.name, "since": floors.since(name, before), "before": before, "limit": limit}
+    rows = tx.all(f"prune_{table}", values)
     rows.sort(key=lambda row: (row[6], row[0]))
+    floors.passed(name, before, _reached((row[6] for row in rows), limit, before))
     if queue.settings.archive:
         for row in rows:
             tx.run("archive_add", _archive_line(row))
@@ -194,10 +250,11 @@ def forget_history(tx: Transaction, ids: Sequence[JobId]) -> None:
         tx.run("history_remove", {"ids": list(ids)})
 
 
-def fold_counts(tx: Transaction) -> None:
+def _fold_counts(tx: Transaction, floors: Floors) -> None:
     """Bring what transactions have changed into the counters; one at a time is enough."""
     if tx.one("counts_fold_lock") == (True,):
-        tx.run("counts_fold", {"limit": FOLDED})
+        (last,) = tx.one("counts_fold", {"since": floors.since(COUNTS, TOP), "limit": FOLDED}) or (None,)
+        floors.passed(COUNTS, TOP, last, LATE_NUMBERS)
 
 
 def _archive_line(row: Row) -> dict[str, object]:

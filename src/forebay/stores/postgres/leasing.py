@@ -11,6 +11,7 @@ from forebay.domain.lifecycle import WAITING
 from forebay.domain.queue import QueueState
 from forebay.stores.postgres.duties import all_queues, bury_queue
 from forebay.stores.postgres.exchanging import cancels_for
+from forebay.stores.postgres.floors import LEASES, Floors
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.settling import why_refused
 from forebay.stores.postgres.transaction import Transaction
@@ -86,14 +87,20 @@ def sweep(
         # Counted first: nearly always there is nothing, and the look costs three probes.
         if queue.state is QueueState.DROPPED and left and tx.counted(queue.name, WAITING):
             left -= bury_queue(tx, queue.name, left)
+    floors = Floors(tx, [LEASES])
     values = {
+        "since": floors.since(LEASES, tx.now),
         "now": tx.now,
         "limit": limit,
         "only_dead": only_dead,
         "dead": sorted(set(dead) - {sweeper}),
     }
     overdue = tx.all("overdue", values)
-    return _taken_over(tx, sweeper, overdue, lease_ms) if overdue else []
+    swept = _taken_over(tx, sweeper, overdue, lease_ms) if overdue else []
+    if len(overdue) < limit and not only_dead:
+        floors.passed(LEASES, tx.now, tx.now)
+    floors.save()
+    return swept
 
 
 def _taken_over(

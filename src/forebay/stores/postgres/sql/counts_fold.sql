@@ -1,16 +1,25 @@
--- counts_fold: bring changes into the counters, so that readers have less to add up.
--- Guarantees: a change is deleted and counted in one statement; one that is not committed yet is left.
+-- counts_fold: bring changes into the counters, so that readers have less to add up; answers how far it got.
+-- Guarantees: a change is deleted and counted in one statement; one that is not committed yet is left, and found by a
+-- later look from below the floor.
 with gone as (
   delete from forebay.count_deltas
   where ctid = any(array(
-    select ctid from forebay.count_deltas order by number limit %(limit)s for update skip locked
+    select ctid
+    from forebay.count_deltas
+    where number >= %(since)s
+    order by number
+    limit %(limit)s
+    for update skip locked
   ))
-  returning queue, state, jobs
+  returning number, queue, state, jobs
+),
+folded as (
+  insert into forebay.counts as c (queue, state, jobs)
+  select queue, state, sum(jobs)
+  from gone
+  group by queue, state
+  order by queue, state
+  on conflict (queue, state) do update
+  set jobs = c.jobs + excluded.jobs
 )
-insert into forebay.counts as c (queue, state, jobs)
-select queue, state, sum(jobs)
-from gone
-group by queue, state
-order by queue, state
-on conflict (queue, state) do update
-set jobs = c.jobs + excluded.jobs;
+select coalesce(max(number), pg_sequence_last_value('forebay.count_deltas_number_seq'::regclass)) from gone;

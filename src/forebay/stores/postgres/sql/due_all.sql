@@ -1,11 +1,11 @@
--- due_all: the same in all queues.
+-- due_all: the same in all queues, from the floor on.
 with chosen as materialized (
   select d.id
   from forebay.queues q
   cross join lateral (
     select id, run_at, seq
     from forebay.due
-    where queue = q.name and run_at <= %(now)s
+    where queue = q.name and run_at >= %(since)s and run_at <= %(now)s
     order by run_at, seq
     limit %(limit)s
   ) as d
@@ -22,6 +22,6 @@ taken as (
   ))
   returning id, state
 )
-select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at
+select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at, j.run_at
 from taken t
 join forebay.jobs j on j.id = t.id;

@@ -1,9 +1,19 @@
 -- expired: take waiting jobs that were not started in time out of their tables, soonest first.
--- Relies on the three indexes on expires_at, which hold only jobs that have such a time.
-with r as materialized (
+-- Relies on the three indexes on expires_at, which hold only jobs that have such a time, from the floor on if the duty
+-- that looks for them keeps one; every claim asks for this, so the floor is looked up here.
+with floor as materialized (
+  select coalesce(max(walked_to), -9223372036854775808) as low
+  from forebay.duties
+  where name = 'floor of expired'
+    and due_at > current_setting('forebay_tx.now')::bigint
+    and walked_to <= current_setting('forebay_tx.now')::bigint
+),
+r as materialized (
   select ctid as spot, id, seq, queue, 'pending' as state, expires_at, 'r' as place
   from forebay.ready
-  where expires_at is not null and expires_at <= current_setting('forebay_tx.now')::bigint
+  where expires_at is not null
+    and expires_at >= (select low from floor)
+    and expires_at <= current_setting('forebay_tx.now')::bigint
   order by expires_at, seq
   limit %(limit)s
   for update skip locked
@@ -11,7 +21,9 @@ with r as materialized (
 d as materialized (
   select ctid as spot, id, seq, queue, state, expires_at, 'd' as place
   from forebay.due
-  where expires_at is not null and expires_at <= current_setting('forebay_tx.now')::bigint
+  where expires_at is not null
+    and expires_at >= (select low from floor)
+    and expires_at <= current_setting('forebay_tx.now')::bigint
   order by expires_at, seq
   limit %(limit)s
   for update skip locked
@@ -19,7 +31,9 @@ d as materialized (
 g as materialized (
   select ctid as spot, id, seq, queue, 'pending' as state, expires_at, 'g' as place
   from forebay.gated
-  where expires_at is not null and expires_at <= current_setting('forebay_tx.now')::bigint
+  where expires_at is not null
+    and expires_at >= (select low from floor)
+    and expires_at <= current_setting('forebay_tx.now')::bigint
   order by expires_at, seq
   limit %(limit)s
   for update skip locked

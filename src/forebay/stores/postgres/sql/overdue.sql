@@ -1,10 +1,11 @@
 -- overdue: lock leases that have ended, or whose workers are known to be dead, soonest end first; those that have
 -- ended come first. What somebody is just settling or renewing is passed over.
--- Relies on index leases_until; the dead are looked for among all running jobs, and only when there are some.
+-- Relies on index leases_until, from the floor on; the dead are looked for among all running jobs, and only when
+-- there are some.
 with ended as materialized (
   select id, attempt, worker, until, seq
   from forebay.leases
-  where until <= %(now)s and not %(only_dead)s::boolean
+  where until >= %(since)s and until <= %(now)s and not %(only_dead)s::boolean
   order by until, seq
   limit %(limit)s
   for update skip locked

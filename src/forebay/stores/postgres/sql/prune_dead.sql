@@ -1,10 +1,10 @@
 -- prune_dead: take dead jobs of a queue past their retention out, oldest first.
--- Relies on index dead_queue (queue, finished_at, seq).
+-- Relies on index dead_queue (queue, finished_at, seq), from the floor on.
 delete from forebay.dead
 where id = any(array(
     select id
     from forebay.dead
-    where queue = %(queue)s and finished_at <= %(before)s
+    where queue = %(queue)s and finished_at >= %(since)s and finished_at <= %(before)s
     order by finished_at, seq
     limit %(limit)s
     for update skip locked

@@ -1,7 +1,7 @@
 -- rescore_due: jobs whose place has to be worked out again, soonest first.
--- Relies on index jobs_rescore (rescore_at).
+-- Relies on index jobs_rescore (rescore_at), from the floor on.
 select id, seq, queue, ready_at, priority, failures, deadline_at, rank, capped, created_at
 from forebay.jobs
-where rescore_at is not null and rescore_at <= %(now)s
+where rescore_at is not null and rescore_at >= %(since)s and rescore_at <= %(now)s
 order by rescore_at, seq
 limit %(limit)s;
