@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 
 from forebay.domain.job import QueueName
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
 from forebay.domain.worker import CommandKind, WorkerInfo
+from forebay.errors import StoreError
+from forebay.stores.postgres import wakeups
 from forebay.stores.postgres.connection import Address
 from forebay.stores.postgres.store import PostgresEngine
 from forebay.testing.clock import ManualClock
@@ -39,13 +42,35 @@ class Poked:
 def listening(engine: PostgresEngine) -> Iterator[Poked]:
     """A listener that is there: the poke that says so has been heard."""
     poked = Poked()
-    wakeups = engine.wakeups()
-    wakeups.start(poked)
+    listener = engine.wakeups()
+    listener.start(poked)
     try:
         assert poked.wait()
         yield poked
     finally:
-        wakeups.close()
+        listener.close()
+
+
+# A commit that fails.
+REFUSING = """
+create or replace function {schema}.refuse() returns trigger language plpgsql
+  as $$ begin raise exception 'no'; end $$;
+create constraint trigger refuse after insert on {schema}.jobs
+  deferrable initially deferred for each row execute function {schema}.refuse();
+"""
+
+
+@contextmanager
+def heard(engine: PostgresEngine) -> Iterator[Callable[[], int]]:
+    """Somebody else who listens; tells how many words have come since it was last asked."""
+    with raw() as connection:
+        connection.execute(f'listen "{engine.address.channel}"')
+
+        def told() -> int:
+            connection.execute("select 1")  # what was committed before has arrived with the answer
+            return len(list(connection.notifies(timeout=0)))
+
+        yield told
 
 
 @pytest.fixture
@@ -114,10 +139,10 @@ def test_a_listener_whose_connection_was_lost_pokes_when_it_is_back(engine: Post
 
 def test_a_listener_comes_when_the_server_does(engine: PostgresEngine) -> None:
     poked = Poked()
-    wakeups = PostgresEngine(Address(dsn="postgresql://postgres@127.0.0.1:1/postgres")).wakeups()
+    listener = PostgresEngine(Address(dsn="postgresql://postgres@127.0.0.1:1/postgres")).wakeups()
 
-    wakeups.start(poked)
-    wakeups.close()
+    listener.start(poked)
+    listener.close()
 
     assert poked.count == 0
 
@@ -133,11 +158,11 @@ def test_closing_twice_or_before_the_start_is_fine(engine: PostgresEngine) -> No
         pass
 
     assert poked.count == 0
-    wakeups = engine.wakeups()
-    wakeups.start(poked)
-    wakeups.start(poked)
-    wakeups.close()
-    wakeups.close()
+    listener = engine.wakeups()
+    listener.start(poked)
+    listener.start(poked)
+    listener.close()
+    listener.close()
 
 
 def test_stores_of_one_database_do_not_wake_each_other(engine: PostgresEngine, clock: ManualClock) -> None:
@@ -152,6 +177,84 @@ def test_stores_of_one_database_do_not_wake_each_other(engine: PostgresEngine, c
         assert poked.count == 2  # that it listens, and its own job
     store.close()
     others.close()
+
+
+# ------------------------------------------------------------------ held back
+
+
+def test_of_many_new_jobs_in_a_row_only_the_first_is_told(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "HELD_BACK_SECONDS", 1_000)
+    monkeypatch.setattr(wakeups, "COVERED_SECONDS", 1_000)
+    store = engine.store()
+    with heard(engine) as told:
+        for _ in range(20):
+            store.insert([new_job()])
+        assert told() == 1
+
+        store.save_queue(QueueName("default"), {"weight": 2})
+        store.save_queue(QueueName("default"), {"weight": 3})
+        assert told() == 2  # what is not about new jobs is always told
+    store.close()
+
+
+def test_each_producer_tells(engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wakeups, "HELD_BACK_SECONDS", 1_000)
+    stores = [engine.store() for _ in range(3)]
+    with heard(engine) as told:
+        for store in stores:
+            store.insert([new_job()])
+        assert told() == 3
+    for store in stores:
+        store.close()
+
+
+def test_a_commit_that_comes_when_nobody_looks_any_more_is_told_after_all(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "HELD_BACK_SECONDS", 1_000)
+    monkeypatch.setattr(wakeups, "COVERED_SECONDS", 0)
+    store = engine.store()
+    with heard(engine) as told:
+        store.insert([new_job()])
+        store.insert([new_job()])
+        assert told() == 2
+    store.close()
+
+
+def test_a_transaction_that_was_undone_has_told_nothing(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "HELD_BACK_SECONDS", 1_000)
+    store = engine.store()
+    store.insert([new_job()])
+    with raw() as connection:
+        # Refused at the very end, when the word was on its way.
+        connection.execute(REFUSING.format(schema=engine.address.schema))
+    other = engine.store()
+    with heard(engine) as told:
+        with pytest.raises(StoreError):
+            other.insert([new_job()])
+        with raw() as connection:
+            connection.execute(f"drop trigger refuse on {engine.address.schema}.jobs")
+        other.insert([new_job()])
+        assert told() == 1
+    store.close()
+    other.close()
+
+
+@pytest.mark.shows("R-STORE-30")
+def test_in_a_transaction_of_the_caller_it_is_always_told(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "HELD_BACK_SECONDS", 1_000)
+    engine.store().close()
+    with heard(engine) as told, psycopg.connect(server().url()) as connection:
+        for _ in range(2):
+            engine.insert_within(connection, [new_job()])
+            connection.commit()
+        assert told() == 2
 
 
 @pytest.mark.shows("R-STORE-30")

@@ -89,6 +89,7 @@ class Rig:
         duties: Sequence[Duty] = (),
         store: Store | None = None,
         roll: Callable[[], float] = lambda: 1.0,
+        is_lingering: bool = False,
     ) -> Coordinator:
         self.slots = Slots(threads, coroutines)
         return Coordinator(
@@ -100,6 +101,7 @@ class Rig:
             duties=duties,
             clock=self.clock,
             roll=roll,
+            is_lingering=is_lingering,
         )
 
     def insert(self, count: int = 1, **changes: Any) -> list[JobId]:

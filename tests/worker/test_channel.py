@@ -25,6 +25,7 @@ from forebay.worker.channel import (
     Kept,
     Order,
     Pause,
+    Poke,
     Retiring,
     Said,
     Stop,
@@ -68,6 +69,7 @@ TO_A_WORKER: Final[list[ToWorker]] = [
     Order(command=Command(id="c", worker=WorkerId("w"), kind=CommandKind.STACKS), until=3.5),
     Stop(drain=25.0),
     Pause(is_over=True),
+    Poke(),
 ]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from select import select
 from typing import Final
 
 import pytest
 
-from forebay.worker.channel import TO_SUPERVISOR, Channel, Hello, Welcome
+from forebay.worker.channel import TO_SUPERVISOR, Channel, Hello, Poke, Welcome
 from forebay.worker.page import Page
 from forebay.worker.supervised import ORPHANED
 
@@ -34,31 +36,64 @@ Supervised(
     clock=SystemClock(),
     tell=nothing,
     report=lambda: WorkerInfo(id=WorkerId("w")),
-    steered=Steered(nothing, nothing, nothing, nothing, nothing),
+    steered=Steered(*[nothing] * 5, poke=lambda: print("poked", flush=True)),
 ).start()
 threading.Event().wait()
 """
 
 
-@pytest.mark.parametrize("nonsense", [b"this is no message\n", b'{"type":"goodbye"}\n'])
-def test_a_worker_process_that_does_not_understand_its_supervisor_ends(nonsense: bytes) -> None:
-    ours, theirs = socket.socketpair()
-    page = Page.made()
-    with theirs:
-        words = [sys.executable, "-c", HEARING, str(theirs.fileno()), str(page.descriptor)]
-        process = subprocess.Popen(words, pass_fds=(theirs.fileno(), page.descriptor))
-    channel = Channel(ours, TO_SUPERVISOR)
-    try:
-        ours.settimeout(DEADLINE)
-        ours.recv(1, socket.MSG_PEEK)
-        ours.setblocking(False)
-        assert [type(one) for one in channel.receive() or ()] == [Hello]
-        channel.send(Welcome())
-        ours.sendall(nonsense)
+class Hearing:
+    """A worker process that only hears, and the supervisor's end of its channel."""
 
-        assert process.wait(DEADLINE) == ORPHANED
-    finally:
-        process.kill()
-        process.wait()
-        channel.close()
-        page.close()
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair()
+        self._page = Page.made()
+        with theirs:
+            words = [sys.executable, "-c", HEARING, str(theirs.fileno()), str(self._page.descriptor)]
+            kept = (theirs.fileno(), self._page.descriptor)
+            self.process = subprocess.Popen(words, pass_fds=kept, stdout=subprocess.PIPE)
+        self.channel = Channel(self._ours, TO_SUPERVISOR)
+
+    def welcomed(self) -> None:
+        select([self._ours], [], [], DEADLINE)
+        assert [type(one) for one in self.channel.receive() or ()] == [Hello]
+        self.channel.send(Welcome())
+
+    def says(self) -> bytes:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def send_bytes(self, text: bytes) -> None:
+        self._ours.sendall(text)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self.channel.close()
+        self._page.close()
+
+
+@pytest.fixture
+def hearing() -> Iterator[Hearing]:
+    hearing = Hearing()
+    yield hearing
+    hearing.close()
+
+
+@pytest.mark.parametrize("nonsense", [b"this is no message\n", b'{"type":"goodbye"}\n'])
+def test_a_worker_process_that_does_not_understand_its_supervisor_ends(
+    hearing: Hearing, nonsense: bytes
+) -> None:
+    hearing.welcomed()
+
+    hearing.send_bytes(nonsense)
+
+    assert hearing.process.wait(DEADLINE) == ORPHANED
+
+
+def test_a_worker_process_looks_when_its_supervisor_pokes_it(hearing: Hearing) -> None:
+    hearing.welcomed()
+
+    hearing.channel.send(Poke())
+
+    assert hearing.says() == b"poked\n"

@@ -49,6 +49,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     # It can tell when a worker's process dies. Where a worker is only known by its connection, it cannot: one
     # that was cut off is alive and works.
     notices_death: bool = False
+    # One hint may stand for all new jobs of the next moments: whoever has heard it looks again for a while.
+    holds_hints_back: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):

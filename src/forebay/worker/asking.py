@@ -146,6 +146,11 @@ class Asking:
             level = owed / weight
         return level
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a slot is free that some queue could fill."""
+        return any(min(map(self._slots.free, sorts)) > 0 for sorts in self._lanes)
+
     def has_more(self, given: int) -> bool:
         """Whether to ask again at once: a lane was not asked yet, a queue has given all of its portion and
         another has not, or all that was asked for has come and went to other slots than it might have."""

@@ -99,8 +99,12 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True, tag="pause"):
     is_over: bool = False
 
 
+class Poke(msgspec.Struct, frozen=True, kw_only=True, tag="poke"):
+    """Something may have come to the store: look."""
+
+
 ToSupervisor = Hello | Said | Retiring | Answered | Goodbye
-ToWorker = Welcome | Kept | InDoubt | Asked | Order | Stop | Pause
+ToWorker = Welcome | Kept | InDoubt | Asked | Order | Stop | Pause | Poke
 Heard = TypeVar("Heard")
 
 # Each side understands only what is said to it; the rest is nonsense, like bytes that a task has written.

@@ -23,6 +23,7 @@ from forebay.worker.executors.protocol import Executors
 from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
 from forebay.worker.interrupting import Interrupting
 from forebay.worker.invoke import attempt_error
+from forebay.worker.lingering import Lingering
 from forebay.worker.noting import Noting
 from forebay.worker.pace import Pace
 from forebay.worker.slots import Assignment, Slots
@@ -57,6 +58,7 @@ class Coordinator:
         watchdog: Watchdog | None = None,
         noting: Noting | None = None,
         hooks: Hooks | None = None,
+        is_lingering: bool = False,
     ) -> None:
         self._worker = worker.id
         self._store = store
@@ -73,6 +75,7 @@ class Coordinator:
         self._watchdog = watchdog or Watchdog(clock)
         self._asking = Asking(self.steering, executors.sorts, executors.gates, slots, self._pace, clock)
         self._interrupting = Interrupting(slots, inbox, executors, clock)
+        self._lingering = Lingering(is_needed=is_lingering)
         self._unsettled: list[tuple[Assignment, Outcome]] = []
         self._in_doubt = False
         self._was_away = False
@@ -127,6 +130,8 @@ class Coordinator:
         self._adopt(answer.adopted)
         self._interrupting.cancel(answer.cancels)
         self._retry_seconds = 0.0
+        if answer.jobs:
+            self._lingering.begin()
         if self.is_claiming and (was_in_doubt or self._asking.has_more(len(answer.jobs))):
             return 0.0
         return self._pause()
@@ -142,6 +147,8 @@ class Coordinator:
         notes = self._noting.take(one for one, _ in endings)
         if not (settlements or wants or notes or self._in_doubt or self._is_look_due()):
             return Exchange()
+        if endings or self._inbox.is_poked:
+            self._lingering.begin()
         self._inbox.unpoke()  # before the look: what happens from here on is worth another one
         instead = Instead(lambda lease: _job_of(lease, endings), self._roll)
         # After a lost answer the store may hold leases for us that we do not know of.
@@ -293,6 +300,8 @@ class Coordinator:
             self._interrupting.next_at(),
             self._noting.next_at(),
         ]
+        if self._asking.has_room:
+            ends.append(now + self._lingering.next_pause())
         if len(self._slots) and self._inbox.is_poked:
             ends.append(self._look_at)
         # Only what can still be handed back: another look at what is taken would change nothing.

@@ -26,6 +26,7 @@ from forebay.worker.channel import (
     Kept,
     Order,
     Pause,
+    Poke,
     Retiring,
     Said,
     Stop,
@@ -60,6 +61,7 @@ class Steered(NamedTuple):
     stop_now: Callable[[], None]
     pause: Callable[[], None]
     resume: Callable[[], None]
+    poke: Callable[[], None]
 
 
 class Supervised:
@@ -177,6 +179,8 @@ class Supervised:
 
     def _hear(self, message: ToWorker) -> None:
         match message:
+            case Poke():
+                self._steered.poke()
             case Welcome(is_paused=is_paused):
                 if is_paused:
                     self._steered.pause()

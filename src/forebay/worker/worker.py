@@ -20,7 +20,7 @@ from forebay.domain.worker import DEFAULT_BEAT_MS, MAX_BEAT_MS, MIN_BEAT_MS, Wor
 from forebay.errors import ConfigError, StoreError
 from forebay.scheduler.standard import standard_duties
 from forebay.stores.ids import new_id
-from forebay.stores.protocol import Engine, Store
+from forebay.stores.protocol import Engine, Store, Wakeups
 from forebay.worker.control import Control
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.choosing import Choosing
@@ -102,7 +102,7 @@ class Worker:
             control=self.control,
             watch=self._watch,
         )
-        self._wakeups = engine.wakeups()
+        self._wakeups: Wakeups | None = engine.wakeups()
         self.limits = Limits()  # when it stops by itself, so that another can take its place
         self._recycling: Recycling
         self._is_started = False
@@ -115,8 +115,9 @@ class Worker:
         self._store: Store | None = None
 
     def be_supervised(self, leash: Leash) -> None:
-        """Let a supervisor keep the leases; before the start."""
+        """Let a supervisor keep the leases, and listen for all its workers; before the start."""
         quieting = Quieting(self)
+        self._wakeups = None
         self._renewal = Supervised(
             leash,
             slots=self._slots,
@@ -129,6 +130,7 @@ class Worker:
                 stop_now=self.stop_now,
                 pause=quieting.pause,
                 resume=quieting.resume,
+                poke=self._inbox.poke,
             ),
         )
 
@@ -172,9 +174,11 @@ class Worker:
             watchdog=self._watchdog,
             noting=self._noting,
             hooks=self._hooks,
+            is_lingering=self._engine.features.holds_hints_back,
         )
         self._executors.start()
-        self._wakeups.start(self._hear)
+        if self._wakeups is not None:
+            self._wakeups.start(self._hear)
         thread = Thread(target=self._run, name="forebay-coordinator", daemon=True)
         thread.start()
         self._thread = thread
@@ -351,7 +355,9 @@ class Worker:
 
     def _close(self) -> None:
         """Let go of everything, whatever goes wrong with a part of it."""
-        parts = [self._noting.close, self._wakeups.close, self._executors.close, self._renewal.stop]
+        parts = [self._noting.close, self._executors.close, self._renewal.stop]
+        if self._wakeups is not None:
+            parts.insert(0, self._wakeups.close)
         if self._store is not None:
             parts.append(self._store.close)
         for close in parts:

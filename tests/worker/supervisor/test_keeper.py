@@ -26,6 +26,7 @@ from forebay.worker.channel import (
     InDoubt,
     Kept,
     Order,
+    Poke,
     ToWorker,
     Welcome,
 )
@@ -33,6 +34,7 @@ from forebay.worker.page import Line, Page
 from forebay.worker.supervisor.child import Child
 from forebay.worker.supervisor.keeper import Keeper
 from tests.stores.support import new_job
+from tests.worker.support import eventually
 
 WORKER = WorkerId("the worker")
 
@@ -98,7 +100,11 @@ class Scene:
         assert self.heard() == [Welcome()]
 
     def heard(self) -> list[ToWorker]:
-        return self._theirs.receive() or []
+        """What was said to the child, but for the pokes, which come when they like."""
+        return [one for one in self._theirs.receive() or [] if one != Poke()]
+
+    def is_poked(self) -> bool:
+        return Poke() in (self._theirs.receive() or [])
 
     def claim(self, count: int, worker: WorkerId = WORKER) -> list[Job]:
         self.store.insert([new_job() for _ in range(count)])
@@ -141,6 +147,32 @@ def scene(engine: Engine, store: Store, reader: Reader, clock: ManualClock) -> I
 
 def lease(job: Job) -> Lease:
     return Lease(job.id, job.attempt)
+
+
+# ------------------------------------------------------------------ waking
+
+
+def test_whoever_is_up_is_poked_when_work_comes(scene: Scene) -> None:
+    scene.keeper.welcome(scene.child)
+    assert scene.keeper.play()
+
+    scene.store.insert([new_job()])
+
+    eventually(scene.is_poked)
+
+
+def test_whoever_is_not_up_yet_is_left_alone(scene: Scene) -> None:
+    assert scene.keeper.play()  # listens from now on
+    other = Scene(scene.engine, scene.store, scene.reader, scene.clock)
+    other.keeper = scene.keeper
+    other.child.is_up = True
+    scene.children.append(other.child)
+
+    scene.store.insert([new_job()])
+
+    eventually(other.is_poked)
+    assert not scene.is_poked()
+    other.close()
 
 
 # ------------------------------------------------------------------ keeping

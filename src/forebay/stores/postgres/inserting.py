@@ -198,7 +198,7 @@ class Intake:
             self._check_brought(lots, [answer.fetchall() for answer in answers])
         for lot in lots:
             tx.count(lot.job.queue, lot.state, len(lot.ids))
-            tx.has_news = True
+            tx.has_new_jobs = True
 
     def _check_brought(self, lots: list[Lot], answers: list[list[tuple[int]]]) -> None:
         """Ids that callers brought must be nobody else's, wherever that job is by now."""

@@ -27,7 +27,7 @@ from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.schema import check_borrowed, check_schema, migrate, open_schema, statements_for
 from forebay.stores.postgres.settling import settle_all
 from forebay.stores.postgres.transaction import Memory, Transaction
-from forebay.stores.postgres.wakeups import PostgresWakeups
+from forebay.stores.postgres.wakeups import Pokes, PostgresWakeups
 from forebay.stores.protocol import (
     BATCH,
     Exchange,
@@ -44,16 +44,27 @@ T = TypeVar("T")
 
 
 def finish(tx: Transaction, address: Address) -> None:
-    """What comes last in every transaction: the counts, and a word to those who listen."""
+    """What comes last in a caller's transaction: the counts, and always a word to those who listen, because
+    nobody knows when it is committed."""
     tx.flush_counts()
-    if tx.has_news and address.notifies:
-        tx.run("notify", {"channel": address.channel})
+    Pokes(address).send(tx)
+
+
+def tell(tx: Transaction) -> None:
+    """A transaction that only tells those who listen to look."""
+    tx.has_news = True
 
 
 class PostgresEngine:
     """A schema in a PostgreSQL database, shared by programs on any number of machines."""
 
-    features = Features(name="postgresql", is_durable=True, is_shared=True, joins_transactions=True)
+    features = Features(
+        name="postgresql",
+        is_durable=True,
+        is_shared=True,
+        joins_transactions=True,
+        holds_hints_back=True,
+    )
 
     def __init__(self, address: Address, *, new_id: Callable[[], JobId] | None = None) -> None:
         self.address = address
@@ -167,6 +178,7 @@ class PostgresStore:
         self._statements = statements_for(connection.address.schema)
         self._new_id = new_id
         self._memory = Memory()
+        self._pokes = Pokes(connection.address)
         self._is_closed = False
 
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
@@ -181,12 +193,16 @@ class PostgresStore:
             self._memory.cursors.keep_for(self._connection.generation)
             tx = Transaction(raw, self._statements, self._new_id, self._memory)
             answer = work(tx)
-            finish(tx, self._address)
+            tx.flush_counts()
+            self._pokes.send(tx)
             moved = tx.moved, tx.due_from
             return answer
 
         answer = self._connection.write(transact, defines=defines)
         self._memory.cursors.move(*moved)
+        if self._pokes.committed():
+            with suppress(StoreError):  # a hint that gets lost costs delay, never a job
+                self._write(tell)
         return answer
 
     def make_queues(self, names: Sequence[QueueName]) -> None:

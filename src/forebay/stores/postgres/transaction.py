@@ -65,7 +65,8 @@ class Transaction:
         self._queues: dict[str, Queue | None] = {}
         self._scorings: dict[str, Scoring] = {}
         self.new_id = new_id
-        self.has_news = False  # somebody should look: work has come, or something changed
+        self.has_news = False  # somebody should look: something has changed
+        self.has_new_jobs = False  # somebody should look: work has come
         self._clock = self.run("now")
         self._now: int | None = None
 
@@ -90,6 +91,10 @@ class Transaction:
     def define(self, statement: str) -> None:
         """Run a statement that names a table of which nobody knew before."""
         self._raw.execute(statement.encode())
+
+    def notify(self, channel: str) -> None:
+        """Tell those who listen, with the commit, that it may be worth to look."""
+        self.run("notify", {"channel": channel})
 
     # Counts
 

@@ -2,20 +2,62 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
+import time
 from collections.abc import Callable
-from contextlib import suppress
+from math import inf
 from threading import Event, Thread
 from typing import Final
 
 import psycopg
 
 from forebay.stores.postgres.connection import Address, Raw
+from forebay.stores.postgres.transaction import Transaction
 
+HELD_BACK_SECONDS: Final = 0.01
+COVERED_SECONDS: Final = 0.03
 PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 30.0
+JOIN_SECONDS: Final = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class Pokes:
+    """The sending side, of one handle: NOTIFY goes with the commit.
+
+    Commits that notify wait for each other, and wake up every listener. So for new jobs there is at most one
+    in 10 ms: whoever has heard it looks again several times within the next 50 ms (`worker.lingering`), and
+    finds what came after it. That does not cover a commit that takes long; then the word follows it.
+    Whether anybody looks idle decides nothing, because a look before the commit can always be wrong.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._sent_at = -inf
+        self._sending_at: float | None = None
+        self._is_held_back = False
+
+    def send(self, tx: Transaction) -> None:
+        """Tell with this transaction what it has changed; the last thing it does. Made again, told again."""
+        now = time.monotonic()
+        is_recent = now - self._sent_at < HELD_BACK_SECONDS
+        has_to_tell = self._address.notifies and (tx.has_news or tx.has_new_jobs)
+        self._is_held_back = has_to_tell and not tx.has_news and is_recent
+        self._sending_at = None
+        if has_to_tell and not self._is_held_back:
+            tx.notify(self._address.channel)
+            self._sending_at = now  # before the commit, so that nobody has heard it earlier
+
+    def committed(self) -> bool:
+        """The transaction is kept. Answers whether a word has to follow, since it was held back and those who
+        heard the last one may have ceased to look before this commit."""
+        if self._sending_at is not None:
+            self._sent_at = self._sending_at
+        return self._is_held_back and time.monotonic() - self._sent_at > COVERED_SECONDS
 
 
 class PostgresWakeups:
@@ -26,15 +68,13 @@ class PostgresWakeups:
         self._address = address
         self._stopping = Event()
         self._thread: Thread | None = None
-        self._wake: tuple[int, int] | None = None
+        self._nudge = -1
 
     def start(self, poke: Callable[[], None]) -> None:
         if self._thread is not None or self._stopping.is_set() or not self._can_listen:
             return
-        self._wake = os.pipe()
-        self._thread = Thread(
-            target=self._listen, args=(poke, self._wake[0]), name="forebay-listen", daemon=True
-        )
+        nudged, self._nudge = os.pipe()
+        self._thread = Thread(target=self._run, args=(poke, nudged), name="forebay-listen", daemon=True)
         self._thread.start()
 
     @property
@@ -45,22 +85,35 @@ class PostgresWakeups:
     def close(self) -> None:
         self._stopping.set()
         thread, self._thread = self._thread, None
-        if thread is None or self._wake is None:
-            return
-        os.write(self._wake[1], b".")
-        thread.join()
-        for end in self._wake:
-            os.close(end)
+        if thread is not None:
+            os.close(self._nudge)  # heard at the other end
+            # A server that does not answer may hold up the thread for longer; it ends by itself then.
+            thread.join(JOIN_SECONDS)
 
-    def _listen(self, poke: Callable[[], None], wake: int) -> None:
-        pause = PAUSE_SECONDS
+    def _run(self, poke: Callable[[], None], nudged: int) -> None:
+        try:
+            self._listen(poke, nudged)
+        finally:
+            os.close(nudged)
+
+    def _listen(self, poke: Callable[[], None], nudged: int) -> None:
+        pause, is_known = PAUSE_SECONDS, False
         while not self._stopping.is_set():
-            with suppress(psycopg.Error, OSError), self._connected() as raw:
-                pause = PAUSE_SECONDS
-                poke()
-                self._hear(raw, poke, wake)
+            try:
+                with self._connected() as raw:
+                    pause, is_known = PAUSE_SECONDS, False
+                    poke()
+                    self._hear(raw, poke, nudged)
+            except (psycopg.Error, OSError) as exc:
+                if not (is_known or self._stopping.is_set()):  # once for each outage
+                    logger.warning("nobody listens to %s now, so jobs are found later: %s", self._place, exc)
+                is_known = True
             self._stopping.wait(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    @property
+    def _place(self) -> str:
+        return self._address.place
 
     def _connected(self) -> Raw:
         raw = psycopg.connect(
@@ -72,14 +125,24 @@ class PostgresWakeups:
             keepalives_interval=5,
             keepalives_count=3,
         )
-        raw.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(self._address.channel)))
+        try:
+            raw.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(self._address.channel)))
+        except BaseException:
+            raw.close()
+            raise
         return raw
 
-    def _hear(self, raw: Raw, poke: Callable[[], None], wake: int) -> None:
+    def _hear(self, raw: Raw, poke: Callable[[], None], nudged: int) -> None:
         """Poke for whatever is heard, once for all that came together, until the end or an error."""
+        heard = raw.pgconn
+        waiting = select.poll()
+        waiting.register(heard.socket, select.POLLIN)
+        waiting.register(nudged, select.POLLIN)
         while not self._stopping.is_set():
-            heard, _, _ = select.select([raw.fileno(), wake], [], [], LOOK_SECONDS)
-            if not heard:
+            if not waiting.poll(LOOK_SECONDS * 1_000):
                 raw.execute(b"select 1")  # is anybody there? a server that is gone says nothing
-            if list(raw.notifies(timeout=0)):
+            heard.consume_input()
+            if heard.notifies() is not None:
                 poke()
+                while heard.notifies() is not None:
+                    pass

@@ -29,6 +29,7 @@ from forebay.stores.protocol import BATCH, Engine, Refusal, Store
 from forebay.worker.channel import Asked, InDoubt, Kept, Order, Welcome
 from forebay.worker.page import Entry
 from forebay.worker.supervisor.child import Child
+from forebay.worker.supervisor.waking import Waking
 
 TICK_SECONDS: Final = 0.25
 SLOWEST_SECONDS: Final = 2.0
@@ -75,6 +76,7 @@ class Keeper:
         self._sweeper = WorkerId(new_id())
         self._former: list[WorkerId] = []
         self._store: Store | None = None
+        self._waking = Waking(engine, children, self._look_soon)
         self._newcomers: deque[Child] = deque()
         self._ended: deque[Ended] = deque()
         self._answers: deque[tuple[str, str]] = deque()
@@ -137,6 +139,7 @@ class Keeper:
         self._close()
 
     def _close(self) -> None:
+        self._waking.close()
         store, self._store = self._store, None
         if store is not None:
             store.close()
@@ -176,6 +179,7 @@ class Keeper:
         if self._store is None:
             try:
                 self._store = self._engine.store()
+                self._waking.start()
             except StoreUnavailable:
                 raise
             except StoreError as exc:
@@ -367,6 +371,10 @@ class Keeper:
         while self._answers:
             store.answer(*self._answers[0])
             self._answers.popleft()
+
+    def _look_soon(self) -> None:
+        """Somebody may have sent a command: look with the next tick. From any thread."""
+        self._commands_at = 0.0
 
     def _serve(self, store: Store) -> None:
         """Pass commands on to the children."""
