@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py stores/test_postgres_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres docs mutate soak requirements clean
+.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres bench-pinned docs mutate soak requirements clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ bench: $(READY) ## Measure the store, throughput and latency beside SQLite alone
 
 bench-postgres: $(READY) ## Measure the PostgreSQL store beside a bare table, with a backlog and without vacuum
 	$(BIN)/python -m benchmarks.postgres $(ARGS)
+
+bench-pinned: $(READY) ## Measure PostgreSQL with a long past, a long backlog and a pinned horizon: fifteen minutes
+	$(BIN)/python -m benchmarks.pinned $(ARGS)
 
 bench-workers: $(READY) ## Measure isolated processes, time limits, deaths, idle workers, unknown tasks
 	$(BIN)/python -m benchmarks.workers $(ARGS)

@@ -1,0 +1,496 @@
+"""Whether the PostgreSQL store stays flat: a long history, a long backlog, and while nothing is vacuumed.
+
+1. Claims and settlements with a million jobs pending and five million finished, beside a store with a
+   thousand pending and no history; and the drain of both.
+2. Full load for five minutes while an idle transaction of another program pins the horizon, so that not one
+   dead row can be removed: two processes drain, one inserts all the time, one does the duties, and every two
+   seconds a job of the highest priority comes in. Shown by slices of time: jobs a second, p99 of claims and
+   settlements, the longest pick-up of an urgent job, the longest duty, and the index entries that were read
+   for each job, which no other load on the machine can change.
+
+    python -m benchmarks.pinned                 a server of its own, fsync and synchronous_commit on
+    python -m benchmarks.pinned --quick         a tenth of the rows, a pin of half a minute
+    python -m benchmarks.pinned --only pin      one of the two parts; --json FILE writes the figures
+
+FOREBAY_TEST_PG_BIN names the programs of another PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from statistics import median, quantiles
+from typing import Final
+
+import psycopg
+
+from benchmarks.figures import Figure, at_least, at_most, machine, parser, show, write
+from benchmarks.postgres import DURABLE
+from forebay.domain.job import DAY_MS, Job, NewJob, QueueName, WorkerId
+from forebay.domain.outcome import Completed
+from forebay.domain.settlement import Settlement, decide
+from forebay.stores.opening import open_engine
+from forebay.stores.protocol import Store, Want
+from tests.servers import Postgres
+
+QUEUE: Final = QueueName("default")
+JOB: Final = NewJob(task="send", payload=b"x" * 109)
+URGENT: Final = NewJob(task="urgent", payload=b"x", priority=100)
+GATES: Final = frozenset(["task:send", "task:urgent"])
+BATCH: Final = 100
+CHUNK: Final = 50_000
+APART_EVERY: Final = 10  # so often a turn settles and claims in two calls, so that each has its own figure
+URGENT_EVERY: Final = 2.0
+CONNECTING: Final = 3.0
+
+# Straight into the tables: what a store with such a past looks like, in a minute instead of an hour.
+WAITING: Final = """
+with j as (
+  insert into {s}.jobs (
+    id, seq, queue, task, priority, created_at, updated_at, ready_at, run_at, rank, payload
+  )
+  select '0' || lpad(i::text, 25, '0'), i, 'default', 'send', 0, t, t, t, t, t, repeat('x', 109)::bytea
+  from (select i, {now} - {last} + i as t from generate_series({first}, {last}) i) as n
+  returning queue, rank, seq, id
+)
+insert into {s}.ready (queue, capped, rank, seq, id) select queue, false, rank, seq, id from j
+"""
+FINISHED: Final = """
+insert into {s}.finished (
+  id, seq, queue, task, state, priority, attempt, failures, crashes, created_at, updated_at, ready_at, run_at,
+  rank, capped, worker, started_at, finished_at, payload, result
+)
+select '1' || lpad(i::text, 25, '0'), -i, 'default', 'send', 'completed', 0, 1, 0, 0, t, t, t, t, t,
+  false, 'w', t, t, repeat('x', 109)::bytea, '1'
+from (select i, {now} - (i %% {days}) * {day} as t from generate_series({first}, {last}) i) as n
+"""
+KEPT_DAYS: Final = 5
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of it."""
+
+    waiting: int = 1_000_000
+    finished: int = 5_000_000
+    short: int = 1_000
+    turns: int = 400
+    drained: int = 20_000
+    rounds: int = 3
+    jobs: int = 2_000_000
+    seconds: float = 300.0
+    slices: int = 15
+
+
+QUICK: Final = Size(
+    waiting=100_000,
+    finished=500_000,
+    turns=150,
+    drained=5_000,
+    rounds=2,
+    jobs=200_000,
+    seconds=30.0,
+    slices=10,
+)
+
+
+# ------------------------------------------------------------------ stores with a past
+
+
+class Place:
+    """A store in a schema of its own, and a connection behind it."""
+
+    def __init__(self, url: str, schema: str) -> None:
+        self.url = f"{url}?schema={schema}"
+        self.schema = schema
+        self.raw = psycopg.connect(url, autocommit=True)
+        self.raw.execute(f"drop schema if exists {schema} cascade")
+        self.store = open_engine(self.url).store()
+        self.store.migrate()
+        self.store.save_queue(QUEUE)
+        self.waiting = 0
+
+    def wait(self, jobs: int) -> None:
+        """Let so many more jobs wait."""
+        first, self.waiting = self.waiting + 1, self.waiting + jobs
+        self._load("waiting", WAITING, first, self.waiting)
+        self.raw.execute(
+            f"select setval('{self.schema}.seqs', greatest({self.waiting}, last_value))"
+            f" from {self.schema}.seqs"
+        )
+        self._count("pending", jobs)
+
+    def remember(self, jobs: int) -> None:
+        """Let so many have finished, within the last days."""
+        today = self._now() // DAY_MS * DAY_MS
+        for day in range(today - KEPT_DAYS * DAY_MS, today, DAY_MS):
+            self.raw.execute(
+                f"create table {self.schema}.finished_past_{day} partition of {self.schema}.finished"
+                f" for values from ({day}) to ({day + DAY_MS})"
+            )
+        self._load("finished", FINISHED, 1, jobs)
+        self._count("completed", jobs)
+
+    def _load(self, what: str, statement: str, first: int, last: int) -> None:
+        values = {"s": self.schema, "now": self._now(), "days": KEPT_DAYS, "day": DAY_MS}
+        for start in range(first, last + 1, CHUNK):
+            end = min(start + CHUNK - 1, last)
+            self.raw.execute(statement.replace("%%", "%").format(**values, first=start, last=end).encode())
+            progress(what, end - first + 1, last - first + 1)
+        self.raw.execute("analyze")
+
+    def _count(self, state: str, jobs: int) -> None:
+        self.raw.execute(
+            f"insert into {self.schema}.count_deltas (queue, state, jobs) values (%s, %s, %s)",
+            [QUEUE, state, jobs],
+        )
+
+    def entries_read(self) -> int:
+        """Entries of its indexes that were read so far, dead ones included."""
+        [(read,)] = self.raw.execute(
+            "select sum(idx_tup_read)::bigint from pg_stat_user_indexes where schemaname = %s", [self.schema]
+        ).fetchall()
+        return int(read)
+
+    def _now(self) -> int:
+        [(now,)] = self.raw.execute(f"select {self.schema}.now_ms()").fetchall()
+        return int(now)
+
+    def close(self) -> None:
+        self.store.close()
+        self.raw.execute(f"drop schema {self.schema} cascade")
+        self.raw.close()
+
+
+def progress(what: str, done: int, of: int) -> None:
+    """A bar where somebody is looking."""
+    if sys.stderr.isatty():
+        bar = "#" * (30 * done // of)
+        end = "\n" if done == of else ""
+        print(f"\r  {what:<9} [{bar:<30}] {done:,} of {of:,}", end=end, file=sys.stderr, flush=True)
+
+
+def settled(jobs: Sequence[Job]) -> list[Settlement]:
+    return [decide(job, Completed(b"1"), 0.0) for job in jobs]
+
+
+def claimed(store: Store, worker: WorkerId, done: Sequence[Settlement] = ()) -> list[Job]:
+    return list(store.exchange(worker, done, [Want(QUEUE, BATCH, None, GATES)], BATCH).jobs)
+
+
+def timed(call: Callable[[], object]) -> float:
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
+def p99(times: Sequence[float]) -> float:
+    return quantiles(times, n=100)[98] * 1e3 if len(times) > 1 else float("nan")
+
+
+# ------------------------------------------------------------------ a long history and a long backlog
+
+
+def past(url: str, size: Size) -> Iterator[Figure]:
+    """The same batches on a store with a long past and on one with none, by turns."""
+    long, short = Place(url, "bench_long"), Place(url, "bench_short")
+    long.remember(size.finished)
+    long.wait(size.waiting)
+    short.wait(size.short)
+    times: dict[str, list[float]] = defaultdict(list)
+    for _ in range(size.turns):
+        for place in (long, short):
+            for name, took in turn_of(place):
+                times[f"{name} {place.schema}"].append(took)
+    for name in ("claim", "settle"):
+        ours, beside = p99(times[f"{name} {long.schema}"]), p99(times[f"{name} {short.schema}"])
+        measure = f"{name} p99, {size.waiting:,} pending and {size.finished:,} finished"
+        goals = (at_most(ours / beside, 2, "x"),) if name == "claim" else ()
+        yield Figure(measure, ours, " ms", f"{beside:.1f} ms with {size.short:,}", ours / beside, goals)
+    yield drains(long, short, size)
+    for place in (long, short):
+        place.close()
+
+
+def turn_of(place: Place) -> Iterator[tuple[str, float]]:
+    """Claim a batch, settle it, and let as many new jobs come: so the backlog stays as long as it is."""
+    began = time.monotonic()
+    jobs = claimed(place.store, WorkerId("w"))
+    yield "claim", time.monotonic() - began
+    done = settled(jobs)
+    yield "settle", timed(lambda: place.store.exchange(WorkerId("w"), done))
+    place.store.insert([JOB] * BATCH)
+
+
+def drains(long: Place, short: Place, size: Size) -> Figure:
+    speeds: list[tuple[float, float]] = []
+    for _ in range(size.rounds):
+        short.wait(size.drained)
+        speeds.append((drain(long, size.drained), drain(short, size.drained)))
+    ours, beside = (median(pair[n] for pair in speeds) for n in (0, 1))
+    ratio = median(pair[0] / pair[1] for pair in speeds)
+    return Figure(
+        f"drain with {size.waiting:,} waiting",
+        ours,
+        "/s",
+        f"{beside:,.0f}/s with {size.drained:,}",
+        ratio,
+        (at_least(ratio, 0.9, "x"),),
+        tuple(pair[0] for pair in speeds),
+        tuple(pair[1] for pair in speeds),
+    )
+
+
+def drain(place: Place, jobs: int) -> float:
+    done: list[Settlement] = []
+    began, count = time.monotonic(), 0
+    while count < jobs:
+        done = settled(claimed(place.store, WorkerId("w"), done))
+        count += len(done)
+    place.store.exchange(WorkerId("w"), done)
+    return count / (time.monotonic() - began)
+
+
+# ------------------------------------------------------------------ the pinned horizon
+
+
+@dataclass
+class Seen:
+    """What one process has seen: when (since the start), and how long it took or how many it were."""
+
+    jobs: list[tuple[float, float]] = field(default_factory=list)
+    exchange: list[tuple[float, float]] = field(default_factory=list)
+    claim: list[tuple[float, float]] = field(default_factory=list)
+    settle: list[tuple[float, float]] = field(default_factory=list)
+    insert: list[tuple[float, float]] = field(default_factory=list)
+    duties: list[tuple[float, float]] = field(default_factory=list)
+    read: list[tuple[float, float]] = field(default_factory=list)
+    urgent_in: dict[str, float] = field(default_factory=dict)
+    urgent_out: dict[str, float] = field(default_factory=dict)
+
+
+def work(url: str, name: str, began: float, until: float) -> Seen:
+    """Claim and settle for as long as it lasts."""
+    store, worker, seen = open_engine(url).store(), WorkerId(name), Seen()
+    done: list[Settlement] = []
+    turns = 0
+    wait_for(began)
+    while (now := time.monotonic()) < until:
+        turns += 1
+        if turns % APART_EVERY == 0:
+            store.exchange(worker, done)
+            between = time.monotonic()
+            jobs = claimed(store, worker)
+            seen.settle.append((now - began, between - now))
+            seen.claim.append((now - began, time.monotonic() - between))
+        else:
+            jobs = claimed(store, worker, done)
+            seen.exchange.append((now - began, time.monotonic() - now))
+        seen.jobs.append((now - began, len(done)))
+        seen.urgent_out |= {job.id: time.monotonic() for job in jobs if job.task == URGENT.task}
+        done = settled(jobs)
+    store.exchange(worker, done)
+    store.close()
+    return seen
+
+
+def feed(url: str, jobs: int, low: int, began: float, until: float) -> Seen:
+    """Insert at a steady pace, and quicker when the workers would run out of jobs."""
+    engine = open_engine(url)
+    store, reader, seen = engine.store(), engine.reader(), Seen()
+    pace, inserted, looked_at, is_low = jobs / (until - began), 0, 0.0, False
+    wait_for(began)
+    while (now := time.monotonic()) < until:
+        if now - looked_at > 1.0:
+            looked_at, is_low = now, reader.counts()[QUEUE].pending < low
+        if is_low or inserted < (now - began) * pace:
+            seen.insert.append((now - began, timed(lambda: store.insert([JOB] * 1_000))))
+            inserted += 1_000
+        else:
+            time.sleep(0.01)
+    for handle in (store, reader):
+        handle.close()
+    return seen
+
+
+def be_urgent(url: str, began: float, until: float) -> Seen:
+    """Every now and then a job that goes before all others."""
+    store, seen = open_engine(url).store(), Seen()
+    wait_for(began)
+    while time.monotonic() < until - URGENT_EVERY:
+        [receipt] = store.insert([URGENT])
+        seen.urgent_in[str(receipt.id)] = time.monotonic()
+        time.sleep(URGENT_EVERY)
+    store.close()
+    return seen
+
+
+def do_duties(url: str, began: float, until: float) -> Seen:
+    """What workers do by the clock."""
+    store, seen = open_engine(url).store(), Seen()
+    turns = 0
+    wait_for(began)
+    while (now := time.monotonic()) < until:
+        for duty in (store.promote, store.rescore, lambda: store.sweep(WorkerId("sweeper"))):
+            seen.duties.append((now - began, timed(duty)))
+        if turns % 10 == 0:
+            seen.duties.append((now - began, timed(store.prune)))
+        turns += 1
+        time.sleep(max(0.0, now + 1.0 - time.monotonic()))
+    store.close()
+    return seen
+
+
+def watch(place: Place, began: float, until: float) -> Seen:
+    """How many entries of indexes all of them have read, as the server counts."""
+    seen, before = Seen(), place.entries_read()
+    wait_for(began)
+    while (now := time.monotonic()) < until:
+        time.sleep(1.0)
+        after = place.entries_read()
+        seen.read.append((now - began, after - before))
+        before = after
+        progress("seconds", round(min(time.monotonic(), until) - began), round(until - began))
+    return seen
+
+
+def wait_for(moment: float) -> None:
+    """All begin at once, when all are connected."""
+    time.sleep(max(0.0, moment - time.monotonic()))
+
+
+@contextmanager
+def pinned(url: str) -> Iterator[None]:
+    """While another transaction keeps the vacuum from its work."""
+    with psycopg.connect(url) as connection:
+        connection.execute("set transaction isolation level repeatable read")
+        connection.execute("select 1 from pg_class limit 1")
+        yield
+
+
+def under_a_pin(url: str, size: Size) -> tuple[list[Figure], list[str]]:
+    """The figures of the last fifth of the time against those of the first, and the lines of all slices."""
+    place = Place(url, "bench_pinned")
+    place.wait(size.jobs // 2)
+    with ProcessPoolExecutor(5, mp_context=get_context("spawn")) as pool:
+        list(pool.map(abs, range(5)))  # started and loaded
+        with pinned(url):
+            began = time.monotonic() + CONNECTING
+            until = began + size.seconds
+            futures: list[Future[Seen]] = [
+                pool.submit(work, place.url, "w1", began, until),
+                pool.submit(work, place.url, "w2", began, until),
+                pool.submit(feed, place.url, size.jobs // 2, size.jobs // 20, began, until),
+                pool.submit(be_urgent, place.url, began, until),
+                pool.submit(do_duties, place.url, began, until),
+            ]
+            seen = [watch(place, began, until), *(future.result() for future in futures)]
+    place.close()
+    slices = Slices(seen, began, size)
+    return list(slices.figures()), list(slices.lines())
+
+
+class Slices:
+    """What all processes have seen, by slices of time."""
+
+    def __init__(self, seen: Sequence[Seen], began: float, size: Size) -> None:
+        self._seen = seen
+        self._size = size
+        self._long = size.seconds / size.slices
+        taken: dict[str, float] = {}
+        for one in seen:
+            taken |= one.urgent_out
+        self._picked_up = [
+            (put - began, taken[job_id] - put if job_id in taken else size.seconds)
+            for one in seen
+            for job_id, put in one.urgent_in.items()
+        ]
+
+    def _of(self, name: str, start: float, end: float) -> list[float]:
+        """The values of one kind between two moments."""
+        kinds = [self._picked_up] if name == "pick_up" else [getattr(one, name) for one in self._seen]
+        return [value for kind in kinds for at, value in kind if start <= at < end]
+
+    def figures(self) -> Iterator[Figure]:
+        seconds = self._size.seconds
+        fifth = seconds / 5
+        first, last = (0.0, fifth), (seconds - fifth, seconds)
+        done = [sum(self._of("jobs", *span)) / fifth for span in (first, last)]
+        ratio = done[1] / done[0]
+        jobs = round(sum(self._of("jobs", 0.0, seconds)))
+        yield Figure(
+            f"{jobs:,} jobs in {seconds:.0f} s with a pin, last fifth", done[1], "/s",
+            f"{done[0]:,.0f}/s first fifth", ratio, (at_least(ratio, 0.7, "x"),),
+        )  # fmt: skip
+        for name in ("claim", "settle", "exchange"):
+            begin, end = (p99(self._of(name, *span)) for span in (first, last))
+            goals = () if name == "exchange" else (at_most(end / begin, 3, "x"),)
+            yield Figure(
+                f"{name} p99 with a pin, last fifth",
+                end,
+                " ms",
+                f"{begin:.1f} ms first fifth",
+                end / begin,
+                goals,
+            )
+        waits = self._of("pick_up", 0.0, seconds)
+        longest = max(waits, default=float("nan"))
+        yield Figure(
+            f"longest pick-up of {len(waits)} urgent jobs", longest * 1e3, " ms",
+            f"median {median(waits or [0.0]) * 1e3:.0f} ms", None, (at_most(longest, 1, " s"),),
+        )  # fmt: skip
+
+    def lines(self) -> Iterator[str]:
+        yield "             p99 in ms:                             longest in ms:      index entries"
+        yield "from s   jobs/s  exchange    claim   settle   insert   pick-up   duty  read per job"
+        for number in range(self._size.slices):
+            span = number * self._long, (number + 1) * self._long
+            times = {name: self._of(name, *span) for name in ("exchange", "claim", "settle", "insert")}
+            longest = {name: max(self._of(name, *span), default=0.0) * 1e3 for name in ("pick_up", "duties")}
+            done = sum(self._of("jobs", *span))
+            yield (
+                f"{span[0]:6.0f} {done / self._long:8,.0f}"
+                f" {p99(times['exchange']):9.1f} {p99(times['claim']):8.1f}"
+                f" {p99(times['settle']):8.1f} {p99(times['insert']):8.1f}"
+                f" {longest['pick_up']:9.0f} {longest['duties']:6.0f}"
+                f" {sum(self._of('read', *span)) / max(done, 1):13.1f}"
+            )
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--url", help="a server of your own; schemas bench_* are made there")
+    arguments.add_argument("--only", choices=("past", "pin"), help="one part alone")
+    arguments.add_argument("--seconds", type=float, help="how long the horizon is pinned (300)")
+    options = arguments.parse_args()
+    size = QUICK if options.quick else Size()
+    if options.seconds:
+        size = Size(**{**size.__dict__, "seconds": options.seconds})
+    before = machine()
+    server = None if options.url else Postgres(**DURABLE)
+    url = options.url or (server.url() if server else "")
+    figures: list[Figure] = []
+    try:
+        if options.only != "pin":
+            figures += past(url, size)
+        if options.only != "past":
+            found, lines = under_a_pin(url, size)
+            figures += found
+            print("\n".join(lines))
+        version = psycopg.connect(url).info.server_version
+    finally:
+        if server is not None:
+            server.close()
+    show(f"PostgreSQL {version // 10_000} with a past and with a pin", figures)
+    write(options.json, before, figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
