@@ -35,9 +35,9 @@ _FAST: Final = {
 
 
 class Postgres:
-    """One PostgreSQL server in a folder of its own."""
+    """One PostgreSQL server in a folder of its own; `standby_of` another one it follows that."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, *, standby_of: Postgres | None = None, **settings: str) -> None:
         # A short path: that of a socket is limited to 107 bytes.
         self._base = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
         self._as_user = _without_root()
@@ -45,26 +45,32 @@ class Postgres:
             os.chown(self._base, self._as_user["user"], self._as_user["group"])
         self._settings = {**_FAST, **settings}
         self._environment = {"PATH": os.environ["PATH"], "HOME": str(self._base), "LC_ALL": "C", "TZ": "UTC"}
-        self._port = 0
+        self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._programs = self._reachable(_pg_programs())
-            self._run("initdb", "-D", str(self._base / "d"), "-U", "postgres", "--auth=trust", *_INITDB)
+            self._run(*self._making(standby_of))
             self.start()
         except BaseException:
             self.close()
             raise
 
+    def _making(self, primary: Postgres | None) -> list[str]:
+        folder = str(self._base / "d")
+        if primary is None:
+            return ["initdb", "-D", folder, "-U", "postgres", "--auth=trust", *_INITDB]
+        return ["pg_basebackup", "-D", folder, "-d", primary.url(), "-R", "-c", "fast", "--no-sync"]
+
     def url(self, database: str = "postgres") -> str:
-        return f"postgresql://postgres@127.0.0.1:{self._port}/{database}"
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
         """Start it, under the port that it had before."""
         for attempt in range(5):
-            port = self._port or _free_port()
+            port = self.port or _free_port()
             self._process = self._started(port)
             if self._is_ready(self._process):
-                self._port = port
+                self.port = port
                 return
             self.stop(signal.SIGQUIT)
             # After a SIGKILL its old backends may hold the shared memory for a moment.
@@ -101,7 +107,7 @@ class Postgres:
             with suppress(OSError, ValueError, IndexError):
                 lines = (self._base / "d" / "postmaster.pid").read_text().splitlines()
                 # Not the file of a server that has crashed.
-                if int(lines[0]) == process.pid and lines[7].strip() == "ready":
+                if int(lines[0]) == process.pid and lines[7].strip() in ("ready", "standby"):
                     return True
             time.sleep(0.02)
         return False

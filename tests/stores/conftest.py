@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +34,23 @@ def postgres() -> Iterator[ModuleType]:
     support.release()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+@pytest.fixture
+def redis() -> Iterator[ModuleType]:
+    """What makes stores on the Redis server of the tests."""
+    support = import_module("tests.stores.redis_support")
+    yield support
+    support.release()
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "sqlite",
+        "postgresql",
+        "postgresql-pooled",
+        *os.environ.get("FOREBAY_MORE_ENGINES", "").split(),
+    ]
+)
 def make_engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> MakeEngine:
     """Makes engines that know nothing of each other."""
     name: str = request.param
@@ -43,14 +60,18 @@ def make_engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Pa
         engine: Engine
         if name == "memory":
             engine = MemoryEngine(clock=clock)
-        elif name == "postgresql":
-            engine = request.getfixturevalue("postgres").make_engine(clock)
+        elif name.startswith("postgresql"):
+            engine = request.getfixturevalue("postgres").make_engine(clock, pooled=name.endswith("pooled"))
+        elif name == "redis":
+            engine = request.getfixturevalue("redis").make_engine(clock)
         else:
             sqlite = import_module("forebay.stores.sqlite.store")
             engine = sqlite.SqliteEngine(str(tmp_path / f"jobs-{next(made)}.db"), clock=clock)
         return engine
 
-    if name == "postgresql":
+    if name == "redis":
+        request.getfixturevalue("redis")
+    if name.startswith("postgresql"):
         request.getfixturevalue(
             "postgres"
         )  # before the stores that are made on it, so that it ends after them

@@ -16,6 +16,7 @@ from forebay.stores.postgres.store import PostgresEngine
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
 from tests.servers import Postgres
+from tests.stores.pooler import Pooler
 from tests.stores.sqlite_support import Program
 from tests.stores.sqlite_support import program as any_program
 
@@ -50,6 +51,14 @@ def server() -> Postgres:
 
 
 @cache
+def pooler() -> Pooler:
+    """A pooler of transactions before that server."""
+    started = Pooler(server().port)
+    atexit.register(started.close)
+    return started
+
+
+@cache
 def admin() -> psycopg.Connection[Any]:
     """A connection to prepare stores with, and to look behind them."""
     connection = psycopg.connect(server().url(), autocommit=True)
@@ -69,19 +78,34 @@ def new_url() -> str:
 def make_engine(clock: ManualClock, **options: Any) -> PostgresEngine:
     """An engine with an empty schema of its own; `release` gives it back."""
     new_id = options.pop("new_id", None)
-    schema = _free.pop() if _free else _made()
-    _taken.append(schema)
+    schema = _take()
     if isinstance(clock, FollowedClock):
         clock.lead(lambda now_ms: admin().execute(f"update {schema}.test_clock set now_ms = {now_ms}"))
-    return PostgresEngine(Address(dsn=server().url(), schema=schema, **options), new_id=new_id)
+    dsn = pooler().url if options.get("pooled") else server().url()
+    return PostgresEngine(Address(dsn=dsn, schema=schema, **options), new_id=new_id)
+
+
+@contextmanager
+def lent_url() -> Iterator[str]:
+    """The address of an empty store for the time of a test, on the server's own clock."""
+    schema = _take()
+    admin().execute(f"update {schema}.test_clock set now_ms = null")
+    try:
+        yield f"{server().url()}?schema={schema}"
+    finally:
+        _give_back(schema)
 
 
 def follow(clock: FollowedClock, url: str) -> None:
-    """Give the store at an address that `new_url` has made the time of a test."""
+    """Give the store at an address that `lent_url` has made the time of a test."""
     schema = url.rpartition("schema=")[2]
-    PostgresEngine(Address(dsn=server().url(), schema=schema)).store().close()
-    admin().execute(_FOR_TESTS.format(schema=schema))
     clock.lead(lambda now_ms: admin().execute(f"update {schema}.test_clock set now_ms = {now_ms}"))
+
+
+def _take() -> str:
+    schema = _free.pop() if _free else _made()
+    _taken.append(schema)
+    return schema
 
 
 def _made() -> str:
@@ -103,13 +127,23 @@ def release() -> None:
     """Empty the schemas of a test for the next one: to make one takes eighty times as long. One that is not
     as it was made, or that somebody still holds, is left alone."""
     while _taken:
-        schema = _taken.pop()
-        if _state_of(schema) == _as_made[schema]:
-            with suppress(psycopg.Error):
-                tables = [name for name in _as_made[schema][0] if name not in _KEPT]
-                emptied = "; ".join(f"delete from {schema}.{name}" for name in tables)
-                admin().execute(f"set lock_timeout = '5s'; {emptied}; alter sequence {schema}.seqs restart")
-                _free.append(schema)
+        _give_back(_taken[-1])
+
+
+def _give_back(schema: str) -> None:
+    _taken.remove(schema)
+    tables, steps = _state_of(schema)
+    as_made, steps_then = _as_made[schema]
+    # A worker makes the days to come, by whatever clock it has.
+    days = [name for name in tables if name not in as_made and name.startswith("finished_")]
+    if ([name for name in tables if name not in days], steps) == (as_made, steps_then):
+        with suppress(psycopg.Error):
+            dropped = "".join(f"drop table {schema}.{name}; " for name in days)
+            emptied = "; ".join(f"delete from {schema}.{name}" for name in as_made if name not in _KEPT)
+            admin().execute(
+                f"set lock_timeout = '5s'; {dropped}{emptied}; alter sequence {schema}.seqs restart"
+            )
+            _free.append(schema)
 
 
 # What every program beside a test begins with, after what all of them do; its arguments are URL and schema.

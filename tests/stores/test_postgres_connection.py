@@ -87,10 +87,8 @@ def test_a_server_that_is_read_only_is_one_to_come_back_to(engine: PostgresEngin
             connection.execute("set default_transaction_read_only = off")
             connection.execute("alter system reset default_transaction_read_only")
             connection.execute("select pg_reload_conf()")
-    end_connections()
-    with pytest.raises(StoreUnavailable):
-        store.insert([new_job()])
 
+    # Nobody has ended a connection this time: it was let go of, since another server may be the primary.
     assert store.insert([new_job()])[0].is_new
     store.close()
 

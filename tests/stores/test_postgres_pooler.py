@@ -1,101 +1,73 @@
-"""Behind a pooler that gives each transaction to any session: nothing is left in a session, all is right."""
+"""Behind a pooler that gives each transaction to any session: nothing is left in a session, and an address
+that does not say so is told. The whole contract runs through one too, as the engine `postgresql-pooled`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
+import msgspec
 import pytest
 
-from forebay.domain.job import Amendment, JobId, QueueName
-from forebay.domain.lease import Lease
-from forebay.domain.outcome import AttemptError, Failed
-from forebay.domain.query import Counts, JobQuery
-from forebay.domain.settlement import decide
+from forebay.errors import StoreUnusable
 from forebay.stores.opening import open_engine
-from forebay.stores.postgres import connection as module
-from forebay.stores.postgres.connection import Connection, Raw
 from forebay.stores.postgres.store import PostgresEngine
 from forebay.testing.clock import ManualClock
-from tests.stores.postgres_support import make_engine, problems
+from tests.stores.pooler import Pooler
+from tests.stores.postgres_support import make_engine, raw, server
 from tests.stores.support import WORKER, claim, complete, new_job
 
-DEFAULT = QueueName("default")
-
 
 @pytest.fixture
-def sessions(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What each session held when its transaction was over; then another one takes its place."""
-    seen: list[dict[str, Any]] = []
-    real = Connection.transaction
-
-    def transaction(self: Connection, **_: Any) -> Any:
-        return swapped(self, real, seen)
-
-    monkeypatch.setattr(module.Connection, "transaction", transaction)
-    return seen
-
-
-def swapped(connection: Connection, real: Any, seen: list[dict[str, Any]]) -> Any:
-    @contextmanager
-    def whole() -> Iterator[Raw]:
-        with real(connection) as raw:
-            yield raw
-        left = raw.execute(
-            b"select (select count(*) from pg_prepared_statements), current_setting('enable_seqscan'),"
-            b" current_setting('lock_timeout'), current_setting('forebay_tx.now', true)"
-        ).fetchone()
-        assert left is not None
-        seen.append(dict(zip(("prepared", "seqscan", "lock_timeout", "now"), left, strict=True)))
-        connection.drop()
-
-    return whole()
-
-
-@pytest.fixture
-def engine(clock: ManualClock, postgres: object, sessions: list[dict[str, Any]]) -> PostgresEngine:
+def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
     return make_engine(clock, pooled=True, notifies=False)
 
 
-def test_a_session_is_left_as_it_was_found(engine: PostgresEngine, sessions: list[dict[str, Any]]) -> None:
-    store, reader = engine.store(), engine.reader()
+LEFT = """
+select (select count(*) from pg_prepared_statements), current_setting('enable_seqscan'),
+       current_setting('lock_timeout'), current_setting('statement_timeout'),
+       (select count(*) from pg_listening_channels()), (select count(*) from pg_locks
+        where locktype = 'advisory'), (select count(*) from pg_class where relpersistence = 't')
+"""
 
-    store.insert([new_job()] * 3)
-    claim(store, 2)
+
+def test_a_session_is_left_as_it_was_found(engine: PostgresEngine) -> None:
+    # One session and nothing that makes it new, so that what is left in it can be seen.
+    pooler = Pooler(server().port, sessions=1, reset=b"select 1")
+    pooled = PostgresEngine(msgspec.structs.replace(engine.address, dsn=pooler.url))
+    store, reader = pooled.store(), pooled.reader()
+    store.migrate()
+    store.insert([new_job(unique_key="k")] * 3)
+    [job] = claim(store, 2)
+    store.exchange(WORKER, [complete(job)])
+    store.prune()
     reader.counts()
-
-    assert len(sessions) >= 3
-    for left in sessions:
-        assert left["prepared"] == 0
-        assert (left["seqscan"], left["lock_timeout"]) == ("on", "0")
-        assert not left["now"]
+    with raw(pooler.url) as connection:
+        left = connection.execute(LEFT).fetchone()
     store.close()
     reader.close()
+    pooler.close()
+
+    assert pooler.faults == []
+    assert left == (0, "on", "0", "0", 0, 0, 0)
 
 
-def test_all_goes_well_with_another_session_for_each_transaction(
-    engine: PostgresEngine, sessions: list[dict[str, Any]]
+@pytest.mark.parametrize("ignores_options", [False, True])
+def test_a_pooler_that_nobody_has_named_is_named_by_the_error(
+    engine: PostgresEngine, ignores_options: bool
 ) -> None:
-    store, reader = engine.store(), engine.reader()
-    ids = [
-        JobId(receipt.id or "") for receipt in store.insert([new_job(unique_key=f"k{n}") for n in range(6)])
-    ]
-    jobs = claim(store, 3)
-    failed = decide(jobs[1], Failed(AttemptError(type="Boom"), 60_000), 0.0)
-    answer = store.exchange(WORKER, [complete(jobs[0]), failed])
+    pooler = Pooler(server().port, sessions=2, ignores_options=ignores_options)
+    unnamed = PostgresEngine(msgspec.structs.replace(engine.address, dsn=pooler.url, pooled=False))
 
-    assert answer.settled == (jobs[0].id, jobs[1].id)
-    assert len(store.renew(WORKER, [Lease(jobs[2].id, jobs[2].attempt)]).renewed) == 1
-    assert store.cancel([ids[3]])[0].done
-    assert store.amend(ids[4], Amendment(priority=5)).done
-    assert store.revive([ids[3]])[0].done
-    assert store.promote() == 0
-    assert len(reader.search(JobQuery()).jobs) == 6
-    assert reader.counts()[DEFAULT] == Counts(pending=3, running=1, retrying=1, completed=1)
-    assert problems(engine) == ()
-    store.close()
-    reader.close()
+    with pytest.raises(StoreUnusable, match="add `pooler=transaction`"):
+        use(unnamed)
+    pooler.close()
+
+
+def use(engine: PostgresEngine) -> None:
+    store = engine.store()
+    try:
+        for _ in range(3):
+            store.insert([new_job()])
+    finally:
+        store.close()
 
 
 def test_nobody_listens_behind_a_pooler(engine: PostgresEngine) -> None:

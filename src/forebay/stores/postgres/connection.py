@@ -14,6 +14,7 @@ import msgspec
 import psycopg
 from psycopg import errors
 from psycopg.adapt import AdaptersMap
+from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
@@ -38,26 +39,40 @@ _PATIENCE: Final = {
     "lock_timeout": "2s",
     "statement_timeout": "30s",
     "idle_in_transaction_session_timeout": "60s",
+    # A stricter default of a database or a user fails where we rely on seeing what others have committed.
+    "default_transaction_isolation": "read committed",
 }
+# A machine that is gone, in the middle of a transaction, must not keep its locks for hours.
+_LINK: Final = {
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "30s",
+}
+# The same for a process that is stopped. What is sent as a pipeline is never idle to a server, so that only
+# the limit of a whole transaction holds there, which servers have from this version on.
+_LIMITS_TRANSACTIONS: Final = 170_000
+_LONGEST: Final = {"transaction_timeout": "60s"}
 # Another try of the same transaction may well succeed, and nothing of this one has happened.
 _PASSING: Final = (errors.DeadlockDetected, errors.SerializationFailure)
+_AWAY: Final = "cannot be reached"
+_CROWDED: Final = "has no connection left: raise max_connections or use a pooler"
+_POOLED: Final = "is behind a pooler that gives each transaction to any session: add `pooler=transaction`"
 # What an error means to the caller; the first that fits.
 _MEANING: Final[tuple[tuple[type[psycopg.Error], type[StoreError], str], ...]] = (
     (errors.LockNotAvailable, StoreUnavailable, "is busy: somebody holds a lock for too long"),
     (errors.QueryCanceled, StoreUnavailable, "is busy: a statement took too long"),
     (errors.DeadlockDetected, StoreUnavailable, "is busy: transactions stand in each other's way"),
     (errors.SerializationFailure, StoreUnavailable, "is busy: transactions stand in each other's way"),
-    (
-        errors.TooManyConnections,
-        StoreUnavailable,
-        "has no connection left: raise max_connections or use a pooler",
-    ),
+    (errors.TooManyConnections, StoreUnavailable, _CROWDED),
     (errors.DiskFull, StoreUnavailable, "has no room left: free some space on its disk"),
     (
         errors.ReadOnlySqlTransaction,
         StoreUnavailable,
         "is read-only now: a standby, or a failover is under way",
     ),
+    (errors.IdleInTransactionSessionTimeout, StoreUnavailable, _AWAY),
+    (errors.TransactionTimeout, StoreUnavailable, _AWAY),
     (
         errors.InsufficientPrivilege,
         StoreUnusable,
@@ -67,19 +82,36 @@ _MEANING: Final[tuple[tuple[type[psycopg.Error], type[StoreError], str], ...]] =
     (errors.UndefinedColumn, StoreUnusable, "lacks a column of ours: run `forebay migrate`"),
     (errors.UndefinedFunction, StoreUnusable, "lacks a function of ours: run `forebay migrate`"),
     (errors.InvalidSchemaName, StoreUnusable, "lacks our schema: run `forebay migrate`"),
+    (errors.InvalidSqlStatementName, StoreUnusable, _POOLED),
+    (errors.DuplicatePreparedStatement, StoreUnusable, _POOLED),
     (psycopg.DataError, StoreRefused, "cannot hold this value"),
     (psycopg.IntegrityError, StoreRefused, "cannot hold this value"),
-    (psycopg.OperationalError, StoreUnavailable, "cannot be reached"),
-    (psycopg.InterfaceError, StoreUnavailable, "cannot be reached"),
+    (psycopg.OperationalError, StoreUnavailable, _AWAY),
+    (psycopg.InterfaceError, StoreUnavailable, _AWAY),
 )
 # A connection that could not be made carries no code of an error, only the server's words.
-_REFUSALS: Final = (
+_REFUSALS: Final[tuple[tuple[re.Pattern[str], type[StoreError], str], ...]] = (
     (
         re.compile(r"password authentication failed|no pg_hba\.conf entry|no password supplied"),
+        StoreUnusable,
         "does not accept this user",
     ),
-    (re.compile(r'database "[^"]*" does not exist'), "has no database of this name: create it first"),
-    (re.compile(r'role "[^"]*" does not exist'), "does not know this user: create it first"),
+    (
+        re.compile(r'database "[^"]*" does not exist'),
+        StoreUnusable,
+        "has no database of this name: create it first",
+    ),
+    (
+        re.compile(r'role "[^"]*" does not exist'),
+        StoreUnusable,
+        "does not know this user: create it first",
+    ),
+    (re.compile(r"unsupported startup parameter"), StoreUnusable, _POOLED),
+    (
+        re.compile(r"too many (?:clients|connections)|connection slots are reserved"),
+        StoreUnavailable,
+        _CROWDED,
+    ),
 )
 # What binding a value can raise besides the driver's own errors: half a surrogate pair, a NUL in a text, an
 # integer that does not fit into 64 bits.
@@ -146,9 +178,9 @@ def translated(place: str, exc: Exception) -> StoreError:
     said = (str(exc).strip() or type(exc).__name__).splitlines()[0]
     if not isinstance(exc, psycopg.Error):
         return StoreRefused(f"{place} cannot hold a value: {said}")
-    for words, meaning in _REFUSALS:
+    for words, ours, meaning in _REFUSALS:
         if words.search(str(exc)):
-            return StoreUnusable(f"{place} {meaning} ({said})")
+            return ours(f"{place} {meaning} ({said})")
     for kind, ours, meaning in _MEANING:
         if isinstance(exc, kind):
             return ours(f"{place} {meaning} ({said})")
@@ -215,19 +247,35 @@ class Connection:
             prepare_threshold=None if pooled else 0,
             connect_timeout=10,
             application_name="forebay",
+            client_encoding="utf8",
             keepalives_idle=30,
             keepalives_interval=5,
             keepalives_count=3,
             tcp_user_timeout=30_000,
-            options="" if pooled else _as_options({**_PLANNING, **_PATIENCE}),
+            options=" ".join(self._options()),
         )
         use_one_type_of_number(raw.adapters)
         raw.prepared_max = 1_000  # more than we have statements, with all the types they are given
+        # Not where we only look: a check of everything takes its time, and holds up nobody.
+        if raw.info.server_version >= _LIMITS_TRANSACTIONS and not (pooled or self._reads):
+            try:
+                raw.execute(_as_settings(_LONGEST, is_local=False), prepare=False)
+            except BaseException:
+                raw.close()
+                raise
         return raw
+
+    def _options(self) -> Iterator[str]:
+        """What the address says of a session, and then what we need; a pooler takes nothing of ours."""
+        yield str(psycopg.conninfo.conninfo_to_dict(self.address.dsn).get("options") or "")
+        if not self.address.pooled:
+            yield _as_options({**_PLANNING, **_PATIENCE, **_LINK})
 
     @property
     def _begin(self) -> bytes:
-        return b"begin isolation level repeatable read read only" if self._reads else b"begin"
+        if self._reads:
+            return b"begin isolation level repeatable read read only"
+        return b"begin isolation level read committed"
 
     @contextmanager
     def transaction(self, *, defines: bool = False) -> Iterator[Raw]:
@@ -242,7 +290,7 @@ class Connection:
             with nullcontext() if defines else raw.pipeline():
                 raw.execute(self._begin)
                 if self.address.pooled:
-                    raw.execute(_as_settings({**_PLANNING, **_PATIENCE}))
+                    raw.execute(_as_settings({**_PLANNING, **_PATIENCE}, is_local=True))
                 yield raw
                 raw.execute(b"commit")
         except BaseException:
@@ -272,8 +320,31 @@ class Connection:
                     raise self._gave_up(exc) from exc
                 time.sleep(0.002 * 2 ** min(attempt, 5) * random.uniform(0.5, 1.0))  # noqa: S311 - spreads them
             except DRIVER_ERRORS as exc:
-                raise translated(self.place, exc) from exc
+                raise self._translated(exc) from exc
         raise AssertionError("the last try answers or raises")
+
+    def call(self, statement: Callable[[Raw], T]) -> T:
+        """Run one statement that is a transaction by itself. One that had to give way to another has changed
+        nothing, and raises TryAgain."""
+        raw = None
+        try:
+            raw = self.opened()
+            return statement(raw)
+        except _PASSING as exc:
+            raise TryAgain from exc
+        except DRIVER_ERRORS as exc:
+            raise self._translated(exc) from exc
+        finally:
+            # Interrupted: whatever is still under way has nobody who waits for it.
+            if raw is not None and raw.pgconn.transaction_status != TransactionStatus.IDLE:
+                self.drop()
+
+    def _translated(self, exc: Exception) -> StoreError:
+        if isinstance(exc, errors.ReadOnlySqlTransaction):
+            # Where the address names several hosts, another one is the primary by now; who keeps this
+            # connection would ask the old one for ever.
+            self.drop()
+        return translated(self.place, exc)
 
     def _gave_up(self, exc: Exception) -> StoreError:
         if isinstance(exc, psycopg.Error):
@@ -291,11 +362,11 @@ class Connection:
 
 
 def _as_options(settings: Mapping[str, str]) -> str:
-    return " ".join(f"-c {name}={value}" for name, value in settings.items())
+    return " ".join("-c " + f"{name}={value}".replace(" ", "\\ ") for name, value in settings.items())
 
 
-def _as_settings(settings: Mapping[str, str]) -> bytes:
-    calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+def _as_settings(settings: Mapping[str, str], *, is_local: bool) -> bytes:
+    calls = ", ".join(f"set_config('{name}', '{value}', {is_local})" for name, value in settings.items())
     return f"select {calls}".encode()
 
 

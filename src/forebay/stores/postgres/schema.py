@@ -81,8 +81,7 @@ def _catch_up(connection: Connection, statements: Statements, known: Sequence[Mi
     second has waited for the lock, looks again and finds nothing left to do."""
     raw = connection.opened()
     with raw.transaction():
-        raw.execute("set local lock_timeout = '60s'")
-        raw.execute("set local statement_timeout = 0")
+        raw.execute(statements["schema_patience"])
         raw.execute(statements["schema_lock"])
         number, steps = _steps(connection, raw, statements, known)
         if number == 0:

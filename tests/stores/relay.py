@@ -1,0 +1,102 @@
+"""A proxy before a PostgreSQL server that passes everything on, until it is told to lose something."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from threading import Lock, Thread
+
+from tests.stores.pooler import USER
+
+COMMITTED = b"COMMIT\0"  # what the server says after a commit
+
+
+class Loss:
+    """What gets lost: one in `every` of what holds a word, so many times."""
+
+    def __init__(self, word: bytes, every: int, times: int) -> None:
+        self._word = word
+        self._every = every
+        self._times = times
+        self._met = 0
+        self.lost = 0
+        self._lock = Lock()
+
+    def strikes(self, data: bytes) -> bool:
+        with self._lock:
+            if self.lost >= self._times or self._word not in data:
+                return False
+            self._met += 1
+            is_struck = self._met % self._every == 0
+            self.lost += is_struck
+            return is_struck
+
+
+class Relay:
+    """Stands between programs and the server on a port of this machine. Where something is lost, the
+    connection ends: both sides learn that it is gone, and no more."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._request: Loss | None = None
+        self._answer: Loss | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: set[socket.socket] = set()
+        self._threads = [Thread(target=self._accept, name="relay", daemon=True)]
+        self._threads[0].start()
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://{USER}@127.0.0.1:{self._listener.getsockname()[1]}/{USER}"
+
+    def lose_request(self, word: bytes, *, every: int = 1, times: int = 1) -> Loss:
+        """What a program sends does not arrive."""
+        self._request = Loss(word, every, times)
+        return self._request
+
+    def lose_answer(self, word: bytes = COMMITTED, *, every: int = 1, times: int = 1) -> Loss:
+        """What the server has done is not heard of."""
+        self._answer = Loss(word, every, times)
+        return self._answer
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                program, _ = self._listener.accept()
+            except OSError:  # closed
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._port))
+            except OSError:
+                program.close()
+                continue
+            self._open |= {program, server}
+            for source, target in ((program, server), (server, program)):
+                thread = Thread(target=self._pass_on, args=(source, target, source is server), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                loss = self._answer if answers else self._request
+                if loss is not None and loss.strikes(data):
+                    break
+                target.sendall(data)
+        for one in (source, target):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        # Whoever waits in `accept` hears of a shutdown, and not of a close.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._threads[0].join()
+        for one in self._open:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for one in self._open:
+            one.close()

@@ -1,0 +1,296 @@
+"""Requests and answers that get lost, and everything a server can say instead of doing what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import msgspec
+import psycopg
+import pytest
+
+from forebay.domain.job import QueueName
+from forebay.errors import StoreError, StoreUnavailable, StoreUnusable
+from forebay.stores.opening import open_engine
+from forebay.stores.postgres import connection as module
+from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.schema import statements_for
+from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.protocol import Store, Want
+from forebay.testing.clock import ManualClock
+from tests.servers import Postgres
+from tests.stores.contract.steps import together
+from tests.stores.postgres_support import make_engine, problems, raw, server
+from tests.stores.relay import Relay
+from tests.stores.support import WORKER, claim, complete, new_job
+
+DEFAULT = QueueName("default")
+
+
+@pytest.fixture
+def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
+    return make_engine(clock)
+
+
+@pytest.fixture
+def relay() -> Iterator[Relay]:
+    started = Relay(server().port)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def store(engine: PostgresEngine, relay: Relay) -> Iterator[Store]:
+    """A handle whose words go through the relay."""
+    opened = PostgresEngine(msgspec.structs.replace(engine.address, dsn=relay.url)).store()
+    yield opened
+    opened.close()
+    assert problems(engine) == ()
+
+
+# ------------------------------------------------------------------ lost on the way
+
+
+@pytest.mark.shows("R-EDGE-65")
+def test_an_insert_that_does_not_arrive_leaves_nothing(
+    engine: PostgresEngine, relay: Relay, store: Store
+) -> None:
+    loss = relay.lose_request(b"commit")
+
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        store.insert([new_job(unique_key="a"), new_job(once_key="b")])
+    assert loss.lost == 1
+
+    assert pending(engine) == 0
+    assert [one.is_new for one in store.insert([new_job(unique_key="a"), new_job(once_key="b")])] == [
+        True
+    ] * 2
+
+
+def test_an_insert_whose_answer_is_lost_has_happened_and_its_keys_say_so(
+    engine: PostgresEngine, relay: Relay, store: Store
+) -> None:
+    jobs = [new_job(unique_key="a"), new_job(once_key="b")]
+    loss = relay.lose_answer()
+
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        store.insert(jobs)
+    assert loss.lost == 1
+
+    assert [one.is_new for one in store.insert(jobs)] == [False, False]
+    assert pending(engine) == 2
+
+
+def test_an_exchange_whose_answer_is_lost_is_repeated_and_its_jobs_are_adopted(
+    relay: Relay, store: Store
+) -> None:
+    store.insert([new_job()] * 3)
+    [job] = claim(store)
+    loss = relay.lose_answer()
+
+    with pytest.raises(StoreUnavailable):
+        store.exchange(WORKER, [complete(job)], [Want(DEFAULT, 2)], 2)
+    assert loss.lost == 1
+    answer = store.exchange(WORKER, [complete(job)], known=[])
+
+    assert (answer.settled, answer.repeated, answer.refused) == ((), (job.id,), ())
+    assert [one.attempt for one in answer.adopted] == [1, 1]
+    assert len(store.exchange(WORKER, [complete(one) for one in answer.adopted]).settled) == 2
+
+
+def pending(engine: PostgresEngine) -> int:
+    reader = engine.reader()
+    found = reader.counts()
+    reader.close()
+    return found[DEFAULT].pending if DEFAULT in found else 0
+
+
+# ------------------------------------------------------------------ refused by the server
+
+
+@contextmanager
+def said(engine: PostgresEngine, code: str) -> Iterator[None]:
+    """Whoever inserts a job is told this instead."""
+    schema = engine.address.schema
+    with raw() as connection:
+        connection.execute(
+            f"create function {schema}.fault() returns trigger language plpgsql as"
+            f" $$ begin raise exception 'no' using errcode = '{code}'; end $$;"
+            f" create trigger fault before insert on {schema}.jobs execute function {schema}.fault()"
+        )
+        try:
+            yield
+        finally:
+            connection.execute(f"drop function {schema}.fault cascade")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        ("53100", StoreUnavailable, "no room left"),
+        ("53200", StoreUnavailable, "cannot be reached"),
+        ("53300", StoreUnavailable, "no connection left"),
+        ("55P03", StoreUnavailable, "somebody holds a lock"),
+        ("57014", StoreUnavailable, "took too long"),
+        ("57P01", StoreUnavailable, "cannot be reached"),
+        ("57P03", StoreUnavailable, "cannot be reached"),
+        ("58030", StoreUnavailable, "cannot be reached"),
+        ("25006", StoreUnavailable, "read-only"),
+        ("25P03", StoreUnavailable, "cannot be reached"),
+        ("25P04", StoreUnavailable, "cannot be reached"),
+        ("40001", StoreUnavailable, "each other's way"),
+        ("40P01", StoreUnavailable, "each other's way"),
+        ("42501", StoreUnusable, "grant it"),
+    ],
+)
+def test_what_a_server_says_is_an_error_of_ours_and_nothing_is_half_stored(
+    engine: PostgresEngine, code: str, kind: type[StoreError], words: str
+) -> None:
+    store = engine.store()
+    store.insert([new_job()])
+
+    with said(engine, code), pytest.raises(kind, match=words) as refused:
+        store.insert([new_job(unique_key="a"), new_job()])
+
+    assert isinstance(refused.value.__cause__, psycopg.Error)
+    assert store.insert([new_job(unique_key="a")])[0].is_new
+    assert pending(engine) == 2
+    assert problems(engine) == ()
+    store.close()
+
+
+def test_a_statement_that_takes_too_long_is_given_up(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(module._PATIENCE, "statement_timeout", "200ms")
+    store = engine.store()
+    store.save_queue(DEFAULT, {"max_length": 10})
+    with raw() as connection:
+        connection.execute("begin")
+        connection.execute(f"select * from {engine.address.schema}.queues for update")
+
+        with pytest.raises(StoreUnavailable, match="took too long"):
+            store.insert([new_job()])
+        connection.execute("rollback")
+
+    assert store.insert([new_job()])[0].is_new
+    store.close()
+
+
+def test_a_session_that_was_closed_for_doing_nothing_in_a_transaction_is_made_again(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is stopped in the middle of one for too long finds its session gone."""
+    monkeypatch.setitem(module._PATIENCE, "idle_in_transaction_session_timeout", "100ms")
+    connection = module.Connection(engine.address)
+
+    # Where it defines tables: the rest is sent as pipelines, which are never idle to a server.
+    with pytest.raises(StoreUnavailable):
+        connection.write(wait_for_the_end_of_the_session, defines=True)
+    assert connection.write(lambda own: own.execute(b"select 1").fetchone()) == (1,)
+    connection.close()
+
+
+def test_a_transaction_has_an_end_where_a_server_can_limit_it(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a process that is stopped in the middle of one does not hold its locks as long as it likes."""
+    monkeypatch.setitem(module._LONGEST, "transaction_timeout", "100ms")
+    connection = module.Connection(engine.address)
+    waiting = wait_for_the_end_of_the_session
+    if connection.opened().info.server_version < 170_000:
+        waiting = raise_what_newer_servers_say
+
+    with pytest.raises(StoreUnavailable):
+        connection.write(waiting)
+    assert connection.write(lambda own: own.execute(b"select 1").fetchone()) == (1,)
+    connection.close()
+
+
+def wait_for_the_end_of_the_session(own: module.Raw) -> None:
+    own.execute(b"select 1").fetchone()
+    with raw() as other:
+        there = "select 1 from pg_stat_activity where pid = %s"
+        while other.execute(there, [own.info.backend_pid]).fetchone():
+            pass
+    own.execute(b"select 1").fetchone()
+
+
+def raise_what_newer_servers_say(own: module.Raw) -> None:
+    raise psycopg.errors.TransactionTimeout("terminating connection due to transaction timeout")
+
+
+def test_a_migration_has_no_end_to_its_patience(engine: PostgresEngine) -> None:
+    connection = module.Connection(engine.address)
+    raw_connection = connection.opened()
+    with raw_connection.transaction():
+        raw_connection.execute(statements_for(engine.address.schema)["schema_patience"])
+        limits: dict[str, str] = dict(raw_connection.execute(LIMITS).fetchall())
+    connection.close()
+
+    assert limits.pop("transaction_timeout", "0") == "0"
+    assert limits == {"lock_timeout": "60000", "statement_timeout": "0"}
+
+
+LIMITS = """
+select name, setting from pg_settings
+where name in ('lock_timeout', 'statement_timeout', 'transaction_timeout')
+"""
+
+
+@pytest.fixture(scope="module")
+def small_server() -> Iterator[Postgres]:
+    """A server with room for six connections."""
+    started = Postgres(shared_buffers="16MB", max_connections="6", superuser_reserved_connections="0")
+    yield started
+    started.close()
+
+
+def test_a_server_without_a_connection_left_says_so_and_has_one_again(small_server: Postgres) -> None:
+    engine = PostgresEngine(Address(dsn=small_server.url()))
+    engine.store().close()
+    with ExitStack() as taken:
+        with suppress(psycopg.OperationalError):
+            while True:
+                taken.enter_context(raw(small_server.url()))
+
+        with pytest.raises(StoreUnavailable, match="no connection left"):
+            engine.store()
+
+    store = engine.store()
+    assert store.insert([new_job()])[0].is_new
+    store.close()
+
+
+# ------------------------------------------------------------------ settings of somebody else
+
+
+def test_options_in_the_address_count_beside_ours(engine: PostgresEngine) -> None:
+    url = f"{server().url()}?schema={engine.address.schema}&options=-c%20synchronous_commit%3Dlocal"
+    opened = open_engine(url)
+    assert isinstance(opened, PostgresEngine)
+
+    settings = module.Connection(opened.address).opened()
+    values = [settings.execute(f"show {name}").fetchone() for name in ("synchronous_commit", "lock_timeout")]
+    settings.close()
+
+    assert values == [("local",), ("2s",)]
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_database_with_a_stricter_isolation_is_used_all_the_same(
+    engine: PostgresEngine, level: str
+) -> None:
+    dsn = f"{server().url()}?options=-c%20default_transaction_isolation%3D{level.replace(' ', '%5C%20')}"
+    strict = PostgresEngine(msgspec.structs.replace(engine.address, dsn=dsn))
+    store = strict.store()
+
+    def insert_and_claim(own: Store) -> int:
+        for _ in range(10):
+            own.insert([new_job(unique_key="same"), new_job()])
+            own.exchange(WORKER, [complete(job) for job in claim(own, 2)])
+        return 10
+
+    assert together(strict, [insert_and_claim] * 4) == [10] * 4
+    assert problems(engine) == ()
+    store.close()
