@@ -20,57 +20,27 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from statistics import median, quantiles
+from statistics import median
 from typing import Final
 
 import psycopg
 
 from benchmarks.figures import Figure, at_least, at_most, machine, parser, show, write
+from benchmarks.places import BATCH, JOB, QUEUE, URGENT, Place, claimed, p99, progress, settled, timed
 from benchmarks.postgres import DURABLE
-from forebay.domain.job import DAY_MS, Job, NewJob, QueueName, WorkerId
-from forebay.domain.outcome import Completed
-from forebay.domain.settlement import Settlement, decide
+from forebay.domain.job import WorkerId
+from forebay.domain.settlement import Settlement
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Store, Want
 from tests.servers import Postgres
 
-QUEUE: Final = QueueName("default")
-JOB: Final = NewJob(task="send", payload=b"x" * 109)
-URGENT: Final = NewJob(task="urgent", payload=b"x", priority=100)
-GATES: Final = frozenset(["task:send", "task:urgent"])
-BATCH: Final = 100
-CHUNK: Final = 50_000
 APART_EVERY: Final = 10  # so often a turn settles and claims in two calls, so that each has its own figure
 URGENT_EVERY: Final = 2.0
 CONNECTING: Final = 3.0
-
-# Straight into the tables: what a store with such a past looks like, in a minute instead of an hour.
-WAITING: Final = """
-with j as (
-  insert into {s}.jobs (
-    id, seq, queue, task, priority, created_at, updated_at, ready_at, run_at, rank, payload
-  )
-  select '0' || lpad(i::text, 25, '0'), i, 'default', 'send', 0, t, t, t, t, t, repeat('x', 109)::bytea
-  from (select i, {now} - {last} + i as t from generate_series({first}, {last}) i) as n
-  returning queue, rank, seq, id
-)
-insert into {s}.ready (queue, capped, rank, seq, id) select queue, false, rank, seq, id from j
-"""
-FINISHED: Final = """
-insert into {s}.finished (
-  id, seq, queue, task, state, priority, attempt, failures, crashes, created_at, updated_at, ready_at, run_at,
-  rank, capped, worker, started_at, finished_at, payload, result
-)
-select '1' || lpad(i::text, 25, '0'), -i, 'default', 'send', 'completed', 0, 1, 0, 0, t, t, t, t, t,
-  false, 'w', t, t, repeat('x', 109)::bytea, '1'
-from (select i, {now} - (i %% {days}) * {day} as t from generate_series({first}, {last}) i) as n
-"""
-KEPT_DAYS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -98,100 +68,6 @@ QUICK: Final = Size(
     seconds=30.0,
     slices=10,
 )
-
-
-# ------------------------------------------------------------------ stores with a past
-
-
-class Place:
-    """A store in a schema of its own, and a connection behind it."""
-
-    def __init__(self, url: str, schema: str) -> None:
-        self.url = f"{url}?schema={schema}"
-        self.schema = schema
-        self.raw = psycopg.connect(url, autocommit=True)
-        self.raw.execute(f"drop schema if exists {schema} cascade")
-        self.store = open_engine(self.url).store()
-        self.store.migrate()
-        self.store.save_queue(QUEUE)
-        self.waiting = 0
-
-    def wait(self, jobs: int) -> None:
-        """Let so many more jobs wait."""
-        first, self.waiting = self.waiting + 1, self.waiting + jobs
-        self._load("waiting", WAITING, first, self.waiting)
-        self.raw.execute(
-            f"select setval('{self.schema}.seqs', greatest({self.waiting}, last_value))"
-            f" from {self.schema}.seqs"
-        )
-        self._count("pending", jobs)
-
-    def remember(self, jobs: int) -> None:
-        """Let so many have finished, within the last days."""
-        today = self._now() // DAY_MS * DAY_MS
-        for day in range(today - KEPT_DAYS * DAY_MS, today, DAY_MS):
-            self.raw.execute(
-                f"create table {self.schema}.finished_past_{day} partition of {self.schema}.finished"
-                f" for values from ({day}) to ({day + DAY_MS})"
-            )
-        self._load("finished", FINISHED, 1, jobs)
-        self._count("completed", jobs)
-
-    def _load(self, what: str, statement: str, first: int, last: int) -> None:
-        values = {"s": self.schema, "now": self._now(), "days": KEPT_DAYS, "day": DAY_MS}
-        for start in range(first, last + 1, CHUNK):
-            end = min(start + CHUNK - 1, last)
-            self.raw.execute(statement.replace("%%", "%").format(**values, first=start, last=end).encode())
-            progress(what, end - first + 1, last - first + 1)
-        self.raw.execute("analyze")
-
-    def _count(self, state: str, jobs: int) -> None:
-        self.raw.execute(
-            f"insert into {self.schema}.count_deltas (queue, state, jobs) values (%s, %s, %s)",
-            [QUEUE, state, jobs],
-        )
-
-    def entries_read(self) -> int:
-        """Entries of its indexes that were read so far, dead ones included."""
-        [(read,)] = self.raw.execute(
-            "select sum(idx_tup_read)::bigint from pg_stat_user_indexes where schemaname = %s", [self.schema]
-        ).fetchall()
-        return int(read)
-
-    def _now(self) -> int:
-        [(now,)] = self.raw.execute(f"select {self.schema}.now_ms()").fetchall()
-        return int(now)
-
-    def close(self) -> None:
-        self.store.close()
-        self.raw.execute(f"drop schema {self.schema} cascade")
-        self.raw.close()
-
-
-def progress(what: str, done: int, of: int) -> None:
-    """A bar where somebody is looking."""
-    if sys.stderr.isatty():
-        bar = "#" * (30 * done // of)
-        end = "\n" if done == of else ""
-        print(f"\r  {what:<9} [{bar:<30}] {done:,} of {of:,}", end=end, file=sys.stderr, flush=True)
-
-
-def settled(jobs: Sequence[Job]) -> list[Settlement]:
-    return [decide(job, Completed(b"1"), 0.0) for job in jobs]
-
-
-def claimed(store: Store, worker: WorkerId, done: Sequence[Settlement] = ()) -> list[Job]:
-    return list(store.exchange(worker, done, [Want(QUEUE, BATCH, None, GATES)], BATCH).jobs)
-
-
-def timed(call: Callable[[], object]) -> float:
-    began = time.monotonic()
-    call()
-    return time.monotonic() - began
-
-
-def p99(times: Sequence[float]) -> float:
-    return quantiles(times, n=100)[98] * 1e3 if len(times) > 1 else float("nan")
 
 
 # ------------------------------------------------------------------ a long history and a long backlog
