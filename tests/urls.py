@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -19,3 +21,14 @@ def url_of(engine: str, folder: Path) -> str:
     # Imported here, so that the other engines are tested while this one cannot even be loaded.
     url: str = import_module("tests.stores.postgres_support").new_url()
     return url
+
+
+@contextmanager
+def lent_url(engine: str, folder: Path) -> Iterator[str]:
+    """The same for one test whose process alone uses the store: it is emptied for the next test, and not
+    made anew."""
+    if engine == "postgresql":
+        with import_module("tests.stores.postgres_support").lent_url() as url:
+            yield url
+    else:
+        yield url_of(engine, folder)

@@ -11,15 +11,16 @@ from forebay import Forebay
 from tests.clocks import FollowedClock
 from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, store
 from tests.stores.postgres_support import follow
-from tests.urls import ENGINES, url_of
+from tests.urls import ENGINES, lent_url
 
 __all__ = ["app", "engine", "live_app", "make_engine", "other_store", "postgres", "reader", "store", "url"]
 
 
 @pytest.fixture(params=ENGINES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a store that is empty."""
-    return url_of(request.param, tmp_path)
+    with lent_url(request.param, tmp_path) as url:
+        yield url
 
 
 @pytest.fixture

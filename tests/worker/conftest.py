@@ -11,7 +11,7 @@ from forebay import Forebay
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, store
-from tests.urls import ENGINES, url_of
+from tests.urls import ENGINES, lent_url
 from tests.worker.invoking import raising, runner
 from tests.worker.rig import Rig
 
@@ -21,7 +21,7 @@ __all__ = ["engine", "make_engine", "other_store", "postgres", "raising", "reade
 @pytest.fixture(params=ENGINES)
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Forebay]:
     """An app on each engine, by the clock of its machine; it leaves a store without problems behind."""
-    with Forebay(url_of(request.param, tmp_path)) as app:
+    with lent_url(request.param, tmp_path) as url, Forebay(url) as app:
         yield app
         assert app.client.read(lambda reader: reader.health()).problems == ()
 
