@@ -58,6 +58,7 @@ from forebay.stores.protocol import Engine, OnConflict, Want
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
+from tests.stores import redis_support
 from tests.stores.postgres_support import make_engine, release
 from tests.stores.support import counting_ids, everything
 
@@ -89,11 +90,16 @@ def postgresql_with_given_ids(folder: str, clock: ManualClock) -> Engine:
     return make_engine(clock, new_id=counting_ids())
 
 
+def redis(folder: str, clock: ManualClock) -> Engine:
+    return redis_support.make_engine(clock)
+
+
 ENGINES: Final[dict[str, MakeEngine]] = {
     "sqlite": sqlite_with_its_own_ids,
     "sqlite-given-ids": sqlite_with_given_ids,
     "postgresql": postgresql,
     "postgresql-given-ids": postgresql_with_given_ids,
+    "redis": redis,
 }
 
 # ------------------------------------------------------------------ what is played: few names, so they meet
@@ -418,6 +424,8 @@ class SideBySide(RuleBasedStateMachine):
             self.other.close()
             self._folder.cleanup()
             release()
+            if self.engine == "redis":
+                redis_support.release()
 
     @invariant()
     def readers_see_the_same(self) -> None:
@@ -772,7 +780,7 @@ def test_an_engine_does_what_the_model_does(name: str) -> None:
         machine,
         settings=settings(
             # A server takes its time for every look.
-            max_examples=EXAMPLES // 3 if name.startswith("postgresql") else EXAMPLES,
+            max_examples=EXAMPLES // 3 if not name.startswith("sqlite") else EXAMPLES,
             stateful_step_count=STEPS,
             deadline=None,
             derandomize=False,

@@ -27,7 +27,11 @@ _SECRET_OPTION: Final = re.compile(
     r"([?&;][^=&;#]*(?:pass|pwd|secret|token|key)[^=&;#]*=)[^&;#]*", re.IGNORECASE
 )
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
-_FORMS: Final = "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/database"
+_FORMS: Final = (
+    "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/database, "
+    "redis://host:6379/0"
+)
+_TLS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
 
 
 def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
@@ -36,7 +40,10 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
     `memory://` makes a new one each time. `sqlite:///jobs.db` is a path from the current folder,
     `sqlite:////var/lib/jobs.db` one from the root; its options are `durability` (default, relaxed,
     full) and `lock_wait` (seconds). `postgresql://user@host/database` is a server; its options are `schema`
-    (forebay), `pooler` (session, transaction) and `notify` (on, off), and all others are libpq's. Raises
+    (forebay), `pooler` (session, transaction) and `notify` (on, off), and all others are libpq's.
+    `redis://user:password@host:6379/0` is a Redis or Valkey server, `rediss://` one behind TLS (with the
+    options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, ...), `unix:///run/redis.sock?db=0` one behind a
+    socket; their options are `namespace` (forebay) and `persistence` (none: its loss is accepted). Raises
     ConfigError for everything else.
     """
     parts = _split(url)
@@ -48,6 +55,8 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
             return _sqlite(shown, parts, clock)
         case "postgresql" | "postgres":
             return _postgres(shown, parts)
+        case "redis" | "rediss" | "valkey" | "valkeys" | "unix":
+            return _redis(shown, parts)
         case _:
             raise ConfigError(f"{shown!r} names no store that Forebay knows; write one of {_FORMS}")
 
@@ -109,11 +118,43 @@ def _postgres(url: str, parts: SplitResult) -> Engine:
     return PostgresEngine(address_of(f"postgresql://{parts.netloc}{parts.path}{query}", url, **own))
 
 
+def _redis(url: str, parts: SplitResult) -> Engine:
+    """A server has a clock of its own, so none is given to it."""
+    is_socket = parts.scheme == "unix"
+    if not is_socket and (not _is_server(parts) or not re.fullmatch(r"/?[0-9]*", parts.path)):
+        raise ConfigError(
+            f"{url!r} is not the address of a server: write redis://user:password@host:6379/0, "
+            "with %2F, %40 and %3A for /, @ and : in a password"
+        )
+    options = dict(_options(url, parts, known=("namespace", "persistence", "db", *_TLS)))
+    if options.get("persistence", "none") != "none":
+        raise ConfigError(f"{url!r}: persistence can only be none, which accepts that a server keeps nothing")
+    try:
+        from forebay.stores.redis.connection import Address
+        from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
+        from forebay.stores.redis.store import RedisEngine
+    except ModuleNotFoundError as exc:
+        if exc.name is None or not exc.name.startswith("redis"):
+            raise
+        raise ConfigError(f"{url!r} needs redis-py: pip install 'forebay[redis]'") from exc
+    namespace = options.pop("namespace", DEFAULT_NAMESPACE)
+    tag(namespace)
+    accepts_loss = options.pop("persistence", None) is not None
+    query = f"?{urlencode(options, quote_via=quote)}" if options else ""
+    scheme = {"valkey": "redis", "valkeys": "rediss"}.get(parts.scheme, parts.scheme)
+    address = f"{scheme}://{parts.netloc}{parts.path}{query}"
+    return RedisEngine(Address(url=address, namespace=namespace, accepts_loss=accepts_loss))
+
+
+def _is_server(parts: SplitResult) -> bool:
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    return all(map(_HOST.fullmatch, hosts)) and "@" not in parts.path and ":" not in parts.path
+
+
 def _check_server(url: str, parts: SplitResult) -> None:
     """Refuse what only looks like the address of a server. A password with signs that nobody has escaped
     would be taken for a host and a database, and be asked for there. Several hosts, or none, are fine."""
-    hosts = parts.netloc.rpartition("@")[2].split(",")
-    if not all(map(_HOST.fullmatch, hosts)) or "@" in parts.path or ":" in parts.path:
+    if not _is_server(parts):
         raise ConfigError(
             f"{url!r} is not the address of a server: write postgresql://user:password@host:5432/database, "
             "with %2F, %40 and %3A for /, @ and : in a password"

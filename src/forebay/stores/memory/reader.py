@@ -9,10 +9,8 @@ from heapq import nlargest, nsmallest
 from math import inf
 from typing import Final
 
-import msgspec
-
 from forebay.domain.history import Event, Timeline
-from forebay.domain.job import Job, JobId, JobSummary, Json, QueueName
+from forebay.domain.job import Job, JobId, JobSummary, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Notes
 from forebay.domain.query import (
@@ -30,6 +28,7 @@ from forebay.domain.query import (
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreError
+from forebay.stores.matching import fits
 from forebay.stores.memory.checking import problems
 from forebay.stores.memory.leasing import handed_out
 from forebay.stores.memory.order import is_in_time, turn
@@ -159,47 +158,6 @@ class MemoryReader:
         if self._closed:
             raise StoreError("this handle is closed")
         return self._open()
-
-
-def fits(query: JobQuery, job: Job) -> bool:
-    """Whether all conditions of a query hold for a job."""
-    return _is_one_of(query, job) and _is_in_range(query, job) and _carries(query, job)
-
-
-def _is_one_of(query: JobQuery, job: Job) -> bool:
-    wanted = ((query.queues, job.queue), (query.states, job.state), (query.tasks, job.task))
-    keys = (
-        (query.unique_key, job.unique_key),
-        (query.once_key, job.once_key),
-        (query.correlation_id, job.correlation_id),
-        (query.parent_id, job.parent_id),
-    )
-    return all(not some or has in some for some, has in wanted) and all(
-        key is None or key == has for key, has in keys
-    )
-
-
-def _is_in_range(query: JobQuery, job: Job) -> bool:
-    at_least = ((query.priority_from, job.priority), (query.created_from, job.created_at))
-    below = ((query.created_before, job.created_at), (query.finished_before, job.finished_at))
-    return (
-        all(least is None or has >= least for least, has in at_least)
-        and all(end is None or (has is not None and has < end) for end, has in below)
-        and (query.priority_to is None or job.priority <= query.priority_to)
-    )
-
-
-def _carries(query: JobQuery, job: Job) -> bool:
-    return (
-        set(query.tags) <= set(job.tags)
-        and all(_has_entry(job, name, value) for name, value in query.metadata.items())
-        and (query.text is None or query.text.encode() in job.payload or query.text in (job.reason or ""))
-    )
-
-
-def _has_entry(job: Job, name: str, value: Json) -> bool:
-    # As JSON, because to Python True is 1 and 1 is 1.0.
-    return name in job.metadata and msgspec.json.encode(job.metadata[name]) == msgspec.json.encode(value)
 
 
 def _ready(state: State, queue: QueueName) -> list[Job]:

@@ -1,0 +1,57 @@
+"""What workers say, what they are asked to do, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from forebay.domain.job import QueueName, WorkerId
+from forebay.domain.worker import Command, CommandKind, WorkerInfo
+from forebay.errors import StoreRefused
+from forebay.stores.commanding import commands_to
+from forebay.stores.redis.connection import Connection
+from forebay.stores.redis.inserting import done
+from forebay.stores.redis.rows import command_from_packed, command_row, worker_from_packed, worker_row
+
+_KINDS: Final = [kind.value for kind in CommandKind]
+
+
+def worker_row_of(worker: WorkerInfo) -> list[Any]:
+    try:
+        return worker_row(worker)
+    except UnicodeEncodeError as exc:
+        raise StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}") from exc
+
+
+def workers_of(connection: Connection) -> list[WorkerInfo]:
+    """Workers by start."""
+    found = connection.ask("HVALS", f"{connection.address.tag}:workers")
+    return sorted(map(worker_from_packed, found), key=lambda worker: (worker.started_at, worker.id))
+
+
+def send(
+    connection: Connection,
+    kind: CommandKind,
+    workers: Sequence[WorkerId] | None,
+    queue: QueueName | None,
+    expires_ms: int,
+    actor: str,
+) -> list[Command]:
+    listed = [worker.id for worker in workers_of(connection)]
+    commands = commands_to(workers, listed, kind, queue, actor, 0, 0)
+    rows = [command_row(command, expires_ms) for command in commands]
+    answer = connection.run("send", {"commands": rows, "is_for_all": workers is None})
+    now, sent = done(answer)
+    return [
+        replace(command, sent_at=now, expires_at=now + expires_ms)
+        for command, was_sent in zip(commands, sent, strict=True)
+        if was_sent
+    ]
+
+
+def take(connection: Connection, workers: Sequence[WorkerId]) -> list[Command]:
+    found = connection.run("take_commands", {"workers": list(dict.fromkeys(workers)), "kinds": _KINDS})
+    commands = [command for command in map(command_from_packed, found) if command is not None]
+    return sorted(commands, key=lambda command: (command.sent_at, command.id))

@@ -1,0 +1,174 @@
+"""One connection to a Redis server: its settings, errors in our words, and calls of scripts."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import ConnectionPool
+from redis.retry import Retry
+
+from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
+from forebay.stores.redis.scripts import Script, load_scripts
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+IDLE_SECONDS: Final = 1.0
+
+# What an error means to the caller; the first that fits.
+_MEANING: Final[tuple[tuple[type[redis.RedisError], type[StoreError], str], ...]] = (
+    (redis.exceptions.AuthenticationError, StoreUnusable, "does not accept this user"),
+    (redis.exceptions.NoPermissionError, StoreUnusable, "does not let this user do that: grant it our keys"),
+    (redis.exceptions.OutOfMemoryError, StoreUnavailable, "has no memory left: raise maxmemory or prune"),
+    (
+        redis.exceptions.ReadOnlyError,
+        StoreUnavailable,
+        "is read-only now: a replica, or a failover is under way",
+    ),
+    (redis.exceptions.BusyLoadingError, StoreUnavailable, "is loading its data"),
+    (redis.exceptions.TimeoutError, StoreUnavailable, "did not answer in time"),
+    (redis.exceptions.ConnectionError, StoreUnavailable, "cannot be reached"),
+)
+# Errors that have no class of their own, by the word that they begin with.
+_WORDS: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
+    ("OOM", StoreUnavailable, "has no memory left: raise maxmemory or prune"),
+    ("MISCONF", StoreUnavailable, "cannot write its own files and refuses to change anything"),
+    ("BUSY", StoreUnavailable, "is busy with another script"),
+    ("LOADING", StoreUnavailable, "is loading its data"),
+    ("READONLY", StoreUnavailable, "is read-only now: a replica, or a failover is under way"),
+    ("MASTERDOWN", StoreUnavailable, "is a replica that has lost its master"),
+    ("NOREPLICAS", StoreUnavailable, "has too few replicas to accept anything"),
+    ("CLUSTERDOWN", StoreUnavailable, "is a cluster that is down"),
+    ("TRYAGAIN", StoreUnavailable, "is moving our keys to another server"),
+    ("WRONGPASS", StoreUnusable, "does not accept this user"),
+    ("NOAUTH", StoreUnusable, "asks for a password"),
+    ("NOPERM", StoreUnusable, "does not let this user do that: grant it our keys"),
+    ("WRONGTYPE", StoreUnusable, "has keys of another program in our namespace: choose another one"),
+)
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a store is: a server as redis-py writes it, and a namespace there. `accepts_loss` says that its
+    owner knows that the server forgets everything when it ends; `clock` is for tests."""
+
+    url: str
+    namespace: str = DEFAULT_NAMESPACE
+    accepts_loss: bool = False
+    clock: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The same text for all addresses of one store; without user and password."""
+        parts = urlsplit(self.url)
+        if parts.scheme == "unix":
+            return f"unix://{parts.path}?namespace={self.namespace}"
+        server = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+        return f"redis://{server}/{parts.path.strip('/') or 0}?namespace={self.namespace}"
+
+    @property
+    def tag(self) -> str:
+        return tag(self.namespace)
+
+
+def raw_connection(address: Address, answer_seconds: float | None = ANSWER_SECONDS) -> Any:
+    """A connection of the driver's, not opened yet. It never sends anything twice by itself: what was not
+    answered may have happened."""
+    try:
+        pool = ConnectionPool.from_url(
+            address.url,
+            socket_connect_timeout=CONNECT_SECONDS,
+            socket_timeout=answer_seconds,
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), 0),
+            retry_on_timeout=False,
+            protocol=2,
+            client_name="forebay",
+        )
+        return pool.make_connection()
+    except (ValueError, TypeError, redis.RedisError) as exc:
+        raise ConfigError(f"{address.place}: {exc}") from exc
+
+
+def translated(place: str, exc: Exception) -> StoreError:
+    """An error of the driver in our words."""
+    for kind, error, text in _MEANING:
+        if isinstance(exc, kind):
+            return error(f"{place} {text} ({exc})")
+    word = str(exc).partition(" ")[0]
+    for start, error, text in _WORDS:
+        if word == start:
+            return error(f"{place} {text} ({exc})")
+    return StoreError(f"{place}: {exc}")
+
+
+class Connection:
+    """A connection that is opened with its first call, and again after it was lost."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._raw = raw_connection(address)
+        self._key = address.tag.encode()
+        self._scripts = load_scripts(address.clock)
+        self._is_closed = False
+        self._used_at = monotonic()
+
+    def run(self, name: str, ask: dict[str, Any], *arguments: bytes | str) -> Any:
+        """Call a script. One that the server does not know, because it was restarted or its scripts were
+        flushed, has not run; so it is loaded and called again."""
+        script = self._scripts[name]
+        try:
+            request = (b"1", self._key, msgspec.msgpack.encode(ask), *arguments)
+        except UnicodeEncodeError as exc:
+            raise StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}") from exc
+        try:
+            return self.command("EVALSHA", script.digest, *request)
+        except redis.exceptions.NoScriptError:
+            return self._load_and_run(script, request)
+        except redis.RedisError as exc:
+            raise translated(self.address.place, exc) from exc
+
+    def command(self, *words: bytes | str | int) -> Any:
+        """One command and its answer; raises the driver's errors."""
+        if self._is_closed:
+            raise StoreError("this handle is closed; open another one")
+        if monotonic() - self._used_at > IDLE_SECONDS:
+            self._look()
+        self._raw.send_command(*words)
+        answer = self._raw.read_response()
+        self._used_at = monotonic()
+        return answer
+
+    def _look(self) -> None:
+        """Let go of a connection that was closed while nobody used it: a call that is sent there is lost, and
+        its caller could not know whether it has happened."""
+        try:
+            is_over = self._raw.is_connected and self._raw.can_read(0)
+        except redis.RedisError:
+            is_over = True
+        if is_over:
+            self._raw.disconnect()
+
+    def ask(self, *words: bytes | str | int) -> Any:
+        """One command and its answer, errors in our words."""
+        try:
+            return self.command(*words)
+        except redis.RedisError as exc:
+            raise translated(self.address.place, exc) from exc
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._raw.disconnect()
+
+    def _load_and_run(self, script: Script, request: tuple[bytes | str, ...]) -> Any:
+        try:
+            # Not EVAL: a server may forget scripts that came that way as it likes.
+            self.command("SCRIPT", "LOAD", script.text)
+            return self.command("EVALSHA", script.digest, *request)
+        except redis.RedisError as exc:
+            raise translated(self.address.place, exc) from exc

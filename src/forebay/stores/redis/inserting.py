@@ -1,0 +1,135 @@
+"""New jobs as scripts take them, and what scripts answer about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from forebay.domain.job import JobId, NewJob, QueueName, UniqueUntil
+from forebay.domain.lifecycle import JobState
+from forebay.errors import (
+    DuplicateJob,
+    ForebayError,
+    IllegalTransition,
+    InvalidJob,
+    QueueClosed,
+    QueueFull,
+    QueueNotEmpty,
+    QueueNotFound,
+    StoreError,
+    StoreRefused,
+    WorkerNotFound,
+)
+from forebay.stores.protocol import Receipt
+from forebay.stores.redis.rows import FRESH_QUEUE, body_of
+from forebay.stores.rows import STATES
+
+
+class Intake:
+    """Jobs on their way to a script. What jobs that are alike have in common is sent once."""
+
+    def __init__(self, new_id: Callable[[], JobId]) -> None:
+        self._new_id = new_id
+        self._lots: dict[tuple[Any, ...], int] = {}
+        self._lot_of: list[int] = []
+        self._keyed: dict[int, tuple[Any, ...]] = {}
+        self.arguments: list[bytes | str] = []
+
+    def add(self, job: NewJob) -> None:
+        alike = (
+            job.queue,
+            job.task,
+            False if job.priority is None else job.priority,
+            job.delay_ms,
+            False if job.run_at is None else job.run_at,
+            False if job.deadline_at is None else job.deadline_at,
+            False if job.expires_at is None else job.expires_at,
+            job.lease_ms or False,
+            job.extension_ms,
+            job.unique_until is UniqueUntil.STARTED,
+        )
+        self._lot_of.append(self._lots.setdefault(alike, len(self._lots) + 1))
+        if job.id is not None or job.unique_key is not None or job.once_key is not None:
+            keys = (job.unique_key or False, job.once_key or False, job.once_ms, job.id is not None)
+            self._keyed[len(self._lot_of)] = keys
+        job_id = job.id or self._new_id()
+        self.arguments += (job_id, body_of(job_id, job))
+
+    def request(self, first: int) -> dict[str, Any]:
+        """What the script must know of them; their ids and bodies are its arguments from `first` on."""
+        return {
+            "lots": list(self._lots),
+            "lot_of": self._lot_of,
+            "keyed": self._keyed,
+            "first": first,
+            "fresh": FRESH_QUEUE,
+        }
+
+
+def state_of(text: bytes | None) -> JobState | None:
+    return None if text is None else STATES[text.decode()]
+
+
+def receipts_of(answers: Iterable[Sequence[Any]]) -> list[Receipt]:
+    return [
+        Receipt(id=None, is_new=False, error=error_of(answer[1]))
+        if answer[0] is None
+        else Receipt(id=JobId(answer[0].decode()), is_new=answer[1] == 1, state=state_of(answer[2]))
+        for answer in answers
+    ]
+
+
+def error_of(refusal: Sequence[Any]) -> ForebayError:
+    """What a script has refused, in our words."""
+    kind, *details = (part.decode() if isinstance(part, bytes) else part for part in refusal)
+    return _ERRORS[kind](*details)
+
+
+def _invalid(queue: str, priority: int, least: int, most: int) -> ForebayError:
+    return InvalidJob(
+        f"priority {priority} is outside the range of queue {queue}: {least} to {most}", field="priority"
+    )
+
+
+def _refused(parent: str, why_not: Sequence[Any]) -> ForebayError:
+    cause = error_of(why_not)
+    error = StoreRefused(f"a follow-up of job {parent} cannot be stored: {cause}")
+    error.__cause__ = cause
+    return error
+
+
+def _full(queue: str, limit: int) -> ForebayError:
+    return QueueFull(
+        f"queue {queue} is full: {limit} pending jobs are allowed", queue=QueueName(queue), limit=limit
+    )
+
+
+_ERRORS: dict[str, Callable[..., ForebayError]] = {
+    "QueueNotFound": lambda queue: QueueNotFound(f"there is no queue {queue}; create it first"),
+    "QueueClosed": lambda queue, state: QueueClosed(f"queue {queue} is {state} and takes no new jobs"),
+    "QueueFull": _full,
+    "QueueNotEmpty": lambda queue, live: QueueNotEmpty(
+        f"queue {queue} has {live} live jobs; empty it first, or drop it by force"
+    ),
+    "InvalidJob": _invalid,
+    "DuplicateId": lambda job_id: DuplicateJob(f"job id {job_id} is taken", holder=job_id),
+    "DuplicateKey": lambda queue, holder: DuplicateJob(
+        f"a key of queue {queue} is held by {holder}", holder=holder
+    ),
+    "IllegalTransition": lambda state: IllegalTransition(f"a running job cannot become {state}"),
+    "StoreRefused": _refused,
+    "Unwritable": lambda job_id: StoreRefused(f"a text about job {job_id} cannot be written as UTF-8"),
+    "WorkerNotFound": lambda worker: WorkerNotFound(
+        f"there is no worker {worker}; see the list with `forebay workers`"
+    ),
+}
+
+
+def done(answer: Sequence[Any]) -> list[Any]:
+    """What a script answers after "done"; raises what it has refused."""
+    word, *rest = answer
+    if word == b"refused":
+        raise error_of(rest[0])
+    if word != b"done":
+        raise StoreError(f"a script answered {word!r}")
+    return rest

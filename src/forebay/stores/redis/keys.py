@@ -1,0 +1,66 @@
+"""Every key of the Redis engine. All begin with the namespace in braces, `{forebay}:` unless the address says
+otherwise, so that they lie in one slot of a cluster and one ACL pattern (`~{forebay}:*`) covers them.
+
+Jobs
+  heads                    hash    id -> head: what changes about a job, and all that scripts must know
+  body:<seq>               string  id, options and payload: what is written once
+  seq                      string  the last number given to a job
+  blocks, block_jobs       sorted set, hash: which thousands of seqs hold jobs, and how many each; searching
+                           walks through them
+  counts                   hash    "queue state" -> how many jobs
+
+Where live jobs stand; a member is the job's seq in 13 digits, a colon and its id
+  ready:<queue>            sorted set by rank: pending jobs
+  capped:<queue>           sorted set by rank: pending jobs whose age earns nothing more
+  gated:<queue>:<gate>, gated_capped:<queue>:<gate>   the same, behind a gate
+  gates:<queue>            set     gates with jobs behind them
+  due:<queue>              sorted set by time: scheduled and retrying jobs
+  expiring, rescoring      sorted sets by time: waiting jobs that expire, or that must get a new place
+  leases:<worker>          sorted set by the end of the lease: ids of running jobs
+  holders                  set     workers that may have leases
+  wishes                   hash    id -> reason: running jobs that shall stop
+
+Where final jobs stand
+  completed:<queue>, cancelled:<queue>, dead:<queue>   sorted sets of ids by the time they ended
+  archived:<queue>         sorted set by the time the job ended: numbers of lines about pruned jobs
+  archive, archive_number  hash and counter of these lines
+
+Keys that callers give
+  unique:<queue>           hash    key -> id
+  once:<queue>, once_until:<queue>   hash key -> id and end; sorted set of keys by their end
+
+What is remembered
+  attempts:<id>            list    attempts that ended badly, oldest first
+  notes:<id>, lines:<id>, steps:<id>   the latest progress, the last log lines, the steps done
+  events, event_number     hash and counter: all events
+  event_order, event_times sorted sets of their numbers: by number, and by time
+  events_of:<id>           list    numbers of a job's events
+
+The rest
+  queues                   hash    name -> state and settings
+  workers, commands        hashes  what workers say; what they are asked
+  commands_of:<worker>     list    commands that nobody has taken
+  command_times            sorted set of commands by the time they expire
+  duties                   hash    name -> when it is next due
+  schema                   hash    number of this layout, and the oldest program that can work with it
+  news                     channel hints that work may have come
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from forebay.errors import ConfigError
+
+DEFAULT_NAMESPACE: Final = "forebay"
+_NAMESPACE: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
+
+
+def tag(namespace: str) -> str:
+    """What all keys of a namespace begin with."""
+    if not _NAMESPACE.match(namespace):
+        raise ConfigError(
+            f"{namespace!r} cannot name a namespace: use letters, digits, _, - or ., at most 50"
+        )
+    return "{" + namespace + "}"

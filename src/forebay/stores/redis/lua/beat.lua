@@ -1,0 +1,14 @@
+#!lua flags=allow-oom
+-- Say that a worker is alive.
+-- KEYS: 1 the namespace
+-- ARGV: 1 the request: worker (id, host, pid, queues, state, started_at, beat_at, what else it says)
+-- Returns nothing. Its start stays what it was at its first beat.
+local row = ask.worker
+local known = redis.call('HGET', prefix .. 'workers', row[1])
+if known then
+  row[6] = cmsgpack.unpack(known)[6]
+elseif row[6] == 0 then
+  row[6] = now
+end
+row[7] = now
+redis.call('HSET', prefix .. 'workers', row[1], cmsgpack.pack(row))

@@ -1,0 +1,322 @@
+#!lua flags=allow-oom
+-- Keep notes, settle what has ended, then claim for the room there is.
+-- KEYS: 1 the namespace
+-- ARGV: 1 the request: worker, notes, ends, wants, room, known; lots and the rest for follow-ups (see
+--       intake).  2... results and steps, as the request numbers them; then id and body of each follow-up
+-- Returns now, an answer for each settlement (settled, repeated, or why not), rows of claimed and of adopted
+-- jobs, cancels, the wait until the next job is due, an answer for each note.
+-- Nothing is written before all settlements and follow-ups are known to be possible.
+local worker = ask.worker
+local PROMOTED = 1000
+local LOOKS = 2000
+local LEGAL = {completed = 1, cancelled = 1, dead = 1, retrying = 1, scheduled = 1, pending = 1}
+
+-- Notes. A note: id, attempt, progress, lines {place, text, ...}, steps {name, argument, ...}
+-- `true` stands for a text that the caller could not write; that matters only to the holder of the lease.
+local MAX_LINES, MAX_STEPS = 200, 1000
+
+local function keep_lines(id, lines)
+  local key = prefix .. 'lines:' .. id
+  local known = {}
+  for _, line in ipairs(redis.call('LRANGE', key, 0, -1)) do
+    known[string.match(line, '^(%d*) ')] = true
+  end
+  local fresh = {}
+  for i = 1, #lines, 2 do
+    local number = lines[i] and string.format('%.0f', lines[i]) or ''
+    -- Lines of one note are not compared with each other: they were made by one attempt, in order.
+    if number == '' or not known[number] then
+      fresh[#fresh + 1] = number .. ' ' .. lines[i + 1]
+    end
+  end
+  send('RPUSH', key, fresh)
+  redis.call('LTRIM', key, -MAX_LINES, -1)
+end
+
+local function keep_steps(id, steps)
+  local key = prefix .. 'steps:' .. id
+  for i = 1, #steps, 2 do
+    local length = redis.call('HLEN', key)
+    if length < MAX_STEPS then
+      local order = string.format('%04d', length)
+      redis.call('HSETNX', key, steps[i], order .. string.format('%.0f ', now) .. ARGV[steps[i + 1]])
+    end
+  end
+end
+
+local function keep(note)
+  if note[3] then
+    redis.call('SET', prefix .. 'notes:' .. note[1], string.format('%.0f ', now) .. note[3])
+  end
+  if #note[4] > 0 then
+    keep_lines(note[1], note[4])
+  end
+  if #note[5] > 0 then
+    keep_steps(note[1], note[5])
+  end
+end
+
+local function note_all()
+  local answers = {}
+  for i, note in ipairs(ask.notes) do
+    local reason = why_not_held(find(note[1]), note[2], worker)
+    answers[i] = reason or ''
+    if not reason then
+      for k = 1, #note[5], 2 do
+        if note[5][k] == true then
+          return answers, {'Unwritable', note[1]}
+        end
+      end
+      noted[#noted + 1] = function() keep(note) end
+    end
+  end
+  return answers
+end
+
+-- Settlements
+local E_ID, E_ATTEMPT, E_ENDING, E_STATE, E_FAILURES, E_CRASHES, E_DELAY_MS = 1, 2, 3, 4, 5, 6, 7
+local E_REASON, E_GATE, E_RESULT, E_ERROR, E_FOLLOW_UPS = 8, 9, 10, 11, 12
+
+local function has_ended(job, attempt)
+  local head = job.head
+  if head[STATE] ~= 'running' and head[ATTEMPT] == attempt and head[WORKER] == worker then
+    return true
+  end
+  if head[ERRORS] == 0 then
+    return false
+  end
+  -- Who settled it, not who ran it: a holder whose lease was swept has ended nothing.
+  for _, packed in ipairs(redis.call('LRANGE', prefix .. 'attempts:' .. job.id, 0, -1)) do
+    local bad = cmsgpack.unpack(packed)
+    if bad[1] == attempt and bad[7] == worker then
+      return true
+    end
+  end
+  return false
+end
+
+local function keep_error(job, ending)
+  local head = job.head
+  head[ERRORS] = head[ERRORS] + 1
+  local bad = {
+    head[ATTEMPT], ending[E_ENDING], head[SWEPT_FROM] or worker, head[STARTED_AT], now, ending[E_ERROR], worker,
+  }
+  noted[#noted + 1] = function()
+    redis.call('RPUSH', prefix .. 'attempts:' .. job.id, cmsgpack.pack(bad))
+  end
+end
+
+local function put_back(job, ending)
+  local head = job.head
+  local state = ending[E_STATE]
+  lift(job)
+  head[STATE] = state
+  head[RUN_AT] = now + (state == 'pending' and 0 or ending[E_DELAY_MS])
+  head[GATE], head[SWEPT_FROM], head[RESCORE_AT], head[UPDATED_AT] = ending[E_GATE], false, false, now
+  if head[GATE] then
+    local reason = ending[E_REASON]
+    local detail = reason and reason ~= '' and head[GATE] .. ': ' .. reason or head[GATE]
+    tell('held', job, head[WORKER], head[ATTEMPT], detail)
+  end
+  if state == 'pending' then
+    put_pending(job)
+  else
+    put(job)
+  end
+end
+
+local function finish_attempt(job, ending)
+  local head = job.head
+  local state = ending[E_STATE]
+  if ending[E_ERROR] then
+    keep_error(job, ending)
+  end
+  head[FAILURES], head[CRASHES] = ending[E_FAILURES], ending[E_CRASHES]
+  if FINAL[state] then
+    local reason = ending[E_REASON]
+    if state == 'cancelled' and not reason then
+      reason = 'cancelled'
+    end
+    put_final(job, state, reason, ending[E_RESULT] and ARGV[ending[E_RESULT]])
+  elseif head[CANCEL_REASON] then
+    put_final(job, 'cancelled', head[CANCEL_REASON], false)
+  else
+    put_back(job, ending)
+  end
+end
+
+local followed = 0
+
+-- The new jobs that a task handed back; answers why they cannot be stored.
+local function follow(job, ending)
+  local queue, attempt = job.head[QUEUE], ending[E_ATTEMPT]
+  for _ = 1, ending[E_FOLLOW_UPS] do
+    followed = followed + 1
+    local receipt, why_not = accept(followed, 'return', true)
+    if why_not then
+      return why_not
+    end
+    if receipt[2] == 0 then
+      local detail = ask.lots[ask.lot_of[followed]][2] .. ': key taken by ' .. receipt[1]
+      told[#told + 1] = {'unfollowed', now, job.id, queue, attempt, worker, detail}
+    end
+  end
+end
+
+local function settle(ending)
+  local job = find(ending[E_ID])
+  local reason = why_not_held(job, ending[E_ATTEMPT], worker)
+  if not reason then
+    if not LEGAL[ending[E_STATE]] then
+      return nil, {'IllegalTransition', ending[E_STATE]}
+    end
+    if ending[E_ERROR] == true or ending[E_REASON] == true or ending[E_GATE] == true then
+      return nil, {'Unwritable', ending[E_ID]}
+    end
+    finish_attempt(job, ending)
+    local why_not = follow(job, ending)
+    return 'settled', why_not and {'StoreRefused', job.id, why_not}
+  end
+  followed = followed + ending[E_FOLLOW_UPS]
+  if job and has_ended(job, ending[E_ATTEMPT]) then
+    return 'repeated'
+  end
+  if job then
+    tell('refused', job, worker, ending[E_ATTEMPT], ending[E_ENDING] .. ': ' .. reason)
+  end
+  return reason
+end
+
+-- Claims
+local W_QUEUE, W_MOST, W_LEASE_MS, W_GATES = 1, 2, 3, 4
+
+local function start(job, queue, lease_ms)
+  local head = job.head
+  if head[UNTIL_STARTED] then
+    free_unique(job)
+  end
+  lift(job)
+  head[STATE], head[GATE], head[RESCORE_AT], head[SWEPT_FROM] = 'running', false, false, false
+  head[ATTEMPT], head[WORKER] = head[ATTEMPT] + 1, worker
+  head[STARTED_AT], head[UPDATED_AT] = now, now
+  job.lease_ends_at = now + (lease_ms or head[LEASE_MS] or queue[Q_LEASE_MS])
+  put(job)
+end
+
+local function hold(job, gate)
+  lift(job)
+  job.head[GATE], job.head[UPDATED_AT] = gate, now
+  put(job)
+  tell('held', job, worker, false, gate)
+end
+
+local function claim(want, most, claimed)
+  local queue = queue_of(want[W_QUEUE])
+  if most <= 0 or not queue or (queue[Q_STATE] ~= 'active' and queue[Q_STATE] ~= 'draining') then
+    return
+  end
+  local passes
+  if want[W_GATES] then
+    passes = {}
+    for _, gate in ipairs(want[W_GATES]) do
+      passes[gate] = true
+    end
+  end
+  local orders, held, looks, taken = orders_of(want[W_QUEUE], queue, gates_of(want[W_QUEUE], passes)), 0, 0, 0
+  local most_held = 4 * want[W_MOST] + 100
+  while taken < most and looks < most + most_held + LOOKS do
+    looks = looks + 1
+    local order, one = leading(orders, most)
+    if not order then
+      break
+    end
+    order.at = order.at + 2
+    local job = loaded[id_in(one)]
+    local gate = job and 'task:' .. job.head[TASK]
+    -- One that is late is left for the next call, which expires as many again.
+    local is_late = job and job.head[EXPIRES_AT] and job.head[EXPIRES_AT] <= now
+    if not job then
+      remove_later(order.key, one)
+    elseif not is_late and (not passes or passes[gate]) then
+      start(job, queue, want[W_LEASE_MS])
+      taken = taken + 1
+      claimed[#claimed + 1] = job
+    elseif not is_late and held == most_held then
+      break
+    elseif not is_late then
+      held = held + 1
+      hold(job, gate)
+    end
+  end
+end
+
+local function claim_all()
+  local claimed = {}
+  if #ask.wants > 0 then
+    expire(PROMOTED)
+  end
+  for _, want in ipairs(ask.wants) do
+    promote_in(want[W_QUEUE], PROMOTED)
+    claim(want, math.min(want[W_MOST], ask.room - #claimed), claimed)
+    flush()
+  end
+  return claimed
+end
+
+local function adopted(claimed)
+  if not ask.known then
+    return {}
+  end
+  local known, jobs = {}, {}
+  for _, lease in ipairs(ask.known) do
+    known[lease[1] .. ' ' .. lease[2]] = true
+  end
+  for _, job in ipairs(claimed) do
+    known[job.id .. ' ' .. job.head[ATTEMPT]] = true
+  end
+  local ids = redis.call('ZRANGE', prefix .. 'leases:' .. worker, 0, -1)
+  table.sort(ids)
+  load(ids)
+  for _, id in ipairs(ids) do
+    local job = loaded[id]
+    if job and not known[id .. ' ' .. job.head[ATTEMPT]] then
+      jobs[#jobs + 1] = job
+    end
+  end
+  return rows_of(jobs)
+end
+
+local function next_due_ms()
+  local first
+  for _, want in ipairs(ask.wants) do
+    local due = redis.call('ZRANGE', prefix .. 'due:' .. want[W_QUEUE], 0, 0, 'WITHSCORES')
+    if due[2] and (not first or tonumber(due[2]) < first) then
+      first = tonumber(due[2])
+    end
+  end
+  return first and math.max(0, first - now)
+end
+
+-- Notes come first: a job that is settled in the same call is still running for them.
+local ids = {}
+for i, ending in ipairs(ask.ends) do
+  ids[i] = ending[E_ID]
+end
+load(ids)
+local notes_kept, unwritable = note_all()
+if unwritable then
+  return {'refused', unwritable}
+end
+local answers = {}
+for i, ending in ipairs(ask.ends) do
+  local answer, why_not = settle(ending)
+  if why_not then
+    return {'refused', why_not}
+  end
+  answers[i] = answer
+end
+flush()
+local claimed = claim_all()
+return finish({
+  'done', now, answers, rows_of(claimed), adopted(claimed), cancels_of(worker), next_due_ms() or false, notes_kept,
+})

@@ -1,0 +1,11 @@
+#!lua flags=allow-oom
+-- Add events to the history.
+-- KEYS: 1 the namespace
+-- ARGV: 1 the request: events (kind, at or 0 for now, job, queue, attempt, actor, detail)
+-- Returns nothing.
+for _, event in ipairs(ask.events) do
+  if event[2] == 0 then
+    event[2] = now
+  end
+  record(event)
+end

@@ -1,0 +1,69 @@
+-- What every script begins with: the keys of its namespace, its request, and the shape of what is stored.
+-- KEYS[1] is the namespace, such as {forebay}; all other keys begin with it and so lie in the same slot.
+-- ARGV[1] is the request as MessagePack; bytes that Lua must not look into follow as arguments of their own.
+local prefix = KEYS[1] .. ':'
+local ask = cmsgpack.unpack(ARGV[1])
+local now = now_ms()
+
+-- unpack() fails somewhere between 7,000 and 8,000 values.
+local SLICE = 2000
+
+-- The head of a job: all of it that changes or that scripts must know. `false` stands for nothing.
+local SEQ, QUEUE, STATE, TASK, PRIORITY, ATTEMPT, FAILURES, CRASHES = 1, 2, 3, 4, 5, 6, 7, 8
+local CREATED_AT, UPDATED_AT, READY_AT, RUN_AT, RANK, CAPPED, RESCORE_AT, GATE = 9, 10, 11, 12, 13, 14, 15, 16
+local WORKER, STARTED_AT, DEADLINE_AT, EXPIRES_AT, UNIQUE_KEY, UNTIL_STARTED = 17, 18, 19, 20, 21, 22
+local LEASE_MS, EXTENSION_MS, CANCEL_REASON, SWEPT_FROM = 23, 24, 25, 26
+local FINISHED_AT, REASON, ERRORS, RESULT = 27, 28, 29, 30
+
+-- A queue: its state, its settings as text for readers, and as numbers for scripts.
+local Q_STATE, Q_SETTINGS, Q_VERSION, Q_REORDERED_TO, Q_CREATED_AT, Q_UPDATED_AT = 1, 2, 3, 4, 5, 6
+local Q_LEASE_MS, Q_MAX_LENGTH, Q_DEFAULT_PRIORITY, Q_MIN_PRIORITY, Q_MAX_PRIORITY = 7, 8, 9, 10, 11
+local Q_AGING_MS, Q_CAP, Q_PENALTY, Q_DEADLINE_WEIGHT, Q_HORIZON_MS = 12, 13, 14, 15, 16
+local Q_KEEP_FINISHED_MS, Q_KEEP_DEAD_MS, Q_ARCHIVE, Q_KEEP_ARCHIVE_MS = 17, 18, 19, 20
+
+local WAITING = {scheduled = true, blocked = true, pending = true, retrying = true}
+local FINAL = {completed = true, dead = true, cancelled = true}
+
+-- Equal scores are ordered by member as bytes, so the number has a fixed width.
+local function member_of(id, seq)
+  return string.format('%013.0f:', seq) .. id
+end
+
+local function id_in(member)
+  return string.sub(member, 15)
+end
+
+local function send(command, key, list)
+  for first = 1, #list, SLICE do
+    redis.call(command, key, unpack(list, first, math.min(first + SLICE - 1, #list)))
+  end
+end
+
+-- HMGET or MGET of any number of names.
+local function fetch(command, names, key)
+  local found = {}
+  for first = 1, #names, SLICE do
+    local last = math.min(first + SLICE - 1, #names)
+    local part
+    if key then
+      part = redis.call(command, key, unpack(names, first, last))
+    else
+      part = redis.call(command, unpack(names, first, last))
+    end
+    for i = 1, last - first + 1 do
+      found[first + i - 1] = part[i]
+    end
+  end
+  return found
+end
+
+local function ready_key(queue, gate, capped)
+  if gate then
+    return prefix .. (capped and 'gated_capped:' or 'gated:') .. queue .. ':' .. gate
+  end
+  return prefix .. (capped and 'capped:' or 'ready:') .. queue
+end
+
+local function trunc(number)
+  return number >= 0 and math.floor(number) or math.ceil(number)
+end

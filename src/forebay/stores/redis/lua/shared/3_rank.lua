@@ -1,0 +1,51 @@
+-- The formula of domain/rank.py. Every value stays below 2^53, so doubles are exact.
+
+-- The wait that is worth this many thousandths of a point. In two parts: points times 2^40 is too much.
+local function worth_ms(queue, points)
+  local whole = trunc(points / 1000)
+  return whole * queue[Q_AGING_MS] + trunc((points - whole * 1000) * queue[Q_AGING_MS] / 1000)
+end
+
+local function cap_ms(queue)
+  return queue[Q_CAP] and worth_ms(queue, queue[Q_CAP]) or 0
+end
+
+local function deadline_step(queue, deadline_at)
+  if queue[Q_DEADLINE_WEIGHT] == 0 then
+    return 0, false
+  end
+  local horizon = queue[Q_HORIZON_MS]
+  local begins_at = deadline_at - horizon
+  if now >= deadline_at then
+    return 8, false
+  end
+  local step = now >= begins_at and math.floor((now - begins_at) * 8 / horizon) or 0
+  -- Rounded up: at the instant named here the step must really have been reached.
+  return step, begins_at + math.ceil(horizon * (step + 1) / 8)
+end
+
+-- Where a waiting job stands now, written into its head.
+local function place(queue, head)
+  local points = head[PRIORITY] * 1000
+  local next_step = false
+  if head[FAILURES] > 0 then
+    points = points - math.min(head[FAILURES] * queue[Q_PENALTY], 100000)
+  end
+  if head[DEADLINE_AT] then
+    local step
+    step, next_step = deadline_step(queue, head[DEADLINE_AT])
+    points = points + math.floor(queue[Q_DEADLINE_WEIGHT] * step * step / 64)
+  end
+  local worth = worth_ms(queue, points)
+  local capped_from = queue[Q_CAP] and head[READY_AT] + cap_ms(queue)
+  head[CAPPED] = capped_from and now >= capped_from or false
+  head[RESCORE_AT] = next_step
+  if head[CAPPED] then
+    head[RANK] = -worth
+    return
+  end
+  head[RANK] = head[READY_AT] - worth
+  if capped_from then
+    head[RESCORE_AT] = next_step and math.min(capped_from, next_step) or capped_from
+  end
+end

@@ -1,0 +1,262 @@
+-- Jobs as a script changes them. Nothing is written before `flush`: until then a refusal leaves no trace,
+-- and what many jobs have in common is written by few commands.
+--
+-- To change a job: lift it out of its places, change its head, put it back.
+local loaded = {}     -- id -> job; false for one that is not there
+local heads = {}      -- id, packed head, ...
+local additions = {}  -- sorted set -> score, member, ...
+local removals = {}   -- sorted set -> member, ...
+local counted = {}    -- "queue state" -> change
+local bodies = {}     -- key, body, ...
+local blocks = {}     -- block of seqs -> change
+local unique = {}     -- queue -> key -> id, or false for a key that was freed
+local once = {}       -- queue -> key -> {id, until}
+local queues = {}     -- name -> queue; false for one that is not there
+local opened = {}     -- names of queues that are to be written
+local gates = {}      -- queue -> gate -> whether jobs were put behind it
+local wishes = {}     -- id -> reason; false for one that is over
+local holders = {}    -- workers that were given leases
+local told = {}       -- events
+local gone = {}       -- jobs to be forgotten
+local noted = {}      -- functions that keep notes
+local has_news = false
+local flush
+
+local function load(ids)
+  local missing = {}
+  for _, id in ipairs(ids) do
+    if loaded[id] == nil then
+      loaded[id] = false
+      missing[#missing + 1] = id
+    end
+  end
+  local found = fetch('HMGET', missing, prefix .. 'heads')
+  for i, id in ipairs(missing) do
+    if found[i] then
+      loaded[id] = {id = id, head = cmsgpack.unpack(found[i]), packed = found[i]}
+    end
+  end
+end
+
+local function find(id)
+  if loaded[id] == nil then
+    load({id})
+  end
+  return loaded[id]
+end
+
+local function queue_of(name)
+  if queues[name] == nil then
+    local found = redis.call('HGET', prefix .. 'queues', name)
+    queues[name] = found and cmsgpack.unpack(found) or false
+  end
+  return queues[name]
+end
+
+-- The queue of this name, made with the settings of `ask.fresh` if there is none.
+local function open_queue(name)
+  if not queue_of(name) then
+    local queue = {unpack(ask.fresh)}
+    queue[Q_CREATED_AT], queue[Q_UPDATED_AT] = now, now
+    queues[name] = queue
+    opened[name] = true
+  end
+  return queues[name]
+end
+
+local function queue_names()
+  local names = redis.call('HKEYS', prefix .. 'queues')
+  table.sort(names)
+  return names
+end
+
+local function count(queue, state, change)
+  local name = queue .. ' ' .. state
+  counted[name] = (counted[name] or 0) + change
+end
+
+local function count_of(queue, ...)
+  local total = 0
+  for _, state in ipairs({...}) do
+    local name = queue .. ' ' .. state
+    total = total + (redis.call('HGET', prefix .. 'counts', name) or 0) + (counted[name] or 0)
+  end
+  return total
+end
+
+local function add_later(key, score, member)
+  local list = additions[key]
+  if not list then
+    list = {}
+    additions[key] = list
+  end
+  list[#list + 1] = score
+  list[#list + 1] = member
+end
+
+local function remove_later(key, member)
+  local list = removals[key]
+  if not list then
+    list = {}
+    removals[key] = list
+  end
+  list[#list + 1] = member
+end
+
+local function member(job)
+  if not job.member then
+    job.member = member_of(job.id, job.head[SEQ])
+  end
+  return job.member
+end
+
+local function final_key(queue, state)
+  return prefix .. state .. ':' .. queue
+end
+
+-- Take a job out of every place where it stands.
+local function lift(job)
+  if job.is_lifted then
+    return
+  end
+  if job.is_put then
+    flush()
+  end
+  job.is_lifted = true
+  local head = job.head
+  local queue, state = head[QUEUE], head[STATE]
+  count(queue, state, -1)
+  if state == 'running' then
+    remove_later(prefix .. 'leases:' .. head[WORKER], job.id)
+    if head[CANCEL_REASON] then
+      wishes[job.id] = false
+    end
+    return
+  end
+  if FINAL[state] then
+    remove_later(final_key(queue, state), job.id)
+    return
+  end
+  if state == 'pending' then
+    remove_later(ready_key(queue, head[GATE], head[CAPPED]), member(job))
+    if head[GATE] then
+      gates[queue] = gates[queue] or {}
+      gates[queue][head[GATE]] = gates[queue][head[GATE]] or false
+    end
+  else
+    remove_later(prefix .. 'due:' .. queue, member(job))
+  end
+  if head[EXPIRES_AT] then
+    remove_later(prefix .. 'expiring', member(job))
+  end
+  if head[RESCORE_AT] then
+    remove_later(prefix .. 'rescoring', member(job))
+  end
+end
+
+local function stand_waiting(job, head, queue)
+  has_news = true
+  if head[STATE] == 'pending' then
+    add_later(ready_key(queue, head[GATE], head[CAPPED]), head[RANK], member(job))
+    if head[GATE] then
+      gates[queue] = gates[queue] or {}
+      gates[queue][head[GATE]] = true
+    end
+  else
+    add_later(prefix .. 'due:' .. queue, head[RUN_AT], member(job))
+  end
+  if head[EXPIRES_AT] then
+    add_later(prefix .. 'expiring', head[EXPIRES_AT], member(job))
+  end
+  if head[RESCORE_AT] then
+    add_later(prefix .. 'rescoring', head[RESCORE_AT], member(job))
+  end
+end
+
+-- Write what has changed in a job that stays where it is.
+local function rewrite(job)
+  job.packed = cmsgpack.pack(job.head)
+  heads[#heads + 1] = job.id
+  heads[#heads + 1] = job.packed
+end
+
+-- Put a lifted job where its head says.
+local function put(job)
+  local head = job.head
+  local queue, state = head[QUEUE], head[STATE]
+  count(queue, state, 1)
+  if state == 'running' then
+    add_later(prefix .. 'leases:' .. head[WORKER], job.lease_ends_at, job.id)
+    holders[head[WORKER]] = true
+    if head[CANCEL_REASON] then
+      wishes[job.id] = head[CANCEL_REASON]
+    end
+  elseif FINAL[state] then
+    add_later(final_key(queue, state), head[FINISHED_AT], job.id)
+  else
+    stand_waiting(job, head, queue)
+  end
+  job.is_lifted = false
+  job.is_put = true
+  rewrite(job)
+end
+
+local function put_pending(job)
+  job.head[STATE] = 'pending'
+  place(queue_of(job.head[QUEUE]), job.head)
+  put(job)
+end
+
+-- Put a job that begins to wait.
+local function put_new(job)
+  local head = job.head
+  if head[RUN_AT] <= now then
+    return put_pending(job)
+  end
+  place(queue_of(head[QUEUE]), head)
+  head[STATE], head[CAPPED], head[RESCORE_AT] = 'scheduled', false, false
+  put(job)
+end
+
+local function unique_holder(queue, key)
+  local known = unique[queue] and unique[queue][key]
+  if known == nil then
+    return redis.call('HGET', prefix .. 'unique:' .. queue, key)
+  end
+  return known
+end
+
+local function set_unique(queue, key, id)
+  unique[queue] = unique[queue] or {}
+  unique[queue][key] = id
+end
+
+-- Only if it names this very job.
+local function free_unique(job)
+  local queue, key = job.head[QUEUE], job.head[UNIQUE_KEY]
+  if key and unique_holder(queue, key) == job.id then
+    set_unique(queue, key, false)
+  end
+end
+
+local function put_final(job, state, reason, result)
+  free_unique(job)
+  lift(job)
+  local head = job.head
+  head[STATE], head[REASON], head[RESULT] = state, reason, result
+  head[GATE], head[RESCORE_AT], head[SWEPT_FROM] = false, false, false
+  head[FINISHED_AT], head[UPDATED_AT] = now, now
+  put(job)
+end
+
+-- Forget a job with its unique key, its history and its notes.
+local function remove(job)
+  free_unique(job)
+  lift(job)
+  gone[#gone + 1] = job
+  loaded[job.id] = false
+end
+
+local function tell(kind, job, actor, attempt, detail)
+  told[#told + 1] = {kind, now, job.id, job.head[QUEUE], attempt, actor, detail}
+end

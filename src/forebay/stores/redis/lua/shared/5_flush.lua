@@ -1,0 +1,188 @@
+-- Writing what a script has decided.
+local MAX_EVENTS = 100
+
+local function write_event(event)
+  local number = redis.call('INCR', prefix .. 'event_number')
+  redis.call('HSET', prefix .. 'events', number, cmsgpack.pack(event))
+  redis.call('ZADD', prefix .. 'event_order', number, number)
+  redis.call('ZADD', prefix .. 'event_times', event[2], number)
+  return number
+end
+
+local function count_more(list, event)
+  local numbers = redis.call('LRANGE', list, 0, -1)
+  for i, packed in ipairs(redis.call('HMGET', prefix .. 'events', unpack(numbers))) do
+    local more = packed and cmsgpack.unpack(packed)
+    if more and more[1] == 'more' then
+      more[2], more[7] = event[2], string.format('%.0f', more[7] + 1)
+      redis.call('HSET', prefix .. 'events', numbers[i], cmsgpack.pack(more))
+      redis.call('ZADD', prefix .. 'event_times', more[2], numbers[i])
+      return
+    end
+  end
+  redis.call('RPUSH', list, write_event({'more', event[2], event[3], event[4], false, false, '1'}))
+end
+
+-- An event of a job, or a count of it where the job has as many as it may have. A deletion is told about a
+-- job that is gone: it belongs to the audit log alone.
+local function record(event)
+  if not event[3] or event[1] == 'deleted' then
+    return write_event(event)
+  end
+  local list = prefix .. 'events_of:' .. event[3]
+  if redis.call('LLEN', list) >= MAX_EVENTS then
+    return count_more(list, event)
+  end
+  redis.call('RPUSH', list, write_event(event))
+end
+
+local function forget_events(numbers)
+  if #numbers > 0 then
+    send('HDEL', prefix .. 'events', numbers)
+    send('ZREM', prefix .. 'event_order', numbers)
+    send('ZREM', prefix .. 'event_times', numbers)
+  end
+end
+
+local BLOCK = 1000
+
+local function block_of(seq)
+  return math.floor(seq / BLOCK)
+end
+
+local function forget(job)
+  local id = job.id
+  forget_events(redis.call('LRANGE', prefix .. 'events_of:' .. id, 0, -1))
+  redis.call('HDEL', prefix .. 'heads', id)
+  redis.call(
+    'UNLINK',
+    prefix .. 'body:' .. string.format('%.0f', job.head[SEQ]),
+    prefix .. 'attempts:' .. id,
+    prefix .. 'events_of:' .. id,
+    prefix .. 'notes:' .. id,
+    prefix .. 'lines:' .. id,
+    prefix .. 'steps:' .. id
+  )
+  local block = block_of(job.head[SEQ])
+  blocks[block] = (blocks[block] or 0) - 1
+end
+
+local function write_places()
+  for key, list in pairs(removals) do
+    send('ZREM', key, list)
+  end
+  for key, list in pairs(additions) do
+    send('ZADD', key, list)
+  end
+  for name, change in pairs(counted) do
+    if change ~= 0 then
+      redis.call('HINCRBY', prefix .. 'counts', name, change)
+    end
+  end
+  removals, additions, counted = {}, {}, {}
+end
+
+local function write_keys()
+  for queue, keys in pairs(unique) do
+    for key, id in pairs(keys) do
+      if id then
+        redis.call('HSET', prefix .. 'unique:' .. queue, key, id)
+      else
+        redis.call('HDEL', prefix .. 'unique:' .. queue, key)
+      end
+    end
+  end
+  for queue, keys in pairs(once) do
+    for key, held in pairs(keys) do
+      redis.call('HSET', prefix .. 'once:' .. queue, key, cmsgpack.pack(held))
+      redis.call('ZADD', prefix .. 'once_until:' .. queue, held[2], key)
+    end
+  end
+  unique, once = {}, {}
+end
+
+-- Which gates have jobs behind them; a queue without any pays nothing.
+local function write_gates()
+  for queue, names in pairs(gates) do
+    for gate, is_used in pairs(names) do
+      if is_used then
+        redis.call('SADD', prefix .. 'gates:' .. queue, gate)
+      elseif redis.call('EXISTS', ready_key(queue, gate, false), ready_key(queue, gate, true)) == 0 then
+        redis.call('SREM', prefix .. 'gates:' .. queue, gate)
+      end
+    end
+  end
+  gates = {}
+end
+
+local function write_blocks()
+  for block, change in pairs(blocks) do
+    if redis.call('HINCRBY', prefix .. 'block_jobs', block, change) == 0 then
+      redis.call('HDEL', prefix .. 'block_jobs', block)
+      redis.call('ZREM', prefix .. 'blocks', block)
+    elseif change > 0 then
+      redis.call('ZADD', prefix .. 'blocks', block, block)
+    end
+  end
+  blocks = {}
+end
+
+local function write_leases()
+  for worker in pairs(holders) do
+    redis.call('SADD', prefix .. 'holders', worker)
+  end
+  for id, reason in pairs(wishes) do
+    if reason then
+      redis.call('HSET', prefix .. 'wishes', id, reason)
+    else
+      redis.call('HDEL', prefix .. 'wishes', id)
+    end
+  end
+  holders, wishes = {}, {}
+end
+
+local function write_queue(name, queue)
+  redis.call('HSET', prefix .. 'queues', name, cmsgpack.pack(queue))
+end
+
+function flush()
+  for name in pairs(opened) do
+    write_queue(name, queues[name])
+  end
+  opened = {}
+  for _, keep in ipairs(noted) do
+    keep()
+  end
+  for first = 1, #bodies, SLICE do
+    redis.call('MSET', unpack(bodies, first, math.min(first + SLICE - 1, #bodies)))
+  end
+  send('HSET', prefix .. 'heads', heads)
+  for i = 1, #heads, 2 do
+    if loaded[heads[i]] then
+      loaded[heads[i]].is_put = false
+    end
+  end
+  noted, bodies, heads = {}, {}, {}
+  write_places()
+  write_keys()
+  write_gates()
+  write_leases()
+  for _, job in ipairs(gone) do
+    forget(job)
+  end
+  gone = {}
+  write_blocks()
+  for _, event in ipairs(told) do
+    record(event)
+  end
+  told = {}
+end
+
+-- The end of every script that writes. A hint is published by the script itself: no commit without it.
+local function finish(answer)
+  flush()
+  if has_news then
+    redis.call('PUBLISH', prefix .. 'news', '1')
+  end
+  return answer
+end

@@ -1,0 +1,64 @@
+-- Jobs as they are answered: id, head, body, the end of the lease, the last ten bad attempts.
+local ERRORS_KEPT = 10
+
+local function body_key(seq)
+  return prefix .. 'body:' .. string.format('%.0f', seq)
+end
+
+local function rows_of(jobs)
+  local names, rows = {}, {}
+  for i, job in ipairs(jobs) do
+    names[i] = body_key(job.head[SEQ])
+  end
+  local found = fetch('MGET', names)
+  for i, job in ipairs(jobs) do
+    local head = job.head
+    local ends_at = head[STATE] == 'running'
+      and (job.lease_ends_at or redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], job.id))
+    local errors = head[ERRORS] > 0
+      and redis.call('LRANGE', prefix .. 'attempts:' .. job.id, -ERRORS_KEPT, -1)
+    rows[i] = {job.id, job.packed, found[i], ends_at and tonumber(ends_at), errors}
+  end
+  return rows
+end
+
+-- The fence: why this worker does not hold the lease on this attempt; false if it does.
+local function why_not_held(job, attempt, worker)
+  if not job then
+    return 'gone'
+  end
+  local head = job.head
+  if head[ATTEMPT] ~= attempt then
+    return 'other attempt'
+  end
+  if head[STATE] ~= 'running' then
+    return 'other state'
+  end
+  return head[WORKER] ~= worker and 'other worker'
+end
+
+-- Which running jobs of a worker shall stop, and why. Wishes are few: there is one only while its job runs.
+local function cancels_of(worker)
+  local found = {}
+  if redis.call('HLEN', prefix .. 'wishes') == 0 then
+    return found
+  end
+  local all = redis.call('HGETALL', prefix .. 'wishes')
+  for i = 1, #all, 2 do
+    local job = find(all[i])
+    if job and job.head[STATE] == 'running' and job.head[WORKER] == worker then
+      found[#found + 1] = {all[i], all[i + 1]}
+    end
+  end
+  table.sort(found, function(one, other) return one[1] < other[1] end)
+  return found
+end
+
+-- Every body begins with the length of its job's id and the id.
+local function id_of_body(seq)
+  local front = redis.call('GETRANGE', body_key(seq), 0, 1023)
+  if #front < 2 then
+    return
+  end
+  return string.sub(front, 3, 2 + struct.unpack('>H', front))
+end

@@ -1,0 +1,118 @@
+-- New jobs, asked for by clients or handed back by tasks.
+-- ask.lots: what jobs that are alike have in common: queue, task, priority, delay_ms, run_at, deadline_at,
+--   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only
+-- ask.lot_of: the lot of each job;  ask.keyed: by number of the job: unique key, once key, once_ms,
+--   whether the caller brought its id.  ARGV from `ask.first` on: id and body of each job.
+local next_seq
+
+local function take_seq()
+  if not next_seq then
+    next_seq = redis.call('INCRBY', prefix .. 'seq', #ask.lot_of) - #ask.lot_of
+  end
+  next_seq = next_seq + 1
+  return next_seq
+end
+
+-- What holds for all jobs of a lot; the second value is why none of them can be stored.
+local function look_at_lot(lot, is_follow_up)
+  local queue = queue_of(lot[1])
+  if not queue and not (is_follow_up or ask.create_queues) then
+    return {'QueueNotFound', lot[1]}
+  end
+  queue = queue or ask.fresh
+  local state = queue[Q_STATE]
+  if not is_follow_up and (state == 'draining' or state == 'dropped') then
+    return {'QueueClosed', lot[1], state}
+  end
+  local priority = lot[3] or queue[Q_DEFAULT_PRIORITY]
+  if lot[3] and (priority < queue[Q_MIN_PRIORITY] or priority > queue[Q_MAX_PRIORITY]) then
+    return {'InvalidJob', lot[1], priority, queue[Q_MIN_PRIORITY], queue[Q_MAX_PRIORITY]}
+  end
+  lot.due_at = math.max(now, lot[5] or now + lot[4])
+  lot.max_length = not is_follow_up and lot.due_at <= now and queue[Q_MAX_LENGTH]
+  lot.head = {
+    0, lot[1], 'pending', lot[2], priority, 0, 0, 0, now, now, lot.due_at, lot.due_at, 0, false, false, false,
+    false, false, lot[6], lot[7], false, lot[10], lot[8], lot[9], false, false, false, false, 0, false,
+  }
+end
+
+-- Who has the id or a key of a new job; or why it is refused.
+local function holder_of(lot, id, keys, on_conflict)
+  if keys[4] and find(id) then
+    if on_conflict == 'ignore' then
+      return id
+    end
+    return nil, {'DuplicateId', id}
+  end
+  local holder = keys[1] and unique_holder(lot[1], keys[1])
+  if not holder and keys[2] then
+    local held = once[lot[1]] and once[lot[1]][keys[2]]
+    if not held then
+      local packed = redis.call('HGET', prefix .. 'once:' .. lot[1], keys[2])
+      held = packed and cmsgpack.unpack(packed)
+    end
+    holder = held and held[2] > now and held[1]
+  end
+  if holder and on_conflict == 'raise' then
+    return nil, {'DuplicateKey', lot[1], holder}
+  end
+  return holder
+end
+
+local function take_keys(lot, id, keys)
+  if keys[1] then
+    set_unique(lot[1], keys[1], id)
+  end
+  if keys[2] then
+    once[lot[1]] = once[lot[1]] or {}
+    once[lot[1]][keys[2]] = {id, now + keys[3]}
+  end
+end
+
+local function store(lot, number, keys)
+  local id, body = ARGV[ask.first + 2 * number - 2], ARGV[ask.first + 2 * number - 1]
+  open_queue(lot[1])
+  local seq = take_seq()
+  local job = {id = id, head = lot.head, is_lifted = true}
+  if keys then
+    -- Somebody else of this batch may ask for it: it has a head of its own.
+    job.head = {unpack(lot.head)}
+    job.head[UNIQUE_KEY] = keys[1]
+    take_keys(lot, id, keys)
+    loaded[id] = job
+  end
+  job.head[SEQ] = seq
+  put_new(job)
+  bodies[#bodies + 1] = body_key(seq)
+  bodies[#bodies + 1] = body
+  local block = block_of(seq)
+  blocks[block] = (blocks[block] or 0) + 1
+  return {id, 1, job.head[STATE]}
+end
+
+-- Accept the job with this number; answers id, whether it is new, state; or nil and why not.
+local function accept(number, on_conflict, is_follow_up)
+  local lot = ask.lots[ask.lot_of[number]]
+  if not lot.is_looked_at then
+    lot.is_looked_at = true
+    lot.error = look_at_lot(lot, is_follow_up)
+  end
+  if lot.error then
+    return nil, lot.error
+  end
+  local keys = ask.keyed[number]
+  if keys then
+    local holder, refusal = holder_of(lot, ARGV[ask.first + 2 * number - 2], keys, on_conflict)
+    if refusal then
+      return nil, refusal
+    end
+    if holder then
+      local held = find(holder)
+      return {holder, 0, held and held.head[STATE]}
+    end
+  end
+  if lot.max_length and count_of(lot[1], 'pending') >= lot.max_length then
+    return nil, {'QueueFull', lot[1], lot.max_length}
+  end
+  return store(lot, number, keys)
+end

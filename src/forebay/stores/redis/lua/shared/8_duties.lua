@@ -1,0 +1,84 @@
+-- What is done by the clock, for whole batches of jobs.
+
+local function first_of(key, limit)
+  local members = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, limit)
+  local ids = {}
+  for i, one in ipairs(members) do
+    ids[i] = id_in(one)
+  end
+  load(ids)
+  return ids, members
+end
+
+-- An entry whose job is not there (deleted by hand, or evicted) must not hold up those behind it.
+local function found_in(key, limit)
+  local ids, members = first_of(key, limit)
+  local jobs = {}
+  for i, id in ipairs(ids) do
+    if loaded[id] then
+      jobs[#jobs + 1] = loaded[id]
+    else
+      remove_later(key, members[i])
+    end
+  end
+  return jobs
+end
+
+-- Cancel up to `limit` waiting jobs that were not started in time.
+local function expire(limit)
+  local jobs = found_in(prefix .. 'expiring', limit)
+  for _, job in ipairs(jobs) do
+    put_final(job, 'cancelled', 'expired', false)
+    tell('expired', job, false, false, '')
+  end
+  if #jobs > 0 then
+    flush()
+  end
+  return #jobs
+end
+
+local function promote_all(jobs)
+  for _, job in ipairs(jobs) do
+    lift(job)
+    job.head[UPDATED_AT] = now
+    put_pending(job)
+  end
+  if #jobs > 0 then
+    flush()
+  end
+  return #jobs
+end
+
+-- Make up to `limit` due jobs of one queue pending.
+local function promote_in(queue, limit)
+  return promote_all(found_in(prefix .. 'due:' .. queue, limit))
+end
+
+-- Move up to `limit` jobs that wait in a dropped queue to the dead letters: first those that are not due
+-- yet, then the pending ones in their order.
+local function bury(queue, limit)
+  local names = redis.call('SMEMBERS', prefix .. 'gates:' .. queue)
+  table.sort(names)
+  local keys = {prefix .. 'due:' .. queue, ready_key(queue, false, false), ready_key(queue, false, true)}
+  for _, gate in ipairs(names) do
+    keys[#keys + 1] = ready_key(queue, gate, false)
+    keys[#keys + 1] = ready_key(queue, gate, true)
+  end
+  local buried = 0
+  for _, key in ipairs(keys) do
+    if buried >= limit then
+      break
+    end
+    for _, one in ipairs(redis.call('ZRANGE', key, 0, limit - buried - 1)) do
+      local job = find(id_in(one))
+      if job then
+        put_final(job, 'dead', 'queue dropped', false)
+        tell('dropped', job, false, false, '')
+      else
+        remove_later(key, one)
+      end
+      buried = buried + 1
+    end
+  end
+  return buried
+end

@@ -1,0 +1,215 @@
+"""Looking at a namespace: each answer is one script, or a few that are short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from heapq import merge
+from itertools import islice
+from typing import Any, Final
+
+from forebay.domain.history import Event, Timeline
+from forebay.domain.job import Job, JobId, JobSummary, QueueName
+from forebay.domain.note import Notes
+from forebay.domain.query import (
+    EXACT_UP_TO,
+    Archived,
+    Counts,
+    Health,
+    HeldJobs,
+    JobQuery,
+    Page,
+    Position,
+    check_limit,
+    page_end,
+)
+from forebay.domain.queue import Queue, QueueState
+from forebay.domain.worker import Command, WorkerInfo
+from forebay.stores.matching import fits
+from forebay.stores.redis.commanding import workers_of
+from forebay.stores.redis.connection import Connection
+from forebay.stores.redis.rows import (
+    archived_from_stored,
+    attempt_from_packed,
+    command_from_packed,
+    event_from_packed,
+    job_from_row,
+    notes_from_stored,
+    queue_from_packed,
+    summary_of,
+)
+from forebay.stores.redis.schema import SCHEMA
+
+PACE_MS: Final = 60_000
+LATE_MS: Final = 60_000
+JOBS_PER_LOOK: Final = 200  # a script that reads more would hold up everybody
+JOBS_PER_PAGE: Final = 10_000  # how many a page looks at before it is given out, short as it may be
+_ARCHIVE_PAGE: Final = 500
+
+
+class RedisReader:
+    """A handle to look at one namespace."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._run = connection.run
+
+    def _key(self, name: str) -> str:
+        return f"{self._connection.address.tag}:{name}"
+
+    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+        found: dict[JobId, Job] = {}
+        for first in range(0, len(ids), JOBS_PER_LOOK):
+            rows = self._run("jobs", {"ids": list(ids[first : first + JOBS_PER_LOOK])})
+            found |= {job.id: job for job in map(job_from_row, rows)}
+        return [found.get(job_id) for job_id in ids]
+
+    def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
+        check_limit(limit)
+        below: int | None = None if after is None else page_end(after)
+        found: list[Job] = []
+        for _ in range(0, JOBS_PER_PAGE, JOBS_PER_LOOK):
+            below, rows = self._run("search", {"below": below, "most": JOBS_PER_LOOK})
+            fitting = (job for job in map(job_from_row, rows) if fits(query, job))
+            found += islice(fitting, limit + 1 - len(found))
+            # One more than asked for tells whether there is a next page.
+            if below is None or len(found) > limit:
+                break
+        page = tuple(map(summary_of, found[:limit]))
+        if len(found) > limit:
+            return Page(jobs=page, after=str(found[limit - 1].seq))
+        return Page(jobs=page, after=None if below is None else str(below))
+
+    def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
+        names = list(queues) or sorted(self._queues())
+        counted: dict[QueueName, dict[str, int]] = {name: {} for name in names}
+        stored = self._connection.ask("HGETALL", self._key("counts"))
+        for name, jobs in zip(stored[::2], stored[1::2], strict=True):
+            queue, _, state = name.decode().rpartition(" ")
+            if queue in counted:
+                counted[QueueName(queue)][state] = int(jobs)
+        return {name: Counts(**states) for name, states in counted.items()}
+
+    def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
+        check_limit(limit)
+        rows = self._run("peek", {"queue": queue, "limit": limit})
+        return [summary_of(job_from_row(row)) for row in rows]
+
+    def held(self) -> list[HeldJobs]:
+        return [
+            HeldJobs(queue=QueueName(queue.decode()), gate=gate.decode(), jobs=jobs)
+            for queue, gate, jobs in self._run("held", {})
+        ]
+
+    def position(self, job_id: JobId) -> Position | None:
+        found = self._run("position", {"id": job_id, "exact_up_to": EXACT_UP_TO, "pace_ms": PACE_MS})
+        if found is None:
+            return None
+        ahead, pace = found
+        wait = ahead * PACE_MS // pace if pace else None
+        return Position(ahead=ahead, is_exact=ahead <= EXACT_UP_TO, starts_in_ms=wait)
+
+    def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
+        found = [queue for _, queue in sorted(self._queues().items())]
+        if names:
+            return [queue for queue in found if queue.name in names]
+        return [queue for queue in found if queue.state is not QueueState.DROPPED]
+
+    def _queues(self) -> dict[QueueName, Queue]:
+        stored = self._connection.ask("HGETALL", self._key("queues"))
+        names = [QueueName(name.decode()) for name in stored[::2]]
+        return {
+            name: queue_from_packed(name, packed) for name, packed in zip(names, stored[1::2], strict=True)
+        }
+
+    def workers(self) -> list[WorkerInfo]:
+        return workers_of(self._connection)
+
+    def commands(self, ids: Sequence[str]) -> list[Command | None]:
+        if not ids:
+            return []
+        return [
+            command_from_packed(one) for one in self._connection.ask("HMGET", self._key("commands"), *ids)
+        ]
+
+    def notes(self, job_id: JobId) -> Notes:
+        found = self._run("history", {"id": job_id})
+        return Notes() if found is None else notes_from_stored(*found[3:])
+
+    def history(self, job_id: JobId) -> Timeline | None:
+        found = self._run("history", {"id": job_id})
+        if found is None:
+            return None
+        row, attempts, events, *notes = found
+        return Timeline(
+            job=job_from_row(row),
+            attempts=tuple(attempt_from_packed(job_id, packed) for packed in attempts),
+            events=tuple(event_from_packed(packed) for packed in events if packed is not None),
+            notes=notes_from_stored(*notes),
+        )
+
+    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
+        check_limit(limit)
+        numbers, events = self._run("audit", {"limit": limit, "after": after})
+        return [
+            (int(number), event_from_packed(packed))
+            for number, packed in zip(numbers, events, strict=True)
+            if packed is not None
+        ]
+
+    def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
+        check_limit(limit)
+        span = _day(day)
+        lines = merge(*(self._archived(queue, span) for queue in self._queues()), key=_last, reverse=True)
+        fitting = (line for _, _, line in lines if task is None or line.task == task)
+        return list(islice(fitting, limit))
+
+    def _archived(self, queue: QueueName, span: dict[str, Any]) -> Iterator[tuple[int, int, Archived]]:
+        """The lines of one queue, last ended first, read as somebody asks for them."""
+        skip = 0
+        while True:
+            ask = {"queue": queue, **span, "skip": skip, "limit": _ARCHIVE_PAGE}
+            numbers, times, lines = self._run("archive", ask)
+            for number, ended_at, line in zip(numbers, times, lines, strict=True):
+                if line is not None:
+                    yield ended_at, int(number), archived_from_stored(line)
+            if len(numbers) < _ARCHIVE_PAGE:
+                return
+            skip += _ARCHIVE_PAGE
+
+    def now(self) -> int:
+        return int(self._run("now", {}))
+
+    def health(self) -> Health:
+        problems = [line.decode() for line in self._run("check_totals", {"late_ms": LATE_MS})]
+        problems += self._scanned("check_jobs", {})
+        for queue in self._queues():
+            problems += self._scanned("check_keys", {"queue": queue})
+        return Health(engine="redis", schema=SCHEMA, problems=tuple(problems))
+
+    def _scanned(self, script: str, ask: dict[str, Any]) -> Iterator[str]:
+        cursor = b"0"
+        while True:
+            cursor, found = self._run(script, {**ask, "cursor": cursor.decode(), "most": JOBS_PER_LOOK})
+            yield from (line.decode() for line in found)
+            if cursor == b"0":
+                return
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _last(line: tuple[int, int, Archived]) -> tuple[int, int]:
+    return line[:2]
+
+
+def _day(day: str | None) -> dict[str, Any]:
+    """The times between which jobs ended on this day; of no time at all if it is none."""
+    if day is None:
+        return {"from": None, "below": None}
+    try:
+        begin = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        return {"from": 0, "below": 0}
+    end = begin + timedelta(days=1)
+    return {"from": round(begin.timestamp() * 1_000), "below": round(end.timestamp() * 1_000)}

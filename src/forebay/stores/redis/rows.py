@@ -1,0 +1,357 @@
+"""What scripts answer and what they are given, as records: the only place that knows the order of fields.
+
+Heads, queues, events and the like are MessagePack that scripts write and read; `False` stands for nothing
+there, because a list in Lua has no holes. Bodies are opaque to scripts but for the id at their front.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from forebay.domain.history import Attempt, Event
+from forebay.domain.job import Job, JobId, JobSummary, NewJob, PastError, QueueName
+from forebay.domain.note import LogLine, Notes, Step
+from forebay.domain.query import Archived
+from forebay.domain.queue import Queue, QueueSettings, QueueState
+from forebay.domain.worker import Command, WorkerInfo
+from forebay.stores.rows import (
+    PLAIN,
+    STATES,
+    attempt_from_row,
+    command_from_row,
+    event_from_row,
+    is_strange,
+    json_text,
+    new_options_text,
+    notes_from_rows,
+    options_from_text,
+    options_text,
+    said_text,
+    settings_from_text,
+    worker_from_row,
+)
+
+_LENGTH: Final = struct.Struct(">H")
+_EXCERPT: Final = 200
+_PLAIN_SETTINGS: Final = "{}"
+
+Text = str | bool  # False for nothing
+Number = int | bool
+
+
+class Head(msgspec.Struct, array_like=True, gc=False):
+    """What changes about a job; the fields of `shared/2_base.lua`, in their order."""
+
+    seq: int
+    queue: str
+    state: str
+    task: str
+    priority: int
+    attempt: int
+    failures: int
+    crashes: int
+    created_at: int
+    updated_at: int
+    ready_at: int
+    run_at: int
+    rank: int
+    capped: bool
+    rescore_at: Number
+    gate: Text
+    worker: Text
+    started_at: Number
+    deadline_at: Number
+    expires_at: Number
+    unique_key: Text
+    until_started: bool
+    lease_ms: Number
+    extension_ms: int
+    cancel_reason: Text
+    swept_from: Text
+    finished_at: Number
+    reason: Text
+    errors: int
+    result: msgspec.Raw
+
+
+class Body(msgspec.Struct, array_like=True, gc=False):
+    """What is written once: the options as JSON, None for the usual ones, and the payload."""
+
+    options: str | None
+    payload: bytes
+
+
+_decode_head: Final = msgspec.msgpack.Decoder(Head).decode
+_decode_body: Final = msgspec.msgpack.Decoder(Body).decode
+_decode_list: Final = msgspec.msgpack.Decoder(list[Any]).decode
+_encode: Final = msgspec.msgpack.Encoder().encode
+_error: Final = msgspec.json.Decoder(dict[str, str])
+_NO_BODY: Final = Body(None, b"")
+
+
+def body_of(job_id: JobId, job: NewJob) -> bytes:
+    return _body(job_id, Body(new_options_text(job), job.payload))
+
+
+def body_with(job_id: JobId, body: bytes, metadata: dict[str, Any]) -> bytes:
+    """A body with other metadata."""
+    old = _body_in(body)
+    options = msgspec.structs.replace(options_from_text(old.options), metadata=metadata)
+    return _body(job_id, Body(options_text(options), old.payload))
+
+
+def _body(job_id: JobId, body: Body) -> bytes:
+    name = job_id.encode()
+    return _LENGTH.pack(len(name)) + name + _encode(body)
+
+
+def _body_in(body: bytes | None) -> Body:
+    """A body that is gone or damaged has no payload: no handler will see it."""
+    if body is None:
+        return _NO_BODY
+    try:
+        return _decode_body(memoryview(body)[2 + _LENGTH.unpack_from(body)[0] :])
+    except (msgspec.MsgspecError, struct.error):
+        return _NO_BODY
+
+
+def _bytes(raw: msgspec.Raw) -> bytes | None:
+    """The bytes of a MessagePack string, which are no text here; None for False."""
+    stored = bytes(raw)
+    kind = stored[0]
+    if kind == 0xC2:  # noqa: PLR2004 - the numbers of MessagePack: false, and strings by the width of their length
+        return None
+    return stored[{0xD9: 2, 0xDA: 3, 0xDB: 5}.get(kind, 1) :]
+
+
+def _some(value: Any) -> Any:
+    return None if value is False else value
+
+
+def job_from_row(row: Sequence[Any]) -> Job:
+    """A job from id, head, body, end of lease and bad attempts."""
+    job_id, packed, stored, lease_expires_at, errors = row
+    head = _decode_head(packed)
+    body = _body_in(stored)
+    has = PLAIN if body.options is None else options_from_text(body.options)
+    return Job(
+        JobId(job_id.decode()),
+        head.seq,
+        QueueName(head.queue),
+        head.task,
+        STATES[head.state],
+        body.payload,
+        head.priority,
+        has.policy,
+        head.attempt,
+        head.failures,
+        head.crashes,
+        head.created_at,
+        head.updated_at,
+        head.ready_at,
+        head.run_at,
+        head.rank,
+        head.capped,
+        _some(head.gate),
+        _some(head.worker),
+        _some(head.started_at),
+        lease_expires_at,
+        has.lease_ms,
+        has.extension_ms,
+        has.timeout_ms,
+        _some(head.deadline_at),
+        _some(head.expires_at),
+        _some(head.unique_key),
+        has.unique_until,
+        has.once_key,
+        # Its receiver may change it, so the defaults are not handed out.
+        has.metadata or {},
+        has.tags,
+        has.correlation_id,
+        has.parent_id,
+        _some(head.cancel_reason),
+        tuple(map(_past_error, errors)) if errors else (),
+        _some(head.finished_at),
+        _some(head.reason),
+        _bytes(head.result),
+    )
+
+
+def summary_of(job: Job) -> JobSummary:
+    return JobSummary(
+        id=job.id,
+        queue=job.queue,
+        task=job.task,
+        state=job.state,
+        priority=job.priority,
+        attempt=job.attempt,
+        failures=job.failures,
+        created_at=job.created_at,
+        run_at=job.run_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        worker=job.worker,
+        reason=job.reason,
+        tags=job.tags,
+    )
+
+
+def _past_error(packed: bytes) -> PastError:
+    attempt, _, _, _, at, text, _ = _decode_list(packed)
+    return PastError(attempt=attempt, at=at, **_error.decode(text))
+
+
+def attempt_from_packed(job_id: JobId, packed: bytes) -> Attempt:
+    attempt, ending, worker, started_at, ended_at, text, _ = _decode_list(packed)
+    return attempt_from_row(job_id, (attempt, ending, worker, _some(started_at), ended_at, text))
+
+
+def event_from_packed(packed: bytes) -> Event:
+    return event_from_row(tuple(map(_some, _decode_list(packed))))
+
+
+def event_row(event: Event) -> list[Any]:
+    return [
+        event.kind.value,
+        event.at,
+        event.job_id or False,
+        event.queue or False,
+        False if event.attempt is None else event.attempt,
+        False if event.actor is None else event.actor,
+        event.detail,
+    ]
+
+
+def notes_from_stored(progress: bytes | None, lines: Sequence[bytes], steps: Sequence[bytes]) -> Notes:
+    """A job's notes: `progress` and steps have the store's time in front, lines their place."""
+    rows: list[tuple[Any, ...]] = []
+    if progress is not None:
+        at, _, text = progress.partition(b" ")
+        attempt, _, body = text.partition(b" ")
+        rows.append(("progress", 0, None, int(attempt), int(at), body))
+    for line in lines:
+        place, said_at, attempt, body = line.split(b" ", 3)
+        rows.append(("line", int(place or 0), None, int(attempt), int(said_at), body))
+    for order, name, value in sorted(
+        (steps[i + 1][:4], steps[i], steps[i + 1][4:]) for i in range(0, len(steps), 2)
+    ):
+        at, attempt, result = value.split(b" ", 2)
+        rows.append(("step", int(order), name.decode(), int(attempt), int(at), result))
+    return notes_from_rows(rows)
+
+
+def line_stored(line: LogLine, text: str) -> str:
+    return f"{line.at} {line.attempt} {text}"
+
+
+def step_stored(step: Step) -> bytes:
+    return b"%d " % step.attempt + step.result
+
+
+# Queues
+
+
+def queue_row(queue: Queue, reordered_to: int | None) -> list[Any]:
+    settings, scoring = queue.settings, queue.settings.scoring
+    return [
+        queue.state.value,
+        _PLAIN_SETTINGS if settings == QueueSettings() else json_text(settings),
+        queue.rank_version,
+        False if reordered_to is None else reordered_to,
+        queue.created_at,
+        queue.updated_at,
+        settings.lease_ms,
+        settings.max_length or False,
+        settings.default_priority,
+        settings.min_priority,
+        settings.max_priority,
+        scoring.aging_ms,
+        False if scoring.cap is None else scoring.cap,
+        scoring.retry_penalty,
+        scoring.deadline_weight,
+        scoring.deadline_horizon_ms,
+        settings.keep_finished_ms,
+        settings.keep_dead_ms,
+        settings.archive,
+        settings.keep_archive_ms,
+    ]
+
+
+FRESH_QUEUE: Final = queue_row(Queue(name=QueueName("")), None)
+
+
+def queue_from_packed(name: QueueName, packed: bytes) -> Queue:
+    state, settings, version, reordered_to, created_at, updated_at, *_ = _decode_list(packed)
+    return Queue(
+        name=name,
+        state=QueueState(state),
+        settings=settings_from_text(settings),
+        rank_version=version,
+        reordering=reordered_to is not False,
+        created_at=created_at,
+        updated_at=updated_at,
+    )
+
+
+def reordered_to(packed: bytes) -> int | None:
+    number: int | None = _some(_decode_list(packed)[3])
+    return number
+
+
+# Workers and commands
+
+
+def worker_row(worker: WorkerInfo) -> list[Any]:
+    return [
+        worker.id,
+        worker.host,
+        worker.pid,
+        json_text(worker.queues),
+        worker.state.value,
+        worker.started_at,
+        worker.beat_at,
+        said_text(worker),
+    ]
+
+
+def worker_from_packed(packed: bytes) -> WorkerInfo:
+    return worker_from_row(tuple(_decode_list(packed)))
+
+
+def command_row(command: Command, expires_ms: int) -> list[Any]:
+    """A command as it is sent: the store sets the times."""
+    queue = command.queue or False
+    return [command.id, command.worker, command.kind.value, queue, command.actor, 0, expires_ms, False, False]
+
+
+def command_from_packed(packed: bytes | None) -> Command | None:
+    row = None if packed is None else tuple(map(_some, _decode_list(packed)))
+    return None if row is None or is_strange(row) else command_from_row(row)
+
+
+# The archive
+
+
+def archived_from_stored(line: bytes) -> Archived:
+    length = _LENGTH.unpack_from(line)[0]
+    head = _decode_head(memoryview(line)[2 + length :])
+    ended_at = int(head.finished_at)
+    return Archived(
+        id=JobId(line[2 : 2 + length].decode()),
+        queue=QueueName(head.queue),
+        task=head.task,
+        state=STATES[head.state],
+        created_at=head.created_at,
+        finished_at=ended_at,
+        day=datetime.fromtimestamp(ended_at / 1_000, UTC).strftime("%Y-%m-%d"),
+        duration_ms=None if head.started_at is False else ended_at - head.started_at,
+        attempt=head.attempt,
+        failures=head.failures,
+        excerpt=(_bytes(head.result) or b"").decode(errors="replace")[:_EXCERPT],
+        reason=_some(head.reason),
+    )

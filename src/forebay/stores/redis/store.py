@@ -1,0 +1,270 @@
+"""Redis behind the seam: the engine, and the write side with each method bound to its script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+from forebay.domain.history import Event
+from forebay.domain.job import DAY_MS, Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.note import Note
+from forebay.domain.queue import Queue, QueueState
+from forebay.domain.settlement import Settlement
+from forebay.domain.worker import (
+    COMMAND_EXPIRES_MS,
+    COMMANDS_KEPT_MS,
+    Command,
+    CommandKind,
+    WorkerInfo,
+    answer_as_kept,
+)
+from forebay.errors import ConfigError
+from forebay.stores import ids as job_ids
+from forebay.stores.protocol import (
+    BATCH,
+    Exchange,
+    Features,
+    OnConflict,
+    Receipt,
+    Refusal,
+    Renewal,
+    Standing,
+    Verdict,
+    Want,
+)
+from forebay.stores.redis import commanding, operating
+from forebay.stores.redis.connection import Address, Connection
+from forebay.stores.redis.exchanging import cancels_of, exchange
+from forebay.stores.redis.inserting import Intake, done, receipts_of
+from forebay.stores.redis.reader import RedisReader
+from forebay.stores.redis.rows import event_row, job_from_row
+from forebay.stores.redis.schema import SCHEMA, check_schema, check_server, prepare
+from forebay.stores.redis.wakeups import RedisWakeups
+
+AUDIT_KEPT_MS: Final = 90 * DAY_MS
+WORKERS_KEPT_MS: Final = DAY_MS
+
+NOTHING_TO_JOIN: Final = (
+    "Redis has no transactions of a caller that could be joined; use sqlite:/// or postgresql:// for that"
+)
+
+
+class RedisEngine:
+    """A namespace on a Redis or Valkey server."""
+
+    features = Features(name="redis", is_durable=True, is_shared=True, joins_transactions=False)
+
+    def __init__(self, address: Address, *, new_id: Callable[[], JobId] = job_ids.new_id) -> None:
+        self.address = address
+        self._new_id = new_id
+
+    @property
+    def place(self) -> str:
+        return self.address.place
+
+    def store(self) -> RedisStore:
+        return RedisStore(self._connection(check_server), self._new_id)
+
+    def reader(self) -> RedisReader:
+        return RedisReader(self._connection())
+
+    def wakeups(self) -> RedisWakeups:
+        return RedisWakeups(self.address)
+
+    def check_schema(self) -> None:
+        connection = Connection(self.address)
+        try:
+            check_schema(connection)
+        finally:
+            connection.close()
+
+    def insert_within(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        raise ConfigError(NOTHING_TO_JOIN)
+
+    async def insert_within_async(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        raise ConfigError(NOTHING_TO_JOIN)
+
+    def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        raise ConfigError(NOTHING_TO_JOIN)
+
+    async def complete_within_async(
+        self, connection: object, worker: WorkerId, settlement: Settlement
+    ) -> None:
+        raise ConfigError(NOTHING_TO_JOIN)
+
+    def _connection(self, *checks: Callable[[Connection], None]) -> Connection:
+        connection = Connection(self.address)
+        try:
+            for check in (*checks, prepare):
+                check(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class RedisStore:
+    """A handle to write to one namespace."""
+
+    def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
+        self._connection = connection
+        self._new_id = new_id
+        self._run = connection.run
+
+    def insert(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        on_conflict: OnConflict = "return",
+        atomic: bool = True,
+        create_queues: bool = True,
+    ) -> list[Receipt]:
+        intake = Intake(self._new_id)
+        for job in jobs:
+            intake.add(job)
+        rules = {"on_conflict": on_conflict, "atomic": atomic, "create_queues": create_queues}
+        ask = {**intake.request(2), **rules}
+        [receipts] = done(self._run("insert", ask, *intake.arguments))
+        return receipts_of(receipts)
+
+    def exchange(
+        self,
+        worker: WorkerId,
+        settlements: Sequence[Settlement] = (),
+        wants: Sequence[Want] = (),
+        room: int = 0,
+        known: Sequence[Lease] | None = None,
+        notes: Sequence[Note] = (),
+    ) -> Exchange:
+        return exchange(self._connection, self._new_id, worker, settlements, wants, room, known, notes)
+
+    def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
+        reasons = self._run("standing", {"worker": worker, "leases": [tuple(lease) for lease in leases]})
+        return [Standing.OVER if reason else Standing.HELD for reason in reasons]
+
+    def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
+        ask = {"worker": worker, "leases": [tuple(lease) for lease in leases], "lease_ms": lease_ms}
+        reasons, cancels = self._run("renew", ask)
+        answers = list(zip(leases, reasons, strict=True))
+        return Renewal(
+            renewed=tuple(lease for lease, reason in answers if not reason),
+            refused=tuple(
+                Refusal(lease=lease, reason=reason.decode()) for lease, reason in answers if reason
+            ),
+            cancels=cancels_of(cancels),
+        )
+
+    def sweep(
+        self,
+        sweeper: WorkerId,
+        limit: int = BATCH,
+        lease_ms: int = 30_000,
+        *,
+        only_dead: bool = False,
+        dead: Collection[WorkerId] = (),
+    ) -> list[Job]:
+        ask = {
+            "sweeper": sweeper,
+            "limit": limit,
+            "lease_ms": lease_ms,
+            "only_dead": only_dead,
+            "dead": sorted(dead),
+        }
+        return [job_from_row(row) for row in self._run("sweep", ask)]
+
+    def promote(self, limit: int = BATCH) -> int:
+        return self._count("promote", {"limit": limit})
+
+    def rescore(self, limit: int = BATCH) -> int:
+        return self._count("rescore", {"limit": limit})
+
+    def prune(self, limit: int = BATCH) -> int:
+        ask = {
+            "limit": limit,
+            "audit_kept_ms": AUDIT_KEPT_MS,
+            "commands_kept_ms": COMMANDS_KEPT_MS,
+            "workers_kept_ms": WORKERS_KEPT_MS,
+        }
+        return self._count("prune", ask)
+
+    def cancel(
+        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+    ) -> list[Verdict]:
+        ask = {"ids": list(ids), "reason": reason, "actor": actor, "force": force}
+        return operating.verdicts(ids, self._run("cancel", ask))
+
+    def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
+        return operating.amend(self._connection, job_id, change, actor)
+
+    def revive(
+        self,
+        ids: Sequence[JobId],
+        *,
+        queue: QueueName | None = None,
+        delay_ms: int = 0,
+        reset: bool = True,
+        actor: str = "",
+    ) -> list[Verdict]:
+        return operating.revive(self._connection, ids, queue, delay_ms, reset, actor)
+
+    def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
+        return operating.verdicts(ids, self._run("delete", {"ids": list(ids), "actor": actor}))
+
+    def save_queue(
+        self,
+        name: QueueName,
+        changes: Mapping[str, object] | None = None,
+        *,
+        state: QueueState | None = None,
+        actor: str = "",
+    ) -> Queue:
+        return operating.save_queue(self._connection, name, changes or {}, state, actor)
+
+    def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
+        ask = {"name": name, "force": force, "limit": limit, "actor": actor}
+        [left] = done(self._run("drop_queue", ask))
+        return int(left)
+
+    def beat(self, worker: WorkerInfo) -> None:
+        self._run("beat", {"worker": commanding.worker_row_of(worker)})
+
+    def forget_worker(self, worker: WorkerId) -> None:
+        self._run("forget_worker", {"worker": worker})
+
+    def send(
+        self,
+        kind: CommandKind,
+        workers: Sequence[WorkerId] | None = None,
+        *,
+        queue: QueueName | None = None,
+        expires_ms: int = COMMAND_EXPIRES_MS,
+        actor: str = "",
+    ) -> list[Command]:
+        return commanding.send(self._connection, kind, workers, queue, expires_ms, actor)
+
+    def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
+        return commanding.take(self._connection, workers)
+
+    def answer(self, command_id: str, text: str) -> None:
+        self._run("answer", {"id": command_id, "text": answer_as_kept(text)})
+
+    def take_duty(self, name: str, every_ms: int) -> bool:
+        return self._count("take_duty", {"name": name, "every_ms": every_ms}) == 1
+
+    def record(self, events: Sequence[Event]) -> None:
+        self._run("record", {"events": [event_row(event) for event in events]})
+
+    def migrate(self) -> int:
+        prepare(self._connection)
+        return SCHEMA
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _count(self, script: str, ask: dict[str, Any]) -> int:
+        return int(self._run(script, ask))

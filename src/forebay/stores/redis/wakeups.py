@@ -1,0 +1,82 @@
+"""Hints that work may have come, over publish and subscribe."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread, current_thread
+from typing import Any, Final
+
+import redis
+
+from forebay.stores.redis.connection import Address, raw_connection
+
+PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 5.0
+LOOK_SECONDS: Final = 30.0
+_PATIENCE: Final = 5.0
+
+
+class RedisWakeups:
+    """Listens on a connection of its own. While there is none, hints are lost, and polling finds the jobs;
+    when it is back, there is one poke for all that may have been missed."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._stopping = Event()
+        self._thread: Thread | None = None
+        self._wake: tuple[int, int] | None = None
+
+    def start(self, poke: Callable[[], None]) -> None:
+        if self._thread is not None or self._stopping.is_set():
+            return
+        self._wake = os.pipe()
+        self._thread = Thread(
+            target=self._listen, args=(poke, self._wake[0]), name="forebay-listen", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+        thread, self._thread = self._thread, None
+        if thread is None or self._wake is None:
+            return
+        os.write(self._wake[1], b".")
+        # A poke may close its own listener.
+        if thread is not current_thread():
+            thread.join(_PATIENCE)
+            for end in self._wake:
+                os.close(end)
+
+    def _listen(self, poke: Callable[[], None], wake: int) -> None:
+        pause = PAUSE_SECONDS
+        while not self._stopping.is_set():
+            raw = raw_connection(self._address, answer_seconds=_PATIENCE)
+            with suppress(redis.RedisError, OSError):
+                raw.send_command("SUBSCRIBE", f"{self._address.tag}:news")
+                raw.read_response()
+                pause = PAUSE_SECONDS
+                poke()
+                self._hear(raw, poke, wake)
+            with suppress(redis.RedisError, OSError):
+                raw.disconnect()
+            self._stopping.wait(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _hear(self, raw: Any, poke: Callable[[], None], wake: int) -> None:
+        """Poke for whatever is heard, once for all that came together, until the end or an error."""
+        while not self._stopping.is_set():
+            heard, _, _ = select.select([raw._sock, wake], [], [], LOOK_SECONDS)
+            if wake in heard:
+                return
+            if not heard:
+                raw.send_command("PING")  # is anybody there? a server that is gone says nothing
+            is_news = False
+            while not heard or raw.can_read(0):
+                heard = [raw]
+                message = raw.read_response()
+                is_news = is_news or message[0] == b"message"
+            if is_news:
+                poke()

