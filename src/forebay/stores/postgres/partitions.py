@@ -11,7 +11,7 @@ from forebay.stores.postgres.duties import all_queues
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.rows import STATES
 
-AHEAD: Final = 3
+AHEAD: Final = 7
 _PREFIX: Final = "finished_"
 
 
@@ -44,19 +44,30 @@ def old_days(tx: Transaction) -> list[str]:
     return [name for name, start in days.items() if start is not None and start <= before]
 
 
+def forget_day(tx: Transaction, schema: str, name: str) -> None:
+    """Forget what is remembered about the jobs of a day. That may take long, so it goes before the drop, for
+    which everybody has to wait; meanwhile nobody revives one of them, and who only reads is not held up."""
+    tx.run("days_patience")
+    tx.define(f"lock table {quoted(schema)}.{name} in share mode")
+    tx.run("day_history_remove", _span(name))
+
+
 def drop_day(tx: Transaction, schema: str, name: str) -> int:
-    """Forget a whole day at once; how many jobs that were. The lock comes first: whoever revives one of its
-    jobs has done so before we count, or finds it gone."""
+    """Forget a whole day at once; how many jobs that were. They are counted under a lock that only keeps
+    others from changing them: whoever revives one has done so before, or finds it gone."""
     tx.run("days_patience")
     table = f"{quoted(schema)}.{name}"
-    tx.define(f"lock table {table} in access exclusive mode")
-    span = {"start": start_of(name), "end": (start_of(name) or 0) + DAY_MS}
-    rows = tx.all("day_counts", span)
+    tx.define(f"lock table {table} in share mode")
+    rows = tx.all("day_counts", _span(name))
     for queue, state, jobs in rows:
         tx.count(queue, STATES[state], -jobs)
-    tx.run("day_history_remove", span)
     tx.define(f"drop table {table}")
     return sum(jobs for _, _, jobs in rows)
+
+
+def _span(name: str) -> dict[str, object]:
+    start = start_of(name) or 0
+    return {"start": start, "end": start + DAY_MS}
 
 
 def name_of(day: int) -> str:

@@ -271,8 +271,9 @@ class PostgresStore:
         dropped = 0
         for name in self._write(partitions.old_days):
             with suppress(StoreError):
-                drop = partial(partitions.drop_day, schema=self._address.schema, name=name)
-                dropped += self._write(drop, defines=True)
+                schema = self._address.schema
+                self._write(partial(partitions.forget_day, schema=schema, name=name), defines=True)
+                dropped += self._write(partial(partitions.drop_day, schema=schema, name=name), defines=True)
         self._make_days()
         return dropped
 
