@@ -15,6 +15,7 @@ from forebay.domain.settlement import decide
 from forebay.stores.postgres import cursor as module
 from forebay.stores.postgres.cursor import HEAD, Cursor, Cursors, Snapshot
 from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import rescore_all
@@ -254,6 +255,27 @@ def test_workers_with_cursors_of_their_own_find_every_overtaker_once(engine: Pos
         handle.close()
 
 
+@pytest.mark.usefixtures("only_arrivals")
+@pytest.mark.parametrize("known", [None, ()], ids=["short way", "long way"])
+def test_arrivals_that_others_have_in_hand_are_passed_over_and_asked_for_again(
+    store: PostgresStore, other: PostgresStore, engine: PostgresEngine, known: tuple[()] | None
+) -> None:
+    put(store, 2)
+    claimed(store, 2)
+    [*first, last] = [put(other, priority=50 - number)[0] for number in range(4)]
+
+    def look(n: int) -> list[JobId]:
+        return [job.id for job in store.exchange(WORKER, (), [Want(DEFAULT, n)], n, known).jobs]
+
+    with transaction() as connection:
+        connection.execute(f"select * from {engine.address.schema}.ready where id <> %s for update", [last])
+        while_held = [look(1), look(1)]
+        connection.rollback()
+
+    assert while_held == [[last], []]
+    assert look(9) == first
+
+
 def test_what_no_arrival_tells_is_found_by_a_look_from_the_head(
     store: PostgresStore, engine: PostgresEngine
 ) -> None:
@@ -282,9 +304,10 @@ def test_a_claim_that_is_undone_does_not_move_the_cursor(
         raise RuntimeError("in the last moment")
 
     with monkeypatch.context() as patch:
-        patch.setattr("forebay.stores.postgres.store.finish", fail)
+        patch.setattr(Transaction, "flush_counts", fail)
         with pytest.raises(RuntimeError):
-            claimed(store)
+            # Whoever asks what it holds goes the long way; the short one cannot be undone.
+            store.exchange(WORKER, wants=[Want(DEFAULT, 1)], room=1, known=[])
 
     assert claimed(store, 3) == ids
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -13,7 +12,7 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, UniqueUntil, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
-from forebay.stores.postgres.cursor import HEAD, Cursor, Snapshot
+from forebay.stores.postgres.cursor import HEAD, Cursor, Passed, Snapshot, most_arrivals, moved
 from forebay.stores.postgres.rows import claimed_job
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Want
@@ -30,7 +29,6 @@ class Head(NamedTuple):
     lead: int
     behind: str | None  # the gate, if there is one
     is_late: bool  # it has come in behind the cursor
-    came: int  # how many have
     job: Job
 
     @property
@@ -53,7 +51,6 @@ class Look(NamedTuple):
     cap_ms: int
     room: int
     cursor: Cursor
-    sent_at: float
     snapshot: psycopg.Cursor[Row]
     answers: Sequence[psycopg.Cursor[Row]]
 
@@ -66,7 +63,8 @@ class Claim:
         self._worker = worker
         self._want = want
         self._left = want.most_held
-        self._cursor = tx.cursors.of(want.queue)
+        self._kept = tx.cursors.of(want.queue)
+        self._cursor = tx.cursors.start(want.queue)
         self._came = 0
         self._first: Look | None = None
         self._gates: psycopg.Cursor[Row] | None = None
@@ -94,6 +92,7 @@ class Claim:
         look = self._rightly_asked(gates, most)
         jobs: list[Job] = []
         while True:
+            self._came = 0
             heads = self._heads(look, gates)
             mine, others, is_over = self._sorted_out(heads)
             self._hold(others)
@@ -113,51 +112,45 @@ class Claim:
 
     def _ask(self, gates: list[str], cap_ms: int, room: int) -> Look:
         """Lock the next jobs, wherever they wait: in the queue or behind a gate."""
-        tx, sent_at = self._tx, time.monotonic()
+        tx = self._tx
         snapshot = tx.run("snapshot")
         values = {"queue": self._want.queue, "cap_ms": cap_ms, "room": room}
-        answers = [tx.run("heads", {**values, **self._cursor.values()})]
+        arrivals = {"most": most_arrivals(room), **self._cursor.values()}
+        answers = [tx.run("heads", {**values, **arrivals})]
         answers += [tx.run("gated_heads", {**values, "gate": gate}) for gate in gates]
-        return Look(cap_ms, room, self._cursor, sent_at, snapshot, answers)
+        return Look(cap_ms, room, self._cursor, snapshot, answers)
 
     def _heads(self, look: Look, gates: list[str]) -> list[Head]:
         """The next jobs in their order. Where too few are found behind the cursor, the head is looked at."""
-        heads = [self._head(row) for answer in look.answers for row in answer]
+        rows = [row for answer in look.answers for row in answer]
+        self._came = max(self._came, *(row[4] for row in rows))
+        heads = [self._head(row) for row in rows if row[0] is not None]
         if look.cursor.is_at_head:
-            self._tx.cursors.looked(self._want.queue, time.monotonic() - look.sent_at)
+            self._tx.cursors.looked(self._want.queue, max(row[5] for row in rows))
         elif len(heads) < look.room and self._tx.cursors.may_look(self._want.queue):
             self._cursor = HEAD
             return self._heads(self._ask(gates, self._cap_ms, look.room), gates)
-        self._came = max((head.came for head in heads), default=0)
         heads.sort(key=lambda head: head.turn)
         return heads[: look.room]
 
     def _pass(self, look: Look, heads: list[Head], gone: list[Head]) -> None:
-        """Move the cursor behind what is gone from the order. If all that came in behind it is gone, it stays
-        in front; else it goes back to the last one that is gone, since the rest follows right there. What
-        came and is not among the heads, because others have it or go before it, is asked for again."""
-        ordinary = [head.place for head in gone if head.is_ordinary]
-        late = [head.place for head in heads if head.is_late]
-        is_left = self._came > sum(head.is_late for head in gone)
-        if late and is_left:
-            first_rank, first_seq = min(late)
-            place = max(ordinary, default=(first_rank, first_seq - 1))
-        else:
-            # Where all that was found is gone and more was asked for, nothing is left before the place that
-            # was reached once.
-            is_empty = len(gone) == len(heads) < look.room
-            place = max([*ordinary, (look.cursor if is_empty else self._cursor)[:2]])
-        row = look.snapshot.fetchone()
-        is_seen = row is not None and (late or not is_left)
-        seen = Snapshot.of(*row) if row is not None and is_seen else self._cursor.seen
-        self._cursor = self._tx.moved[self._want.queue] = Cursor(*place, seen)
+        """Move the cursor behind what is gone from the order."""
+        queue, row = self._want.queue, look.snapshot.fetchone()
+        passed = Passed(
+            [head.place for head in gone if head.is_ordinary],
+            [head.place for head in heads if head.is_late],
+            is_left=self._came > sum(head.is_late for head in gone),
+            is_much=self._came == most_arrivals(look.room),
+            is_all=len(gone) == len(heads) < look.room,
+        )
+        seen = self._cursor.seen if row is None else Snapshot.of(*row)
+        self._tx.cursors.found(queue, enough=len(heads) == look.room)
+        self._kept = self._cursor = self._tx.moved[queue] = moved(self._kept, self._cursor, passed, seen)
 
     def _head(self, row: Row) -> Head:
-        spot, lead, behind, is_late, came, *columns = row
+        spot, lead, behind, is_late, _, _, *columns = row
         lease_ms = self._want.lease_ms, self._queue_lease_ms
-        return Head(
-            spot, lead, behind, is_late, came, claimed_job(columns, self._worker, self._tx.now, *lease_ms)
-        )
+        return Head(spot, lead, behind, is_late, claimed_job(columns, self._worker, self._tx.now, *lease_ms))
 
     def _sorted_out(self, heads: list[Head]) -> tuple[list[Head], list[Head], bool]:
         """Which of these are for this worker, which are not, and whether it was enough of the others: then

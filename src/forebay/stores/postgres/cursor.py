@@ -10,6 +10,7 @@ dropped with its connection, and now and then a claim looks from the head all th
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 FULL_LOOK_SECONDS: Final = 30.0
@@ -54,6 +55,38 @@ class Cursor(NamedTuple):
 
 
 HEAD: Final = Cursor()
+Place = tuple[int, int]  # rank and seq
+
+
+class Passed(NamedTuple):
+    """What a claim has done to a queue's order, in places of it."""
+
+    gone: Sequence[Place]
+    late: Sequence[Place]  # what was found by its arrival
+    is_left: bool  # more has arrived than is gone: there was no room for it, or others have it in hand
+    is_much: bool  # more has arrived than a look asks for
+    is_all: bool  # all that was found is gone, and more was asked for
+
+
+def moved(kept: Cursor, start: Cursor, passed: Passed, seen: Snapshot) -> Cursor:
+    """The cursor behind what is gone from the order, after a claim that began at `start`.
+
+    As long as some of what came in behind it is left, that is asked for again: whoever has it in hand may
+    give up. Only where much is left it goes back there, because the rest follows right behind what is gone;
+    to go back for a few would mean to pass over all dead rows in between.
+    """
+    if passed.is_much and passed.late:
+        return Cursor(*min(passed.late), seen)
+    # Where all is gone, nothing is left before the place that was reached once.
+    reached = kept if passed.is_all else start
+    rank, seq = max([*passed.gone, (reached.rank, reached.seq)])
+    return Cursor(rank, seq, start.seen if passed.is_left else seen)
+
+
+def most_arrivals(room: int) -> int:
+    """How many arrivals are looked at. Others see the same ones, and whoever looked only at as many as it can
+    take might find all of them taken."""
+    return 4 * room + 100
 
 
 class Cursors:
@@ -63,6 +96,7 @@ class Cursors:
         self._by_queue: dict[str, Cursor] = {}
         self._full_at: dict[str, float] = {}
         self._due_from: dict[str, int] = {}
+        self._short: set[str] = set()
         self._generation = -1
 
     def keep_for(self, generation: int) -> None:
@@ -72,13 +106,19 @@ class Cursors:
             self._by_queue.clear()
             self._full_at.clear()
             self._due_from.clear()
+            self._short.clear()
 
     def of(self, queue: str) -> Cursor:
+        """Up to where the order was claimed."""
+        return self._by_queue.get(queue, HEAD)
+
+    def start(self, queue: str) -> Cursor:
         """Where to begin; at the head every now and then, since a claim that was undone by a crash leaves
-        jobs behind that are no arrivals."""
+        jobs behind that are no arrivals. Also where the queue was short of work the last time: what is found
+        behind the cursor would be too little again."""
         if time.monotonic() >= self._full_at.get(queue, 0.0) + FULL_LOOK_SECONDS:
             return HEAD
-        return self._by_queue.get(queue, HEAD)
+        return HEAD if queue in self._short and self.may_look(queue) else self.of(queue)
 
     def may_look(self, queue: str) -> bool:
         """Whether a look from the head is due because too little was found behind the cursor."""
@@ -89,11 +129,18 @@ class Cursors:
         wait = 0.0 if seconds < CHEAP_LOOK_SECONDS else min(SHARE * seconds, FULL_LOOK_SECONDS)
         self._full_at[queue] = time.monotonic() + wait
 
+    def found(self, queue: str, *, enough: bool) -> None:
+        """Whether a claim has found as much as it was asked for."""
+        if enough:
+            self._short.discard(queue)
+        else:
+            self._short.add(queue)
+
     def move(self, moved: dict[str, Cursor], due_from: dict[str, int]) -> None:
         """What was claimed and promoted is committed."""
         self._by_queue.update(moved)
         self._due_from.update(due_from)
 
     def due_from(self, queue: str) -> int:
-        """The time before which nothing that was due is left in a queue."""
+        """The time before which nothing is left that was due in a queue, or had expired."""
         return self._due_from.get(queue, _LOWEST)

@@ -33,8 +33,8 @@ def exchange(
     """Notes first, while their jobs still run; then settle: what has ended frees slots and keys, and the
     claim that follows should see both.
 
-    In the common case, successes only and nothing due, this takes two round trips: one for all that is
-    looked at, and one for the claim with the commit.
+    This is the long way, for whatever may come. It mostly takes two round trips: one for all that is looked
+    at, and one for the claim with the commit.
     """
     unnoted = keep_notes(tx, worker, notes) if notes else ()
     ended = settle_all(tx, worker, settlements)
@@ -86,7 +86,7 @@ class Claims:
             return []
         tx = self._tx
         # Nothing can have come in between: these were asked in one go, in the order in which they matter.
-        end_expired(tx, self._expired.fetchall())
+        self._is_expiring = end_expired(tx, self._expired.fetchall()) == BATCH
         tx.know_queues(sorted({want.queue for want in self._wants}), self._queues.fetchall())
         if sum(self._promoted(name) for name in self._due):
             self._claims[0].forget_first()
@@ -102,7 +102,7 @@ class Claims:
         rows = self._due[name].fetchall()
         if self._is_set_back:
             rows += self._ask_due(name, HEAD.rank).fetchall()
-        if len(rows) < PROMOTED_PER_EXCHANGE:
+        if len(rows) < PROMOTED_PER_EXCHANGE and not self._is_expiring:
             tx.due_from[name] = tx.now - LATE_MS
         return promote_rows(tx, rows)
 

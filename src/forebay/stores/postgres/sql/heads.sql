@@ -37,14 +37,18 @@ came as materialized (
     and (rank, seq) <= (%(after_rank)s, %(after_seq)s)
     and (expires_at is null or expires_at > current_setting('forebay_tx.now')::bigint)
   order by rank, seq
-  -- One more than can be taken tells whether any is left.
-  limit %(room)s + 1
+  limit %(most)s
 ),
 late as materialized (
-  select ctid as spot, id, current_setting('forebay_tx.now')::bigint - rank as lead, seq, true as is_late
-  from forebay.ready
-  where ctid = any(array(select spot from came))
-  for update skip locked
+  select r.*
+  from came c
+  cross join lateral (
+    select ctid as spot, id, current_setting('forebay_tx.now')::bigint - rank as lead, seq, true as is_late
+    from forebay.ready
+    where ctid = c.spot
+    for update skip locked
+  ) as r
+  limit %(room)s
 ),
 capped as materialized (
   select ctid as spot, id, %(cap_ms)s - rank as lead, seq, false as is_late
@@ -65,8 +69,11 @@ first as (
   order by lead desc, seq
   limit %(room)s
 )
-select f.spot::text, f.lead, null::text as behind, f.is_late, (select count(*) from came), j.id, j.seq, j.queue,
+-- How many came is answered even if all of them are in the hands of others.
+select f.spot::text, f.lead, null::text as behind, f.is_late, c.came,
+  extract(epoch from clock_timestamp() - statement_timestamp())::double precision as seconds, j.id, j.seq, j.queue,
   j.task, j.payload, j.priority, j.options, j.attempt, j.failures, j.crashes, j.created_at, j.ready_at, j.run_at,
   j.rank, j.capped, j.deadline_at, j.expires_at, j.unique_key, j.errors
-from first f
-join forebay.jobs j on j.id = f.id;
+from (select count(*) as came from came) as c
+left join first f on true
+left join lateral (select * from forebay.jobs where id = f.id offset 0) as j on true;
