@@ -97,6 +97,8 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "archive_add": {"failures": 0, "day": "d1", "state": "completed"},
     "revive": {"failures": 0, "crashes": 0, "id": "new", "state": "scheduled", "seq": 9_000_000},
     "insert": {"ids": NEW, "seqs": [9_000_000 + number for number in HUNDRED]},
+    "insert_one": {"id": "new"},
+    "insert_alike": {"ids": NEW, "options": [None] * 100},
     "claim": {"ids": NEW},
     "hold": {"ids": NEW, "capped": [False] * 100},
     "keys_take": {"keys": NEW},

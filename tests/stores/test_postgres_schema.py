@@ -21,6 +21,7 @@ def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
     return make_engine(clock)
 
 
+@pytest.mark.shows("R-STORE-06")
 @pytest.mark.parametrize("_", range(8))
 def test_programs_that_start_at_once_make_the_tables_once(_: int) -> None:
     engine = PostgresEngine(Address(dsn=server().url(), schema=new_schema()))
@@ -115,3 +116,17 @@ def test_statements_name_the_schema_of_their_store_alone(engine: PostgresEngine)
 
     assert b" forebay." not in everything
     assert b'"jobs_of_mine".ready' in everything
+
+
+def test_tables_through_which_jobs_flow_are_vacuumed_by_the_number_of_their_dead_rows(
+    engine: PostgresEngine,
+) -> None:
+    with raw() as connection:
+        rows = connection.execute(
+            "select relname from pg_class where relnamespace = %s::regnamespace"
+            " and 'autovacuum_vacuum_scale_factor=0' = any(reloptions)",
+            [engine.address.schema],
+        ).fetchall()
+
+    flow = {"jobs", "ready", "gated", "due", "leases", "keys", "count_deltas"}
+    assert {name for (name,) in rows} == flow

@@ -4,6 +4,8 @@
 -- scheduled or retrying, `leases` is running. Final jobs move to `finished` (completed, cancelled) or `dead` in
 -- the transaction that ends them, so that history never slows a claim.
 -- A move is delete and insert, never an update of `ready`: an updated row would lie behind every cursor.
+-- Tables through which jobs flow are vacuumed by the number of their dead rows: by a share of all rows, as is usual,
+-- a long backlog would keep its dead rows for long.
 -- Times are milliseconds UTC. No foreign keys: they would lock the queue's row at every insert.
 
 -- The one clock of the store. Not now(), which is the start of the caller's transaction.
@@ -92,7 +94,7 @@ create table forebay.gated (
   rank bigint not null,
   seq bigint not null,
   expires_at bigint
-);
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
 create index gated_order on forebay.gated (queue, gate, capped, rank, seq);
 create index gated_expires on forebay.gated (expires_at) where expires_at is not null;
@@ -238,7 +240,7 @@ create table forebay.keys (
   job_id text collate "C" not null,
   until bigint,
   primary key (queue, kind, key)
-);
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
 create index keys_until on forebay.keys (until) where until is not null;
 
