@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -16,11 +18,13 @@ from tests.worker.rig import Rig
 class Duty:
     """A duty of the test's own, which counts its runs and may go wrong."""
 
-    every_ms = 0
     is_ready = True
 
-    def __init__(self, name: str, error: Exception | None = None, *, is_endless: bool = False) -> None:
+    def __init__(
+        self, name: str, error: Exception | None = None, *, is_endless: bool = False, every_ms: int = 0
+    ) -> None:
         self.name = name
+        self.every_ms = every_ms
         self.error = error
         self.is_endless = is_endless
         self.runs = 0
@@ -65,7 +69,7 @@ def test_workers_that_were_started_together_do_their_duties_at_different_times(r
     dice = random.Random(7)
     pauses = [rig.coordinator(duties=[Duty("one")], roll=dice.random).turn() for _ in range(20)]
 
-    assert 0.7 < min(pauses) < max(pauses) <= 1.0
+    assert 1.0 <= min(pauses) < max(pauses) <= 1.25
     assert len(set(pauses)) > 15
 
 
@@ -83,6 +87,37 @@ def test_a_job_delayed_by_five_seconds_is_run_after_five_seconds_and_not_before(
 
     assert (before, len(rig.threads.given)) == (0, 1)
     assert pause == pytest.approx(0.001)
+
+
+# ------------------------------------------------------------------ duties
+
+
+class Asked:
+    """Counts for which duties the store was asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.asked: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def take_duty(self, name: str, every_ms: int) -> bool:
+        self.asked[name] += 1
+        return self._store.take_duty(name, every_ms)
+
+
+def test_the_store_is_asked_for_a_duty_no_more_often_than_it_can_be_due(rig: Rig) -> None:
+    often, seldom = Duty("sweep", every_ms=1_000), Duty("prune", every_ms=10_000)
+    store = Asked(rig.store)
+    coordinator = rig.coordinator(duties=[often, seldom], store=store)
+
+    for _ in range(400):
+        coordinator.turn()
+        rig.clock.advance(ms=100)
+
+    assert store.asked == {"sweep": often.runs, "prune": seldom.runs}  # never in vain
+    assert (often.runs, seldom.runs) == (31, 4)
 
 
 # ------------------------------------------------------------------ duties that go wrong

@@ -16,8 +16,15 @@ from forebay.scheduler.sweeping import Sweeping
 
 
 def standard_duties(
-    *, sweeper: WorkerId, clock: Clock, roll: Callable[[], float], hooks: Hooks | None = None
+    *,
+    sweeper: WorkerId,
+    clock: Clock,
+    roll: Callable[[], float],
+    hooks: Hooks | None = None,
+    notices_death: bool = True,
 ) -> list[Duty]:
-    """Promote, sweep, rescore and prune. The sweeper sweeps under a worker id of its own."""
+    """Promote, sweep, rescore and prune. The sweeper sweeps under a worker id of its own; for the dead alone
+    only where the store notices a death."""
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
-    return [Promoting(), sweep(), sweep(only_dead=True), Rescoring(), Pruning()]
+    sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
+    return [Promoting(), *sweeps, Rescoring(), Pruning()]

@@ -81,6 +81,7 @@ class Coordinator:
         self._was_away = False
         self._due_at = inf
         self._duties_at = self._looked_at = clock.monotonic()
+        self._ask_at: dict[str, float] = {}  # when a duty may be due again, as far as we know
         self._retry_seconds = 0.0
         self.is_claiming = True
 
@@ -274,9 +275,13 @@ class Coordinator:
         if now < self._duties_at:
             return
         # The next time is set first: a duty that goes wrong must not have its turn again before others claim.
-        self._duties_at = now + self._jittered(DUTY_SECONDS)
-        if run_due(self._store, self._duties):
+        # By chance a little more than their pace: whoever asks for one too early asks in vain.
+        self._duties_at = now + DUTY_SECONDS * (1.0 + self._roll() / 4)
+        due = [duty for duty in self._duties if now >= self._ask_at.get(duty.name, 0.0)]
+        if run_due(self._store, due):
             self._duties_at = now
+        else:
+            self._ask_at.update((duty.name, now + duty.every_ms / 1_000) for duty in due)
 
     def _jittered(self, seconds: float) -> float:
         """A little less, by chance: workers that were started together should not ask together for ever."""

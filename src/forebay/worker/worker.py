@@ -166,7 +166,11 @@ class Worker:
             inbox=self._inbox,
             executors=self._executors,
             duties=standard_duties(
-                sweeper=WorkerId(new_id()), clock=self._clock, roll=random.random, hooks=self._hooks
+                sweeper=WorkerId(new_id()),
+                clock=self._clock,
+                roll=random.random,
+                hooks=self._hooks,
+                notices_death=self._engine.features.notices_death,
             ),
             clock=self._clock,
             roll=random.random,

@@ -349,4 +349,4 @@ def beat(tx: Transaction, worker: WorkerInfo) -> None:
 
 
 def take_duty(tx: Transaction, name: str, every_ms: int) -> bool:
-    return tx.one("take_duty", {"name": name, "every_ms": every_ms, "now": tx.now}) is not None
+    return tx.one("take_duty", {"name": name, "every_ms": every_ms}) is not None

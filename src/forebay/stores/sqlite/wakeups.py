@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import socket
 import time
 from collections.abc import Callable
@@ -113,13 +114,19 @@ class SqliteWakeups:
             listener.close()
             logger.warning("no wake-ups by socket beside %s (%s): polling only", self._places.database, exc)
             return
-        listener.settimeout(POLL_SECONDS)
+        listener.setblocking(False)
         self._socket, self._file = listener, file
 
     def _listen(self, poke: Callable[[], None], connection: Connection, version: int) -> None:
+        datagrams = select.poll()
+        if self._socket is not None:
+            datagrams.register(self._socket, select.POLLIN)
         try:
             while not self._stopped.is_set():
-                heard = self._wait()
+                heard = bool(datagrams.poll(POLL_SECONDS * 1_000))
+                if heard:
+                    self._take_all()
+                # Looked at before the poke: what is committed after it is worth another one.
                 now_at = _data_version(connection)
                 if (heard or now_at != version) and not self._stopped.is_set():
                     poke()
@@ -127,22 +134,11 @@ class SqliteWakeups:
         finally:
             connection.close()
 
-    def _wait(self) -> bool:
-        """Whether a datagram came within the poll's time; a burst of them counts as one."""
-        if self._socket is None:
-            self._stopped.wait(POLL_SECONDS)
-            return False
-        try:
-            self._socket.recv(1)
-            self._socket.setblocking(False)
-            with suppress(BlockingIOError):
-                while True:
-                    self._socket.recv(1)
-        except TimeoutError:
-            return False
-        finally:
-            self._socket.settimeout(POLL_SECONDS)
-        return True
+    def _take_all(self) -> None:
+        """A burst of datagrams counts as one."""
+        with suppress(OSError):
+            while self._socket is not None:
+                self._socket.recv(1)
 
     def close(self) -> None:
         self._stopped.set()

@@ -2,9 +2,9 @@
 -- finds its time in the future. A time that lies further ahead than the duty's own pace was written before the
 -- clock was set back.
 insert into forebay.duties as d (name, due_at)
-values (%(name)s, %(now)s + %(every_ms)s)
+values (%(name)s, forebay.now_ms() + %(every_ms)s)
 on conflict (name) do update
 set due_at = excluded.due_at
-where d.due_at <= %(now)s
-   or d.due_at > %(now)s + %(every_ms)s
+where d.due_at <= forebay.now_ms()
+   or d.due_at > forebay.now_ms() + %(every_ms)s
 returning 1;

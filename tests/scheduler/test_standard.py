@@ -1,0 +1,20 @@
+"""Which duties everybody runs who consumes jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.domain.job import WorkerId
+from forebay.scheduler.standard import standard_duties
+from forebay.testing.clock import ManualClock
+
+
+@pytest.mark.parametrize(("notices_death", "sweeps"), [(True, ["sweep", "sweep dead"]), (False, ["sweep"])])
+def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
+    clock: ManualClock, notices_death: bool, sweeps: list[str]
+) -> None:
+    duties = standard_duties(
+        sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5, notices_death=notices_death
+    )
+
+    assert [duty.name for duty in duties] == ["promote", *sweeps, "rescore", "prune"]
