@@ -1,0 +1,15 @@
+"""The contract holds through a pooler of transactions as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forebay.testing.clock import ManualClock
+from tests.stores.conftest import ENGINES, MakeEngine, maker
+
+
+@pytest.fixture(params=[*ENGINES, "postgresql-pooled"])
+def make_engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> MakeEngine:
+    return maker(request, clock, tmp_path)
