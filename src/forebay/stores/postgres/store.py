@@ -23,6 +23,7 @@ from forebay.stores.postgres.connection import Address, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
 from forebay.stores.postgres.exchanging import exchange
 from forebay.stores.postgres.inserting import Rules, insert_all
+from forebay.stores.postgres.plain import PlainInsert
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.schema import check_borrowed, check_schema, migrate, open_schema, statements_for
 from forebay.stores.postgres.settling import settle_all
@@ -157,7 +158,8 @@ class PostgresEngine:
                 store.make_queues(new)
             finally:
                 store.close()
-            tx.forget_queues(new)
+        # Looked at again by the insert itself, once a change of scoring waits for it.
+        tx.forget_queues(names)
 
     def _opened(self, *, reads: bool) -> Connection:
         connection = Connection(self.address, reads=reads)
@@ -179,13 +181,12 @@ class PostgresStore:
         self._new_id = new_id
         self._memory = Memory()
         self._pokes = Pokes(connection.address)
+        self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id)
         self._is_closed = False
 
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
         """Do some work in one transaction; what is worth a look is told with its commit."""
-        if self._is_closed:
-            raise StoreError("this handle is closed; open another one")
-
+        self._check_open()
         moved: tuple[dict[str, Cursor], dict[str, int]] = {}, {}
 
         def transact(raw: Raw) -> T:
@@ -200,10 +201,18 @@ class PostgresStore:
 
         answer = self._connection.write(transact, defines=defines)
         self._memory.cursors.move(*moved)
+        self._told()
+        return answer
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreError("this handle is closed; open another one")
+
+    def _told(self) -> None:
+        """After a commit: what it did not tell may have to be told now."""
         if self._pokes.committed():
             with suppress(StoreError):  # a hint that gets lost costs delay, never a job
                 self._write(tell)
-        return answer
 
     def make_queues(self, names: Sequence[QueueName]) -> None:
         """Make queues with default settings, where nobody has."""
@@ -224,6 +233,10 @@ class PostgresStore:
     ) -> list[Receipt]:
         if not jobs:
             return []
+        self._check_open()
+        if (receipts := self._plain.insert(jobs)) is not None:
+            self._told()
+            return receipts
         rules = Rules(on_conflict=on_conflict, create_queues=create_queues)
         return self._write(lambda tx: insert_all(tx, jobs, rules, atomic=atomic))
 

@@ -11,13 +11,14 @@ import psycopg
 from forebay.domain.history import MAX_EVENTS, Event
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.queue import Queue, QueueSettings
+from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.rank import Place, Scoring, place
 from forebay.stores.postgres.connection import Statements, TryAgain, Values
 from forebay.stores.postgres.cursor import Cursor, Cursors
 from forebay.stores.rows import STATES, Row, queue_from_row, row_from_queue
 
 DEFAULT_CAP_MS: Final = QueueSettings().scoring.cap_ms
+OPEN: Final = (QueueState.ACTIVE, QueueState.PAUSED)
 
 
 class Key(NamedTuple):
@@ -33,6 +34,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.caps: dict[str, int] = {}
+        self.open_queues: dict[str, str] = {}  # queues that take jobs, with their settings as they are stored
         self.cursors = Cursors()
 
 
@@ -42,6 +44,15 @@ class Runs(Protocol):
     def execute(
         self, statement: bytes, values: Values | None = ..., /, *, binary: bool = ...
     ) -> psycopg.Cursor[Row]: ...
+
+
+class News(Protocol):
+    """Whatever has something to tell with its commit."""
+
+    has_news: bool
+    has_new_jobs: bool
+
+    def notify(self, channel: str) -> None: ...
 
 
 class Transaction:
@@ -56,6 +67,7 @@ class Transaction:
     ) -> None:
         self._raw = raw
         self._caps = memory.caps
+        self._open_queues = memory.open_queues
         self.cursors = memory.cursors
         # Cursors, and until when nothing that was due is left, as they are once this is committed.
         self.moved: dict[str, Cursor] = {}
@@ -131,7 +143,9 @@ class Transaction:
         """Take note of queues that were looked at."""
         self._queues.update(dict.fromkeys(names))
         for row in rows:
-            self._know(queue_from_row(row))
+            queue = self._know(queue_from_row(row))
+            if queue.state in OPEN:
+                self._open_queues[queue.name] = row[2]
 
     def forget_queues(self, names: Iterable[str]) -> None:
         """Somebody else has changed them: look again."""

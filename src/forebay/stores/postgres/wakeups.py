@@ -14,7 +14,7 @@ from typing import Final
 import psycopg
 
 from forebay.stores.postgres.connection import Address, Raw
-from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.postgres.transaction import News
 
 HELD_BACK_SECONDS: Final = 0.01
 COVERED_SECONDS: Final = 0.03
@@ -41,7 +41,7 @@ class Pokes:
         self._sending_at: float | None = None
         self._is_held_back = False
 
-    def send(self, tx: Transaction) -> None:
+    def send(self, tx: News) -> None:
         """Tell with this transaction what it has changed; the last thing it does. Made again, told again."""
         now = time.monotonic()
         is_recent = now - self._sent_at < HELD_BACK_SECONDS

@@ -1,0 +1,130 @@
+"""Accepting jobs that have nothing special about them, in one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from forebay.domain.job import JobId, NewJob
+from forebay.domain.lifecycle import JobState
+from forebay.domain.rank import place
+from forebay.stores.postgres.calling import Call, Packed, bigint, blobs, integer, text, texts
+from forebay.stores.postgres.connection import Connection, Statements, TryAgain
+from forebay.stores.postgres.transaction import Memory
+from forebay.stores.postgres.wakeups import Pokes
+from forebay.stores.protocol import Receipt
+from forebay.stores.rows import new_options_text, settings_from_text
+
+
+class Terms(NamedTuple):
+    """What the settings of a queue mean for a job that is due at once."""
+
+    settings: bytes
+    priority: bytes
+    rank: bytes  # of a job that is ready at zero
+
+
+@lru_cache(maxsize=1024)
+def _terms(settings_text: str, wanted: int | None) -> Terms | None:
+    """None where a job has to be looked at more closely, or is to be refused."""
+    settings = settings_from_text(settings_text)
+    priority = settings.default_priority if wanted is None else wanted
+    if settings.max_length is not None or not settings.min_priority <= priority <= settings.max_priority:
+        return None
+    # Without a deadline, and as long as its age is not capped, a rank follows the time a job is ready from.
+    where = place(settings.scoring, ready_at=0, priority=priority, failures=0, deadline_at=None, now=0)
+    return None if where.capped else Terms(settings_text.encode(), integer(priority), bigint(where.rank))
+
+
+class PlainInsert:
+    """The common case of an insert: jobs of one kind, due at once, without keys, for a queue that this handle
+    knows, in one trip and one commit.
+
+    What is known of the queue is a guess that the statement checks. Where the queue is closed by now, or has
+    other settings, nothing was written, and the long way finds out what that means.
+    """
+
+    has_news = False
+    has_new_jobs = True
+
+    def __init__(
+        self,
+        connection: Connection,
+        statements: Statements,
+        memory: Memory,
+        pokes: Pokes,
+        new_id: Callable[[], JobId],
+    ) -> None:
+        self._connection = connection
+        self._one = Call("insert_one", statements["insert_one"])
+        self._alike = Call("insert_alike", statements["insert_alike"])
+        self._memory = memory
+        self._pokes = pokes
+        self._new_id = new_id
+        self._channel: bytes | None = None
+
+    def notify(self, channel: str) -> None:
+        """Tell those who listen, with the commit."""
+        self._channel = channel.encode()
+
+    def insert(self, jobs: Sequence[NewJob]) -> list[Receipt] | None:
+        """Accept these jobs, all of them; None if they have to go the long way."""
+        first = jobs[0]
+        settings = self._memory.open_queues.get(first.queue)
+        terms = None if settings is None else _terms(settings, first.priority)
+        # A pooler may give the next statement to a session where it was not prepared.
+        if terms is None or self._connection.address.pooled or not _are_plain(jobs):
+            return None
+        ids = [self._new_id() for _ in jobs]
+        try:
+            written = self._written(jobs, ids, terms)
+        except TryAgain:
+            return None
+        if written is None:
+            self._memory.open_queues.pop(first.queue, None)
+            return None
+        return [Receipt(id=job_id, is_new=True, state=JobState.PENDING) for job_id in ids]
+
+    def _written(self, jobs: Sequence[NewJob], ids: Sequence[JobId], terms: Terms) -> int | None:
+        self._channel = None
+        self._pokes.send(self)
+        values = _values(jobs[0], terms, self._channel)
+        if len(jobs) == 1:
+            call = self._one
+            values["id"] = text(ids[0])
+            values["options"] = text(new_options_text(jobs[0]))
+            values["payload"] = jobs[0].payload
+        else:
+            call = self._alike
+            values["ids"] = texts(ids)
+            values["options"] = texts([new_options_text(job) for job in jobs])
+            values["payloads"] = blobs([job.payload for job in jobs])
+        return self._connection.call(lambda raw: call(raw, values))
+
+
+def _values(job: NewJob, terms: Terms, channel: bytes | None) -> dict[str, Packed]:
+    """What jobs that are written together have in common."""
+    return {
+        "queue": job.queue.encode(),
+        "settings": terms.settings,
+        "task": job.task.encode(),
+        "priority": terms.priority,
+        "rank": terms.rank,
+        "expires_at": None if job.expires_at is None else bigint(job.expires_at),
+        "channel": channel,
+    }
+
+
+def _are_plain(jobs: Sequence[NewJob]) -> bool:
+    first = jobs[0]
+    for job in jobs:
+        if job.id is not None or job.unique_key is not None or job.once_key is not None:
+            return False
+        if job.delay_ms or job.run_at is not None or job.deadline_at is not None:
+            return False
+        if job is not first and (job.queue, job.task, job.priority, job.expires_at) != (
+            first.queue, first.task, first.priority, first.expires_at,
+        ):  # fmt: skip
+            return False
+    return True

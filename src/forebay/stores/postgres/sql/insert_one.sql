@@ -1,0 +1,32 @@
+-- insert_one: a new job that is due at once, if its queue is open and has the very settings that the caller knows.
+-- Guarantees: one statement that waits for nobody, so it needs no transaction around it. No answer means that
+-- nothing was written, because the queue is another one than the caller thinks.
+with queue as (
+  -- The clock is volatile, so this is worked out once, and all columns agree about the time.
+  select forebay.now_ms() as now
+  from forebay.queues
+  where name = %(queue)s::text and state in ('active', 'paused') and settings = %(settings)s::text
+),
+new as (
+  insert into forebay.jobs (
+    id, seq, queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, expires_at, payload
+  )
+  -- The rank is given as it would be for a job that is ready at zero, and follows the time that it is ready from.
+  select %(id)s::text, nextval('forebay.seqs'), %(queue)s, %(task)s::text, %(priority)s::integer,
+    %(options)s::text, now, now, now, now, now + %(rank)s::bigint, %(expires_at)s::bigint, %(payload)s::bytea
+  from queue
+  returning id, seq, rank
+),
+waiting as (
+  insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
+  select %(queue)s, false, rank, seq, id, %(expires_at)s
+  from new
+),
+counted as (
+  insert into forebay.count_deltas (queue, state, jobs)
+  select %(queue)s, 'pending', 1
+  from new
+  returning jobs
+)
+select jobs, case when %(channel)s::text is not null then pg_notify(%(channel)s, '')::text end
+from counted;
