@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py stores/test_postgres_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres bench-pinned docs mutate soak requirements clean
+.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres bench-pinned docs mutate soak soak-postgres requirements clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,7 +60,7 @@ bench: $(READY) ## Measure the store, throughput and latency beside SQLite alone
 	$(BIN)/python -m benchmarks.throughput $(ARGS)
 	$(BIN)/python -m benchmarks.latency $(ARGS)
 
-bench-postgres: $(READY) ## Measure the PostgreSQL store beside a bare table, with a backlog and without vacuum
+bench-postgres: $(READY) ## Measure the PostgreSQL store beside a bare table: enqueue, drain, pick-up
 	$(BIN)/python -m benchmarks.postgres $(ARGS)
 
 bench-pinned: $(READY) ## Measure PostgreSQL with a long past, a long backlog and a pinned horizon: fifteen minutes
@@ -77,8 +77,12 @@ mutate: $(READY) ## Remove each guard of each statement in turn and see the suit
 	$(BIN)/python tools/mutate.py $(ARGS)
 
 soak: $(READY) ## Several processes under full load, then worker processes under fire: six minutes
-	$(BIN)/python benchmarks/soak.py $(ARGS)
+	$(BIN)/python -m benchmarks.soak $(ARGS)
 	$(BIN)/python -m benchmarks.storm $(ARGS)
+
+soak-postgres: $(READY) ## The same on a PostgreSQL server, eight processes, and the server under fire as well
+	$(BIN)/python -m benchmarks.soak --postgres --processes 8 $(ARGS)
+	$(BIN)/python -m benchmarks.storm --postgres $(ARGS)
 
 requirements: $(READY) ## What is shown by tests, what waits and what was decided against
 	@$(BIN)/python tools/requirements.py $(ARGS)

@@ -1,12 +1,16 @@
 """Workers are killed in the middle of their jobs, and nothing is lost: the acceptance run of the worker.
 
-Four workers, each a process of its own, run ten thousand jobs of 1 to 50 ms on one SQLite file. Every job
+Four workers, each a process of its own, run ten thousand jobs of 1 to 50 ms on one store. Every job
 writes to a log outside of the store when it starts and when it ends. Two of the workers are killed with
 SIGKILL while that log shows that they have started and not ended at least three jobs each. Then log and
 store are compared: every accepted job is completed, none has two finishers, no attempt was run twice, and
 each attempt that was started is in the job's history.
 
+With `--postgres` the store is on a PostgreSQL server of its own. After the workers have died, all sessions
+on it are ended, it restarts, and it crashes, while the other workers go on.
+
     python -m benchmarks.kill                        the full size
+    python -m benchmarks.kill --postgres             the same on PostgreSQL
     python -m benchmarks.kill --jobs 1500 --most 10  a small one; --json FILE writes the findings
 """
 
@@ -22,21 +26,25 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
 from benchmarks.effects import SECONDS, Log, Token, check_store, compared, make_app, opened, wait_for_all
+from benchmarks.outages import KINDS, Outages, patiently, server_of_our_own, sessions_left
 from forebay import Forebay
 from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
+from tests.servers import Postgres
 
 OPEN_JOBS: Final = 3
 FEED_SECONDS: Final = 0.5
 BATCH: Final = 500
 WORK: Final = "work"
+# A server cannot see that a worker is dead: its leases have to end.
+LEASE_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,7 @@ class Findings:
     killed: int = 0
     open_at_kill: list[int] = field(default_factory=list)
     lost_attempts: int = 0
+    strikes: int = 0
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
 
@@ -69,10 +78,14 @@ class Findings:
 
 def work(url: str, log: str, threads: int) -> None:
     """Be a worker until the parent closes our standard input."""
-    app, _ = make_app(url, opened(Path(log)))
+    app, _ = make_app(url, opened(Path(log)), **options(url))
     with app, app.working(threads=threads):
         print("ready", flush=True)
         sys.stdin.read()
+
+
+def options(url: str) -> dict[str, float]:
+    return {"lease": LEASE_SECONDS} if url.startswith("postgresql") else {}
 
 
 @contextmanager
@@ -125,13 +138,13 @@ def kill_in_the_middle(worker: subprocess.Popen[str], log: Log, feed: Callable[[
 # ------------------------------------------------------------------ the run
 
 
-def run(folder: Path, size: Size) -> Findings:
+def run(folder: Path, size: Size, server: Postgres | None = None) -> Findings:
     """Enqueue, kill, wait, compare."""
     findings = Findings()
-    url, file = f"sqlite:///{folder}/jobs.db", folder / "effects.log"
+    url, file = server.url() if server else f"sqlite:///{folder}/jobs.db", folder / "effects.log"
     file.touch()
     log, dice = Log(file), random.Random(1)
-    app, task = make_app(url, -1)
+    app, task = make_app(url, -1, **options(url))
     began = time.monotonic()
     with app, started(url, file, size) as workers:
         ids: list[JobId] = []
@@ -145,12 +158,31 @@ def run(folder: Path, size: Size) -> Findings:
             feed()
         findings.open_at_kill = [len(tokens) for tokens in cut_off]
         findings.killed = len(cut_off)
+        if server is not None:
+            findings.strikes = strike_all(server, log, dice)
+            patiently(app.counts)
         wait_for_all(app, ids)
         end_in_order(workers[size.kills :], findings)
         log.look()
         compare(app, ids, log, cut_off, findings)
+    if server is not None and (left := sessions_left(server.url())):
+        findings.problems.append(f"{left} sessions stay on the server")
     findings.seconds = round(time.monotonic() - began, 1)
     return findings
+
+
+def strike_all(server: Postgres, log: Log, dice: random.Random) -> int:
+    """Let everything happen to the server once, each time after the workers have gone on; how often."""
+    outages = Outages(server, dice)
+    for kind in KINDS:
+        outages.strike(kind)
+        outages.look(is_over=True)
+        log.look()
+        ended, ends = log.ends.total(), time.monotonic() + SECONDS
+        while log.ends.total() < ended + OPEN_JOBS and time.monotonic() < ends:
+            log.look()
+            time.sleep(0.01)
+    return len(KINDS)
 
 
 def end_in_order(workers: list[subprocess.Popen[str]], findings: Findings) -> None:
@@ -192,11 +224,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     for name, value in asdict(Size()).items():
         parser.add_argument(f"--{name.removesuffix('_ms')}", type=int, default=value, dest=name)
+    parser.add_argument("--postgres", action="store_true", help="on a PostgreSQL server, which is hit too")
     parser.add_argument("--json", type=Path)
-    options = vars(parser.parse_args())
-    target: Path | None = options.pop("json")
-    with tempfile.TemporaryDirectory(prefix="forebay-kill-") as folder:
-        findings = run(Path(folder), Size(**options))
+    chosen = vars(parser.parse_args())
+    target: Path | None = chosen.pop("json")
+    own = server_of_our_own() if chosen.pop("postgres") else nullcontext()
+    with tempfile.TemporaryDirectory(prefix="forebay-kill-") as folder, own as server:
+        findings = run(Path(folder), Size(**chosen), server)
     for name, value in asdict(findings).items():
         print(f"{name:14} {value}")
     if target is not None:

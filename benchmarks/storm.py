@@ -5,9 +5,13 @@ store while SIGKILL, SIGSTOP with SIGCONT, and SIGTERM hit processes among them 
 started again, as systemd would. Every job writes to a log outside of the store when it starts and when it
 ends, or that it was stopped. Then log and store are compared: every accepted job is completed, none has two
 finishers, no attempt was run twice, each attempt that was started is in the job's history or was stopped and
-handed back; and no process, descriptor or lock file is left behind.
+handed back; and no process, descriptor, session or lock file is left behind.
+
+With `--postgres` the store is on a PostgreSQL server of its own, which is hit too: sessions are ended, it
+restarts, it crashes. Whoever enqueues meanwhile asks again under the same keys.
 
     python -m benchmarks.storm                           5 minutes, 20,000 jobs
+    python -m benchmarks.storm --postgres                the same on PostgreSQL
     python -m benchmarks.storm --seconds 20 --jobs 2000  a small one; --json FILE writes the findings
 """
 
@@ -25,18 +29,24 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Timer
 from typing import Any, Final
 
+from msgspec.structs import replace
+
+from benchmarks import outages
 from benchmarks.effects import Log, check_store, compared, make_app, wait_for_all
+from benchmarks.outages import Outages, patiently, server_of_our_own, sessions_left
 from forebay import Forebay
 from forebay.app.task import Task
-from forebay.domain.job import JobId
+from forebay.domain.job import JobId, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import MAX_RETRIES, Curve, RetryPolicy
+from forebay.errors import StoreUnavailable
+from tests.servers import Postgres
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 # A crew of each kind; a lease is short, so that some who are stopped lose theirs.
@@ -47,11 +57,12 @@ TASK: Final[dict[str, Any]] = {
     "retry": RetryPolicy(max_crashes=MAX_RETRIES, curve=Curve.FIXED, base_ms=100),
 }
 LONGEST_JOB_MS: Final = 200
-KINDS: Final = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM)
+KINDS: Final = ("SIGKILL", "SIGSTOP", "SIGTERM")
 FEED_SECONDS: Final = 0.25
 END_SECONDS: Final = 60.0
 MOST_DESCRIPTORS: Final = 40  # a worker has about 12, a supervisor 17
 GAVE_UP: Final = 70  # a supervisor whose children die again and again: our doing
+NO_STORE: Final = 3  # started while the server was away
 
 MODULE: Final = """
 from pathlib import Path
@@ -81,6 +92,7 @@ class Findings:
     lost_attempts: int = 0
     started_programs: int = 0
     hits: dict[str, int] = field(default_factory=dict)
+    refusals: int = 0
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
 
@@ -113,14 +125,20 @@ class Post:
                 env={**plain, "PYTHONPATH": str(ROOT)},
             )
 
-    def man(self) -> str | None:
+    def man(self, allowed: frozenset[int] = frozenset()) -> str | None:
         """Start again what has ended; what is wrong with how it ended."""
         status = self.popen.poll()
         if status is None:
             return None
         self.popen = self._start()
         # Who is hit before it has taken over its signals dies of the first one.
-        expected = {0, -signal.SIGKILL, -signal.SIGTERM, *((GAVE_UP,) if self.is_supervised else ())}
+        expected = {
+            0,
+            -signal.SIGKILL,
+            -signal.SIGTERM,
+            *((GAVE_UP,) if self.is_supervised else ()),
+            *allowed,
+        }
         return (
             None
             if status in expected
@@ -177,11 +195,14 @@ def manned(folder: Path) -> Iterator[list[Post]]:
 
 
 class Storm:
-    """Hits processes, and lets those that were stopped go on after a while."""
+    """Hits processes and the server, and lets those that were stopped go on after a while."""
 
-    def __init__(self, dice: random.Random) -> None:
+    def __init__(self, dice: random.Random, server: Postgres | None) -> None:
         self._dice = dice
-        self._bag: list[signal.Signals] = []
+        self._outages = None if server is None else Outages(server, dice)
+        # Workers come first: while a server is away there is little else to hit.
+        self._kinds = KINDS if server is None else (*KINDS, *KINDS, *outages.KINDS)
+        self._bag: list[str] = []
         self._stopped: list[tuple[Timer, int]] = []
         self._next = time.monotonic()
         self.hits: Counter[str] = Counter()
@@ -192,11 +213,20 @@ class Storm:
         if now >= self._next:
             self._next = now + self._dice.uniform(0.2, 2.0)
             self._hit(self._dice.choice(posts))
+        if self._outages is not None:
+            self._outages.look()
 
     def _hit(self, post: Post) -> None:
         if not self._bag:  # each kind comes as often as the others, also in a short run
-            self._bag = self._dice.sample(KINDS, len(KINDS))
-        number = self._bag.pop()
+            self._bag = self._dice.sample(self._kinds, len(self._kinds))
+        kind = self._bag.pop()
+        if kind in KINDS:
+            self._hit_process(post, signal.Signals[kind])
+        elif self._outages is not None:
+            self.hits[f"{kind} server"] += 1
+            self._outages.strike(kind)
+
+    def _hit_process(self, post: Post, number: signal.Signals) -> None:
         target = self._dice.choice(post.processes())
         kind = "program" if target == post.popen.pid else "child"
         self.hits[f"{number.name} {kind}"] += 1
@@ -212,44 +242,83 @@ class Storm:
         self._stopped.append((timer, pid))
 
     def calm(self) -> None:
-        """Nobody stays stopped."""
+        """Nobody stays stopped, and the server is there."""
+        if self._outages is not None:
+            self._outages.look(is_over=True)
         for timer, pid in self._stopped:
             if timer.is_alive():
                 timer.cancel()
                 send(pid, signal.SIGCONT)
 
 
+class Feed:
+    """Enqueues evenly over the time. What was not accepted, or may have been, is asked for again under the
+    same keys: so nothing is enqueued twice, and everything that was accepted is known."""
+
+    def __init__(self, app: Forebay, task: Task[[int], int], size: Size, dice: random.Random) -> None:
+        self._app = app
+        self._task = task
+        self._size = size
+        self._dice = dice
+        self._next = 0.0
+        self._asked: list[NewJob] = []
+        self.ids: list[JobId] = []
+        self.refusals = 0
+
+    def give(self, lasts: float) -> None:
+        """What is due after so many seconds."""
+        if lasts < self._next:
+            return
+        self._next += FEED_SECONDS
+        # Until the end there is always something to do, and everything is there when it comes.
+        due = min(self._size.jobs, round(self._size.jobs * (lasts + FEED_SECONDS) / self._size.seconds))
+        known = len(self.ids) + len(self._asked)
+        self._asked += [self._job(number) for number in range(known, due)]
+        try:
+            self.ids += [handle.id for handle in self._app.enqueue_many(self._asked)] if self._asked else []
+            self._asked = []
+        except StoreUnavailable:
+            self.refusals += 1
+
+    def _job(self, number: int) -> NewJob:
+        return replace(self._task.job(self._dice.randint(1, LONGEST_JOB_MS)), once_key=f"feed {number}")
+
+
 def play(
-    app: Forebay, task: Task[[int], int], posts: list[Post], size: Size, findings: Findings
+    app: Forebay,
+    task: Task[[int], int],
+    posts: list[Post],
+    size: Size,
+    findings: Findings,
+    server: Postgres | None = None,
 ) -> list[JobId]:
     """Feed and hit for as long as it lasts; the ids of all accepted jobs."""
-    dice, ids = random.Random(1), list[JobId]()
-    storm = Storm(dice)
-    began, feed_at = time.monotonic(), 0.0
-    while (lasts := time.monotonic() - began) < size.seconds or len(ids) < size.jobs:
-        if lasts >= feed_at:
-            feed_at += FEED_SECONDS
-            # Until the end there is always something to do, and everything is there when it comes.
-            due = min(size.jobs, round(size.jobs * (lasts + FEED_SECONDS) / size.seconds)) - len(ids)
-            jobs = [task.job(dice.randint(1, LONGEST_JOB_MS)) for _ in range(due)]
-            ids += [handle.id for handle in app.enqueue_many(jobs)] if jobs else []
+    dice = random.Random(1)
+    storm, feed = Storm(dice, server), Feed(app, task, size, dice)
+    allowed = frozenset() if server is None else frozenset({NO_STORE})
+    began = time.monotonic()
+    while (lasts := time.monotonic() - began) < size.seconds or len(feed.ids) < size.jobs:
+        feed.give(lasts)
         if lasts < size.seconds:
             storm.blow(posts)
-        findings.problems += [problem for post in posts if (problem := post.man())]
+        else:
+            storm.calm()
+        findings.problems += [problem for post in posts if (problem := post.man(allowed))]
         time.sleep(0.02)
     storm.calm()
     findings.hits = dict(sorted(storm.hits.items()))
-    return ids
+    findings.refusals = feed.refusals
+    return feed.ids
 
 
 # ------------------------------------------------------------------ the run
 
 
-def run(folder: Path, size: Size, url: str | None = None) -> Findings:
-    """Enqueue, hit, wait, compare."""
+def run(folder: Path, size: Size, url: str | None = None, server: Postgres | None = None) -> Findings:
+    """Enqueue, hit, wait, compare. A server is hit too; an address alone is only used."""
     findings, began = Findings(), time.monotonic()
     descriptors = len(os.listdir("/proc/self/fd"))
-    url = url or f"sqlite:///{folder}/jobs.db"
+    url = url or (server.url() if server else f"sqlite:///{folder}/jobs.db")
     file = folder / "effects.log"
     file.touch()
     (folder / "url").write_text(url)
@@ -257,15 +326,18 @@ def run(folder: Path, size: Size, url: str | None = None) -> Findings:
     app, task = make_app(url, -1, **TASK)
     with app:
         with manned(folder) as posts:
-            ids = play(app, task, posts, size, findings)
+            ids = play(app, task, posts, size, findings, server)
             for post in posts:
                 post.man()
+            patiently(app.counts)  # what is left of a connection is found out here
             wait_for_all(app, ids)
             findings.problems += crowded(posts)
             findings.problems += ended_in_order(folder, posts)
             findings.started_programs = sum(post.started for post in posts)
         compare(app, ids, file, findings)
         app.sweep()
+    if server is not None and (left := sessions_left(server.url())):
+        findings.problems.append(f"{left} sessions stay on the server")
     findings.problems += left_behind(folder, descriptors)
     findings.seconds = round(time.monotonic() - began, 1)
     return findings
@@ -325,13 +397,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=Size.seconds, help="how long it blows (300)")
     parser.add_argument("--jobs", type=int, default=Size.jobs, help="how many jobs flow meanwhile (20000)")
-    parser.add_argument("--url", help="another store than a new SQLite file")
+    stores = parser.add_mutually_exclusive_group()
+    stores.add_argument("--url", help="another store than a new SQLite file")
+    stores.add_argument("--postgres", action="store_true", help="on a PostgreSQL server, which is hit too")
     parser.add_argument("--json", type=Path, help="also write the findings to this file")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="forebay-storm-") as folder:
+    own = server_of_our_own() if chosen.postgres else nullcontext()
+    with tempfile.TemporaryDirectory(prefix="forebay-storm-") as folder, own as server:
         size = Size(seconds=chosen.seconds, jobs=chosen.jobs)
         try:
-            findings = run(Path(folder).resolve(), size, chosen.url)
+            findings = run(Path(folder).resolve(), size, chosen.url, server)
         except Exception:  # the findings are written in any case, and say what has ended the run
             findings = Findings(problems=[traceback.format_exc()])
     for name, value in asdict(findings).items():

@@ -35,9 +35,9 @@ _FAST: Final = {
 
 
 class Postgres:
-    """One PostgreSQL server in a folder of its own; `standby_of` another one it follows that."""
+    """One PostgreSQL server in a folder of its own; one with a primary follows it."""
 
-    def __init__(self, *, standby_of: Postgres | None = None, **settings: str) -> None:
+    def __init__(self, primary: Postgres | None = None, /, **settings: str) -> None:
         # A short path: that of a socket is limited to 107 bytes.
         self._base = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
         self._as_user = _without_root()
@@ -49,7 +49,7 @@ class Postgres:
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._programs = self._reachable(_pg_programs())
-            self._run(*self._making(standby_of))
+            self._run(*self._making(primary))
             self.start()
         except BaseException:
             self.close()

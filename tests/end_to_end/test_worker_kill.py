@@ -1,6 +1,7 @@
 """Worker processes die in the middle of their jobs: the run of `benchmarks/kill.py`, in a small size.
 
-The full size is `python -m benchmarks.kill`, or FOREBAY_KILL_JOBS=10000 FOREBAY_KILL_MOST=50 for this test.
+On PostgreSQL the server is hit too. The full size is `python -m benchmarks.kill`, or FOREBAY_KILL_JOBS=10000
+FOREBAY_KILL_MOST=50 for this test.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ MOST: Final = int(os.environ.get("FOREBAY_KILL_MOST", "10"))
 pytestmark = pytest.mark.timeout(60 + JOBS // 10)
 
 
-@pytest.fixture(scope="module")
-def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+@pytest.fixture(scope="module", params=[(), ("--postgres",)], ids=["sqlite", "postgresql"])
+def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the run has found. It ends its processes itself."""
     file = tmp_path_factory.mktemp("kill") / "findings.json"
     command = [sys.executable, "-m", "benchmarks.kill", "--jobs", str(JOBS), "--most", str(MOST)]
     subprocess.run(
-        [*command, "--json", str(file)],
+        [*command, *request.param, "--json", str(file)],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         timeout=50 + JOBS // 10,
