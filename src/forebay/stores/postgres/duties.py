@@ -36,6 +36,7 @@ WORKERS_MS: Final = DAY_MS
 EXCERPT: Final = 200
 CAP_WALK: Final = "look at old jobs"
 WALK_STEP: Final = 200
+LAST_WALK: Final = 2**61  # added to the seqs of the last walk of a reordering
 FOLDED: Final = 10_000
 
 
@@ -161,14 +162,18 @@ def _look_at_old(tx: Transaction, floors: Floors, limit: int) -> int:
     return len(old)
 
 
-def _rescore_rows(tx: Transaction, rows: Sequence[Row]) -> None:
-    """New places for those among these jobs that still wait where they were looked at."""
-    if not rows:
-        return
+def _rescore_rows(tx: Transaction, rows: Sequence[Row], *, only_others: bool = False) -> None:
+    """New places for those among these jobs that still wait where they were looked at; with `only_others` for
+    those that stand elsewhere than they should."""
     places = [
         tx.place(queue, ready_at, priority, failures, deadline_at)
         for _, _, queue, ready_at, priority, failures, deadline_at, *_ in rows
     ]
+    if only_others:
+        moved = [nth for nth, row in enumerate(rows) if (row[8], row[7]) != places[nth][:2]]
+        rows, places = [rows[nth] for nth in moved], [places[nth] for nth in moved]
+    if not rows:
+        return
     values = {
         "ids": [row[0] for row in rows],
         "seqs": [row[1] for row in rows],
@@ -183,12 +188,29 @@ def _rescore_rows(tx: Transaction, rows: Sequence[Row]) -> None:
     tx.run("rescore_gated", values)
 
 
-def _reorder(tx: Transaction, queue: Queue, reordered_to: int, limit: int) -> int:
-    """Walk on by seq. Whatever enters the order behind the walk already has its place by the new scoring."""
-    rows = tx.all("walk_next", {"after": reordered_to, "limit": limit})
-    _rescore_rows(tx, [row for row in rows if row[2] == queue.name])
-    is_done = len(rows) < limit
-    tx.save_queue(replace(queue, reordering=not is_done), None if is_done else rows[-1][1])
+def others_insert(tx: Transaction) -> bool:
+    """Whether others may be giving jobs their places just now."""
+    return (tx.one("inserters") or (False,))[0] is True
+
+
+def _reorder(tx: Transaction, queue: Queue, at: int, limit: int) -> int:
+    """Walk on by seq. Whatever enters the order behind the walk has its place by the new scoring, unless it
+    comes from a transaction that has looked at the old one, and is committed when the walk has passed. So if
+    others are writing when the first walk ends, all that are under way then are waited for (`at` is the next
+    transaction, below zero), and there is a last walk, for what they have left.
+    """
+    is_busy, oldest, coming = tx.one("inserters") or (False, 0, 0)
+    if at < 0 and is_busy and oldest < -at:
+        return 0
+    base = LAST_WALK if at < 0 or at >= LAST_WALK else 0
+    rows = tx.all("walk_next", {"after": max(at - base, 0), "limit": limit})
+    _rescore_rows(tx, [row for row in rows if row[2] == queue.name], only_others=base > 0)
+    reached: int | None = None
+    if len(rows) == limit:
+        reached = base + rows[-1][1]
+    elif is_busy and not base:
+        reached = -coming
+    tx.save_queue(replace(queue, reordering=reached is not None), reached)
     return len(rows)
 
 

@@ -14,7 +14,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.postgres.connection import TryAgain
-from forebay.stores.postgres.duties import bury_queue, end_waiting, forget_history
+from forebay.stores.postgres.duties import bury_queue, end_waiting, forget_history, others_insert
 from forebay.stores.postgres.inserting import out_of_range
 from forebay.stores.postgres.rows import job_from_row, options_text_with
 from forebay.stores.postgres.transaction import Key, Transaction
@@ -307,7 +307,8 @@ def save_queue(
     queue = found or tx.fresh_queue(name)
     into = QueueState.ACTIVE if state is None and queue.state is QueueState.DROPPED else state
     configured = queue.configured(queue.settings.changed(changes), into, tx.now)
-    if configured.reordering and not tx.counted(name, LIVE):
+    # Who is inserting just now has looked at the old settings, and is not counted yet.
+    if configured.reordering and not tx.counted(name, LIVE) and not others_insert(tx):
         configured = replace(configured, reordering=False)
     saved = tx.add_queue(configured) if found is None else tx.save_queue(configured)
     detail = "settings" if state is None else state.value
