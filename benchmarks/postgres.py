@@ -1,37 +1,41 @@
 """What the PostgreSQL store costs, beside a bare job table on the same server: `make bench-postgres`.
 
 A server of its own is started, with fsync and synchronous_commit on. Each pair is measured alternately and
-the median of the rounds counts. The bare table has a state column, one index and no promises; its drain
-completes the last hundred jobs and claims the next hundred in one transaction, from the head, with SKIP
-LOCKED. `--json FILE` writes the figures, `--quick` uses a tenth of the sizes.
+the median of the rounds counts. The bare table has a state column, one index and no promises; its rows carry
+the payloads that ours do, its drain completes the last jobs and claims the next in one transaction, from the
+head, with SKIP LOCKED. `--json FILE` writes the figures, `--quick` uses a tenth of the sizes.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
-from statistics import quantiles
-from typing import Final
+from statistics import median
+from typing import Any, Final, NamedTuple
 
 import psycopg
 
-from benchmarks.figures import Figure, at_least, at_most, compared, machine, parser, show, write
+from benchmarks.figures import ARGUMENT, Figure, at_least, compared, machine, parser, show, write
+from benchmarks.postgres_pickup import pick_up
+from forebay import Forebay
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Store, Want
+from forebay.stores.protocol import Want
 from tests.servers import Postgres
 
 QUEUE: Final = QueueName("default")
 JOB: Final = NewJob(task="send", payload=b"x" * 109)
 GATES: Final = frozenset(["task:send"])
 BATCH: Final = 100
-DURABLE: Final = {
+SLICE: Final = 10  # calls of one kind before it is the other's turn
+DURABLE: Final[dict[str, Any]] = {
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",
@@ -52,9 +56,17 @@ BARE_MANY: Final = "copy bare (queue, rank, payload) from stdin (format binary)"
 BARE_TURN: Final = """
 with done as (update bare set state = 'd' where id = any(%s) returning 1)
 update bare set state = 'r' where id = any(array(
-  select id from bare where queue = 'd' and state = 'p' order by rank, id limit 100 for update skip locked
+  select id from bare where queue = 'd' and state = 'p' order by rank, id limit {batch} for update skip locked
 )) returning id, payload
 """
+
+
+class Span(NamedTuple):
+    """What one process has done, and from when to when."""
+
+    jobs: int
+    began: float
+    ended: float
 
 
 class Stores:
@@ -64,139 +76,155 @@ class Stores:
         self._url = url
         self._made = 0
 
-    def new(self) -> str:
+    def __iter__(self) -> Stores:
+        return self
+
+    def __next__(self) -> str:
         self._made += 1
         return f"{self._url}?schema=bench_{self._made}"
 
 
-def fill(store: Store, jobs: int) -> None:
-    for start in range(0, jobs, 1_000):
-        store.insert([JOB] * min(1_000, jobs - start))
+# Inserts
 
 
-def drain(url: str, name: str, most: float = 1e9) -> tuple[int, float, list[float]]:
-    """Work until nothing is left or the time is up: jobs, seconds, and how long each exchange took."""
-    store = open_engine(url).store()
-    done: list[Settlement] = []
-    jobs, times, began = 0, [], time.perf_counter()
-    while time.perf_counter() - began < most:
-        before = time.perf_counter()
-        answer = store.exchange(WorkerId(name), done, [Want(QUEUE, BATCH, None, GATES)], BATCH)
-        times.append(time.perf_counter() - before)
-        jobs += len(answer.settled)
-        if not answer.jobs and not done:
-            break
-        done = [decide(job, Completed(b"1"), 0.0) for job in answer.jobs]
-    store.close()
-    return jobs, time.perf_counter() - began, times
+def inserts(url: str, connection: psycopg.Connection, calls: int, rounds: int) -> Iterator[Figure]:
+    """One by one and in thousands, through a task and at the store. The bare rows hold the same payload."""
+
+    def send(argument: dict[str, object]) -> None:
+        """Nobody runs it."""
+
+    with Forebay(url) as app:
+        task = app.task(name="send")(send)
+        job = NewJob(task="send", payload=task.job(ARGUMENT).payload)
+        store = open_engine(url).store()
+        connection.execute(BARE_TABLE)
+        store.insert([job])
+        one = [
+            lambda: task.enqueue(ARGUMENT),
+            lambda: store.insert([job]),
+            lambda: connection.execute(BARE_INSERT, [job.payload]),
+        ]
+        many = [
+            lambda: app.enqueue_many([task.job(ARGUMENT) for _ in range(1_000)]),
+            lambda: store.insert([job] * 1_000),
+            lambda: copied(connection, 1_000, job.payload),
+        ]
+        singles = [alternating(one, calls, SLICE) for _ in range(rounds)]
+        bulks = [[1_000 * speed for speed in alternating(many, calls // 50, 1)] for _ in range(rounds)]
+        store.close()
+    yield compared("enqueue one by one", beside_last(singles, 0), of_raw=0.85)
+    yield compared("insert one by one, at the store", beside_last(singles, 1), of_raw=0.85)
+    yield compared("enqueue by 1,000 (raw: COPY)", beside_last(bulks, 0), of_raw=0.5)
+    yield compared("insert by 1,000, at the store", beside_last(bulks, 1), of_raw=0.5)
 
 
-def speed_of_ours(stores: Stores, jobs: int, processes: int = 1) -> float:
-    url = stores.new()
-    store = open_engine(url).store()
-    fill(store, jobs)
-    store.close()
-    if processes == 1:
-        done, seconds, _ = drain(url, "w0")
-        return done / seconds
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        list(pool.map(abs, range(processes)))  # started and loaded
-        began = time.perf_counter()
-        answers = list(pool.map(drain, [url] * processes, [f"w{n}" for n in range(processes)]))
-        return sum(answer[0] for answer in answers) / (time.perf_counter() - began)
+def alternating(calls: Sequence[Callable[[], object]], times: int, in_a_row: int) -> list[float]:
+    """How often a second each can be called, when they take turns."""
+    seconds = [0.0] * len(calls)
+    for _ in range(max(1, times // in_a_row)):
+        for nth, call in enumerate(calls):
+            began = time.perf_counter()
+            for _ in range(in_a_row):
+                call()
+            seconds[nth] += time.perf_counter() - began
+    return [max(in_a_row, times // in_a_row * in_a_row) / spent for spent in seconds]
 
 
-def speed_of_bare(connection: psycopg.Connection, jobs: int) -> float:
-    connection.execute(BARE_TABLE)
-    copied(connection, jobs)
-    connection.execute("analyze bare")
-    ids: list[int] = []
-    done, began = 0, time.perf_counter()
-    while rows := connection.execute(BARE_TURN, [ids]).fetchall():
-        ids = [row[0] for row in rows]
-        done += len(ids)
-    return done / (time.perf_counter() - began)
+def beside_last(rounds: Sequence[Sequence[float]], nth: int) -> list[tuple[float, float]]:
+    return [(speeds[nth], speeds[-1]) for speeds in rounds]
 
 
-def copied(connection: psycopg.Connection, jobs: int) -> None:
+def copied(connection: psycopg.Connection, jobs: int, payload: bytes) -> None:
     with connection.cursor().copy(BARE_MANY) as copy:
         copy.set_types(["text", "int8", "bytea"])
         for _ in range(jobs):
-            copy.write_row(("d", 1, JOB.payload))
+            copy.write_row(("d", 1, payload))
 
 
-def inserts(stores: Stores, connection: psycopg.Connection, jobs: int, rounds: int) -> Iterator[Figure]:
-    single: list[tuple[float, float]] = []
-    bulk: list[tuple[float, float]] = []
-    store = open_engine(stores.new()).store()
-    connection.execute(BARE_TABLE)
+# Drains
+
+
+def drains(
+    stores: Stores, url: str, connection: psycopg.Connection, jobs: int, rounds: int
+) -> Iterator[Figure]:
+    """Settle what was claimed and claim the next, again and again, until nothing is left."""
+    ours: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    bare: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     for _ in range(rounds):
-        single.append(
-            (
-                rate(jobs // 100, lambda: store.insert([JOB])),
-                rate(jobs // 100, lambda: connection.execute(BARE_INSERT, [JOB.payload])),
-            )
-        )
-        bulk.append(
-            (
-                1_000 * rate(jobs // 1_000, lambda: store.insert([JOB] * 1_000)),
-                1_000 * rate(jobs // 1_000, lambda: copied(connection, 1_000)),
-            )
-        )
-    store.close()
-    yield compared("enqueue one by one", single, of_raw=0.85)
-    yield compared("enqueue by 1,000 (raw: COPY)", bulk, of_raw=0.5)
-
-
-def rate(times: int, call: object) -> float:
-    began = time.perf_counter()
-    for _ in range(times):
-        call()  # type: ignore[operator]
-    return times / (time.perf_counter() - began)
-
-
-def backlog(stores: Stores, waiting: int) -> Iterator[Figure]:
-    """Claims beside a long backlog against claims beside a short one."""
-    large, small = stores.new(), stores.new()
-    for url, jobs in ((large, waiting), (small, 5_000)):
-        store = open_engine(url).store()
-        fill(store, jobs)
-        store.close()
-    long, short = p99(drain(large, "w", 3.0)[2]), p99(drain(small, "w", 3.0)[2])
-    ratio = long / short
-    measure = f"exchange p99 with {waiting:,} waiting"
+        for processes, batch, fewer in ((1, 1, 50), (1, 10, 5), (1, 100, 1), (2, 100, 1), (4, 100, 1)):
+            size = jobs // fewer
+            ours[processes, batch].append(speed_of_ours(next(stores), size, processes, batch))
+            if processes <= 2:  # four are compared with two
+                bare[processes, batch].append(speed_of_bare(connection, url, size, processes, batch))
+    for processes, batch in bare:
+        pairs = list(zip(ours[processes, batch], bare[processes, batch], strict=True))
+        each_second = 22_000 if processes > 1 else 0
+        measure = f"drain by {processes} process{'es' if processes > 1 else ''}, batch {batch}"
+        yield compared(measure, pairs, of_raw=0.5 if batch == BATCH else None, each_second=each_second)
+    ratio = median(four / two for four, two in zip(ours[4, BATCH], ours[2, BATCH], strict=True))
     yield Figure(
-        measure, long * 1e3, " ms", f"{short * 1e3:.1f} ms with 5,000", ratio, (at_most(ratio, 2, "x"),)
+        measure=f"drain by 4 processes, batch {BATCH}",
+        ours=median(ours[4, BATCH]),
+        unit="/s",
+        beside="2 processes",
+        ratio=ratio,
+        goals=(at_least(ratio, 0.85, "x"),),
+        rounds=tuple(ours[4, BATCH]),
+        beside_rounds=tuple(ours[2, BATCH]),
     )
 
 
-def p99(times: list[float]) -> float:
-    return quantiles(times, n=100)[98]
-
-
-@contextmanager
-def pinned(url: str) -> Iterator[None]:
-    """While another transaction keeps the vacuum from its work."""
-    with psycopg.connect(url) as connection:
-        connection.execute("set transaction isolation level repeatable read")
-        connection.execute("select 1 from pg_class limit 1")
-        yield
-
-
-def under_a_pin(stores: Stores, url: str, jobs: int) -> Figure:
-    """The last fifth of a drain against the first, with nothing vacuumed in between."""
-    address = stores.new()
-    store = open_engine(address).store()
-    fill(store, jobs)
+def speed_of_ours(url: str, jobs: int, processes: int, batch: int) -> float:
+    store = open_engine(url).store()
+    for start in range(0, jobs, 1_000):
+        store.insert([JOB] * min(1_000, jobs - start))
     store.close()
-    with pinned(url):
-        _, _, times = drain(address, "w")
-    fifth = len(times) // 5
-    first, last = fifth * BATCH / sum(times[:fifth]), fifth * BATCH / sum(times[-fifth - 1 : -1])
-    measure = f"drain of {jobs:,} with the vacuum pinned, end"
-    return Figure(
-        measure, last, "/s", f"{first:,.0f}/s at the start", last / first, (at_least(last / first, 0.7, "x"),)
-    )
+    return speed(processes, partial(span_of_ours, url, batch))
+
+
+def span_of_ours(url: str, batch: int, number: int) -> Span:
+    store = open_engine(url).store()
+    wants = [Want(QUEUE, batch, None, GATES)]
+    done: list[Settlement] = []
+    jobs, began = 0, time.monotonic()
+    while (answer := store.exchange(WorkerId(f"w{number}"), done, wants, batch)).jobs or done:
+        jobs += len(answer.settled)
+        done = [decide(job, Completed(b"1"), 0.0) for job in answer.jobs]
+    ended = time.monotonic()
+    store.close()
+    return Span(jobs, began, ended)
+
+
+def speed_of_bare(connection: psycopg.Connection, url: str, jobs: int, processes: int, batch: int) -> float:
+    connection.execute(BARE_TABLE)
+    copied(connection, jobs, JOB.payload)
+    connection.execute("analyze bare")
+    return speed(processes, partial(span_of_bare, url, batch))
+
+
+def span_of_bare(url: str, batch: int, _: int) -> Span:
+    turn = BARE_TURN.format(batch=batch)
+    ids: list[int] = []
+    with psycopg.connect(url, autocommit=True) as connection:
+        jobs, began = 0, time.monotonic()
+        while rows := connection.execute(turn.encode(), [ids]).fetchall():
+            ids = [row[0] for row in rows]
+            jobs += len(ids)
+        return Span(jobs, began, time.monotonic())
+
+
+def speed(processes: int, work: Callable[[int], Span]) -> float:
+    """Jobs a second of several processes together, from when the first begins until the last is done."""
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=loaded) as pool:
+        # Started and loaded before it counts: while one sleeps, the others have to take the rest.
+        list(pool.map(time.sleep, [0.5] * processes))
+        spans = list(pool.map(work, range(processes)))
+    seconds = max(span.ended for span in spans) - min(span.began for span in spans)
+    return sum(span.jobs for span in spans) / seconds
+
+
+def loaded() -> None:
+    """With this function comes all that the others need."""
 
 
 def main() -> int:
@@ -212,16 +240,9 @@ def main() -> int:
     try:
         stores = Stores(url)
         with psycopg.connect(url, autocommit=True) as connection:
-            figures = [*inserts(stores, connection, jobs, rounds)]
-            drains = [(speed_of_ours(stores, jobs), speed_of_bare(connection, jobs)) for _ in range(rounds)]
-        figures.append(compared("drain by one process, batch 100", drains, of_raw=0.5))
-        two, four = (speed_of_ours(stores, 2 * jobs, processes) for processes in (2, 4))
-        figures.append(Figure("drain by 2 processes", two, "/s"))
-        figures.append(
-            Figure("drain by 4", four, "/s", "2 processes", four / two, (at_least(four / two, 0.85, "x"),))
-        )
-        figures += backlog(stores, 20 * jobs)
-        figures.append(under_a_pin(stores, url, 4 * jobs))
+            figures = [*inserts(next(stores), connection, jobs // 100, rounds)]
+            figures += drains(stores, url, connection, jobs, rounds)
+        figures += pick_up(stores, url, rounds, 1.0 if options.quick else 5.0)
     finally:
         if server is not None:
             server.close()
