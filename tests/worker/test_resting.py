@@ -117,7 +117,7 @@ def test_the_store_is_asked_for_a_duty_no_more_often_than_it_can_be_due(rig: Rig
         rig.clock.advance(ms=100)
 
     assert store.asked == {"sweep": often.runs, "prune": seldom.runs}  # never in vain
-    assert (often.runs, seldom.runs) == (31, 4)
+    assert (often.runs, seldom.runs) == (40, 4)
 
 
 # ------------------------------------------------------------------ duties that go wrong

@@ -276,7 +276,7 @@ class Coordinator:
             return
         # The next time is set first: a duty that goes wrong must not have its turn again before others claim.
         # By chance a little more than their pace: whoever asks for one too early asks in vain.
-        self._duties_at = now + DUTY_SECONDS * (1.0 + self._roll() / 4)
+        self._duties_at = now + DUTY_SECONDS * (1.25 - self._roll() / 4)
         due = [duty for duty in self._duties if now >= self._ask_at.get(duty.name, 0.0)]
         if run_due(self._store, due):
             self._duties_at = now
