@@ -190,12 +190,19 @@ def test_the_audit_log_says_who_did_it(
 # ------------------------------------------------------------------ batches and counting
 
 
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of a hundred, so that a few hundred jobs make several."""
+    monkeypatch.setattr("forebay.app.bulk.MAX_PAGE", 100)
+
+
+@pytest.mark.usefixtures("small_pages")
 def test_a_large_purge_goes_in_batches_and_tells_how_far_it_is(store: Store, reader: Reader) -> None:
-    put(store, 2_300)
+    put(store, 230)
     heard: list[int] = []
 
-    assert purge(store, reader, EVERY_JOB, progress=heard.append) == 2_300
-    assert heard[-1] == 2_300
+    assert purge(store, reader, EVERY_JOB, progress=heard.append) == 230
+    assert heard[-1] == 230
     assert len(heard) >= 3
     assert heard == sorted(set(heard))
     assert everything(reader) == []
@@ -225,14 +232,15 @@ class Changing:
         return cast(Reader, self)
 
 
+@pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("operation", [purge, cancel_matching])
 def test_it_ends_although_jobs_keep_arriving(store: Store, reader: Reader, operation: Operation) -> None:
-    put(store, 1_500)
+    put(store, 150)
 
     def arrive(page: Page) -> None:
         put(store, 10)
 
-    assert operation(store, Changing(reader, arrive).seam, EVERY_JOB) == 1_500
+    assert operation(store, Changing(reader, arrive).seam, EVERY_JOB) == 150
 
 
 def test_what_changed_between_the_look_and_the_wish_is_not_counted(store: Store, reader: Reader) -> None:
