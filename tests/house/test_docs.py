@@ -23,7 +23,9 @@ OURS = {
     "Forebay": {"clock"},
     "Consumer": {"after_fork"},
     "JobContext": {
+        "client",
         "follow_ups",
+        "is_within",
         "tell_cancelled",
         "tell_in_doubt",
         "tell_lost",

@@ -35,6 +35,14 @@ def test_the_program_of_the_page_runs_against_a_server(own_server: Postgres, tmp
     assert (answer.stdout, answer.stderr, answer.returncode) == ("", "", 0)
 
 
+def test_the_program_of_the_page_about_transactions_runs(own_server: Postgres, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(whole("guide/transactions.md", "python"))
+
+    answer = run(tmp_path, "shop.py", DATABASE_URL=own_server.url())
+
+    assert (answer.stdout, answer.stderr, answer.returncode) == ("", "", 0)
+
+
 def test_the_rights_of_the_page_are_enough_and_no_more(own_server: Postgres, tmp_path: Path) -> None:
     [script] = blocks(PAGE, "sql")
     before, after = script.split("-- as jobs_owner:", 1)

@@ -213,8 +213,7 @@ class Forebay:
     async def enqueue_within_async(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
-        """`enqueue_within` with a connection that lives on this event loop: psycopg's, asyncpg's, SQLAlchemy's
-        AsyncSession."""
+        """`enqueue_within` with a connection on this event loop: of psycopg, asyncpg or SQLAlchemy."""
         checked = self._by_name.checked(jobs)
         return await self.client.enqueue_within_async(connection, checked, on_conflict=on_conflict)
 

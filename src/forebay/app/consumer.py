@@ -146,6 +146,15 @@ class Consumer:
         """The job is done."""
         return self.settle([(job, Completed(encode_result(result)))])[0]
 
+    def complete_within(self, connection: object, job: Job, result: Any = None) -> None:
+        """The job is done, in your own open transaction on the store's database: with its commit, together
+        with what else it does there. Raises LeaseLost if the lease is lost: roll back then."""
+        self._engine.complete_within(connection, self.id, _completed(job, result))
+
+    async def complete_within_async(self, connection: object, job: Job, result: Any = None) -> None:
+        """`complete_within` with a connection that lives on this event loop."""
+        await self._engine.complete_within_async(connection, self.id, _completed(job, result))
+
     def fail(self, job: Job, error: BaseException | str, *, after: Length | None = None) -> bool:
         """The attempt failed; it is retried by the job's policy, or after a time of your own."""
         after_ms = None if after is None else length_within("after", after, 0, MAX_DELAY_MS)
@@ -289,6 +298,10 @@ def new_worker() -> WorkerId:
 def arguments(job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a claimed job."""
     return decode_call(job.payload)
+
+
+def _completed(job: Job, result: Any) -> Settlement:
+    return decide(job, Completed(encode_result(result)), 0.0)
 
 
 def _lease(job: Job) -> Lease:

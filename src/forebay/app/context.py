@@ -17,12 +17,16 @@ from forebay.app.saying import Pending
 from forebay.clock import SystemClock
 from forebay.domain.job import Job, JobId, NewJob, WorkerId
 from forebay.domain.note import MAX_LINE, MAX_STEP_NAME, MAX_STEPS, LogLine, Progress, Step
+from forebay.domain.outcome import Completed
+from forebay.domain.settlement import Settlement, decide
 from forebay.domain.text import clean
 from forebay.errors import Cancel, ConfigError, InvalidJob, LeaseLost, PayloadError, StoreUnavailable
 
 if TYPE_CHECKING:
     from asyncio import Lock
     from logging import Logger, LoggerAdapter
+
+    from forebay.app.client import Client
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,7 +82,7 @@ class Voice(Protocol):
 class _Own:
     """What an attempt has said and done through its context. Most have none of this."""
 
-    __slots__ = ("beat_at", "follow_ups", "looking", "progress", "steps", "under_way")
+    __slots__ = ("beat_at", "follow_ups", "is_within", "looking", "progress", "steps", "under_way")
 
     def __init__(self, attempt: int) -> None:
         self.progress = Progress(attempt=attempt)
@@ -87,6 +91,7 @@ class _Own:
         self.looking: Lock | None = None  # held by the coroutine that does so
         self.under_way = 0
         self.follow_ups: list[NewJob] = []
+        self.is_within = False
 
     def begin_with(self, steps: dict[str, bytes]) -> None:
         # A thread of this job may have been faster, and done a step since.
@@ -97,14 +102,16 @@ class _Own:
 class JobContext:
     """What a task may know about its own attempt, be told while it runs, and say.
 
-    `voice` is where its words go; without one they go nowhere, and steps are not stored.
+    `voice` is where its words go; without one they go nowhere, and steps are not stored. `client` is
+    its task's, for transactions of the task's own.
     """
 
-    __slots__ = ("_cancel_reason", "_is_overdue", "_news", "_own", "job", "voice")
+    __slots__ = ("_cancel_reason", "_is_overdue", "_news", "_own", "client", "job", "voice")
 
     def __init__(self, job: Job, voice: Voice | None = None) -> None:
         self.job = job
         self.voice = voice
+        self.client: Client | None = None
         self._own: _Own | None = None
         self._cancel_reason: str | None = None
         self._is_overdue = False
@@ -204,6 +211,10 @@ class JobContext:
         Nothing is enqueued if this attempt does not complete."""
         if not isinstance(job, NewJob):
             raise InvalidJob(f"a follow-up must be a job made by task.job(...), not {job!r:.60}", field="job")
+        if self.is_within:
+            raise InvalidJob(
+                "this job is completed already: add follow-ups before complete_within", field="job"
+            )
         follow_ups = self._owned().follow_ups
         if len(follow_ups) >= MAX_FOLLOW_UPS:
             raise InvalidJob(
@@ -216,6 +227,38 @@ class JobContext:
     def follow_ups(self) -> tuple[NewJob, ...]:
         """What is to be enqueued when this attempt completes."""
         return () if self._own is None else tuple(self._own.follow_ups)
+
+    # Complete
+
+    def complete_within(self, connection: object, result: Any = None) -> None:
+        """Complete this job in your own open transaction on the store's database. With its commit the job is
+        completed, with this result and with its follow-ups; what else it does there happens exactly once.
+
+        Commit right after this. Raises LeaseLost if this attempt counts no more: roll back then. If the task
+        returns and the transaction was rolled back, the attempt has failed. What the task returns is ignored.
+        """
+        self._joining().complete_within(connection, self.token.worker, self._completed(result))
+        self._owned().is_within = True
+
+    async def complete_within_async(self, connection: object, result: Any = None) -> None:
+        """`complete_within` with a connection that lives on this event loop."""
+        client = self._joining()
+        await client.complete_within_async(connection, self.token.worker, self._completed(result))
+        self._owned().is_within = True
+
+    @property
+    def is_within(self) -> bool:
+        """Whether this attempt has completed its job in a transaction of its own, committed or not."""
+        return self._own is not None and self._own.is_within
+
+    def _joining(self) -> Client:
+        if self.client is None:
+            raise ConfigError("no worker runs this job, so there is nothing to complete")
+        self._check_held()
+        return self.client
+
+    def _completed(self, result: Any) -> Settlement:
+        return decide(self.job, Completed(encode_result(result), self.follow_ups), 0.0)
 
     # Steps
 
@@ -316,6 +359,8 @@ class JobContext:
     def _doing(self, name: str, steps: dict[str, bytes]) -> Iterator[None]:
         """Around a step: refuses it before the work, not after it, if it could not be stored."""
         self._check_held()
+        if self.is_within:
+            raise ConfigError(f"step {name!r:.60} comes too late: complete_within was called")
         own = self._owned()
         if len(steps) + own.under_way >= MAX_STEPS:
             raise ConfigError(f"step {name!r:.60} is one too many: a job can have {MAX_STEPS:,} steps")

@@ -16,10 +16,15 @@ class AttemptError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Completed(msgspec.Struct, frozen=True):
-    """The task returned; `result` is its encoded value, `follow_ups` are new jobs that it hands back."""
+    """The task returned; `result` is its encoded value, `follow_ups` are new jobs that it hands back.
+
+    `is_within` says that it has completed its job in a transaction of its own, with all of these, and that
+    somebody has to look what has come of it.
+    """
 
     result: bytes | None = None
     follow_ups: tuple[NewJob, ...] = ()
+    is_within: bool = False
 
 
 class Failed(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from forebay.worker.executors.protocol import Executors
 from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
 from forebay.worker.interrupting import Interrupting
 from forebay.worker.invoke import attempt_error
+from forebay.worker.joining import look_at, looked_at
 from forebay.worker.lingering import Lingering
 from forebay.worker.noting import Noting
 from forebay.worker.pace import Pace
@@ -140,7 +141,7 @@ class Coordinator:
     # Settle and claim
 
     def _exchange(self) -> Exchange:
-        endings = self._unsettled
+        endings, still_open = looked_at(self._store, self._worker, self._unsettled)
         settlements = [decide(one.job, outcome, self._roll()) for one, outcome in endings]
         # In doubt we ask for nothing new before we know what we have.
         is_asking = self.is_claiming and not self._in_doubt
@@ -165,7 +166,7 @@ class Coordinator:
         self._looked_at = self._clock.monotonic()
         self._noting.kept(answer.unnoted)
         self._noting.forget(one for one, _ in endings)
-        self._unsettled = []
+        self._unsettled = still_open
         self._note(endings)
         self._count(endings, answer.refused)
         self._report(answer.refused)
@@ -304,6 +305,7 @@ class Coordinator:
             self._duties_at,
             self._interrupting.next_at(),
             self._noting.next_at(),
+            look_at(self._unsettled, now),
         ]
         if self._asking.has_room:
             ends.append(now + self._lingering.next_pause())

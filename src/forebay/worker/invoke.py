@@ -93,6 +93,7 @@ class Invoke:
         """The call this job asks for. May run code of the program's own (a dataclass that checks its fields)
         and raise anything; `ended` knows what that means."""
         task = self._registry[assignment.job.task]
+        assignment.context.client = task.client
         args, kwargs = decode_call(assignment.job.payload)
         # Who enqueued it may have had another version of the function.
         task.check_fit(args, kwargs)
@@ -175,6 +176,8 @@ def _delay_ms(field: str, delay: float) -> int:
 
 
 def _completed(value: Any, context: JobContext) -> Outcome:
+    if context.is_within:
+        return Completed(is_within=True)
     try:
         return Completed(encode_result(value), context.follow_ups)
     except Exception as exc:  # it cannot be stored

@@ -52,8 +52,11 @@ class Said:
         self.offered_steps: list[tuple[Step, Pending]] = []
 
     def due_at(self) -> float:
-        """From when on it may be written; a step at once, since somebody waits for it."""
-        return -inf if self.steps or self.offered_steps else self.sent_at + EVERY_SECONDS
+        """From when on it may be written; a step at once, since somebody waits for it. A job that its task
+        has completed in a transaction of its own is locked until that ends, so its words wait for its end."""
+        if self.steps or self.offered_steps:
+            return -inf
+        return inf if self.context.is_within else self.sent_at + EVERY_SECONDS
 
     def note(self, lease: Lease) -> Note | None:
         """All that the store does not know yet, with what it may not have got the last time."""

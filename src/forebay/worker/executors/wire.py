@@ -208,4 +208,5 @@ def outcome_of(message: Ended) -> Outcome:
 
 def _completed(fields: dict[str, Any]) -> Completed:
     result = msgspec.convert(fields["result"], bytes | None)
-    return Completed(result, tuple(from_dict(NewJob, one) for one in fields["follow_ups"]))
+    follow_ups = tuple(from_dict(NewJob, one) for one in fields["follow_ups"])
+    return Completed(result, follow_ups, msgspec.convert(fields["is_within"], bool))

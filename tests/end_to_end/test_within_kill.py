@@ -1,0 +1,126 @@
+"""Worker processes are killed at random moments; what their jobs do in the store's database happens once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+from collections import Counter
+from contextlib import closing, suppress
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from forebay import Forebay
+from forebay.domain.lifecycle import JobState
+from tests.end_to_end.worker_processes import DEADLINE, Process
+from tests.urls import JOINING, url_of
+from tests.worker.support import eventually
+
+JOBS: Final = 100
+KILLS: Final = 3
+
+MODULE: Final = """
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from random import random
+from time import sleep
+
+import psycopg
+
+from forebay import Forebay, current_job
+
+URL, DATABASE = PLACES
+LONGEST = 0.005 if URL.startswith("sqlite") else 0.05  # a SQLite file is everybody's meanwhile
+app = Forebay(URL)
+
+
+def connect():
+    if URL.startswith("sqlite"):
+        return sqlite3.connect(DATABASE, timeout=30)
+    return psycopg.connect(DATABASE)
+
+
+def serve(number: int) -> None:
+    with closing(connect()) as connection:
+        connection.execute(f"insert into effects values ({number}, {os.getpid()})")
+        sleep(random() * LONGEST)
+        current_job().complete_within(connection, number)
+        sleep(random() * LONGEST)
+        connection.commit()
+    sleep(random() * 0.1)
+
+
+app.task(name="serve", max_crashes=20)(serve)
+app.task(name="serve_isolated", isolated=True, max_crashes=20)(serve)
+"""
+
+
+@pytest.fixture(params=JOINING)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a store that several processes can open."""
+    return url_of(request.param, tmp_path)
+
+
+class Effects:
+    """The program's own table, beside the jobs."""
+
+    def __init__(self, url: str) -> None:
+        self.database = url.removeprefix("sqlite:///").partition("?")[0]
+        self._url = url
+        self.run("create table effects (number int, pid int)")
+
+    def pids(self, wanted: int) -> list[int]:
+        """Who has had effects so far, the last one at the end; waits until there are that many effects."""
+        found: list[tuple[int]] = []
+
+        def is_there() -> bool:
+            found[:] = self.run("select pid from effects")
+            return len(found) >= wanted
+
+        eventually(is_there, DEADLINE)
+        return [pid for (pid,) in found]
+
+    def run(self, statement: str) -> list[Any]:
+        is_file = self._url.startswith("sqlite")
+        with closing(
+            sqlite3.connect(self.database, timeout=30) if is_file else psycopg.connect(self.database)
+        ) as connection:
+            cursor = connection.execute(statement)
+            rows = cursor.fetchall() if cursor.description else []
+            connection.commit()
+        return rows
+
+
+@pytest.mark.timeout(180)
+def test_effects_in_the_stores_database_happen_exactly_once(tmp_path: Path, url: str) -> None:
+    chance = Random(6)
+    with Forebay(url) as app:
+        app.counts()  # the store is there
+        effects = Effects(url)
+        (tmp_path / "jobs.py").write_text(MODULE.replace("PLACES", repr((url, effects.database))))
+        jobs = [app.enqueue("serve" if number % 4 else "serve_isolated", [number]) for number in range(JOBS)]
+        process = Process(tmp_path, "--processes", "2", "--threads", "2", "--isolated", "1")
+        try:
+            for kill in range(KILLS):
+                wanted = kill * JOBS // (KILLS + 1) + chance.randrange(8)
+                with suppress(ProcessLookupError):  # it was killed before
+                    os.kill(chance.choice(effects.pids(wanted)[-5:]), signal.SIGKILL)
+            records = [job.wait(DEADLINE) for job in jobs]
+        finally:
+            process.popen.terminate()
+            process.popen.wait()
+            found = Counter(number for (number,) in effects.run("select number from effects"))
+            effects.run("drop table effects")
+
+        assert {record.state for record in records} == {JobState.COMPLETED}
+        assert found == Counter(range(JOBS))
+        assert [job.result(0) for job in jobs] == list(range(JOBS))
+        assert app.client.read(lambda reader: reader.health()).problems == ()
+        assert max(record.attempt for record in records) > 1, process.log
