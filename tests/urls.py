@@ -8,8 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-ENGINES: Final = ("memory", "sqlite", "postgresql")
-SHARED: Final = ("sqlite", "postgresql")  # those that several processes can open
+ENGINES: Final = ("memory", "sqlite", "postgresql", "redis")
+SHARED: Final = ("sqlite", "postgresql", "redis")  # those that several processes can open
+JOINING: Final = ("sqlite", "postgresql")  # those that can be part of a caller's own transaction
+_SUPPORT: Final = {"postgresql": "postgres_support", "redis": "redis_support"}
 
 
 def url_of(engine: str, folder: Path) -> str:
@@ -19,7 +21,7 @@ def url_of(engine: str, folder: Path) -> str:
     if engine == "sqlite":
         return f"sqlite:///{folder}/jobs.db"
     # Imported here, so that the other engines are tested while this one cannot even be loaded.
-    url: str = import_module("tests.stores.postgres_support").new_url()
+    url: str = import_module(f"tests.stores.{_SUPPORT[engine]}").new_url()
     return url
 
 
@@ -27,8 +29,8 @@ def url_of(engine: str, folder: Path) -> str:
 def lent_url(engine: str, folder: Path) -> Iterator[str]:
     """The same for one test whose process alone uses the store: it is emptied for the next test, and not
     made anew."""
-    if engine == "postgresql":
-        with import_module("tests.stores.postgres_support").lent_url() as url:
+    if engine in _SUPPORT:
+        with import_module(f"tests.stores.{_SUPPORT[engine]}").lent_url() as url:
             yield url
     else:
         yield url_of(engine, folder)

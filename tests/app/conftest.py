@@ -9,11 +9,22 @@ import pytest
 
 from forebay import Forebay
 from tests.clocks import FollowedClock
-from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, store
-from tests.stores.postgres_support import follow
+from tests.stores import postgres_support, redis_support
+from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, redis, store
 from tests.urls import ENGINES, lent_url
 
-__all__ = ["app", "engine", "live_app", "make_engine", "other_store", "postgres", "reader", "store", "url"]
+__all__ = [
+    "app",
+    "engine",
+    "live_app",
+    "make_engine",
+    "other_store",
+    "postgres",
+    "reader",
+    "redis",
+    "store",
+    "url",
+]
 
 
 @pytest.fixture(params=ENGINES)
@@ -27,7 +38,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def app(url: str, clock: FollowedClock) -> Iterator[Forebay]:
     """An app whose time stands still: nothing is run, only stored."""
     if url.startswith("postgresql"):
-        follow(clock, url)
+        postgres_support.follow(clock, url)
+    elif url.startswith("redis"):
+        redis_support.follow(clock, url)
     with Forebay(url, clock=clock) as app:
         yield app
         assert app.client.read(lambda reader: reader.health()).problems == ()

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import pytest
 
-from tests.urls import SHARED
-
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECONDS: Final = 20
 JOBS: Final = 1_500
@@ -22,7 +20,7 @@ JOBS: Final = 1_500
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(scope="module", params=SHARED)
+@pytest.fixture(scope="module", params=("sqlite", "postgresql"))
 def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the run has found. It ends its processes itself."""
     folder = tmp_path_factory.mktemp("storm")

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import atexit
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from typing import Any, Final
+from unittest.mock import patch
 
 import redis
 
+from forebay.stores.redis import connection
 from forebay.stores.redis.connection import Address
+from forebay.stores.redis.keys import tag
+from forebay.stores.redis.scripts import load_scripts
 from forebay.stores.redis.store import RedisEngine
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
@@ -52,7 +58,7 @@ def new_namespace() -> str:
 
 def new_url() -> str:
     """The address of a store that nobody has used before."""
-    return f"{server().url()}?namespace={new_namespace()}"
+    return f"{server().url()}?persistence=none&namespace={new_namespace()}"
 
 
 def make_engine(clock: ManualClock, **options: Any) -> RedisEngine:
@@ -61,6 +67,20 @@ def make_engine(clock: ManualClock, **options: Any) -> RedisEngine:
     if isinstance(clock, FollowedClock):
         clock.lead(lambda now_ms: admin().set(f"{address.tag}:test_clock", now_ms))
     return RedisEngine(address, **options)
+
+
+@contextmanager
+def lent_url() -> Iterator[str]:
+    """The address of an empty store for the time of a test, on the server's own clock until `follow`."""
+    with patch.object(connection, "load_scripts", lambda clock: load_scripts(clock or CLOCK)):
+        yield new_url()
+    release()
+
+
+def follow(clock: FollowedClock, url: str) -> None:
+    """Give the store at an address that `lent_url` has made the time of a test."""
+    name = tag(url.rpartition("namespace=")[2])
+    clock.lead(lambda now_ms: admin().set(f"{name}:test_clock", now_ms))
 
 
 def release() -> None:

@@ -10,12 +10,22 @@ import pytest
 from forebay import Forebay
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
-from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, store
+from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, redis, store
 from tests.urls import ENGINES, lent_url
 from tests.worker.invoking import raising, runner
 from tests.worker.rig import Rig
 
-__all__ = ["engine", "make_engine", "other_store", "postgres", "raising", "reader", "runner", "store"]
+__all__ = [
+    "engine",
+    "make_engine",
+    "other_store",
+    "postgres",
+    "raising",
+    "reader",
+    "redis",
+    "runner",
+    "store",
+]
 
 
 @pytest.fixture(params=ENGINES)
