@@ -46,8 +46,13 @@ class Relay:
         self._threads[0].start()
 
     @property
+    def port(self) -> int:
+        found: int = self._listener.getsockname()[1]
+        return found
+
+    @property
     def url(self) -> str:
-        return f"postgresql://{USER}@127.0.0.1:{self._listener.getsockname()[1]}/{USER}"
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{USER}"
 
     def lose_request(self, word: bytes, *, every: int = 1, times: int = 1) -> Loss:
         """What a program sends does not arrive."""
