@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from forebay.domain.ulid import UlidSeries, decode_ulid, encode_ulid, ulid_created_at
+from forebay.domain.ulid import UlidSeries, decode_ulid, encode_ulid, encode_ulids, ulid_created_at
 from forebay.errors import InvalidJob
 
 BITS = st.integers(min_value=0, max_value=2**128 - 1)
@@ -21,6 +21,13 @@ def written_plainly(bits: int) -> str:
 @given(BITS)
 def test_the_text_is_the_number_in_base_32(bits: int) -> None:
     assert encode_ulid(bits) == written_plainly(bits)
+
+
+@given(st.integers(min_value=0, max_value=2**127), st.integers(min_value=0, max_value=50))
+@example(2**20 - 3, 9)
+@example(2**100 - 3, 9)
+def test_numbers_that_follow_each_other_are_written_like_any_others(first: int, count: int) -> None:
+    assert encode_ulids(first, count) == [encode_ulid(first + nth) for nth in range(count)]
 
 
 @given(BITS)

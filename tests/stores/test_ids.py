@@ -106,6 +106,15 @@ def test_made_ids_grow_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatc
     assert ids == sorted(set(ids))
 
 
+def test_ids_that_are_made_together_and_one_by_one_never_meet() -> None:
+    make = IdMaker()
+
+    ids = [make(), *make.several(3), make(), *make.several(2_000), *make.several(1), make()]
+
+    assert ids == sorted(set(ids))
+    assert make.several(0) == []
+
+
 # In a database file
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from forebay.domain.job import JobId, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.rank import place
+from forebay.stores.ids import several_ids
 from forebay.stores.postgres.calling import Call, Packed, bigint, blobs, integer, text, texts
 from forebay.stores.postgres.connection import Connection, Statements, TryAgain
 from forebay.stores.postgres.transaction import Memory
@@ -76,7 +77,7 @@ class PlainInsert:
         # A pooler may give the next statement to a session where it was not prepared.
         if terms is None or self._connection.address.pooled or not _are_plain(jobs):
             return None
-        ids = [self._new_id() for _ in jobs]
+        ids = several_ids(self._new_id, len(jobs))
         try:
             written = self._written(jobs, ids, terms)
         except TryAgain:
