@@ -25,7 +25,7 @@ from forebay.domain.worker import Command, CommandKind, WorkerState
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.scheduler.sweeping import REASON
 from forebay.stores.ids import new_id
-from forebay.stores.protocol import BATCH, Engine, Refusal, Store
+from forebay.stores.protocol import BATCH, Engine, Refusal, Standing, Store
 from forebay.worker.channel import Asked, InDoubt, Kept, Order, Welcome
 from forebay.worker.page import Entry
 from forebay.worker.supervisor.child import Child
@@ -297,16 +297,18 @@ class Keeper:
     # The dead
 
     def _bury_all(self, store: Store) -> None:
-        while self._ended:
-            self._bury(store, self._ended[0])
-            child = self._ended.popleft().child
-            child.close()
+        for _ in range(len(self._ended)):
+            if self._bury(store, self._ended[0]):
+                self._ended.popleft().child.close()
+            else:
+                self._ended.rotate(-1)  # with the next tick again; others need not wait for that
 
-    def _bury(self, store: Store, ended: Ended) -> None:
-        """Take over what a dead worker held, and settle it as lost. Each step may be repeated."""
+    def _bury(self, store: Store, ended: Ended) -> bool:
+        """Take over what a dead worker held, and settle it as lost. Each step may be repeated. False if there
+        is more to come: it died in a transaction that completes a job, and the server has not noticed yet."""
         worker = ended.child.worker
         if worker is None or not ended.child.is_up:
-            return
+            return True
         while True:
             swept = self._sweep(store, worker)
             # Kept until they are settled: the sweep does not give them again.
@@ -314,7 +316,11 @@ class Keeper:
             self._settle_taken(store, ended)
             if len(swept) < BATCH:
                 break
+        leases = [one.lease for one in ended.child.page.entries()]
+        if leases and Standing.OPEN in store.standing(worker, leases):
+            return False
         store.forget_worker(worker)
+        return True
 
     def _sweep(self, store: Store, worker: WorkerId) -> list[Job]:
         """Take over from a dead worker, and from ourselves what we took over in a call whose answer was lost:

@@ -1,0 +1,43 @@
+"""A worker dies in a transaction that completes its job: the server takes a moment to notice."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from forebay.domain.lifecycle import JobState
+from forebay.testing.clock import ManualClock
+from tests.stores.postgres_support import make_engine, server
+from tests.stores.support import complete
+from tests.worker.supervisor.test_keeper import WORKER, Scene
+
+
+@pytest.mark.parametrize(
+    ("ends", "state", "crashes"), [("rollback", JobState.PENDING, 1), ("commit", JobState.COMPLETED, 0)]
+)
+def test_what_a_dead_worker_has_locked_is_handed_back_when_it_is_free(
+    postgres: object, clock: ManualClock, ends: str, state: JobState, crashes: int
+) -> None:
+    engine = make_engine(clock)
+    store, reader = engine.store(), engine.reader()
+    scene = Scene(engine, store, reader, clock)
+    scene.welcomed()
+    [job, other] = scene.claim(2)
+    for one in (job, other):
+        scene.write(one, is_begun=True)
+    with psycopg.connect(server().url()) as connection:
+        engine.complete_within(connection, WORKER, complete(job))
+
+        scene.dies()
+        assert scene.keeper.play()
+        before = (scene.job(job.id).state, scene.job(other.id).state, scene.keeper.is_idle)
+        getattr(connection, ends)()
+
+    assert scene.keeper.play()
+    assert before == (JobState.RUNNING, JobState.PENDING, False)
+    assert (scene.job(job.id).state, scene.job(job.id).crashes) == (state, crashes)
+    assert scene.keeper.is_idle
+    assert reader.workers() == []
+    scene.close()
+    store.close()
+    reader.close()
