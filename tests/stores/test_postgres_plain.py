@@ -17,6 +17,7 @@ from forebay.domain.queue import QueueState
 from forebay.domain.rank import place
 from forebay.domain.retry import RetryPolicy
 from forebay.errors import DuplicateJob, InvalidJob, QueueClosed, QueueFull, StoreRefused, StoreUnavailable
+from forebay.stores.postgres import inserting, plain
 from forebay.stores.postgres.store import PostgresEngine, PostgresStore
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import end_connections, make_engine, problems, raw
@@ -195,6 +196,25 @@ def test_limits_that_somebody_else_has_set_hold_at_once(
 
     with pytest.raises(error):
         store.insert([job])
+
+
+@pytest.mark.parametrize("keys", [(), ("k",)])
+def test_what_is_too_much_for_a_statement_is_written_by_several_and_still_whole(
+    engine: PostgresEngine, store: PostgresStore, keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inserting, "LOT_BYTES", 5)
+    monkeypatch.setattr(plain, "LOT_BYTES", 5)
+    jobs = [new_job(payload=b"%d" % number) for number in range(10, 20)]
+    jobs += [new_job(unique_key=key) for key in keys]
+
+    receipts = store.insert(jobs)
+    with pytest.raises(DuplicateJob):
+        store.insert([*jobs[:9], new_job(id="first")])
+
+    written = records(engine, [receipt.id for receipt in receipts])
+    assert [job.payload for job in sorted(written, key=lambda job: job.seq)] == [job.payload for job in jobs]
+    assert len(claim(store, 99)) == 1 + len(jobs)
+    assert problems(engine) == ()
 
 
 def test_an_id_that_is_made_twice_is_an_error_and_nobody_is_overwritten(

@@ -63,6 +63,7 @@ def rescored(store: PostgresStore, limit: int = 1_000) -> int:
     return sum(iter(lambda: store.rescore(limit), 0))
 
 
+@pytest.mark.shows("R-PRI-24")
 @pytest.mark.parametrize("waiting", [0, 5])
 def test_a_job_that_is_committed_after_the_change_gets_its_new_place(
     engine: PostgresEngine, store: PostgresStore, caller: psycopg.Connection[Any], waiting: int

@@ -27,6 +27,8 @@ from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.protocol import OnConflict, Receipt
 from forebay.stores.rows import new_options_text
 
+# No statement holds much more than this: the server takes no message of a gigabyte.
+LOT_BYTES: Final = 64 * 2**20
 _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
 
 
@@ -51,6 +53,7 @@ class Lot:
         "priority",
         "room",
         "seqs",
+        "size",
         "state",
         "unique_keys",
     )
@@ -65,6 +68,7 @@ class Lot:
         self.options: list[str | None] = []
         self.unique_keys: list[str | None] = []
         self.payloads: list[bytes] = []
+        self.size = 0
 
 
 class Intake:
@@ -79,7 +83,8 @@ class Intake:
     def __init__(self, tx: Transaction, jobs: Sequence[NewJob], rules: Rules) -> None:
         self._tx = tx
         self._rules = rules
-        self._lots: dict[tuple[object, ...], Lot] = {}
+        self._lots: list[Lot] = []
+        self._open_lots: dict[tuple[object, ...], Lot] = {}
         self._seqs = iter(tx.run("seqs", {"jobs": len(jobs)}))
         tx.load_queues({job.queue for job in jobs})
         self._room = dict(self._rooms(jobs))
@@ -118,9 +123,10 @@ class Intake:
         alike = (
             job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
         )  # fmt: skip
-        lot = self._lots.get(alike)
-        if lot is None:
-            lot = self._lots[alike] = self._new_lot(job)
+        lot = self._open_lots.get(alike)
+        if lot is None or lot.size >= LOT_BYTES:
+            lot = self._open_lots[alike] = self._new_lot(job)
+            self._lots.append(lot)
         return lot
 
     def _new_lot(self, job: NewJob) -> Lot:
@@ -185,6 +191,7 @@ class Intake:
         lot.options.append(new_options_text(job))
         lot.unique_keys.append(job.unique_key)
         lot.payloads.append(job.payload)
+        lot.size += len(job.payload)
         return job_id
 
     def flush(self) -> None:
@@ -192,7 +199,7 @@ class Intake:
         tx = self._tx
         if not tx.take_keys(self._taken):
             raise TryAgain
-        lots = [lot for lot in self._lots.values() if lot.ids]
+        lots = [lot for lot in self._lots if lot.ids]
         answers = [tx.run("insert", self._values(lot)) for lot in lots]
         if self._brought:
             self._check_brought(lots, [answer.fetchall() for answer in answers])

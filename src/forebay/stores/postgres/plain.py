@@ -12,6 +12,7 @@ from forebay.domain.rank import place
 from forebay.stores.ids import several_ids
 from forebay.stores.postgres.calling import Call, Packed, bigint, blobs, integer, text, texts
 from forebay.stores.postgres.connection import Connection, Statements, TryAgain
+from forebay.stores.postgres.inserting import LOT_BYTES
 from forebay.stores.postgres.transaction import Memory
 from forebay.stores.postgres.wakeups import Pokes
 from forebay.stores.protocol import Receipt
@@ -76,6 +77,8 @@ class PlainInsert:
         terms = None if settings is None else _terms(settings, first.priority)
         # A pooler may give the next statement to a session where it was not prepared.
         if terms is None or self._connection.address.pooled or not _are_plain(jobs):
+            return None
+        if sum(len(job.payload) for job in jobs) > LOT_BYTES:
             return None
         ids = several_ids(self._new_id, len(jobs))
         try:
