@@ -136,8 +136,9 @@ def test_answers_that_get_lost_after_the_commit_cost_nothing_but_time() -> None:
     with Forebay(url) as app:
         count = counting(app, runs)
         app.enqueue_many([count.job(number) for number in range(JOBS // 2)])
-        loss = relay.lose_answer(every=3, times=5)
         with app.working(threads=4):
+            eventually(lambda: len(runs) > 0, DEADLINE)
+            loss = relay.lose_answer(every=3, times=5)
             eventually(lambda: loss.lost == 5, DEADLINE)
             check_all(app, runs, JOBS // 2)
     relay.close()

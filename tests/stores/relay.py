@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock, Thread
+from typing import Final
 
 from tests.stores.pooler import USER
 
-COMMITTED = b"COMMIT\0"  # what the server says after a commit
+_COMPLETE: Final = b"C\0\0\0"  # the beginnings of what a server says: a command has ended,
+_IDLE: Final = b"Z\0\0\0\5I"  # and there is no transaction any more
+
+
+def is_done(data: bytes) -> bool:
+    """Whether a server says that something is committed, and not only that it understands a statement."""
+    return _IDLE in data and _COMPLETE in data
 
 
 class Loss:
-    """What gets lost: one in `every` of what holds a word, so many times."""
+    """What gets lost: one in `every` of what fits, so many times."""
 
-    def __init__(self, word: bytes, every: int, times: int) -> None:
-        self._word = word
+    def __init__(self, fits: Callable[[bytes], bool], every: int, times: int) -> None:
+        self._fits = fits
         self._every = every
         self._times = times
         self._met = 0
@@ -24,7 +32,7 @@ class Loss:
 
     def strikes(self, data: bytes) -> bool:
         with self._lock:
-            if self.lost >= self._times or self._word not in data:
+            if self.lost >= self._times or not self._fits(data):
                 return False
             self._met += 1
             is_struck = self._met % self._every == 0
@@ -54,14 +62,14 @@ class Relay:
     def url(self) -> str:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{USER}"
 
-    def lose_request(self, word: bytes, *, every: int = 1, times: int = 1) -> Loss:
-        """What a program sends does not arrive."""
-        self._request = Loss(word, every, times)
+    def lose_request(self, word: bytes) -> Loss:
+        """What a program sends with this word does not arrive, once."""
+        self._request = Loss(lambda data: word in data, 1, 1)
         return self._request
 
-    def lose_answer(self, word: bytes = COMMITTED, *, every: int = 1, times: int = 1) -> Loss:
+    def lose_answer(self, *, every: int = 1, times: int = 1) -> Loss:
         """What the server has done is not heard of."""
-        self._answer = Loss(word, every, times)
+        self._answer = Loss(is_done, every, times)
         return self._answer
 
     def _accept(self) -> None:

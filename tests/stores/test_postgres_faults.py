@@ -81,6 +81,19 @@ def test_an_insert_whose_answer_is_lost_has_happened_and_its_keys_say_so(
     assert pending(engine) == 2
 
 
+@pytest.mark.parametrize("jobs", [1, 5])
+def test_an_insert_whose_answer_is_lost_is_not_made_again_behind_the_callers_back(
+    engine: PostgresEngine, relay: Relay, store: Store, jobs: int
+) -> None:
+    loss = relay.lose_answer()
+
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        store.insert([new_job()] * jobs)
+
+    assert loss.lost == 1
+    assert pending(engine) == jobs
+
+
 def test_an_exchange_whose_answer_is_lost_is_repeated_and_its_jobs_are_adopted(
     relay: Relay, store: Store
 ) -> None:
