@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.queue import MAX_LENGTH, Queue, QueueMode, QueueSettings, QueueState
 from forebay.domain.rank import STRICT_AGING_MS, Scoring
-from forebay.errors import ConfigError
+from forebay.errors import ConfigError, InvalidJob
 
 NOW = 1_700_000_000_000
 KEEP = 100 * 366 * DAY_MS
@@ -216,3 +216,20 @@ def test_without_a_new_state_the_old_one_stays() -> None:
     queue = Queue(name=QueueName("q"), state=QueueState.DRAINING)
 
     assert queue.configured(queue.settings, None, NOW).state is QueueState.DRAINING
+
+
+@pytest.mark.parametrize(("wanted", "given"), [(None, 3), (-5, -5), (7, 7)])
+def test_a_job_has_the_priority_it_wants_or_the_queues_own(wanted: int | None, given: int) -> None:
+    settings = QueueSettings(min_priority=-5, max_priority=7, default_priority=3)
+
+    assert Queue(name=QueueName("mail"), settings=settings).priority_of(wanted) == given
+
+
+@pytest.mark.parametrize("wanted", [-6, 8])
+def test_a_priority_out_of_the_queues_range_is_refused(wanted: int) -> None:
+    queue = Queue(name=QueueName("mail"), settings=QueueSettings(min_priority=-5, max_priority=7))
+
+    with pytest.raises(InvalidJob, match="outside the range of queue mail: -5 to 7") as caught:
+        queue.priority_of(wanted)
+
+    assert caught.value.field == "priority"

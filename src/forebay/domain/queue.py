@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from forebay.domain.job import DAY_MS, MAX_PRIORITY, MIN_LEASE_MS, MIN_PRIORITY, QueueName
 from forebay.domain.rank import STRICT_AGING_MS, Scoring
-from forebay.errors import ConfigError
+from forebay.errors import ConfigError, InvalidJob
 
 MAX_LENGTH: Final = 1_000_000_000
 
@@ -143,6 +143,17 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     reordering: bool = False
     created_at: int = 0
     updated_at: int = 0
+
+    def priority_of(self, wanted: int | None) -> int:
+        """The priority of a job in this queue, by default the queue's; raises InvalidJob out of its range."""
+        least, most = self.settings.min_priority, self.settings.max_priority
+        priority = self.settings.default_priority if wanted is None else wanted
+        if not least <= priority <= most:
+            raise InvalidJob(
+                f"priority {priority} is outside the range of queue {self.name}: {least} to {most}",
+                field="priority",
+            )
+        return priority
 
     def configured(self, settings: QueueSettings, state: QueueState | None, now: int) -> Queue:
         """This queue with new settings; a change of scoring raises `rank_version`."""

@@ -9,7 +9,7 @@ import msgspec
 from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId, Json, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.queue import Queue, QueueSettings, QueueState
+from forebay.domain.queue import Queue, QueueState
 from forebay.errors import (
     DuplicateJob,
     ForebayError,
@@ -40,7 +40,7 @@ def insert(
 def follow(state: State, parent: Job, worker: WorkerId, new: NewJob) -> None:
     """Store a job that a task handed back; neither the queue's length nor its state matters."""
     try:
-        _check_priority(_queue(state, new.queue).settings, new)
+        _queue(state, new.queue).priority_of(new.priority)
         if new.id in state.jobs:
             raise DuplicateJob(f"the id {new.id} is taken", holder=new.id or "")
     except (InvalidJob, DuplicateJob) as exc:
@@ -67,16 +67,6 @@ def fresh(metadata: dict[str, Json]) -> dict[str, Json]:
     return copy
 
 
-def check_priority(settings: QueueSettings, priority: int) -> None:
-    """Raise InvalidJob unless the queue takes this priority."""
-    if not settings.min_priority <= priority <= settings.max_priority:
-        raise InvalidJob(
-            f"priority must be from {settings.min_priority} to {settings.max_priority} in this queue, "
-            f"not {priority}",
-            field="priority",
-        )
-
-
 def _insert_one(state: State, new: NewJob, on_conflict: OnConflict, create_queues: bool) -> Receipt:
     # Every check comes before the first write: a refused member of a batch leaves no trace of its own.
     if new.queue not in state.queues and not create_queues:
@@ -84,7 +74,7 @@ def _insert_one(state: State, new: NewJob, on_conflict: OnConflict, create_queue
     queue = _queue(state, new.queue)
     if queue.state in (QueueState.DRAINING, QueueState.DROPPED):
         raise QueueClosed(f"queue {queue.name} is {queue.state} and takes no new jobs")
-    _check_priority(queue.settings, new)
+    queue.priority_of(new.priority)
     holder = _holder(state, new, on_conflict)
     if holder is not None:
         held = state.jobs.get(holder)
@@ -96,11 +86,6 @@ def _insert_one(state: State, new: NewJob, on_conflict: OnConflict, create_queue
 
 def _queue(state: State, name: QueueName) -> Queue:
     return state.queues.get(name) or Queue(name=name, created_at=state.now, updated_at=state.now)
-
-
-def _check_priority(settings: QueueSettings, new: NewJob) -> None:
-    if new.priority is not None:
-        check_priority(settings, new.priority)
 
 
 def _check_room(state: State, queue: Queue, new: NewJob) -> None:
@@ -159,7 +144,7 @@ def _job(state: State, queue: Queue, new: NewJob, parent_id: JobId | None) -> Jo
         task=new.task,
         state=JobState.PENDING,
         payload=new.payload,
-        priority=queue.settings.default_priority if new.priority is None else new.priority,
+        priority=queue.priority_of(new.priority),
         policy=new.policy,
         attempt=0,
         failures=0,

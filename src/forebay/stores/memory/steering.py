@@ -13,7 +13,7 @@ from forebay.domain.lifecycle import LIVE, WAITING, JobState
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.memory.duties import bury
-from forebay.stores.memory.inserting import check_priority, fresh, open_queue
+from forebay.stores.memory.inserting import fresh, open_queue
 from forebay.stores.memory.state import State
 from forebay.stores.protocol import Verdict
 
@@ -128,8 +128,7 @@ def _cancel_one(state: State, job_id: JobId, reason: str, actor: str, force: boo
 def _amended(state: State, job: Job, change: Amendment) -> Job:
     job = replace(job, updated_at=state.now)
     if change.priority is not None:
-        check_priority(state.queues[job.queue].settings, change.priority)
-        job = replace(job, priority=change.priority)
+        job = replace(job, priority=state.queues[job.queue].priority_of(change.priority))
     if change.delay_ms is not None and job.state is not JobState.PENDING:
         due_at = state.now + change.delay_ms
         into = job.state if change.delay_ms else JobState.PENDING

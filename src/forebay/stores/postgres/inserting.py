@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.queue import Queue, QueueState
+from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
 from forebay.errors import (
     DuplicateJob,
@@ -139,10 +139,7 @@ class Intake:
             queue = tx.fresh_queue(job.queue)
         if queue.state in _CLOSED and not rules.is_follow_up:
             raise QueueClosed(f"queue {queue.name} is {queue.state} and takes no new jobs")
-        settings = queue.settings
-        priority = settings.default_priority if job.priority is None else job.priority
-        if not settings.min_priority <= priority <= settings.max_priority:
-            raise out_of_range(priority, queue)
+        priority = queue.priority_of(job.priority)
         due_at = max(tx.now, tx.now + job.delay_ms if job.run_at is None else job.run_at)
         return Lot(job, priority, due_at, JobState.SCHEDULED if due_at > tx.now else JobState.PENDING)
 
@@ -247,14 +244,6 @@ def _keys_of(job: NewJob) -> Iterator[Key]:
         yield Key(job.queue, "unique", job.unique_key)
     if job.once_key is not None:
         yield Key(job.queue, "once", job.once_key)
-
-
-def out_of_range(priority: int, queue: Queue) -> InvalidJob:
-    settings = queue.settings
-    span = f"{settings.min_priority} to {settings.max_priority}"
-    return InvalidJob(
-        f"priority {priority} is outside the range of queue {queue.name}: {span}", field="priority"
-    )
 
 
 def insert_all(tx: Transaction, jobs: Sequence[NewJob], rules: Rules, *, atomic: bool) -> list[Receipt]:

@@ -15,7 +15,6 @@ from forebay.domain.worker import WorkerInfo
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.duties import bury_queue, end_waiting, forget_history, others_insert
-from forebay.stores.postgres.inserting import out_of_range
 from forebay.stores.postgres.rows import job_from_row, options_text_with
 from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.protocol import Verdict
@@ -160,7 +159,9 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
 
 
 def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> dict[str, object]:
-    priority = job.priority if change.priority is None else _in_range(tx, job.queue, change.priority)
+    priority = job.priority
+    if change.priority is not None:
+        priority = tx.existing_queue(job.queue).priority_of(change.priority)
     row = tx.one("options", {"id": job.id})
     options = None if row is None else row[0]
     if change.metadata is not None:
@@ -189,13 +190,6 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
         "now": tx.now,
         **place,
     }
-
-
-def _in_range(tx: Transaction, name: QueueName, priority: int) -> int:
-    queue = tx.existing_queue(name)
-    if not queue.settings.min_priority <= priority <= queue.settings.max_priority:
-        raise out_of_range(priority, queue)
-    return priority
 
 
 # Revive, delete

@@ -10,7 +10,7 @@ import msgspec
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.queue import Queue, QueueState
+from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
 from forebay.errors import (
     DuplicateJob,
@@ -106,14 +106,12 @@ class Intake:
             queue = tx.fresh_queue(job.queue)
         if queue.state in _CLOSED and not rules.is_follow_up:
             raise QueueClosed(f"queue {queue.name} is {queue.state} and takes no new jobs")
-        settings = queue.settings
-        priority = settings.default_priority if job.priority is None else job.priority
-        if not settings.min_priority <= priority <= settings.max_priority:
-            raise _out_of_range(priority, queue)
+        priority = queue.priority_of(job.priority)
         due_at = max(tx.now, tx.now + job.delay_ms if job.run_at is None else job.run_at)
         if due_at > tx.now:
             return Lot(priority, due_at, JobState.SCHEDULED, None)
-        return Lot(priority, due_at, JobState.PENDING, None if rules.is_follow_up else settings.max_length)
+        max_length = None if rules.is_follow_up else queue.settings.max_length
+        return Lot(priority, due_at, JobState.PENDING, max_length)
 
     def _check_length(self, queue: QueueName, limit: int) -> None:
         self.flush()
@@ -177,14 +175,6 @@ class Intake:
             lot.priority, tx.now, tx.now, lot.due_at, lot.due_at, where.rank, int(where.capped),
             where.rescore_at if rescores else None, job.deadline_at, job.expires_at,
         )  # fmt: skip
-
-
-def _out_of_range(priority: int, queue: Queue) -> InvalidJob:
-    settings = queue.settings
-    span = f"{settings.min_priority} to {settings.max_priority}"
-    return InvalidJob(
-        f"priority {priority} is outside the range of queue {queue.name}: {span}", field="priority"
-    )
 
 
 def insert_all(

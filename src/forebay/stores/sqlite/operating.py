@@ -12,7 +12,7 @@ from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_nam
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import WorkerInfo
-from forebay.errors import InvalidJob, QueueNotEmpty, QueueNotFound
+from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.protocol import Verdict
 from forebay.stores.rows import json_text, said_text
 from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_history
@@ -115,7 +115,9 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
 
 
 def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> dict[str, object]:
-    priority = job.priority if change.priority is None else _in_range(tx, job.queue, change.priority)
+    priority = job.priority
+    if change.priority is not None:
+        priority = tx.existing_queue(job.queue).priority_of(change.priority)
     metadata = None if change.metadata is None else json_text(change.merged_into(job.metadata))
     run_at = job.run_at
     if change.delay_ms is not None and job.state is not JobState.PENDING:
@@ -141,17 +143,6 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
         "now": tx.now,
         **values,
     }
-
-
-def _in_range(tx: Transaction, name: QueueName, priority: int) -> int:
-    settings = tx.existing_queue(name).settings
-    if not settings.min_priority <= priority <= settings.max_priority:
-        raise InvalidJob(
-            f"priority {priority} is outside the range of queue {name}: "
-            f"{settings.min_priority} to {settings.max_priority}",
-            field="priority",
-        )
-    return priority
 
 
 # Revive, delete
