@@ -50,6 +50,7 @@ async def right() -> None:
     handles: list[JobHandle[Any]] = app.enqueue_many([send.job("ada"), plain.job(number=5)])
     later_text: str = await send.enqueue("ada").result_async(timeout=timedelta(seconds=1))
     within: JobHandle[str] = send.enqueue_within(object(), "ada", copies=2)
+    within = await send.enqueue_within_async(object(), "ada", copies=2)
     named: JobHandle[Any] = app.enqueue("mail.send", ["ada"], {"copies": 2}, queue="mail", priority=9)
     made: JobHandle[Any] = await app.enqueue_async(send.job("ada"), on_conflict="raise")
     print(text, handle, number, numbers, more, handles, later_text, within, named, made)

@@ -107,9 +107,17 @@ def test_a_task_that_raises_after_its_commit_has_completed(app: Forebay, connect
     assert (record.state, record.failures) == (JobState.COMPLETED, 0)
 
 
-@pytest.mark.parametrize(("ends", "state"), [("commit", JobState.COMPLETED), ("rollback", JobState.DEAD)])
+@pytest.mark.parametrize(
+    ("ends", "raises", "state", "reason"),
+    [
+        ("commit", False, JobState.COMPLETED, None),
+        ("commit", True, JobState.COMPLETED, None),
+        ("rollback", False, JobState.DEAD, "RolledBack"),
+        ("rollback", True, JobState.DEAD, "ValueError: too hot"),
+    ],
+)
 def test_a_transaction_that_outlives_its_task_is_waited_for(
-    app: Forebay, connect: Connect, ends: str, state: JobState
+    app: Forebay, connect: Connect, ends: str, raises: bool, state: JobState, reason: str | None
 ) -> None:
     connection = connect()
     returned = Event()
@@ -119,14 +127,18 @@ def test_a_transaction_that_outlives_its_task_is_waited_for(
         connection.execute("begin")
         current_job().complete_within(connection, "tea")
         returned.set()
+        if raises:
+            raise ValueError("too hot")
 
     with closing(connection), app.working(threads=1):
         job = serve.enqueue()
         assert returned.wait(PATIENCE)
         before = job.refresh().state
         getattr(connection, ends)()
+        record = job.wait(PATIENCE)
 
-        assert (before, job.wait(PATIENCE).state) == (JobState.RUNNING, state)
+        assert (before, record.state) == (JobState.RUNNING, state)
+        assert (record.reason or "").startswith(reason or "")
 
 
 def test_an_attempt_that_counts_no_more_is_told_before_it_commits(app: Forebay, connect: Connect) -> None:

@@ -25,9 +25,10 @@ def looked_at(store: Store, worker: WorkerId, endings: Endings) -> tuple[Endings
     returned.
 
     If it was committed, the job is where it belongs, and the settlement is answered as repeated. If it was
-    rolled back, what the task wanted has not happened, and the attempt has failed.
+    rolled back, what the task wanted has not happened, and the attempt has failed. One that has failed anyway
+    may have left its transaction open too, and to settle it now would hold up all others.
     """
-    joined = [one.lease for one, outcome in endings if is_within(outcome)]
+    joined = [one.lease for one, outcome in endings if one.context.is_within or is_within(outcome)]
     if not joined:
         return endings, []
     found = dict(zip(joined, store.standing(worker, joined), strict=True))
@@ -38,7 +39,8 @@ def looked_at(store: Store, worker: WorkerId, endings: Endings) -> tuple[Endings
         if standing is Standing.OPEN:
             later.append((one, outcome))
         else:
-            now.append((one, ROLLED_BACK if standing is Standing.HELD else outcome))
+            is_undone = standing is Standing.HELD and isinstance(outcome, Completed)
+            now.append((one, ROLLED_BACK if is_undone else outcome))
     return now, later
 
 

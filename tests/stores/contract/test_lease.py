@@ -8,7 +8,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Snoozed
 from forebay.domain.queue import QueueState
-from forebay.stores.protocol import Cancel, Reader, Refusal, Renewal, Store, Want
+from forebay.stores.protocol import Cancel, Reader, Refusal, Renewal, Standing, Store, Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -372,3 +372,15 @@ def test_leases_taken_over_are_adopted_by_the_sweeper_and_not_by_their_old_holde
 
     assert store.exchange(W1, known=[]).adopted == ()
     assert [adopted.id for adopted in store.exchange(SWEEPER, known=[]).adopted] == [job.id]
+
+
+def test_where_nobody_has_a_transaction_open_a_lease_is_held_or_over(store: Store) -> None:
+    held, other, done = started(store), started(store, W2), started(store)
+    settle(store, done, Completed(b"1"))
+    later = Lease(held.id, held.attempt + 1)
+
+    standing = store.standing(W1, [lease(done), lease(held), later, lease(other), Lease(UNKNOWN, 1)])
+
+    assert standing == [Standing.OVER, Standing.HELD, Standing.OVER, Standing.OVER, Standing.OVER]
+    assert store.standing(W1, []) == []
+    assert store.renew(W1, [lease(held)]).renewed == (lease(held),)
