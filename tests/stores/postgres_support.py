@@ -47,7 +47,7 @@ create trigger forbid before update on {schema}.ready for each row execute funct
 @cache
 def server() -> Postgres:
     """The server of this test process."""
-    started = Postgres()
+    started = Postgres(max_prepared_transactions="5")
     atexit.register(started.close)
     return started
 

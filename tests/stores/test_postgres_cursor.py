@@ -8,9 +8,11 @@ from typing import Any, Final
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from forebay.domain.job import Amendment, JobId, QueueName
-from forebay.domain.outcome import Interrupted, Lost
+from forebay.domain.outcome import Completed, Interrupted, Lost
+from forebay.domain.queue import QueueState
 from forebay.domain.settlement import decide
 from forebay.stores.postgres import cursor as module
 from forebay.stores.postgres.cursor import HEAD, Cursor, Cursors, Snapshot
@@ -20,7 +22,7 @@ from forebay.stores.protocol import Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import rescore_all
 from tests.stores.postgres_support import end_connections, make_engine, problems, raw, server
-from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
+from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, fail, new_job
 
 DEFAULT: Final = QueueName("default")
 HOUR: Final = 3_600_000
@@ -163,6 +165,54 @@ def test_a_job_that_was_rescored_is_seen_by_cursors_beyond_it(
     assert claimed(store) == [first]
 
 
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_job_that_is_tried_again_is_seen_by_cursors_beyond_it(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    put(other, priority=90)
+    [job] = claim(other, worker=OTHER_WORKER)
+    go_past(store)
+
+    other.exchange(OTHER_WORKER, [fail(job, after_ms=0)])
+
+    assert claimed(store) == [job.id]
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_follow_up_is_seen_by_cursors_beyond_it(store: PostgresStore, other: PostgresStore) -> None:
+    put(other, priority=90)
+    [job] = claim(other, worker=OTHER_WORKER)
+    go_past(store)
+
+    more = Completed(b"1", follow_ups=(new_job(priority=80),))
+    other.exchange(OTHER_WORKER, [decide(job, more, 0.0)])
+
+    [found] = claim(store)
+    assert (found.priority, found.parent_id) == (80, job.id)
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_job_behind_a_gate_is_seen_by_cursors_beyond_it(store: PostgresStore, other: PostgresStore) -> None:
+    [held] = put(other, task="u", priority=90)
+    go_past(store, Want(DEFAULT, 5, None, frozenset(["task:t"])))
+
+    assert claimed(store) == [held]
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_job_that_came_while_its_queue_was_paused_is_seen_by_cursors_beyond_it(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    go_past(store)
+    other.save_queue(DEFAULT, state=QueueState.PAUSED)
+    [urgent] = put(other, priority=90)
+    while_paused = claimed(store)
+
+    other.save_queue(DEFAULT, state=QueueState.ACTIVE)
+
+    assert (while_paused, claimed(store)) == ([], [urgent])
+
+
 def go_past(store: PostgresStore, want: Want | None = None) -> None:
     """Claim some ordinary jobs of many, so that the cursor stands among them."""
     put(store, 10)
@@ -188,6 +238,29 @@ def test_a_job_that_was_inserted_before_the_look_and_committed_after_it_is_found
         put(store)
         claimed(store, 5)
         late.commit()
+
+    assert claimed(store) == [receipt.id]
+
+
+@pytest.mark.usefixtures("only_arrivals")
+def test_a_job_of_a_transaction_that_was_prepared_and_committed_by_others_is_found(
+    store: PostgresStore, engine: PostgresEngine
+) -> None:
+    put(store, 10)
+    claimed(store, 1)
+    with transaction() as late:
+        late.tpc_begin(late.xid(1, "late", ""))
+        # A transaction that notifies cannot be prepared.
+        quiet = PostgresEngine(replace(engine.address, notifies=False))
+        [receipt] = quiet.insert_within(late, [new_job(priority=50)])
+        late.tpc_prepare()
+    put(store)
+    claimed(store, 5)
+
+    with transaction() as someone:
+        [prepared] = someone.tpc_recover()
+        someone.rollback()
+        someone.tpc_commit(prepared)
 
     assert claimed(store) == [receipt.id]
 

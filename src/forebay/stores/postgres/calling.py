@@ -11,17 +11,20 @@ from struct import Struct
 from typing import Final
 
 from psycopg import errors, generators
+from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
 from forebay.stores.postgres.connection import Raw
 from forebay.stores.postgres.dollars import dollars
+from forebay.stores.rows import Row
 
 Packed = bytes | None
 
 _TEXT: Final = 25  # the server's numbers for these types
 _BYTEA: Final = 17
+_BIGINT: Final = 20
 _ARRAY: Final = Struct("!iiIii")
 _LENGTH: Final = Struct("!i").pack
 _NULL: Final = _LENGTH(-1)
@@ -39,7 +42,12 @@ def texts(values: Sequence[str | None]) -> bytes:
     return _array(_TEXT, [text(value) for value in values])
 
 
-def blobs(values: Sequence[bytes]) -> bytes:
+def bigints(values: Sequence[int]) -> bytes:
+    """An array of numbers as the server reads it."""
+    return _array(_BIGINT, [bigint(value) for value in values])
+
+
+def blobs(values: Sequence[Packed]) -> bytes:
     """An array of bytes as the server reads it."""
     return _array(_BYTEA, values)
 
@@ -58,7 +66,7 @@ def _items(values: Iterable[Packed]) -> Iterable[bytes]:
 
 
 class Call:
-    """One statement that is a transaction by itself and answers with a number, or with none."""
+    """One statement that is a transaction by itself."""
 
     def __init__(self, name: str, statement: bytes) -> None:
         text, self._names = dollars(statement)
@@ -68,22 +76,32 @@ class Call:
         self._prepared_on: Raw | None = None
 
     def __call__(self, raw: Raw, values: Mapping[str, Packed]) -> int | None:
+        """The number that it answers with; None if there is no row."""
+        answer = self._called(raw, values)
+        value = answer.get_value(0, 0) if answer.ntuples else None
+        return None if value is None else int(_whole(value)[0])
+
+    def rows(self, raw: Raw, values: Mapping[str, Packed]) -> list[Row]:
+        """All that it answers with."""
+        answer, loads = self._called(raw, values), Transformer(raw)
+        loads.set_pgresult(answer)
+        return loads.load_rows(0, answer.ntuples, tuple)
+
+    def _called(self, raw: Raw, values: Mapping[str, Packed]) -> PGresult:
         packed = [values[name] for name in self._names]
         if raw is self._prepared_on:
             try:
-                return self._called(raw, packed)
+                return self._sent(raw, packed)
             except errors.InvalidSqlStatementName:
                 pass  # after a rollback the driver lets go of all statements, not only of its own
         raw.pgconn.send_prepare(self._name, self._text)
         self._answer(raw)
         self._prepared_on = raw
-        return self._called(raw, packed)
+        return self._sent(raw, packed)
 
-    def _called(self, raw: Raw, packed: Sequence[Packed]) -> int | None:
+    def _sent(self, raw: Raw, packed: Sequence[Packed]) -> PGresult:
         raw.pgconn.send_query_prepared(self._name, packed, self._formats, result_format=Format.BINARY)
-        answer = self._answer(raw)
-        value = answer.get_value(0, 0) if answer.ntuples else None
-        return None if value is None else int(_whole(value)[0])
+        return self._answer(raw)
 
     def _answer(self, raw: Raw) -> PGresult:
         # Not the blocking calls of libpq: nobody could interrupt them.

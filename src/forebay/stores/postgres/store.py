@@ -24,6 +24,7 @@ from forebay.stores.postgres.cursor import Cursor
 from forebay.stores.postgres.exchanging import exchange
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.plain import PlainInsert
+from forebay.stores.postgres.plain_exchange import Part, PlainExchange
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.schema import check_borrowed, check_schema, migrate, open_schema, statements_for
 from forebay.stores.postgres.settling import settle_all
@@ -182,6 +183,7 @@ class PostgresStore:
         self._memory = Memory()
         self._pokes = Pokes(connection.address)
         self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id)
+        self._plain_exchange = PlainExchange(connection, self._statements, self._memory)
         self._is_closed = False
 
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
@@ -249,7 +251,14 @@ class PostgresStore:
         known: Sequence[Lease] | None = None,
         notes: Sequence[Note] = (),
     ) -> Exchange:
-        return self._write(lambda tx: exchange(tx, worker, settlements, wants, room, known, notes))
+        self._check_open()
+        part = Part(None, settlements, wants)
+        if known is None and not notes:
+            part = self._plain_exchange.exchange(worker, settlements, wants, room)
+        if part.whole is not None:
+            return part.whole
+        rest = self._write(lambda tx: exchange(tx, worker, part.settlements, part.wants, room, known, notes))
+        return part.joined(rest)
 
     def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
         return self._write(lambda tx: leasing.standing(tx, worker, leases))

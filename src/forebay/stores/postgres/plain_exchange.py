@@ -1,0 +1,220 @@
+"""An exchange that has nothing special about it, in one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
+from forebay.domain.settlement import Settlement
+from forebay.stores.postgres.calling import Call, Packed, bigint, bigints, blobs, text, texts
+from forebay.stores.postgres.connection import Connection, Raw, Statements, TryAgain
+from forebay.stores.postgres.cursor import HEAD, LATE_MS, Cursor, Passed, Snapshot, most_arrivals, moved
+from forebay.stores.postgres.rows import claimed_job
+from forebay.stores.postgres.settling import is_plain
+from forebay.stores.postgres.transaction import Memory
+from forebay.stores.protocol import Cancel, Exchange, Want
+from forebay.stores.rows import Row, settings_from_text
+
+# What is special mostly stays so for a while, and to find it out takes a trip: so many exchanges after it go
+# the long way at once.
+PUT_OFF: Final = 8
+_COLUMNS: Final = 20  # of a job; those of the last row follow
+
+
+class Part(NamedTuple):
+    """What of an exchange is done, if anything is, and what is left of it for the long way."""
+
+    done: Exchange | None
+    settlements: Sequence[Settlement]
+    wants: Sequence[Want]
+
+    @property
+    def whole(self) -> Exchange | None:
+        """The exchange, if nothing is left of it."""
+        return None if self.settlements or self.wants else self.done
+
+    def joined(self, rest: Exchange) -> Exchange:
+        """The whole exchange, once the rest is done too."""
+        done = self.done
+        if done is None:
+            return rest
+        return replace(
+            rest,
+            settled=done.settled + rest.settled,
+            jobs=done.jobs + rest.jobs,
+            next_due_ms=rest.next_due_ms if self.wants else done.next_due_ms,
+        )
+
+
+class Asked(NamedTuple):
+    """What is asked for."""
+
+    worker: WorkerId
+    settlements: Sequence[Settlement]
+    want: Want
+    room: int
+    settings: str  # those of the queue, as this handle knows them
+    start: Cursor = HEAD
+    is_again: bool = False
+
+    @property
+    def queue(self) -> QueueName:
+        return self.want.queue
+
+    @property
+    def lease_ms(self) -> int:
+        return self.want.lease_ms or settings_from_text(self.settings).lease_ms
+
+
+class Answer(NamedTuple):
+    """How it went: the last row."""
+
+    snapshot: str
+    now: int
+    next_due: int | None
+    is_special: bool
+    is_strange: bool
+    came: int
+    seconds: float | None
+    settled: list[JobId] | None  # None if all are
+    cancels: list[JobId] | None
+    cancel_reasons: list[str] | None
+
+    @property
+    def next_due_ms(self) -> int | None:
+        return None if self.next_due is None else max(0, self.next_due - self.now)
+
+
+class PlainExchange:
+    """The common case of an exchange: successes, and a claim from one queue that this handle knows, in one
+    trip and one commit.
+
+    Where there is more to it the statement does nothing, or settles and claims nothing, and the long way goes
+    on from there. Should that fail, it is as if the answer to a whole exchange were lost: settlements that
+    are repeated are known, and leases that the caller does not know of are adopted.
+    """
+
+    def __init__(self, connection: Connection, statements: Statements, memory: Memory) -> None:
+        self._connection = connection
+        self._call = Call("exchange", statements["exchange"])
+        self._memory = memory
+        self._put_off: dict[QueueName, int] = {}
+
+    def exchange(
+        self, worker: WorkerId, settlements: Sequence[Settlement], wants: Sequence[Want], room: int
+    ) -> Part:
+        """Do what can be done this way."""
+        nothing = Part(None, settlements, wants)
+        # A pooler may give the next statement to a session where it was not prepared.
+        if len(wants) != 1 or self._connection.address.pooled or not _are_plain(settlements):
+            return nothing
+        [want] = wants
+        most, settings = min(want.most, room), self._memory.open_queues.get(want.queue)
+        if most <= 0 or settings is None or self._is_put_off(want.queue):
+            return nothing
+        # In this order a place among them is found by a binary search.
+        ends = sorted(settlements, key=lambda end: end.job_id)
+        asked = Asked(worker, ends, want, most, settings)
+        try:
+            return self._connection.call(lambda raw: self._done(raw, asked)) or nothing
+        except TryAgain:
+            return nothing
+
+    def _is_put_off(self, queue: QueueName) -> bool:
+        left = self._put_off.get(queue, 0)
+        self._put_off[queue] = max(0, left - 1)
+        return left > 0
+
+    def _done(self, raw: Raw, asked: Asked) -> Part | None:
+        cursors = self._memory.cursors
+        cursors.keep_for(self._connection.generation)
+        asked = asked._replace(start=cursors.start(asked.queue))
+        answer, jobs = self._asked(raw, asked)
+        settled, left = _sorted_out(asked.settlements, answer)
+        if answer.is_special or answer.is_strange:
+            self._put_off[asked.queue] = PUT_OFF
+            return None if answer.is_special else Part(Exchange(settled=settled), left, [asked.want])
+        if self._should_look_again(asked, answer, len(jobs)):
+            room = asked.room - len(jobs)
+            jobs += self._asked(raw, asked._replace(settlements=(), room=room, start=HEAD, is_again=True))[1]
+        cancels = tuple(map(Cancel, answer.cancels or (), answer.cancel_reasons or ()))
+        done = Exchange(settled=settled, jobs=tuple(jobs), cancels=cancels, next_due_ms=answer.next_due_ms)
+        return Part(done, left, ())
+
+    def _should_look_again(self, asked: Asked, answer: Answer, found: int) -> bool:
+        """What no arrival tells is found from the head, where it matters: when there is too little else. So
+        are arrivals, where others have in hand all that were looked at."""
+        if found == asked.room or asked.start.is_at_head:
+            return False
+        return self._memory.cursors.may_look(asked.queue) or (found == 0 and answer.came > 0)
+
+    def _asked(self, raw: Raw, asked: Asked) -> tuple[Answer, list[Job]]:
+        *rows, last = self._call.rows(raw, self._values(asked))
+        answer, lease_ms = Answer(*last[_COLUMNS:]), asked.lease_ms
+        if not answer.is_special and not answer.is_strange:
+            self._pass(asked, answer, rows)
+        jobs = [claimed_job(row, asked.worker, answer.now, lease_ms, lease_ms) for row in rows]
+        jobs.sort(key=lambda job: (job.rank, job.seq))
+        return answer, jobs
+
+    def _pass(self, asked: Asked, answer: Answer, rows: list[Row]) -> None:
+        """Move the cursor; all that was found is gone."""
+        cursors, queue = self._memory.cursors, asked.queue
+        if asked.start.is_at_head and answer.seconds is not None:
+            cursors.looked(queue, answer.seconds)
+        late = [(row[13], row[1]) for row in rows if row[19]]
+        is_enough = len(rows) == asked.room
+        passed = Passed(
+            [(row[13], row[1]) for row in rows],
+            late,
+            is_left=answer.came > len(late),
+            is_much=answer.came == most_arrivals(asked.room),
+            is_all=not is_enough,
+        )
+        # Our own transaction has put nothing into the order. A second look may have passed over what the
+        # first one has left to be asked for again.
+        kept = cursors.of(queue)
+        seen = kept.seen if asked.is_again else Snapshot.of(answer.snapshot, None)
+        cursors.found(queue, enough=is_enough)
+        cursors.move({queue: moved(kept, asked.start, passed, seen)}, {queue: answer.now - LATE_MS})
+
+    def _values(self, asked: Asked) -> dict[str, Packed]:
+        ends, want, start = asked.settlements, asked.want, asked.start
+        return {
+            "queue": text(asked.queue),
+            "settings": text(asked.settings),
+            "since": bigint(self._memory.cursors.due_from(asked.queue)),
+            "gates": None if want.gates is None else texts(list(want.gates)),
+            "ids": texts([end.job_id for end in ends]),
+            "attempts": bigints([end.attempt for end in ends]),
+            "results": blobs([end.result for end in ends]),
+            "worker": text(asked.worker),
+            "after_rank": bigint(start.rank),
+            "after_seq": bigint(start.seq),
+            "xmax": text(start.seen.xmax),
+            "under_way": texts(start.seen.under_way),
+            "room": bigint(asked.room),
+            "most": bigint(most_arrivals(asked.room)),
+            "lease_ms": bigint(asked.lease_ms),
+            "extension_ms": bigint(DAY_MS),
+        }
+
+
+def _are_plain(settlements: Sequence[Settlement]) -> bool:
+    is_each_once = len({end.job_id for end in settlements}) == len(settlements)
+    return is_each_once and all(is_plain(end) and end.reason is None for end in settlements)
+
+
+def _sorted_out(
+    settlements: Sequence[Settlement], answer: Answer
+) -> tuple[tuple[JobId, ...], list[Settlement]]:
+    """Which are settled, and those whose lease was not found with this attempt and worker."""
+    ids = tuple(end.job_id for end in settlements)
+    if answer.settled is None:
+        return ids, []
+    settled = set(answer.settled)
+    left = [end for end in settlements if end.job_id not in settled]
+    return tuple(job_id for job_id in ids if job_id in settled), left

@@ -1,0 +1,207 @@
+-- exchange: successes move to the finished ones, then the next jobs of one queue become leases; the whole of an
+-- exchange in which nothing is special.
+-- Guarantees: one statement, so it needs no transaction around it. Where anything is special (`is_special`: the queue
+-- is another one than the caller thinks, jobs are due or have expired, some are capped or wait behind a gate of the
+-- caller) it does nothing at all. Where a job that comes next is (`is_strange`: it is not for the caller, or has a lease
+-- or a key of its own kind) it claims nothing. The caller goes the long way with what is left.
+-- Settles first and claims then, like the long way: a settlement may wait for somebody's lock, and whoever waits
+-- must not hold what others could wait for. `open` asks for all that is settled before the claim begins.
+-- Guards, cursor and arrivals are those of `complete` and `heads`; see there.
+-- Ids come sorted, so `width_bucket` finds one's place by a binary search; array_position took 3 us a job.
+-- Where a row has to be found for another one, the subquery is fenced (`offset 0`), so that no join is left to the
+-- planner, who takes tables that were small once for small ones.
+with state as materialized (
+  select c.now, d.run_at as next_due,
+    c.now < %(since)s::bigint
+    or coalesce(d.run_at <= c.now, false)
+    or not exists (
+      select 1
+      from forebay.queues
+      where name = %(queue)s::text and state in ('active', 'draining') and settings = %(settings)s::text
+    )
+    or exists (select 1 from forebay.ready where queue = %(queue)s and capped = true)
+    or exists (select 1 from forebay.gated where queue = %(queue)s) and (
+      %(gates)s::text[] is null
+      or exists (select 1 from forebay.gated where queue = %(queue)s and gate = any(%(gates)s))
+    )
+    or exists (select 1 from forebay.ready where expires_at >= %(since)s and expires_at <= c.now)
+    or exists (select 1 from forebay.due where expires_at >= %(since)s and expires_at <= c.now)
+    or exists (select 1 from forebay.gated where expires_at >= %(since)s and expires_at <= c.now)
+    as is_special
+  from (select forebay.now_ms() as now offset 0) as c
+  left join lateral (
+    select run_at from forebay.due where queue = %(queue)s and run_at >= %(since)s order by run_at limit 1
+  ) as d on true
+),
+held as (
+  delete from forebay.leases
+  where id = any(%(ids)s::text[])
+    and worker = %(worker)s::text
+    and attempt = (%(attempts)s::bigint[])[width_bucket(id, %(ids)s)]
+    and (select not is_special from state)
+  returning id, started_at, cancel_reason
+),
+ends as materialized (
+  select array_agg(id) as ids, array_agg(started_at) as started, array_agg(cancel_reason) as reasons
+  from (select * from held order by id) as h
+),
+gone as (
+  delete from forebay.jobs where id = any((select ids from ends)::text[]) returning *
+),
+settled as materialized (
+  select count(*) as jobs, array_agg(id) as ids from gone
+),
+finished as (
+  insert into forebay.finished (
+    id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at, ready_at,
+    run_at, rank, capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason, errors, finished_at,
+    payload, result
+  )
+  select
+    g.id, g.seq, g.queue, g.task, 'completed', g.priority, g.options, (%(attempts)s)[p.given], g.failures, g.crashes,
+    g.created_at, s.now, g.ready_at, g.run_at, g.rank, g.capped, %(worker)s, e.started[p.held], g.deadline_at,
+    g.expires_at, g.unique_key, e.reasons[p.held], g.errors, s.now, g.payload, (%(results)s::bytea[])[p.given]
+  from state s
+  cross join ends e
+  cross join gone g
+  cross join lateral (
+    select width_bucket(g.id, %(ids)s) as given, width_bucket(g.id, e.ids) as held offset 0
+  ) as p
+),
+freed as (
+  delete from forebay.keys
+  where ctid = any(array(
+    select k.spot
+    from (
+      select id, queue, unique_key from gone where unique_key is not null order by queue, unique_key
+    ) as g
+    cross join lateral (
+      select ctid as spot
+      from forebay.keys
+      where queue = g.queue and kind = 'unique' and key = g.unique_key and job_id = g.id
+      for update
+    ) as k
+  ))
+),
+open as materialized (
+  select %(queue)s as queue, s.now, clock_timestamp() as began
+  from state s
+  cross join settled
+  where not s.is_special
+),
+plain as materialized (
+  select ctid as spot, id, rank, seq, false as is_late
+  from forebay.ready
+  where queue = (select queue from open)
+    and capped = false
+    and (rank, seq) > (%(after_rank)s::bigint, %(after_seq)s::bigint)
+    and (expires_at is null or expires_at > (select now from open))
+  order by rank, seq
+  limit %(room)s::bigint
+  for update skip locked
+),
+came as materialized (
+  select spot
+  from (
+    (
+      select ctid as spot, capped, rank, seq, expires_at
+      from forebay.ready
+      where queue = (select queue from open) and arrived >= %(xmax)s::text::xid8
+      offset 0
+    )
+    union all
+    (
+      select ctid, capped, rank, seq, expires_at
+      from forebay.ready
+      where queue = (select queue from open) and arrived = any(%(under_way)s::text[]::xid8[])
+      offset 0
+    )
+  ) as a
+  where not capped
+    and (rank, seq) <= (%(after_rank)s, %(after_seq)s)
+    and (expires_at is null or expires_at > (select now from open))
+  order by rank, seq
+  limit %(most)s::bigint
+),
+late as materialized (
+  select r.*
+  from came c
+  cross join lateral (
+    select ctid as spot, id, rank, seq, true as is_late from forebay.ready where ctid = c.spot for update skip locked
+  ) as r
+  limit %(room)s
+),
+found as materialized (
+  select f.spot, f.is_late, j.*
+  from (
+    select spot, id, rank, seq, is_late from plain
+    union all
+    select spot, id, rank, seq, is_late from late
+    order by rank, seq
+    limit %(room)s
+  ) as f
+  cross join lateral (
+    select id, seq, queue, task, payload, priority, options, attempt, failures, crashes, created_at, ready_at, run_at,
+      rank, capped, deadline_at, expires_at, unique_key, errors
+    from forebay.jobs
+    where id = f.id
+    offset 0
+  ) as j
+),
+mine as materialized (
+  select *
+  from found
+  where not exists (
+    select 1
+    from found
+    where not 'task:' || task = any(%(gates)s)
+      or options like '%%"lease_ms"%%'
+      or options like '%%"extension_ms"%%'
+      or options like '%%"unique_until"%%'
+  )
+),
+taken as (
+  delete from forebay.ready where ctid = any(array(select spot from mine))
+),
+leased as (
+  insert into forebay.leases (id, seq, queue, attempt, worker, until, started_at, updated_at, latest_at)
+  select m.id, m.seq, m.queue, m.attempt + 1, %(worker)s, s.now + %(lease_ms)s::bigint, s.now, s.now,
+    s.now + %(extension_ms)s::bigint
+  from state s
+  cross join mine m
+),
+counted as (
+  insert into forebay.count_deltas (queue, state, jobs)
+  select c.queue, c.state, sum(c.jobs)
+  from (
+    select g.queue, v.state, v.jobs
+    from (select queue, count(*) as jobs from gone group by queue) as g
+    cross join lateral (values ('running', -g.jobs), ('completed', g.jobs)) as v (state, jobs)
+    union all
+    select %(queue)s, v.state, v.jobs
+    from (select count(*) as jobs from mine) as m
+    cross join lateral (values ('pending', -m.jobs), ('running', m.jobs)) as v (state, jobs)
+  ) as c
+  group by c.queue, c.state
+  having sum(c.jobs) <> 0
+)
+-- The last row says how it went; the others are the jobs, as `heads` has them.
+select id, seq, queue, task, payload, priority, options, attempt, failures, crashes, created_at, ready_at, run_at, rank,
+  capped, deadline_at, expires_at, unique_key, errors, is_late, null::text as snapshot, null::bigint as now,
+  null::bigint as next_due, null::boolean as is_special, null::boolean as is_strange, null::bigint as came,
+  null::double precision as seconds, null::text[] as settled, null::text[] as cancels, null::text[] as cancel_reasons
+from mine
+union all
+select null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+  null, pg_current_snapshot()::text, s.now, s.next_due, s.is_special,
+  (select count(*) from found) > (select count(*) from mine), (select count(*) from came),
+  (select extract(epoch from clock_timestamp() - began)::double precision from open),
+  -- Nearly always all of them, and the caller knows which these are.
+  case when e.jobs < cardinality(%(ids)s) then coalesce(e.ids, '{}') end, c.ids, c.reasons
+from state s
+cross join settled e
+cross join (
+  select array_agg(id order by id) as ids, array_agg(cancel_reason order by id) as reasons
+  from forebay.leases
+  where worker = %(worker)s and cancel_reason is not null and id <> all(%(ids)s)
+) as c;
