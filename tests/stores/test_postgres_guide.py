@@ -68,3 +68,28 @@ def test_the_rights_of_the_page_are_enough_and_no_more(own_server: Postgres, tmp
         PostgresEngine(Address(dsn=program, schema="elsewhere")).store()
     store.close()
     reader.close()
+
+
+def test_a_job_takes_as_much_room_as_the_page_says(own_server: Postgres) -> None:
+    jobs, payload = 2_000, b'{"v":1}'
+    store = PostgresEngine(Address(dsn=own_server.url(), schema="room")).store()
+    empty = room(own_server, "%")
+    store.insert([new_job(payload=payload)] * jobs)
+    waiting = (room(own_server, "%") - empty) / jobs - len(payload)
+    for _ in range(4):
+        store.exchange(WORKER, [complete(job) for job in claim(store, jobs // 4)])
+    finished = room(own_server, "finished%") / jobs - len(payload)
+    store.close()
+
+    assert 300 < waiting < 500
+    assert 200 < finished < 400
+
+
+def room(server: Postgres, tables: str) -> int:
+    with psycopg.connect(server.url()) as admin:
+        rows = admin.execute(
+            "select pg_total_relation_size(oid) from pg_class"
+            " where relnamespace = 'room'::regnamespace and relkind = 'r' and relname like %s",
+            [tables],
+        ).fetchall()
+    return sum(size for (size,) in rows)
