@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from statistics import median
 from typing import Final
 
 import psycopg
 
-from benchmarks.figures import ARGUMENT, Figure, at_most
+from benchmarks.figures import ARGUMENT, Figure
 from benchmarks.latency import (
     DEADLINE_SECONDS,
     EVERY_SECONDS,
@@ -25,7 +24,7 @@ from benchmarks.latency import (
     in_another_process,
     now_ns,
     paced,
-    percentile,
+    pick_up_figures,
     pick_up_here,
 )
 from forebay import Forebay
@@ -103,19 +102,10 @@ def wait_for_a_listener(connection: psycopg.Connection) -> None:
 
 
 def pick_up(urls: Iterator[str], raw_url: str, rounds: int, seconds: float) -> Iterator[Figure]:
-    """From the begin of the enqueue call to the first line of the task."""
+    """From the begin of the enqueue call, and from its return, to the first line of the task."""
     jobs = round(seconds / EVERY_SECONDS)
-    found = [(ours(next(urls), jobs).from_begin, raw(raw_url, jobs).from_begin) for _ in range(rounds)]
-    for percent, goal in GOALS.items():
-        pairs = [(percentile(mine, percent), percentile(bare, percent)) for mine, bare in found]
-        value, beside = (median(side) for side in zip(*pairs, strict=True))
-        yield Figure(
-            measure=f"pick-up p{percent}, from the call",
-            ours=value,
-            unit=" ms",
-            beside=f"{beside:.2f} ms raw",
-            ratio=value / beside,
-            goals=(at_most(value, goal, " ms"),),
-            rounds=tuple(mine for mine, _ in pairs),
-            beside_rounds=tuple(bare for _, bare in pairs),
-        )
+    found = [(ours(next(urls), jobs), raw(raw_url, jobs)) for _ in range(rounds)]
+    begins = [(mine.from_begin, bare.from_begin) for mine, bare in found]
+    returns = [(mine.from_return, bare.from_return) for mine, bare in found]
+    yield from pick_up_figures("from the call", begins, GOALS)
+    yield from pick_up_figures("from its return", returns, GOALS)
