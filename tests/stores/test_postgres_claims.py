@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from forebay.domain.job import Amendment, JobId, QueueName
+from forebay.domain.lease import Lease
 from forebay.domain.query import Counts
 from forebay.stores.postgres.store import PostgresEngine
 from forebay.testing.clock import ManualClock
@@ -204,6 +205,23 @@ def test_a_lease_that_is_just_being_settled_is_not_swept(engine: PostgresEngine,
     assert other.sweep(OTHER_WORKER) == []
     store.close()
     other.close()
+
+
+def test_a_lease_that_is_just_being_swept_is_not_renewed(engine: PostgresEngine, clock: ManualClock) -> None:
+    schema, store = engine.address.schema, engine.store()
+    store.insert([new_job()])
+    [job] = claim(store)
+    clock.advance(ms=60_000)
+    with raw() as connection:
+        connection.execute("begin")
+        connection.execute(f"update {schema}.leases set worker = 'sweeper'")
+
+        renewal = store.renew(WORKER, [Lease(job.id, job.attempt)])
+        connection.execute("commit")
+
+    assert renewal.renewed == ()
+    assert [refusal.lease.job_id for refusal in renewal.refused] == [job.id]
+    store.close()
 
 
 def test_counts_are_folded_once_however_many_fold_them(engine: PostgresEngine) -> None:

@@ -23,7 +23,7 @@ def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: 
 
     A lease that somebody has locked is passed over and counts as renewed: nobody can take it over meanwhile.
     A job that is completed in its task's own transaction is locked until that ends, and must not hold up the
-    renewal of all others.
+    renewal of all others. Not so one that has ended: who has it in hand may well be a sweeper.
     """
     renewed = _renewed(tx, worker, leases, lease_ms) if leases else set()
     if len(renewed) < len(leases):
@@ -46,7 +46,7 @@ def _renewed(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_m
 
 
 def _there(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], now: int | None) -> set[Lease]:
-    """The leases among these that are there, locked or not; with a time those that may be renewed then."""
+    """The leases among these that are there, locked or not; with a time those that are not over then."""
     return {Lease(*row) for row in tx.all("leases_there", {**_tokens(worker, leases), "now": now})}
 
 
