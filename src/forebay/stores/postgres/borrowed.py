@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Protocol, TypeVar, cast
 
 import psycopg
@@ -43,6 +43,10 @@ class Line(Protocol):
 
     def undo(self, statement: bytes) -> None:
         """Run a statement that cleans up, whatever has happened."""
+        ...
+
+    def pipelined(self) -> AbstractContextManager[object]:
+        """Inside, a statement may be waited for only where somebody looks at its answer."""
         ...
 
 
@@ -88,16 +92,17 @@ class Borrowed:
             raise ConfigError(f"a job is completed within a READ COMMITTED transaction, not {isolation}")
 
     def _undone_unless_done(self, work: Callable[[], T]) -> T:
-        self.execute(b"savepoint forebay")
         try:
-            answer = work()
+            with self._line.pipelined():
+                self.execute(b"savepoint forebay")
+                answer = work()
+                self.execute(b"release savepoint forebay")
         except BaseException:
             # What went wrong is what the caller should hear of, not that the connection is gone too.
             with suppress(*DRIVER_ERRORS):
                 self._line.undo(b"rollback to savepoint forebay")
                 self._line.undo(b"release savepoint forebay")
             raise
-        self.execute(b"release savepoint forebay")
         return answer
 
     def _translated(self, exc: Exception) -> StoreError:
@@ -179,6 +184,9 @@ class PsycopgLine:
     def undo(self, statement: bytes) -> None:
         self.execute(statement)
 
+    def pipelined(self) -> AbstractContextManager[object]:
+        return self._raw.pipeline()
+
 
 class Answer:
     """Rows that have come, to be looked at as those of a psycopg cursor are."""
@@ -212,6 +220,9 @@ class AsyncPsycopgLine:
     def undo(self, statement: bytes) -> None:
         self._on_loop.wait_for(lambda: self._run(statement, None, False), anyhow=True)
 
+    def pipelined(self) -> AbstractContextManager[object]:
+        return nullcontext()  # each statement is waited for on the loop
+
     async def _run(self, statement: bytes, values: Values | None, binary: bool) -> list[Row]:
         cursor = psycopg.AsyncCursor(self._raw, row_factory=tuple_row)
         use_one_type_of_number(cursor.adapters)
@@ -234,6 +245,9 @@ class AsyncpgLine:
 
     def undo(self, statement: bytes) -> None:
         self._on_loop.wait_for(lambda: self._run(statement, {}), anyhow=True)
+
+    def pipelined(self) -> AbstractContextManager[object]:
+        return nullcontext()  # as above
 
     async def _run(self, statement: bytes, values: Values) -> list[Row]:
         text, names = dollars(statement)

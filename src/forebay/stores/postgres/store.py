@@ -72,6 +72,9 @@ class PostgresEngine:
         self.address = address
         self._new_id = new_id or next_id
         self._statements = statements_for(address.schema)
+        # What callers' transactions need not look for again.
+        self._has_tables = False
+        self._queues: set[QueueName] = set()
 
     @property
     def place(self) -> str:
@@ -142,7 +145,9 @@ class PostgresEngine:
 
     def _joined(self, caller: Borrowed, queues: Collection[QueueName]) -> Transaction:
         """A transaction of ours inside the caller's, which may name these queues."""
-        check_borrowed(caller, self.place, self._statements)
+        if not self._has_tables:
+            check_borrowed(caller, self.place, self._statements)
+            self._has_tables = True
         tx = Transaction(caller, self._statements, self._new_id, Memory())
         if queues:
             self._make_queues(tx, queues)
@@ -151,16 +156,20 @@ class PostgresEngine:
     def _make_queues(self, tx: Transaction, names: Collection[QueueName]) -> None:
         """Make queues that are not there yet on a connection of our own: in the caller's transaction the new
         row would hold up everybody else who has a job for that queue. They stay if it is rolled back."""
-        tx.load_queues(names)
-        new = [name for name in sorted(names) if tx.queue(name) is None]
+        unseen = [name for name in sorted(names) if name not in self._queues]
+        if not unseen:
+            return  # no queue vanishes: a dropped one leaves its row
+        tx.load_queues(unseen)
+        new = [name for name in unseen if tx.queue(name) is None]
         if new:
             store = self.store()
             try:
                 store.make_queues(new)
             finally:
                 store.close()
+        self._queues.update(unseen)
         # Looked at again by the insert itself, once a change of scoring waits for it.
-        tx.forget_queues(names)
+        tx.forget_queues(unseen)
 
     def _opened(self, *, reads: bool) -> Connection:
         connection = Connection(self.address, reads=reads)
