@@ -24,6 +24,7 @@ from forebay.stores.postgres.floors import (
     LATE_NUMBERS,
     LOWEST,
     RESCORE,
+    STEP,
     TOP,
     WALK,
     Floors,
@@ -273,10 +274,18 @@ def forget_history(tx: Transaction, ids: Sequence[JobId]) -> None:
 
 
 def _fold_counts(tx: Transaction, floors: Floors) -> None:
-    """Bring what transactions have changed into the counters; one at a time is enough."""
+    """Bring what transactions have changed into the counters; one at a time is enough.
+
+    This floor must be right, since readers begin there, too. So it is not what was reached, but a number that
+    was marked before, once all who were under way then have ended: nobody else has a lower one.
+    """
     if tx.one("counts_fold_lock") == (True,):
-        (last,) = tx.one("counts_fold", {"since": floors.since(COUNTS, TOP), "limit": FOLDED}) or (None,)
-        floors.passed(COUNTS, TOP, last, LATE_NUMBERS)
+        marked, is_under_way = tx.one("counts_mark") or (None, False)
+        values = {"since": floors.since(COUNTS, TOP), "limit": FOLDED}
+        folded, last = tx.one("counts_fold", values) or (0, None)
+        floors.passed(COUNTS, TOP, marked if folded < FOLDED else None, LATE_NUMBERS)
+        if not is_under_way and (last or 0) >= (marked or 0) + STEP:
+            tx.run("counts_mark_save", {"number": last})
 
 
 def _archive_line(row: Row) -> dict[str, object]:

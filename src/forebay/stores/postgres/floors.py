@@ -8,8 +8,9 @@ A floor is a hint, kept beside the duties so that all who run them share it, and
 it are costly: as long as they are cheap, none is kept and every look is whole. Nothing is missed for ever:
 what comes in below a floor (committed long after the time that it is for, held by somebody who then gave up,
 written by a clock that went back) is found by the next whole look, which is made every minute. Until then it
-does no harm: a job that has expired is not claimed, a lease that has ended is still its holder's, and what is
-not folded is added by readers.
+does no harm: a job that has expired is not claimed, and a lease that has ended is still its holder's.
+
+Only the floor of the counts must be right, since readers begin there; `duties` says how it is found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
--- counts_fold: bring changes into the counters, so that readers have less to add up; answers how far it got.
+-- counts_fold: bring changes into the counters, so that readers have less to add up; answers how many, and the last number that was given out.
 -- Guarantees: a change is deleted and counted in one statement; one that is not committed yet is left, and found by a
 -- later look from below the floor.
 with gone as (
@@ -22,4 +22,4 @@ folded as (
   on conflict (queue, state) do update
   set jobs = c.jobs + excluded.jobs
 )
-select coalesce(max(number), pg_sequence_last_value('forebay.count_deltas_number_seq'::regclass)) from gone;
+select count(*), pg_sequence_last_value('forebay.count_deltas_number_seq'::regclass) from gone;

@@ -1,0 +1,58 @@
+"""A replica serves whoever only looks, and says so to whoever wants to write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from forebay.domain.job import JobId, QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import JobQuery
+from forebay.errors import StoreError
+from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.store import PostgresEngine
+from tests.servers import Postgres
+from tests.stores.support import WORKER, claim, complete, new_job
+from tests.worker.support import eventually
+
+DEFAULT = QueueName("default")
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[PostgresEngine, PostgresEngine]]:
+    """A server and its replica."""
+    primary = Postgres(shared_buffers="16MB")
+    engine = PostgresEngine(Address(dsn=primary.url()))
+    engine.store().close()
+    replica = Postgres(primary, shared_buffers="16MB")
+    yield engine, PostgresEngine(Address(dsn=replica.url()))
+    replica.close()
+    primary.close()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.shows("R-STORE-31", "R-EXT-06")
+def test_a_replica_serves_counts_and_searches(pair: tuple[PostgresEngine, PostgresEngine]) -> None:
+    engine, replicated = pair
+    store = engine.store()
+    ids = [JobId(str(receipt.id)) for receipt in store.insert([new_job()] * 3)]
+    done, _ = claim(store, 2)
+    store.exchange(WORKER, [complete(done)])
+    reader = replicated.reader()
+
+    eventually(lambda: reader.counts([DEFAULT])[DEFAULT].completed == 1)
+
+    assert {job.id for job in reader.search(JobQuery()).jobs} == set(ids)
+    [job] = reader.jobs([done.id])
+    assert job is not None
+    assert job.state is JobState.COMPLETED
+    assert [job.id for job in reader.peek(DEFAULT)] == [ids[2]]
+    assert reader.history(done.id) is not None
+    assert reader.health().problems == ()
+    reader.close()
+    replica = replicated.store()
+    with pytest.raises(StoreError, match="read-only"):
+        replica.insert([new_job()])
+    for handle in (store, replica):
+        handle.close()
