@@ -204,12 +204,13 @@ def test_a_session_that_was_closed_for_doing_nothing_in_a_transaction_is_made_ag
     connection.close()
 
 
+@pytest.mark.parametrize("pooled", [False, True])
 def test_a_transaction_has_an_end_where_a_server_can_limit_it(
-    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, pooled: bool
 ) -> None:
     """So that a process that is stopped in the middle of one does not hold its locks as long as it likes."""
     monkeypatch.setitem(module._LONGEST, "transaction_timeout", "100ms")
-    connection = module.Connection(engine.address)
+    connection = module.Connection(msgspec.structs.replace(engine.address, pooled=pooled))
     waiting = wait_for_the_end_of_the_session
     if connection.opened().info.server_version < 170_000:
         waiting = raise_what_newer_servers_say

@@ -256,14 +256,18 @@ class Connection:
         )
         use_one_type_of_number(raw.adapters)
         raw.prepared_max = 1_000  # more than we have statements, with all the types they are given
-        # Not where we only look: a check of everything takes its time, and holds up nobody.
-        if raw.info.server_version >= _LIMITS_TRANSACTIONS and not (pooled or self._reads):
+        if not pooled and (longest := self._longest(raw)):
             try:
-                raw.execute(_as_settings(_LONGEST, is_local=False), prepare=False)
+                raw.execute(_as_settings(longest, is_local=False), prepare=False)
             except BaseException:
                 raw.close()
                 raise
         return raw
+
+    def _longest(self, raw: Raw) -> Mapping[str, str]:
+        """How long a transaction may last. Not where we only look: a check of everything takes its time, and
+        holds up nobody."""
+        return _LONGEST if raw.info.server_version >= _LIMITS_TRANSACTIONS and not self._reads else {}
 
     def _options(self) -> Iterator[str]:
         """What the address says of a session, and then what we need; a pooler takes nothing of ours."""
@@ -290,7 +294,8 @@ class Connection:
             with nullcontext() if defines else raw.pipeline():
                 raw.execute(self._begin)
                 if self.address.pooled:
-                    raw.execute(_as_settings({**_PLANNING, **_PATIENCE}, is_local=True))
+                    settings = {**_PLANNING, **_PATIENCE, **self._longest(raw)}
+                    raw.execute(_as_settings(settings, is_local=True))
                 yield raw
                 raw.execute(b"commit")
         except BaseException:
