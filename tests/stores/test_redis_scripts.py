@@ -81,3 +81,24 @@ def test_all_keys_of_a_namespace_have_one_hash_tag(redis: ModuleType, clock: Man
 
     assert {key.partition(b":")[0] for key in redis.admin().keys("*")} == {tag}
     store.close()
+
+
+def inner_names(text: str) -> set[str]:
+    """What functions call their own: parameters, local variables, variables of loops, fields of tables."""
+    text = re.sub(r"--.*", "", re.sub(r"'[^'\n]*'", "", text))
+    found = re.findall(r"^ +local (?:function )?(\w+(?:, \w+)*)", text, re.MULTILINE)
+    found += re.findall(r"function ?\w*\(([\w, ]*)\)", text) + re.findall(r"\bfor (\w+(?:, \w+)*)", text)
+    found += [name for table in re.findall(r"\{([^{}]*)\}", text) for name in re.findall(r"(\w+) = ", table)]
+    return {name for names in found for name in names.split(", ")}
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_nothing_inside_a_function_is_called_like_what_becomes_a_field(name: str) -> None:
+    whole = "\n".join([*SHARED, FILES[name]])
+    defined = r"^(?:local )?function (\w+)"
+    variables = re.findall(r"^local ([a-z]\w*(?:, \w+)*)", "\n".join(SHARED), re.MULTILINE)
+    fields = {*re.findall(defined, whole, re.MULTILINE), *", ".join(variables).split(", ")} - {"function"}
+
+    assert inner_names(whole) & fields == set()
+    outer = re.findall(r"^local ([a-z]\w*(?:, \w+)*)(?: =|$)", FILES[name], re.MULTILINE)
+    assert set(", ".join(outer).split(", ")) & fields == set()

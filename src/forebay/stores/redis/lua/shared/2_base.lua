@@ -29,8 +29,8 @@ local function member_of(id, seq)
   return string.format('%013.0f:', seq) .. id
 end
 
-local function id_in(member)
-  return string.sub(member, 15)
+local function id_in(entry)
+  return string.sub(entry, 15)
 end
 
 local function send(command, key, list)

@@ -84,23 +84,23 @@ local function count_of(queue, ...)
   return total
 end
 
-local function add_later(key, score, member)
+local function add_later(key, score, entry)
   local list = additions[key]
   if not list then
     list = {}
     additions[key] = list
   end
   list[#list + 1] = score
-  list[#list + 1] = member
+  list[#list + 1] = entry
 end
 
-local function remove_later(key, member)
+local function remove_later(key, entry)
   local list = removals[key]
   if not list then
     list = {}
     removals[key] = list
   end
-  list[#list + 1] = member
+  list[#list + 1] = entry
 end
 
 local function member(job)

@@ -150,8 +150,8 @@ function flush()
     write_queue(name, queues[name])
   end
   opened = {}
-  for _, keep in ipairs(noted) do
-    keep()
+  for _, act in ipairs(noted) do
+    act()
   end
   for first = 1, #bodies, SLICE do
     redis.call('MSET', unpack(bodies, first, math.min(first + SLICE - 1, #bodies)))

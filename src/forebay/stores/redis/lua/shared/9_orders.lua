@@ -15,13 +15,13 @@ local function gates_of(queue, passes)
 end
 
 -- The orders from which a claim takes, each with a window that is moved on when it is used up.
-local function orders_of(name, queue, gates)
+local function orders_of(name, queue, names)
   local cap = cap_ms(queue)
   local orders = {
     {key = ready_key(name, false, false), lead = now, from = 0, at = 1, window = {}},
     {key = ready_key(name, false, true), lead = cap, from = 0, at = 1, window = {}},
   }
-  for i, gate in ipairs(gates) do
+  for i, gate in ipairs(names) do
     if i > GATES_AT_A_TIME then
       break
     end
