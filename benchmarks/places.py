@@ -58,16 +58,12 @@ class Place:
         self.store = open_engine(self.url).store()
         self.store.migrate()
         self.store.save_queue(QUEUE)
-        self.waiting = 0
 
     def wait(self, jobs: int) -> None:
         """Let so many more jobs wait."""
-        first, self.waiting = self.waiting + 1, self.waiting + jobs
-        self._load("waiting", WAITING, first, self.waiting)
-        self.raw.execute(
-            f"select setval('{self.schema}.seqs', greatest({self.waiting}, last_value))"
-            f" from {self.schema}.seqs"
-        )
+        [(last,)] = self.raw.execute(f"select last_value from {self.schema}.seqs").fetchall()
+        self._load("waiting", WAITING, last + 1, last + jobs)
+        self.raw.execute(f"select setval('{self.schema}.seqs', {last + jobs})")
         self._count("pending", jobs)
 
     def remember(self, jobs: int) -> None:
