@@ -17,7 +17,7 @@ ENGINE = Path(keys.__file__).parent
 FILES = {path.stem: path.read_text(encoding="utf-8") for path in (ENGINE / "lua").glob("*.lua")}
 SHARED = [path.read_text(encoding="utf-8") for path in (ENGINE / "lua" / "shared").glob("*.lua")]
 # They end what cannot be refused: a server without memory must let jobs end, and history go.
-WHEN_FULL = {"exchange", "renew", "sweep", "promote", "prune", "cancel", "delete"}
+WHEN_FULL = {"prepare", "exchange", "renew", "sweep", "promote", "prune", "cancel", "delete"}
 
 
 def test_every_script_is_asked_for_and_exists() -> None:

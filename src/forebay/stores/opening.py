@@ -43,8 +43,8 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
     (forebay), `pooler` (session, transaction) and `notify` (on, off), and all others are libpq's.
     `redis://user:password@host:6379/0` is a Redis or Valkey server, `rediss://` one behind TLS (with the
     options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, ...), `unix:///run/redis.sock?db=0` one behind a
-    socket; their options are `namespace` (forebay) and `persistence` (none: its loss is accepted). Raises
-    ConfigError for everything else.
+    socket; their options are `namespace` (forebay), `keep` (10000: how many final jobs of a queue) and
+    `persistence` (none: its loss is accepted). Raises ConfigError for everything else.
     """
     parts = _split(url)
     shown = without_password(url)
@@ -126,11 +126,13 @@ def _redis(url: str, parts: SplitResult) -> Engine:
             f"{url!r} is not the address of a server: write redis://user:password@host:6379/0, "
             "with %2F, %40 and %3A for /, @ and : in a password"
         )
-    options = dict(_options(url, parts, known=("namespace", "persistence", "db", *_TLS)))
+    options = dict(_options(url, parts, known=("namespace", "keep", "persistence", "db", *_TLS)))
     if options.get("persistence", "none") != "none":
         raise ConfigError(f"{url!r}: persistence can only be none, which accepts that a server keeps nothing")
+    if not re.fullmatch(r"[0-9]{1,9}", options.get("keep", "0")):
+        raise ConfigError(f"{url!r}: keep must be a number of jobs, or 0 to keep them for their time")
     try:
-        from forebay.stores.redis.connection import Address
+        from forebay.stores.redis.connection import MOST_KEPT, Address
         from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
         from forebay.stores.redis.store import RedisEngine
     except ModuleNotFoundError as exc:
@@ -140,10 +142,13 @@ def _redis(url: str, parts: SplitResult) -> Engine:
     namespace = options.pop("namespace", DEFAULT_NAMESPACE)
     tag(namespace)
     accepts_loss = options.pop("persistence", None) is not None
+    most_kept = int(options.pop("keep", MOST_KEPT))
     query = f"?{urlencode(options, quote_via=quote)}" if options else ""
     scheme = {"valkey": "redis", "valkeys": "rediss"}.get(parts.scheme, parts.scheme)
     address = f"{scheme}://{parts.netloc}{parts.path}{query}"
-    return RedisEngine(Address(url=address, namespace=namespace, accepts_loss=accepts_loss))
+    return RedisEngine(
+        Address(url=address, namespace=namespace, accepts_loss=accepts_loss, most_kept=most_kept)
+    )
 
 
 def _is_server(parts: SplitResult) -> bool:

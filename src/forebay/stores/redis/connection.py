@@ -19,6 +19,8 @@ from forebay.stores.redis.scripts import Script, load_scripts
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 IDLE_SECONDS: Final = 1.0
+# History lies in memory here, so besides its time it has a number.
+MOST_KEPT: Final = 10_000
 
 # What an error means to the caller; the first that fits.
 _MEANING: Final[tuple[tuple[type[redis.RedisError], type[StoreError], str], ...]] = (
@@ -54,11 +56,13 @@ _WORDS: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
     """Where a store is: a server as redis-py writes it, and a namespace there. `accepts_loss` says that its
-    owner knows that the server forgets everything when it ends; `clock` is for tests."""
+    owner knows that the server forgets everything when it ends; `most_kept` is how many jobs of each queue
+    and final state stay, 0 for any number; `clock` is for tests."""
 
     url: str
     namespace: str = DEFAULT_NAMESPACE
     accepts_loss: bool = False
+    most_kept: int = MOST_KEPT
     clock: str | None = None
 
     @property
@@ -78,12 +82,14 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 def raw_connection(address: Address, answer_seconds: float | None = ANSWER_SECONDS) -> Any:
     """A connection of the driver's, not opened yet. It never sends anything twice by itself: what was not
     answered may have happened."""
+    # A socket of the same machine needs no probes, and its connection takes no such setting.
+    probes = {} if address.url.startswith("unix:") else {"socket_keepalive": True}
     try:
         pool = ConnectionPool.from_url(
             address.url,
             socket_connect_timeout=CONNECT_SECONDS,
             socket_timeout=answer_seconds,
-            socket_keepalive=True,
+            **probes,
             retry=Retry(NoBackoff(), 0),
             retry_on_timeout=False,
             protocol=2,

@@ -23,12 +23,26 @@ def prepare(connection: Connection) -> None:
     _check(connection.address.place, found)
 
 
+def look_or_prepare(connection: Connection) -> None:
+    """The same for one who only looks, and may do so on a replica."""
+    found = _stored(connection)
+    if found[0] is None:
+        prepare(connection)
+    else:
+        _check(connection.address.place, found)
+
+
 def check_schema(connection: Connection) -> None:
     """Raise unless there is a namespace of ours that this program can work with; nothing is written."""
-    found = connection.ask("HMGET", f"{connection.address.tag}:schema", "number", "readable_from")
+    found = _stored(connection)
     if found[0] is None:
         raise StoreUnusable(f"{connection.address.place} has nothing of Forebay yet: run `forebay migrate`")
     _check(connection.address.place, found)
+
+
+def _stored(connection: Connection) -> list[Any]:
+    found: list[Any] = connection.ask("HMGET", f"{connection.address.tag}:schema", "number", "readable_from")
+    return found
 
 
 def _check(place: str, found: Sequence[Any]) -> None:

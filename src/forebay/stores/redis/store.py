@@ -39,7 +39,7 @@ from forebay.stores.redis.exchanging import cancels_of, exchange
 from forebay.stores.redis.inserting import Intake, done, receipts_of
 from forebay.stores.redis.reader import RedisReader
 from forebay.stores.redis.rows import event_row, job_from_row
-from forebay.stores.redis.schema import SCHEMA, check_schema, check_server, prepare
+from forebay.stores.redis.schema import SCHEMA, check_schema, check_server, look_or_prepare, prepare
 from forebay.stores.redis.wakeups import RedisWakeups
 
 AUDIT_KEPT_MS: Final = 90 * DAY_MS
@@ -64,10 +64,10 @@ class RedisEngine:
         return self.address.place
 
     def store(self) -> RedisStore:
-        return RedisStore(self._connection(check_server), self._new_id)
+        return RedisStore(self._connection(check_server, prepare), self._new_id)
 
     def reader(self) -> RedisReader:
-        return RedisReader(self._connection())
+        return RedisReader(self._connection(look_or_prepare))
 
     def wakeups(self) -> RedisWakeups:
         return RedisWakeups(self.address)
@@ -100,7 +100,7 @@ class RedisEngine:
     def _connection(self, *checks: Callable[[Connection], None]) -> Connection:
         connection = Connection(self.address)
         try:
-            for check in (*checks, prepare):
+            for check in checks:
                 check(connection)
         except BaseException:
             connection.close()
@@ -186,6 +186,7 @@ class RedisStore:
     def prune(self, limit: int = BATCH) -> int:
         ask = {
             "limit": limit,
+            "most_kept": self._connection.address.most_kept,
             "audit_kept_ms": AUDIT_KEPT_MS,
             "commands_kept_ms": COMMANDS_KEPT_MS,
             "workers_kept_ms": WORKERS_KEPT_MS,

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Note the number of this layout in a namespace that is new.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: number, readable_from

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Forget final jobs past their queue's retention, and what else has become old.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: limit, audit_kept_ms, commands_kept_ms, workers_kept_ms
+-- ARGV: 1 the request: limit, most_kept (of each queue and final state; 0 for any number), audit_kept_ms,
+--       commands_kept_ms, workers_kept_ms
 -- Returns how many jobs went. Everything is bounded: what is left goes with the next call.
 local REST = 1000
 local EXCERPT = 800  -- bytes: two hundred characters at most
@@ -16,12 +17,24 @@ local function archive(name, job)
   redis.call('ZADD', prefix .. 'archived:' .. name, job.head[FINISHED_AT], one)
 end
 
+-- Those past their time, or the oldest of more than there may be.
+local function too_many(key, keep_ms, left)
+  local old = {}
+  if keep_ms > 0 then
+    old = redis.call('ZRANGEBYSCORE', key, '-inf', now - keep_ms, 'LIMIT', 0, left)
+  end
+  local over = ask.most_kept > 0 and redis.call('ZCARD', key) - ask.most_kept or 0
+  if over > #old then
+    old = redis.call('ZRANGE', key, 0, math.min(over, left) - 1)
+  end
+  return old
+end
+
 local function prune(name, queue, key, keep_ms)
-  if keep_ms == 0 or gone_now >= ask.limit then
+  if gone_now >= ask.limit then
     return
   end
-  local left = ask.limit - gone_now
-  local ids = redis.call('ZRANGEBYSCORE', key, '-inf', now - keep_ms, 'LIMIT', 0, left)
+  local ids = too_many(key, keep_ms, ask.limit - gone_now)
   load(ids)
   for _, id in ipairs(ids) do
     local job = loaded[id]

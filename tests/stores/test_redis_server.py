@@ -1,0 +1,292 @@
+"""What servers do to the Redis engine: settings, rights, full memory, restarts, crashes, damage."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from threading import Event
+
+import pytest
+import redis as driver
+
+from forebay.errors import ConfigError, SchemaNewer, StoreError, StoreUnavailable, StoreUnusable
+from forebay.stores.opening import open_engine
+from forebay.stores.protocol import Engine, Store
+from tests.redis_server import RedisServer
+from tests.stores.support import WORKER, claim, complete, everything, new_job
+
+BODY = b'{"v":1,"args":["' + b"x" * 1_000 + b'"],"kwargs":{}}'
+# As docs/guide/redis.md has it.
+KEYS = ["{forebay}*"]
+COMMANDS = ["+@all", "-@dangerous", "+info"]
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[RedisServer]:
+    """A server whose settings are nobody else's."""
+    started = RedisServer(appendonly="yes", appendfsync="always")
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def admin(own_server: RedisServer) -> Iterator[driver.Redis]:
+    with driver.Redis(port=own_server.port) as client:
+        yield client
+        client.config_set("maxmemory", 0)
+        client.config_set("maxmemory-policy", "noeviction")
+        client.flushall()
+
+
+@pytest.fixture
+def engine(own_server: RedisServer, admin: driver.Redis) -> Engine:
+    return open_engine(own_server.url())
+
+
+@pytest.fixture
+def store(engine: Engine) -> Iterator[Store]:
+    with closing(engine.store()) as store:
+        yield store
+
+
+def problems(engine: Engine) -> tuple[str, ...]:
+    with closing(engine.reader()) as reader:
+        return reader.health().problems
+
+
+def tried(call: Callable[[], object], error: type[StoreError] = StoreUnavailable) -> None:
+    """Call until it works: the first call after a restart may find the old connection closed."""
+    for _ in range(100):
+        try:
+            call()
+        except error:
+            continue
+        return
+    raise AssertionError("the store does not come back")
+
+
+@pytest.mark.shows("R-STORE-46")
+def test_a_server_that_throws_jobs_away_is_refused(engine: Engine, admin: driver.Redis) -> None:
+    admin.config_set("maxmemory-policy", "allkeys-lru")
+
+    with pytest.raises(StoreUnusable, match="set maxmemory-policy to noeviction"):
+        engine.store()
+
+
+@pytest.mark.shows("R-STORE-46")
+def test_a_server_that_forgets_everything_is_warned_of_unless_that_is_accepted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = RedisServer()
+    try:
+        open_engine(server.url() + "?persistence=none").store().close()
+        assert caplog.messages == []
+
+        open_engine(server.url()).store().close()
+        assert "keeps no append-only file" in caplog.messages[0]
+    finally:
+        server.close()
+
+
+@pytest.mark.shows("R-STORE-48", "R-SEC-07")
+def test_the_rights_of_the_page_are_enough(own_server: RedisServer, admin: driver.Redis) -> None:
+    admin.acl_setuser(
+        "jobs", reset=True, enabled=True, passwords=["+word"], keys=KEYS, channels=KEYS, commands=COMMANDS
+    )
+    url = own_server.url().replace("127.0.0.1", "jobs:word@127.0.0.1")
+
+    engine = open_engine(url)
+    with closing(engine.store()) as store:
+        store.insert([new_job(unique_key="k")])
+        store.exchange(WORKER, [complete(job) for job in claim(store)])
+        store.prune()
+    assert problems(engine) == ()
+    with closing(engine.wakeups()) as wakeups:
+        heard = Event()
+        wakeups.start(heard.set)
+        assert heard.wait(30)
+    with pytest.raises(StoreUnusable, match="does not let this user"):
+        open_engine(url + "?namespace=other").store()
+    with pytest.raises(StoreUnusable, match="does not accept this user"):
+        open_engine(url.replace("word", "wrong")).store()
+
+
+@pytest.mark.shows("R-STORE-48")
+def test_a_server_behind_a_socket(own_server: RedisServer, admin: driver.Redis) -> None:
+    with closing(open_engine(f"unix://{own_server.socket}?db=0").store()) as store:
+        store.insert([new_job()])
+
+    with closing(open_engine(own_server.url()).reader()) as reader:
+        assert len(everything(reader)) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://me:pa/ss@host/0",
+        "redis://host:port/0",
+        "redis://host/jobs",
+        "redis://host/0?namespace=a:b",
+        "redis://host/0?colour=red",
+        "redis://host/0?keep=many",
+        "redis://host/0?persistence=some",
+    ],
+)
+def test_an_address_that_makes_no_sense_is_refused_before_anybody_is_asked(url: str) -> None:
+    with pytest.raises(ConfigError):
+        open_engine(url)
+
+
+def test_a_server_that_is_not_there_may_come_later() -> None:
+    server = RedisServer()
+    url = server.url()
+    server.close()
+
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        open_engine(url).store()
+
+
+def test_a_namespace_of_a_newer_program_is_left_alone(engine: Engine, admin: driver.Redis) -> None:
+    engine.store().close()
+    engine.check_schema()
+    admin.hset("{forebay}:schema", mapping={"number": 9, "readable_from": 9})
+
+    with pytest.raises(SchemaNewer):
+        engine.store()
+    admin.delete("{forebay}:schema")
+    with pytest.raises(StoreUnusable, match="nothing of Forebay yet"):
+        engine.check_schema()
+
+
+@pytest.mark.shows("R-STORE-50")
+def test_a_full_server_refuses_new_jobs_and_lets_old_ones_end(
+    engine: Engine, store: Store, admin: driver.Redis
+) -> None:
+    store.insert([new_job(payload=BODY)] * 20)
+    jobs = claim(store, 10)
+    admin.config_set("maxmemory", 1)
+
+    with pytest.raises(StoreUnavailable, match="has no memory left"):
+        store.insert([new_job()])
+    answer = store.exchange(WORKER, [complete(job) for job in jobs])
+    assert len(answer.settled) == 10
+    assert len(claim(store, 5)) == 5
+    store.prune()
+    assert problems(engine) == ()
+
+    admin.config_set("maxmemory", 0)
+    store.insert([new_job()])
+
+
+@pytest.mark.shows("R-STORE-49", "R-SWEEP-22", "R-NFR-08")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_no_accepted_job_is_lost_when_the_server_is_started_again(
+    own_server: RedisServer, engine: Engine, store: Store, how: int
+) -> None:
+    receipts = store.insert([new_job()] * 50)
+    [job] = claim(store)
+    heard = Event()
+
+    own_server.stop(how)
+    with pytest.raises(StoreUnavailable):
+        store.insert([new_job()])
+    with closing(engine.wakeups()) as wakeups:
+        wakeups.start(heard.set)
+        own_server.start()
+        assert heard.wait(30)
+
+    tried(lambda: store.renew(WORKER, []))
+    assert store.exchange(WORKER, [complete(job)]).settled == (job.id,)
+    with closing(engine.reader()) as reader:
+        assert {one.id for one in everything(reader)} == {receipt.id for receipt in receipts}
+    assert problems(engine) == ()
+
+
+def test_a_connection_that_was_closed_meanwhile_costs_no_call(
+    store: Store, admin: driver.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.stores.redis.connection.IDLE_SECONDS", 0.0)
+    store.insert([new_job()])
+
+    admin.client_kill_filter(_type="normal", skipme=True)
+
+    assert len(store.insert([new_job()])) == 1
+
+
+def test_a_wake_up_comes_with_a_job(engine: Engine, store: Store) -> None:
+    listening, heard = Event(), Event()
+    with closing(engine.wakeups()) as wakeups:
+        wakeups.start(lambda: heard.set() if listening.is_set() else listening.set())
+        assert listening.wait(30)
+
+        store.insert([new_job()])
+
+        assert heard.wait(30)
+
+
+def test_a_job_whose_record_is_gone_holds_nobody_up(
+    engine: Engine, store: Store, admin: driver.Redis
+) -> None:
+    [first, second, third] = store.insert([new_job()] * 3)
+    assert first.id is not None
+    assert third.id is not None
+    admin.hdel("{forebay}:heads", first.id)
+
+    [job] = claim(store)
+    assert job.id == second.id
+    admin.hdel("{forebay}:heads", job.id)
+    answer = store.exchange(WORKER, [complete(job)])
+
+    assert [refusal.reason for refusal in answer.refused] == ["gone"]
+    assert problems(engine) != ()
+    assert [one.id for one in claim(store, 5)] == [third.id]
+
+
+def test_a_job_without_its_body_reaches_no_handler_with_arguments(store: Store, admin: driver.Redis) -> None:
+    store.insert([new_job(payload=BODY)])
+    admin.delete("{forebay}:body:1")
+
+    [job] = claim(store)
+
+    assert job.payload == b""
+
+
+@pytest.mark.shows("R-STORE-52")
+def test_a_claim_and_an_insert_take_as_many_commands_whatever_waits(
+    store: Store, admin: driver.Redis
+) -> None:
+    def commands() -> dict[str, int]:
+        admin.config_resetstat()
+        store.insert([new_job()])
+        store.exchange(WORKER, [complete(job) for job in claim(store, 10)])
+        found = admin.info("commandstats")
+        return {name: figures["calls"] for name, figures in found.items() if "config" not in name}
+
+    store.insert([new_job(priority=number % 5) for number in range(100)])
+    few = commands()
+    store.insert([new_job(priority=number % 5) for number in range(5_000)])
+
+    assert commands() == few
+
+
+@pytest.mark.shows("R-HIST-23")
+def test_of_final_jobs_only_so_many_are_kept(own_server: RedisServer, admin: driver.Redis) -> None:
+    engine = open_engine(own_server.url() + "?keep=5")
+    with closing(engine.store()) as store:
+        receipts = store.insert([new_job()] * 12)
+        store.exchange(WORKER, [complete(job) for job in claim(store, 12)])
+
+        assert (store.prune(4), store.prune(), store.prune()) == (4, 3, 0)
+
+    assert problems(engine) == ()
+    with closing(engine.reader()) as reader:
+        assert len(everything(reader)) == 5
+        assert reader.jobs([one.id for one in receipts if one.id])[:7] == [None] * 7
+
+
+def test_a_namespace_that_another_program_uses_is_named_as_such(store: Store, admin: driver.Redis) -> None:
+    admin.set("{forebay}:heads", "something")
+
+    with pytest.raises(StoreUnusable, match="keys of another program"):
+        store.insert([new_job()])
