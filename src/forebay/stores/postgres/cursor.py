@@ -9,6 +9,7 @@ dropped with its connection, and now and then a claim looks from the head all th
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -98,6 +99,8 @@ class Cursors:
         self._due_from: dict[str, int] = {}
         self._short: set[str] = set()
         self._generation = -1
+        # Workers that were started together should not be away for such a look together.
+        self._spread = random.uniform(0.7, 1.3)  # noqa: S311 - spreads them
 
     def keep_for(self, generation: int) -> None:
         """Drop all of them if the connection is another one."""
@@ -116,7 +119,7 @@ class Cursors:
         """Where to begin; at the head every now and then, since a claim that was undone by a crash leaves
         jobs behind that are no arrivals. Also where the queue was short of work the last time: what is found
         behind the cursor would be too little again."""
-        if time.monotonic() >= self._full_at.get(queue, 0.0) + FULL_LOOK_SECONDS:
+        if time.monotonic() >= self._full_at.get(queue, 0.0) + self._spread * FULL_LOOK_SECONDS:
             return HEAD
         return HEAD if queue in self._short and self.may_look(queue) else self.of(queue)
 
