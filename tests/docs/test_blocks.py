@@ -75,6 +75,9 @@ ELSEWHERE: Final = {
     ("guide/postgresql.md", "python"): (
         "stores/test_postgres_guide.py::test_the_program_of_the_page_runs_against_a_server"
     ),
+    ("guide/redis.md", "python"): (
+        "stores/test_redis_guide.py::test_the_program_of_the_page_runs_against_a_server"
+    ),
     ("guide/transactions.md", "python"): (
         "stores/test_postgres_guide.py::test_the_program_of_the_page_about_transactions_runs"
     ),

@@ -17,9 +17,6 @@ from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, everything, new_job
 
 BODY = b'{"v":1,"args":["' + b"x" * 1_000 + b'"],"kwargs":{}}'
-# As docs/guide/redis.md has it.
-KEYS = ["{forebay}*"]
-COMMANDS = ["+@all", "-@dangerous", "+info"]
 
 
 @pytest.fixture(scope="module")
@@ -87,29 +84,6 @@ def test_a_server_that_forgets_everything_is_warned_of_unless_that_is_accepted(
         assert "keeps no append-only file" in caplog.messages[0]
     finally:
         server.close()
-
-
-@pytest.mark.shows("R-STORE-48", "R-SEC-07")
-def test_the_rights_of_the_page_are_enough(own_server: RedisServer, admin: driver.Redis) -> None:
-    admin.acl_setuser(
-        "jobs", reset=True, enabled=True, passwords=["+word"], keys=KEYS, channels=KEYS, commands=COMMANDS
-    )
-    url = own_server.url().replace("127.0.0.1", "jobs:word@127.0.0.1")
-
-    engine = open_engine(url)
-    with closing(engine.store()) as store:
-        store.insert([new_job(unique_key="k")])
-        store.exchange(WORKER, [complete(job) for job in claim(store)])
-        store.prune()
-    assert problems(engine) == ()
-    with closing(engine.wakeups()) as wakeups:
-        heard = Event()
-        wakeups.start(heard.set)
-        assert heard.wait(30)
-    with pytest.raises(StoreUnusable, match="does not let this user"):
-        open_engine(url + "?namespace=other").store()
-    with pytest.raises(StoreUnusable, match="does not accept this user"):
-        open_engine(url.replace("word", "wrong")).store()
 
 
 @pytest.mark.shows("R-STORE-48")
