@@ -22,6 +22,7 @@ from forebay.cli.loading import load_app
 from forebay.domain.worker import DEFAULT_BEAT_MS
 from forebay.errors import ConfigError, StoreUnavailable, WorkersDied
 from forebay.worker.channel import TO_WORKER, Channel
+from forebay.worker.inbox import Bell
 from forebay.worker.page import Page
 from forebay.worker.parentage import die_with
 from forebay.worker.quieting import Quieting
@@ -30,7 +31,7 @@ from forebay.worker.stopping import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SE
 from forebay.worker.supervised import Leash
 from forebay.worker.worker import Worker
 
-LOOK_SECONDS: Final = 0.1
+LOOK_SECONDS: Final = 1.0
 REPLACE_SECONDS: Final = 1.0
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -106,26 +107,34 @@ def run(app: Forebay, worker: Worker, drain: float, *, is_supervised: bool = Fal
     """Run a worker until a signal comes. Raises StoreUnavailable if a stop takes longer than it may, because
     a store that does not answer holds it up."""
     # A handler may come between any two bytecodes of the main thread, also where that holds the lock of an
-    # Event; setting the same Event would then wait for ever. Appending takes no lock. (SimpleQueue was tried:
-    # its get with a timeout may wait for ever when a signal comes near its end, seen with CPython 3.11.)
+    # Event; setting the same Event would then wait for ever. Appending takes no lock, and a bell none either.
+    # (SimpleQueue was tried: its get with a timeout may wait for ever when a signal comes near its end, seen
+    # with CPython 3.11.)
     heard: deque[int] = deque()
+    bell = Bell()
+
+    def hear(number: int) -> None:
+        heard.append(number)
+        bell.ring()
+
+    worker.when_over = bell.ring
     try:
-        with _listening(heard.append, is_supervised=is_supervised):
+        with _listening(hear, is_supervised=is_supervised):
             worker.start()
             logger.info("worker %s runs", worker.id)
-            _obey(worker, drain, heard, is_supervised=is_supervised)
+            _obey(worker, drain, heard, bell, is_supervised=is_supervised)
             logger.info("worker %s has stopped", worker.id)
     finally:
         app.close()
 
 
-def _obey(worker: Worker, drain: float, heard: deque[int], *, is_supervised: bool) -> None:
+def _obey(worker: Worker, drain: float, heard: deque[int], bell: Bell, *, is_supervised: bool) -> None:
     obeying = Obeying(worker, drain, is_supervised=is_supervised)
     while not worker.is_over:
         if heard:
             obeying.hear(heard.popleft())
         else:
-            time.sleep(LOOK_SECONDS)
+            bell.wait(min(LOOK_SECONDS, obeying.leave_at - time.monotonic()))
         if worker.is_hopeless and not is_supervised:
             # Its leases run out, and whoever has started it sees that it has gone.
             worker.abandon()

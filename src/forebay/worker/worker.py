@@ -106,6 +106,9 @@ class Worker:
         self.limits = Limits()  # when it stops by itself, so that another can take its place
         self._recycling: Recycling
         self._is_started = False
+        self.when_over: Callable[[], None] = lambda: (
+            None
+        )  # called by its own thread, as the last thing it does
         self._stopping = Event()
         self._thread: Thread | None = None
         self._crash: BaseException | None = None
@@ -289,7 +292,9 @@ class Worker:
     @property
     def is_over(self) -> bool:
         """Whether it has ended, by itself or because it was stopped; or was never started."""
-        return self._thread is None or not self._thread.is_alive()
+        if self._thread is None or not self._thread.is_alive():
+            return True
+        return self._reporting.phase is WorkerState.STOPPED  # the last that its thread does
 
     @property
     def renewals(self) -> Renewals:
@@ -321,6 +326,7 @@ class Worker:
             self._call_stop_hooks()
             self._close()
             self._reporting.phase = WorkerState.STOPPED
+            self.when_over()
 
     def retire(self, reason: str, drain: float, replace_after: float = 0.0) -> None:
         """Begin to stop, as `ask_to_stop` does, and let a supervisor start another process."""
