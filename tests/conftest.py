@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
+from compileall import compile_dir
+from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import Final
 
 import pytest
 
 from tests.clocks import FollowedClock
 
+PACKAGE: Final = Path(__file__).parents[1] / "src" / "forebay"
 # What would lead a program to a store or a server that is somebody's.
 FOREIGN: Final = (
     "FOREBAY_URL",
@@ -21,11 +26,15 @@ FOREIGN: Final = (
 )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Refuse to run beside a store in use: tests empty, spoil and kill what they are given."""
     named = [name for name in FOREIGN if name in os.environ]
     if named:
         raise pytest.UsageError(f"tests make their own stores; run them without {', '.join(named)}")
+    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+        # Tests start hundreds of processes, and one that has to compile the package takes twice as long. By
+        # hash, so that what was compiled is never older than its source.
+        compile_dir(PACKAGE, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
 
 @pytest.fixture
