@@ -165,6 +165,20 @@ def test_closing_twice_or_before_the_start_is_fine(engine: PostgresEngine) -> No
     listener.close()
 
 
+def test_a_poke_may_close_its_own_listener(engine: PostgresEngine) -> None:
+    listener = engine.wakeups()
+    closed = threading.Event()
+
+    def close() -> None:
+        listener.close()
+        closed.set()
+
+    listener.start(close)
+
+    assert closed.wait(DEADLINE)
+    probe(lambda: not listening_threads(), "the listener still listens")
+
+
 def test_stores_of_one_database_do_not_wake_each_other(engine: PostgresEngine, clock: ManualClock) -> None:
     other = make_engine(clock)
     store, others = engine.store(), other.store()
@@ -277,7 +291,11 @@ def test_a_listener_leaves_no_connection_and_no_thread_behind(engine: PostgresEn
         pass
 
     probe(lambda: listeners() == 0, "the server still has a listener")
-    assert not [thread for thread in threading.enumerate() if thread.name == "forebay-listen"]
+    assert not listening_threads()
+
+
+def listening_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "forebay-listen"]
 
 
 def listeners() -> int:

@@ -8,7 +8,7 @@ import select
 import time
 from collections.abc import Callable
 from math import inf
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 from typing import Final
 
 import psycopg
@@ -87,8 +87,10 @@ class PostgresWakeups:
         thread, self._thread = self._thread, None
         if thread is not None:
             os.close(self._nudge)  # heard at the other end
-            # A server that does not answer may hold up the thread for longer; it ends by itself then.
-            thread.join(JOIN_SECONDS)
+            # A poke may close its own listener. A server that does not answer may hold up the thread for longer;
+            # it ends by itself then.
+            if thread is not current_thread():
+                thread.join(JOIN_SECONDS)
 
     def _run(self, poke: Callable[[], None], nudged: int) -> None:
         try:
