@@ -22,6 +22,7 @@ import psycopg
 
 from benchmarks.figures import ARGUMENT, Figure, at_least, compared, machine, parser, show, write
 from benchmarks.postgres_pickup import pick_up
+from benchmarks.workers import measure_idle
 from forebay import Forebay
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
@@ -34,6 +35,7 @@ QUEUE: Final = QueueName("default")
 JOB: Final = NewJob(task="send", payload=b"x" * 109)
 GATES: Final = frozenset(["task:send"])
 BATCH: Final = 100
+IDLE_MB: Final = 45
 SLICE: Final = 10  # calls of one kind before it is the other's turn
 DURABLE: Final[dict[str, Any]] = {
     "fsync": "on",
@@ -243,6 +245,7 @@ def main() -> int:
             figures = [*inserts(next(stores), connection, jobs // 100, rounds)]
             figures += drains(stores, url, connection, jobs, rounds)
         figures += pick_up(stores, url, rounds, 1.0 if options.quick else 5.0)
+        figures += measure_idle(3.0 if options.quick else 20.0, next(stores), IDLE_MB, IDLE_MB)
     finally:
         if server is not None:
             server.close()

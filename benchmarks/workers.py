@@ -47,7 +47,7 @@ from pathlib import Path
 from forebay import Forebay, current_job
 
 folder = Path(__file__).parent
-app = Forebay(f"sqlite:///{folder}/jobs.db")
+app = Forebay((folder / "url").read_text())
 
 
 def say(word: str) -> None:
@@ -80,10 +80,11 @@ def hold(word: str) -> None:
 class Place:
     """A folder with the program above, and the workers that were started in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str | None = None) -> None:
         self.folder = folder
         (folder / "jobs.py").write_text(MODULE)
-        self.app = Forebay(f"sqlite:///{folder}/jobs.db")
+        (folder / "url").write_text(url or f"sqlite:///{folder}/jobs.db")
+        self.app = Forebay((folder / "url").read_text())
         self._started: list[subprocess.Popen[bytes]] = []
 
     def worker(self, *options: str) -> subprocess.Popen[bytes]:
@@ -116,9 +117,9 @@ class Place:
 
 
 @contextmanager
-def place() -> Iterator[Place]:
+def place(url: str | None = None) -> Iterator[Place]:
     with tempfile.TemporaryDirectory(prefix="forebay-workers-") as folder:
-        made = Place(Path(folder))
+        made = Place(Path(folder), url)
         try:
             yield made
         finally:
@@ -231,8 +232,9 @@ def killed_supervisor() -> float:
 # ------------------------------------------------------------------ idling
 
 
-def measure_idle(length: float) -> list[Figure]:
-    with place() as here:
+def measure_idle(length: float, url: str | None = None, most: float = 35, above: float = 30) -> list[Figure]:
+    """A worker process that has nothing to do, and its supervisor, with the megabytes that they may have."""
+    with place(url) as here:
         supervisor = here.worker("--processes", "1").pid
         [child] = until_some(lambda: here.children(supervisor))
         until(lambda: here.app.client.read(lambda reader: reader.workers()))
@@ -242,8 +244,8 @@ def measure_idle(length: float) -> list[Figure]:
         used = (ticks(child) - before) / TICKS / length * 100
         of_child, of_supervisor = resident(child), resident(supervisor)
     return [
-        Figure("an idle worker process", of_child, " MB", goals=(at_most(of_child, 35, " MB"),)),
-        Figure("its supervisor", of_supervisor, " MB", goals=(at_most(of_supervisor, 30, " MB"),)),
+        Figure("an idle worker process", of_child, " MB", goals=(at_most(of_child, most, " MB"),)),
+        Figure("its supervisor", of_supervisor, " MB", goals=(at_most(of_supervisor, above, " MB"),)),
         Figure("an idle worker process", used, " % of a core", goals=(at_most(used, 0.5, " %"),)),
     ]
 

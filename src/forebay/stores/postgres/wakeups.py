@@ -87,7 +87,7 @@ class PostgresWakeups:
         thread, self._thread = self._thread, None
         if thread is not None:
             os.close(self._nudge)  # heard at the other end
-            # A poke may close its own listener. A server that does not answer may hold up the thread for longer;
+            # A poke may close its own listener. A server that does not answer may hold up the thread longer;
             # it ends by itself then.
             if thread is not current_thread():
                 thread.join(JOIN_SECONDS)
