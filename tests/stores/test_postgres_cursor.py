@@ -389,19 +389,25 @@ def test_a_claim_that_is_undone_does_not_move_the_cursor(
 def test_claims_do_not_read_what_was_removed_while_the_vacuum_is_held_up(
     store: PostgresStore, engine: PostgresEngine
 ) -> None:
+    schema = engine.address.schema
     store.save_queue(DEFAULT, {"lease_ms": HOUR})
+    put(store, 1_000)
+    drain(store, 10)
+    with raw() as connection:
+        # As it happens by itself while there is nothing to do: whatever is planned now seems to cost nothing.
+        connection.execute(f"analyze {schema}.ready, {schema}.leases, {schema}.jobs")
     with transaction() as pin:
         pin.execute("set transaction isolation level repeatable read")
         pin.execute("select 1 from pg_class")
-        for _ in range(8):
+        for _ in range(6):
             put(store, 1_000)
-        drain(store, 70)
+        drain(store, 50)
         before = entries_read(store, engine)
         drain(store, 10)
 
-        read = entries_read(store, engine) - before
+        read = entries_read(store, engine)
 
-    assert read / 10 < 1_000
+    assert {index: read[index] - before[index] for index in read if read[index] - before[index] > 5_000} == {}
 
 
 def drain(store: PostgresStore, batches: int) -> None:
@@ -411,18 +417,18 @@ def drain(store: PostgresStore, batches: int) -> None:
         store.exchange(WORKER, [complete(job) for job in jobs])
 
 
-def entries_read(store: PostgresStore, engine: PostgresEngine) -> int:
-    """Index entries of `ready` and `leases` that were read so far."""
+def entries_read(store: PostgresStore, engine: PostgresEngine) -> dict[str, int]:
+    """How many entries of the indexes of `ready` and `leases` were read so far."""
     own = store._connection.opened()
     own.execute(b"select pg_stat_force_next_flush()")
     own.execute(b"select 1")
     with raw() as connection:
-        [(read,)] = connection.execute(
-            "select sum(idx_tup_read) from pg_stat_user_indexes where schemaname = %s"
+        rows = connection.execute(
+            "select indexrelname, idx_tup_read from pg_stat_user_indexes where schemaname = %s"
             " and relname in ('ready', 'leases')",
             [engine.address.schema],
         ).fetchall()
-    return int(read)
+    return dict(rows)
 
 
 def test_a_snapshot_knows_who_was_under_way_and_ourselves() -> None:

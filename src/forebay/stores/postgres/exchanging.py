@@ -48,7 +48,7 @@ def exchange(
         refused=tuple(ended.refused),
         jobs=tuple(jobs),
         adopted=() if known is None else tuple(_adopted(tx, worker, known, jobs)),
-        cancels=tuple(Cancel(*row) for row in cancels),
+        cancels=tuple(sorted(Cancel(*row) for row in cancels)),
         next_due_ms=claims.next_due_ms(),
         unnoted=unnoted,
     )
@@ -127,4 +127,4 @@ def _adopted(tx: Transaction, worker: WorkerId, known: Sequence[Lease], claimed:
 
 def cancels_for(tx: Transaction, worker: WorkerId) -> tuple[Cancel, ...]:
     """The running jobs of a worker that somebody wants stopped."""
-    return tuple(Cancel(*row) for row in tx.all("cancels", {"worker": worker}))
+    return tuple(sorted(Cancel(*row) for row in tx.all("cancels", {"worker": worker})))

@@ -140,7 +140,7 @@ class PlainExchange:
         if self._should_look_again(asked, answer, len(jobs)):
             room = asked.room - len(jobs)
             jobs += self._asked(raw, asked._replace(settlements=(), room=room, start=HEAD, is_again=True))[1]
-        cancels = tuple(map(Cancel, answer.cancels or (), answer.cancel_reasons or ()))
+        cancels = tuple(sorted(map(Cancel, answer.cancels or (), answer.cancel_reasons or ())))
         done = Exchange(settled=settled, jobs=tuple(jobs), cancels=cancels, next_due_ms=answer.next_due_ms)
         return Part(done, left, ())
 

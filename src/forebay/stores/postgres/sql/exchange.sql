@@ -9,7 +9,9 @@
 -- Guards, cursor and arrivals are those of `complete` and `heads`; see there.
 -- Ids come sorted, so `width_bucket` finds one's place by a binary search; array_position took 3 us a job.
 -- Where a row has to be found for another one, the subquery is fenced (`offset 0`), so that no join is left to the
--- planner, who takes tables that were small once for small ones.
+-- planner, who takes tables that were small once for small ones. For the same reason each look asks for the order of the
+-- index that it relies on, and for no other: where the tables were empty when they were analysed, all indexes that begin
+-- with the queue seem to cost the same, and the wrong one has the whole queue read at every claim.
 with state as materialized (
   select c.now, d.run_at as next_due,
     c.now < %(since)s::bigint
@@ -19,7 +21,7 @@ with state as materialized (
       from forebay.queues
       where name = %(queue)s::text and state in ('active', 'draining') and settings = %(settings)s::text
     )
-    or exists (select 1 from forebay.ready where queue = %(queue)s and capped = true)
+    or (select rank from forebay.ready where queue = %(queue)s and capped = true order by rank limit 1) is not null
     or exists (select 1 from forebay.gated where queue = %(queue)s) and (
       %(gates)s::text[] is null
       or exists (select 1 from forebay.gated where queue = %(queue)s and gate = any(%(gates)s))
@@ -107,14 +109,20 @@ came as materialized (
       select ctid as spot, capped, rank, seq, expires_at
       from forebay.ready
       where queue = (select queue from open) and arrived >= %(xmax)s::text::xid8
+      order by arrived
       offset 0
     )
     union all
     (
-      select ctid, capped, rank, seq, expires_at
-      from forebay.ready
-      where queue = (select queue from open) and arrived = any(%(under_way)s::text[]::xid8[])
-      offset 0
+      select r.*
+      from unnest(%(under_way)s::text[]) as u (xid)
+      cross join lateral (
+        select ctid, capped, rank, seq, expires_at
+        from forebay.ready
+        where queue = (select queue from open) and arrived >= u.xid::xid8 and arrived <= u.xid::xid8
+        order by arrived
+        offset 0
+      ) as r
     )
   ) as a
   where not capped
@@ -201,7 +209,7 @@ select null, null, null, null, null, null, null, null, null, null, null, null, n
 from state s
 cross join settled e
 cross join (
-  select array_agg(id order by id) as ids, array_agg(cancel_reason order by id) as reasons
+  select array_agg(id) as ids, array_agg(cancel_reason) as reasons
   from forebay.leases
   where worker = %(worker)s and cancel_reason is not null and id <> all(%(ids)s)
 ) as c;

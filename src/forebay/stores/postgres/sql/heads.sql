@@ -3,8 +3,9 @@
 -- Guarantees: what another claim has locked is passed over (SKIP LOCKED), so nobody waits and no job is given
 -- twice. Whoever changes a waiting job replaces its narrow row, so what is locked here is not out of date.
 -- Relies on the primary key of ready: one range for each class, the ordinary one from the cursor on; and on index
--- ready_arrived for what came in behind the cursor. These are found first and ordered then (`offset 0`): else the
--- planner might walk the whole order with all its dead rows.
+-- ready_arrived for what came in behind the cursor. These are found first, in the order of that index (where the table
+-- was empty when it was analysed, the other one seems to cost the same), and ordered then (`offset 0`): else the planner
+-- might walk the whole order with all its dead rows.
 with plain as materialized (
   select ctid as spot, id, current_setting('forebay_tx.now')::bigint - rank as lead, seq, false as is_late
   from forebay.ready
@@ -23,14 +24,20 @@ came as materialized (
       select ctid as spot, capped, rank, seq, expires_at
       from forebay.ready
       where queue = %(queue)s and arrived >= %(xmax)s::text::xid8
+      order by arrived
       offset 0
     )
     union all
     (
-      select ctid, capped, rank, seq, expires_at
-      from forebay.ready
-      where queue = %(queue)s and arrived = any(%(under_way)b::text[]::xid8[])
-      offset 0
+      select r.*
+      from unnest(%(under_way)b::text[]) as u (xid)
+      cross join lateral (
+        select ctid, capped, rank, seq, expires_at
+        from forebay.ready
+        where queue = %(queue)s and arrived >= u.xid::xid8 and arrived <= u.xid::xid8
+        order by arrived
+        offset 0
+      ) as r
     )
   ) as a
   where not capped
