@@ -118,9 +118,12 @@ def test_workers_leave_a_server_that_has_become_read_only_for_the_one_that_took_
             with raw(server.url()) as connection:
                 connection.execute("alter system set default_transaction_read_only = on")
                 connection.execute("select pg_reload_conf()")
+                eventually(lambda: "is read-only now" in caplog.text, DEADLINE)
+                # Whoever still commits there waits for a standby that would be gone.
+                writing = "select from pg_stat_activity where backend_xid is not null"
+                eventually(lambda: connection.execute(writing).fetchone() is None, DEADLINE)
             with raw(standby.url()) as connection:
                 connection.execute("select pg_promote()")
-            eventually(lambda: "is read-only now" in caplog.text, DEADLINE)
             eventually(lambda: enqueue(app, count, range(JOBS // 4, JOBS // 2)), DEADLINE)
             eventually(lambda: len(runs) == JOBS // 2, DEADLINE)
             # Whoever only looks has noticed nothing so far.
