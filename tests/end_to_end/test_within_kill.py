@@ -37,7 +37,7 @@ import psycopg
 from forebay import Forebay, current_job
 
 URL, DATABASE = PLACES
-LONGEST = 0.005 if URL.startswith("sqlite") else 0.05  # a SQLite file is everybody's meanwhile
+LONGEST = 0.005 if URL.startswith("sqlite") else 0.1  # a SQLite file is everybody's meanwhile
 app = Forebay(URL)
 
 
@@ -54,7 +54,7 @@ def serve(number: int) -> None:
         current_job().complete_within(connection, number)
         sleep(random() * LONGEST)
         connection.commit()
-    sleep(random() * 0.1)
+    sleep(random() * 0.02)
 
 
 app.task(name="serve", max_crashes=20)(serve)
@@ -68,6 +68,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url_of(request.param, tmp_path)
 
 
+def is_isolated(number: int) -> bool:
+    return number % 4 == 0
+
+
 class Effects:
     """The program's own table, beside the jobs."""
 
@@ -76,16 +80,16 @@ class Effects:
         self._url = url
         self.run("create table effects (number int, pid int)")
 
-    def pids(self, wanted: int) -> list[int]:
+    def pids(self, wanted: int, *, isolated: bool) -> list[int]:
         """Who has had effects so far, the last one at the end; waits until there are that many effects."""
-        found: list[tuple[int]] = []
+        found: list[tuple[int, int]] = []
 
         def is_there() -> bool:
-            found[:] = self.run("select pid from effects")
-            return len(found) >= wanted
+            found[:] = self.run("select number, pid from effects")
+            return len(found) >= wanted and any(is_isolated(number) is isolated for number, _ in found)
 
         eventually(is_there, DEADLINE)
-        return [pid for (pid,) in found]
+        return [pid for number, pid in found if is_isolated(number) is isolated]
 
     def run(self, statement: str) -> list[Any]:
         is_file = self._url.startswith("sqlite")
@@ -105,13 +109,17 @@ def test_effects_in_the_stores_database_happen_exactly_once(tmp_path: Path, url:
         app.counts()  # the store is there
         effects = Effects(url)
         (tmp_path / "jobs.py").write_text(MODULE.replace("PLACES", repr((url, effects.database))))
-        jobs = [app.enqueue("serve" if number % 4 else "serve_isolated", [number]) for number in range(JOBS)]
+        jobs = [
+            app.enqueue("serve_isolated" if is_isolated(number) else "serve", [number])
+            for number in range(JOBS)
+        ]
         process = Process(tmp_path, "--processes", "2", "--threads", "2", "--isolated", "1")
         try:
             for kill in range(KILLS):
                 wanted = kill * JOBS // (KILLS + 1) + chance.randrange(8)
                 with suppress(ProcessLookupError):  # it was killed before
-                    os.kill(chance.choice(effects.pids(wanted)[-5:]), signal.SIGKILL)
+                    pids = effects.pids(wanted, isolated=kill == 1)
+                    os.kill(chance.choice(pids[-3:]), signal.SIGKILL)
             records = [job.wait(DEADLINE) for job in jobs]
         finally:
             process.popen.terminate()
