@@ -27,6 +27,7 @@ from forebay.stores.postgres.floors import (
     STEP,
     TOP,
     WALK,
+    WHOLE_MS,
     Floors,
 )
 from forebay.stores.postgres.transaction import Transaction
@@ -155,7 +156,8 @@ def _look_at_old(tx: Transaction, floors: Floors, limit: int) -> int:
     since = floors.since(WALK, TOP)
     rows = tx.all("walk_next", {"after": max(walked_to, since), "limit": min(limit, WALK_STEP)})
     old = list(takewhile(lambda row: row[9] <= young, rows))
-    floors.passed(WALK, TOP, old[-1][1] if old else rows[0][1] if rows else None, LATE_NUMBERS)
+    reached = old[-1][1] if old else rows[0][1] if rows else None
+    floors.passed(WALK, TOP, reached, late=LATE_NUMBERS, whole_ms=max(min(caps) // 4, WHOLE_MS))
     if old:
         _rescore_rows(tx, old)
         if since == LOWEST:
@@ -283,7 +285,8 @@ def _fold_counts(tx: Transaction, floors: Floors) -> None:
         marked, is_under_way = tx.one("counts_mark") or (None, False)
         values = {"since": floors.since(COUNTS, TOP), "limit": FOLDED}
         folded, last = tx.one("counts_fold", values) or (0, None)
-        floors.passed(COUNTS, TOP, marked if folded < FOLDED else None, LATE_NUMBERS)
+        reached = marked if folded < FOLDED else None
+        floors.passed(COUNTS, TOP, reached, late=LATE_NUMBERS, whole_ms=DAY_MS // 24)
         if not is_under_way and (last or 0) >= (marked or 0) + STEP:
             tx.run("counts_mark_save", {"number": last})
 

@@ -7,8 +7,9 @@ them.
 A floor is a hint, kept beside the duties so that all who run them share it, and used only where looks without
 it are costly: as long as they are cheap, none is kept and every look is whole. Nothing is missed for ever:
 what comes in below a floor (committed long after the time that it is for, held by somebody who then gave up,
-written by a clock that went back) is found by the next whole look, which is made every minute. Until then it
-does no harm: a job that has expired is not claimed, and a lease that has ended is still its holder's.
+written by a clock that went back) is found by the next whole look, which is made every minute, or less often
+where nobody waits for it. Until then it does no harm: a job that has expired is not claimed, and a lease that
+has ended is still its holder's.
 
 Only the floor of the counts must be right, since readers begin there; `duties` says how it is found.
 """
@@ -57,7 +58,7 @@ class Floors:
         rows = tx.run("floors", {"names": [stored(name) for name in names]})
         self._read = self._ask_read()
         self._kept = {name.removeprefix(_PREFIX): Floor(*rest) for name, *rest in rows}
-        self._passed: dict[str, tuple[int, bool]] = {}
+        self._passed: dict[str, tuple[int, int | None]] = {}
 
     def since(self, name: str, top: int) -> int:
         """Where a look up to `top` begins. A floor above it was kept before the clock was set back, or before
@@ -65,11 +66,13 @@ class Floors:
         floor = self._kept.get(name, Floor())
         return floor.low if self._tx.now < floor.whole_at and floor.low <= top else LOWEST
 
-    def passed(self, name: str, top: int, reached: int | None, late: int = LATE_MS) -> None:
+    def passed(
+        self, name: str, top: int, reached: int | None, *, late: int = LATE_MS, whole_ms: int = WHOLE_MS
+    ) -> None:
         """A look up to `top` has left nothing below what it has reached; None if it does not know what that
-        is, and then the floor stays where it was."""
+        is, and then the floor stays where it was. If it is kept, a whole look is made after `whole_ms`."""
         low = self._kept.get(name, Floor()).low if reached is None else reached - late
-        self._passed[name] = low, self.since(name, top) == LOWEST
+        self._passed[name] = low, self._tx.now + whole_ms if self.since(name, top) == LOWEST else None
 
     def save(self) -> None:
         """Keep what is worth keeping. Comes last in a duty, and all rows in one order: so nobody who waits
@@ -87,11 +90,11 @@ class Floors:
             self._tx.run("floors_save", values)
 
     def _next(self, name: str, costly: set[str]) -> Floor | None:
-        low, was_whole = self._passed[name]
+        low, whole_at = self._passed[name]
         if low == LOWEST:
             return None
-        if was_whole:
-            return Floor(low, self._tx.now + WHOLE_MS) if name.partition(":")[0] in costly else None
+        if whole_at is not None:
+            return Floor(low, whole_at) if name.partition(":")[0] in costly else None
         floor = self._kept[name]
         return Floor(low, floor.whole_at) if low >= floor.low + STEP else None
 
