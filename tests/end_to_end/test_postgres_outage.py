@@ -73,6 +73,7 @@ def counting(app: Forebay, runs: Runs) -> Task[[int], int]:
     return count
 
 
+@pytest.mark.shows("R-EDGE-66")
 @pytest.mark.timeout(240)
 def test_jobs_go_on_through_restarts_and_lost_connections_and_each_is_finished_once(server: Postgres) -> None:
     runs = Runs()
