@@ -59,14 +59,15 @@ def maker(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) ->
             engine = MemoryEngine(clock=clock)
         elif name.startswith("postgresql"):
             engine = request.getfixturevalue("postgres").make_engine(clock, pooled=name.endswith("pooled"))
-        elif name == "redis":
-            engine = request.getfixturevalue("redis").make_engine(clock)
+        elif name.startswith("redis"):
+            is_clustered = name.endswith("cluster")
+            engine = request.getfixturevalue("redis").make_engine(clock, is_clustered=is_clustered)
         else:
             sqlite = import_module("forebay.stores.sqlite.store")
             engine = sqlite.SqliteEngine(str(tmp_path / f"jobs-{next(made)}.db"), clock=clock)
         return engine
 
-    if name == "redis":
+    if name.startswith("redis"):
         request.getfixturevalue("redis")
     if name.startswith("postgresql"):
         request.getfixturevalue(

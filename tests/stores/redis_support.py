@@ -19,6 +19,7 @@ from forebay.stores.redis.scripts import load_scripts
 from forebay.stores.redis.store import RedisEngine
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
+from tests.redis_cluster import RedisCluster
 from tests.redis_server import RedisServer
 
 _numbers: Final = count(1)
@@ -52,6 +53,21 @@ def admin() -> redis.Redis:
     return client
 
 
+@cache
+def cluster() -> RedisCluster:
+    """The cluster of this test process."""
+    started = RedisCluster()
+    atexit.register(started.close)
+    return started
+
+
+@cache
+def cluster_admin() -> redis.RedisCluster:
+    client = redis.RedisCluster(host="127.0.0.1", port=cluster().nodes[0].port)
+    atexit.register(client.close)
+    return client
+
+
 def new_namespace() -> str:
     return f"test-{next(_numbers)}"
 
@@ -61,11 +77,13 @@ def new_url() -> str:
     return f"{server().url()}?persistence=none&namespace={new_namespace()}"
 
 
-def make_engine(clock: ManualClock, **options: Any) -> RedisEngine:
+def make_engine(clock: ManualClock, *, is_clustered: bool = False, **options: Any) -> RedisEngine:
     """An engine with a namespace of its own."""
-    address = Address(url=server().url(), namespace=new_namespace(), clock=CLOCK)
+    url = cluster().url if is_clustered else server().url()
+    client = cluster_admin() if is_clustered else admin()
+    address = Address(url=url, namespace=new_namespace(), clock=CLOCK, accepts_loss=True)
     if isinstance(clock, FollowedClock):
-        clock.lead(lambda now_ms: admin().set(f"{address.tag}:test_clock", now_ms))
+        clock.lead(lambda now_ms: client.set(f"{address.tag}:test_clock", now_ms))
     return RedisEngine(address, **options)
 
 
@@ -84,5 +102,7 @@ def follow(clock: FollowedClock, url: str) -> None:
 
 
 def release() -> None:
-    """Empty the server after a test."""
+    """Empty the servers after a test."""
     admin().flushdb()
+    if cluster.cache_info().currsize:
+        cluster_admin().flushall(target_nodes=redis.RedisCluster.PRIMARIES)

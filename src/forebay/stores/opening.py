@@ -41,7 +41,8 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
     `sqlite:////var/lib/jobs.db` one from the root; its options are `durability` (default, relaxed,
     full) and `lock_wait` (seconds). `postgresql://user@host/database` is a server; its options are `schema`
     (forebay), `pooler` (session, transaction) and `notify` (on, off), and all others are libpq's.
-    `redis://user:password@host:6379/0` is a Redis or Valkey server, `rediss://` one behind TLS (with the
+    `redis://user:password@host:6379/0` is a Redis or Valkey server, or a cluster with some of its nodes
+    (`redis://one:7000,two:7000/0`), `rediss://` one behind TLS (with the
     options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, ...), `unix:///run/redis.sock?db=0` one behind a
     socket; their options are `namespace` (forebay), `keep` (10000: how many final jobs of a queue) and
     `persistence` (none: its loss is accepted). Raises ConfigError for everything else.

@@ -1,4 +1,4 @@
-"""The contract holds through a pooler of transactions as well."""
+"""The contract holds through a pooler of transactions and on a cluster as well."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from forebay.testing.clock import ManualClock
 from tests.stores.conftest import ENGINES, MakeEngine, maker
 
 
-@pytest.fixture(params=[*ENGINES, "postgresql-pooled"])
+@pytest.fixture(params=[*ENGINES, "postgresql-pooled", "redis-cluster"])
 def make_engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> MakeEngine:
     return maker(request, clock, tmp_path)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from time import monotonic
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import redis
@@ -21,6 +23,8 @@ ANSWER_SECONDS: Final = 30.0
 IDLE_SECONDS: Final = 1.0
 # History lies in memory here, so besides its time it has a number.
 MOST_KEPT: Final = 10_000
+REDIRECTIONS: Final = 5
+_PORT: Final = re.compile(r":[0-9]+\Z")
 
 # What an error means to the caller; the first that fits.
 _MEANING: Final[tuple[tuple[type[redis.RedisError], type[StoreError], str], ...]] = (
@@ -55,9 +59,11 @@ _WORDS: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a store is: a server as redis-py writes it, and a namespace there. `accepts_loss` says that its
-    owner knows that the server forgets everything when it ends; `most_kept` is how many jobs of each queue
-    and final state stay, 0 for any number; `clock` is for tests."""
+    """Where a store is: a server as redis-py writes it, and a namespace there. Several hosts, with commas
+    between them, are nodes of one cluster, or servers of which one is there.
+
+    `accepts_loss` says that its owner knows that the server forgets everything when it ends; `most_kept` is
+    how many jobs of each queue and final state stay, 0 for any number; `clock` is for tests."""
 
     url: str
     namespace: str = DEFAULT_NAMESPACE
@@ -71,22 +77,54 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         parts = urlsplit(self.url)
         if parts.scheme == "unix":
             return f"unix://{parts.path}?namespace={self.namespace}"
-        server = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
-        return f"redis://{server}/{parts.path.strip('/') or 0}?namespace={self.namespace}"
+        hosts = [host if _PORT.search(host) else f"{host or 'localhost'}:6379" for host in self._hosts]
+        return f"redis://{','.join(hosts)}/{parts.path.strip('/') or 0}?namespace={self.namespace}"
 
     @property
     def tag(self) -> str:
         return tag(self.namespace)
 
+    @property
+    def urls(self) -> list[str]:
+        """The address of each host by itself."""
+        if self.url.startswith("unix:"):
+            return [self.url]
+        return [self.url_of(host) for host in self._hosts]
 
-def raw_connection(address: Address, answer_seconds: float | None = ANSWER_SECONDS) -> Any:
-    """A connection of the driver's, not opened yet. It never sends anything twice by itself: what was not
-    answered may have happened."""
+    def url_of(self, host: str) -> str:
+        """The address of a host that the server has named, with the same user and settings."""
+        parts = urlsplit(self.url)
+        user, at, _ = parts.netloc.rpartition("@")
+        return urlunsplit(parts._replace(netloc=f"{user}{at}{host}"))
+
+    @property
+    def _hosts(self) -> list[str]:
+        return urlsplit(self.url).netloc.rpartition("@")[2].split(",")
+
+
+def opened(address: Address, urls: Iterable[str], answer_seconds: float = ANSWER_SECONDS) -> Any:
+    """A connection of the driver's to the first of these servers that can be reached. It never sends anything
+    twice by itself: what was not answered may have happened."""
+    problem: redis.RedisError | None = None
+    for url in dict.fromkeys(urls):
+        raw = _connection_to(address, url, answer_seconds)
+        try:
+            raw.connect()
+        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as exc:
+            if isinstance(exc, redis.exceptions.AuthenticationError):
+                raise
+            problem = exc
+        else:
+            return raw
+    raise problem or redis.exceptions.ConnectionError("there is no host")
+
+
+def _connection_to(address: Address, url: str, answer_seconds: float) -> Any:
     # A socket of the same machine needs no probes, and its connection takes no such setting.
-    probes = {} if address.url.startswith("unix:") else {"socket_keepalive": True}
+    probes = {} if url.startswith("unix:") else {"socket_keepalive": True}
     try:
         pool = ConnectionPool.from_url(
-            address.url,
+            url,
             socket_connect_timeout=CONNECT_SECONDS,
             socket_timeout=answer_seconds,
             **probes,
@@ -96,7 +134,7 @@ def raw_connection(address: Address, answer_seconds: float | None = ANSWER_SECON
             client_name="forebay",
         )
         return pool.make_connection()
-    except (ValueError, TypeError, redis.RedisError) as exc:
+    except (ValueError, TypeError) as exc:
         raise ConfigError(f"{address.place}: {exc}") from exc
 
 
@@ -117,7 +155,8 @@ class Connection:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._raw = raw_connection(address)
+        self._raw: Any = None
+        self._url = address.urls[0]
         self._key = address.tag.encode()
         self._scripts = load_scripts(address.clock)
         self._is_closed = False
@@ -132,18 +171,53 @@ class Connection:
         except UnicodeEncodeError as exc:
             raise StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}") from exc
         try:
-            return self.command("EVALSHA", script.digest, *request)
-        except redis.exceptions.NoScriptError:
-            return self._load_and_run(script, request)
+            return self._called(script, request)
         except redis.RedisError as exc:
             raise translated(self.address.place, exc) from exc
 
-    def command(self, *words: bytes | str | int) -> Any:
-        """One command and its answer; raises the driver's errors."""
+    def ask(self, *words: bytes | str | int) -> Any:
+        """One command and its answer, errors in our words."""
+        try:
+            return self._command(*words)
+        except redis.RedisError as exc:
+            raise translated(self.address.place, exc) from exc
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._let_go()
+
+    def _called(self, script: Script, request: tuple[bytes | str, ...]) -> Any:
+        try:
+            return self._command("EVALSHA", script.digest, *request)
+        except redis.exceptions.NoScriptError:
+            # Not EVAL: a server may forget scripts that came that way as it likes.
+            self._command("SCRIPT", "LOAD", script.text)
+            return self._command("EVALSHA", script.digest, *request)
+
+    def _command(self, *words: bytes | str | int) -> Any:
+        """One command and its answer, from whichever node of a cluster has our keys; raises the driver's
+        errors."""
+        for _ in range(REDIRECTIONS):
+            try:
+                return self._answered(*words)
+            except redis.exceptions.AskError as moved:
+                # MOVED is one of these, and the node that was asked has done nothing. ASK comes while our
+                # slot is being moved: then nodes send us to and fro, and we are told to come later.
+                self._let_go()
+                self._url = self.address.url_of(f"{moved.host}:{moved.port}")
+            except redis.exceptions.ReadOnlyError:
+                self._let_go()  # a replica by now; the next call looks for its master again
+                raise
+        raise redis.exceptions.ConnectionError("the nodes of the cluster send us round in a circle")
+
+    def _answered(self, *words: bytes | str | int) -> Any:
         if self._is_closed:
             raise StoreError("this handle is closed; open another one")
-        if monotonic() - self._used_at > IDLE_SECONDS:
+        if self._raw is not None and monotonic() - self._used_at > IDLE_SECONDS:
             self._look()
+        if self._raw is None or not self._raw.is_connected:
+            self._raw = opened(self.address, [self._url, *self.address.urls])
         self._raw.send_command(*words)
         answer = self._raw.read_response()
         self._used_at = monotonic()
@@ -157,24 +231,9 @@ class Connection:
         except redis.RedisError:
             is_over = True
         if is_over:
-            self._raw.disconnect()
+            self._let_go()
 
-    def ask(self, *words: bytes | str | int) -> Any:
-        """One command and its answer, errors in our words."""
-        try:
-            return self.command(*words)
-        except redis.RedisError as exc:
-            raise translated(self.address.place, exc) from exc
-
-    def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._raw.disconnect()
-
-    def _load_and_run(self, script: Script, request: tuple[bytes | str, ...]) -> Any:
-        try:
-            # Not EVAL: a server may forget scripts that came that way as it likes.
-            self.command("SCRIPT", "LOAD", script.text)
-            return self.command("EVALSHA", script.digest, *request)
-        except redis.RedisError as exc:
-            raise translated(self.address.place, exc) from exc
+    def _let_go(self) -> None:
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            raw.disconnect()

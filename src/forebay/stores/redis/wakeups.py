@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from threading import Event, Thread, current_thread
 from typing import Any, Final
 
 import redis
 
-from forebay.stores.redis.connection import Address, raw_connection
+from forebay.stores.redis.connection import Address, opened
 
 PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
@@ -53,30 +53,36 @@ class RedisWakeups:
     def _listen(self, poke: Callable[[], None], wake: int) -> None:
         pause = PAUSE_SECONDS
         while not self._stopping.is_set():
-            raw = raw_connection(self._address, answer_seconds=_PATIENCE)
-            with suppress(redis.RedisError, OSError):
-                raw.send_command("SUBSCRIBE", f"{self._address.tag}:news")
-                raw.read_response()
+            with suppress(redis.RedisError, OSError), self._subscribed() as raw:
                 pause = PAUSE_SECONDS
                 poke()
                 self._hear(raw, poke, wake)
-            with suppress(redis.RedisError, OSError):
-                raw.disconnect()
             self._stopping.wait(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    @contextmanager
+    def _subscribed(self) -> Iterator[Any]:
+        """A connection that listens. Any node of a cluster will do: all hear what is published on one."""
+        raw = opened(self._address, self._address.urls, _PATIENCE)
+        try:
+            raw.send_command("SUBSCRIBE", f"{self._address.tag}:news")
+            raw.read_response()
+            yield raw
+        finally:
+            raw.disconnect()
 
     def _hear(self, raw: Any, poke: Callable[[], None], wake: int) -> None:
         """Poke for whatever is heard, once for all that came together, until the end or an error."""
         while not self._stopping.is_set():
             heard, _, _ = select.select([raw._sock, wake], [], [], LOOK_SECONDS)
-            if wake in heard:
-                return
             if not heard:
                 raw.send_command("PING")  # is anybody there? a server that is gone says nothing
-            is_news = False
-            while not heard or raw.can_read(0):
-                heard = [raw]
-                message = raw.read_response()
-                is_news = is_news or message[0] == b"message"
-            if is_news:
+                raw.read_response()
+            elif wake not in heard:
+                self._read_all(raw)
                 poke()
+
+    def _read_all(self, raw: Any) -> None:
+        raw.read_response()
+        while raw.can_read(0):
+            raw.read_response()
