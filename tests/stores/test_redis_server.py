@@ -217,6 +217,19 @@ def test_a_job_whose_record_is_gone_holds_nobody_up(
     assert [one.id for one in claim(store, 5)] == [third.id]
 
 
+@pytest.mark.parametrize("damage", [b"", b"\xc1", b"\x93\x01\x02", b"text"])
+def test_a_job_whose_head_is_damaged_holds_nobody_up_and_is_found(
+    engine: Engine, store: Store, admin: driver.Redis, damage: bytes
+) -> None:
+    [first, second] = store.insert([new_job()] * 2)
+    assert first.id is not None
+    admin.hset("{forebay}:heads", first.id, damage)
+
+    assert f"job {first.id} has a damaged head" in problems(engine)
+    assert [job.id for job in claim(store, 5)] == [second.id]
+    assert store.delete([first.id])[0].done is False
+
+
 def test_a_job_without_its_body_reaches_no_handler_with_arguments(store: Store, admin: driver.Redis) -> None:
     store.insert([new_job(payload=BODY)])
     admin.delete("{forebay}:body:1")

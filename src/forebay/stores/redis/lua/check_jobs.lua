@@ -56,7 +56,12 @@ local function check(head)
 end
 
 for i = 1, #page[2], 2 do
-  job = {id = page[2][i], head = cmsgpack.unpack(page[2][i + 1])}
-  check(job.head)
+  job = find(page[2][i])
+  if job then
+    check(job.head)
+  else
+    job = {id = page[2][i]}
+    wrong('has a damaged head')
+  end
 end
 return {page[1], found}

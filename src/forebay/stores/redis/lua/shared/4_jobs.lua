@@ -32,8 +32,12 @@ local function load(ids)
   end
   local found = fetch('HMGET', missing, prefix .. 'heads')
   for i, id in ipairs(missing) do
+    -- A damaged one is as good as gone: it must not hold up all others.
     if found[i] then
-      loaded[id] = {id = id, head = cmsgpack.unpack(found[i]), packed = found[i]}
+      local is_whole, head = pcall(cmsgpack.unpack, found[i])
+      if is_whole and type(head) == 'table' and #head == RESULT then
+        loaded[id] = {id = id, head = head, packed = found[i]}
+      end
     end
   end
 end
