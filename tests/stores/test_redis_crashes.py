@@ -1,0 +1,92 @@
+"""What a crash or a failover may take from the Redis engine, and what it may not."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import closing
+
+import pytest
+import redis as driver
+
+from forebay.domain.job import Job, JobId
+from forebay.errors import StoreUnavailable
+from forebay.stores.opening import open_engine
+from forebay.stores.protocol import Exchange, Store
+from tests.redis_server import RedisServer
+from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, everything, new_job
+
+BOUND = 2.0  # seconds: what docs/guide/redis.md says that `everysec` can lose
+
+
+def accepted_until_killed(store: Store, server: RedisServer) -> list[tuple[float, JobId]]:
+    """Enqueue one job after the other for a while, then kill the server; when each was accepted."""
+    accepted: list[tuple[float, JobId]] = []
+    until = time.monotonic() + 2 * BOUND
+    while time.monotonic() < until:
+        [receipt] = store.insert([new_job()])
+        assert receipt.id is not None
+        accepted.append((time.monotonic(), receipt.id))
+    server.stop(signal.SIGKILL)
+    return accepted
+
+
+@pytest.mark.shows("R-STORE-46")
+def test_with_everysec_a_crash_takes_only_what_was_accepted_at_last() -> None:
+    server = RedisServer(appendonly="yes", appendfsync="everysec")
+    try:
+        with closing(open_engine(server.url()).store()) as store:
+            accepted = accepted_until_killed(store, server)
+        server.start()
+
+        with closing(open_engine(server.url()).reader()) as reader:
+            kept = {job.id for job in everything(reader, limit=1_000)}
+            assert reader.health().problems == ()
+        lost = [at for at, job_id in accepted if job_id not in kept]
+        assert all(at > accepted[-1][0] - BOUND for at in lost)
+        assert kept <= {job_id for _, job_id in accepted}
+    finally:
+        server.close()
+
+
+def settled_when_possible(store: Store, job: Job) -> Exchange:
+    """The answer to a settlement, asked for until there is one."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            return store.exchange(WORKER, [complete(job)])
+        except StoreUnavailable:
+            assert time.monotonic() < until
+
+
+@pytest.mark.shows("R-STORE-48", "R-STORE-51")
+def test_when_a_replica_takes_over_the_holder_settles_and_nobody_else() -> None:
+    master = RedisServer()
+    replica = RedisServer(replicaof=f"127.0.0.1 {master.port}")
+    try:
+        hosts = f"127.0.0.1:{master.port},127.0.0.1:{replica.port}"
+        engine = open_engine(f"redis://{hosts}/0?persistence=none")
+        with closing(engine.store()) as store, driver.Redis(port=master.port) as admin:
+            store.insert([new_job()] * 3)
+            first, second = claim(store, 2)
+            assert admin.wait(1, 30_000) == 1
+            master.stop(signal.SIGKILL)
+
+            # Until somebody makes it the master, a replica refuses.
+            with pytest.raises(StoreUnavailable):
+                store.insert([new_job()])
+            with pytest.raises(StoreUnavailable, match="read-only"):
+                store.insert([new_job()])
+            with driver.Redis(port=replica.port) as other:
+                other.replicaof("NO", "ONE")
+
+            assert settled_when_possible(store, first).settled == (first.id,)
+            assert settled_when_possible(store, first).repeated == (first.id,)
+            stranger = store.exchange(OTHER_WORKER, [complete(second)])
+            assert [refusal.reason for refusal in stranger.refused] == ["other worker"]
+            assert len(claim(store, 5)) == 1
+        with closing(engine.reader()) as reader:
+            assert reader.health().problems == ()
+    finally:
+        master.close()
+        replica.close()
