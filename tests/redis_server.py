@@ -27,10 +27,11 @@ _FAST: Final = {"appendonly": "no", "save": ""}
 
 
 class RedisServer:
-    """One server in a folder of its own."""
+    """One server in a folder of its own; with `watching` a Sentinel that watches the master at this port."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, watching: int | None = None, **settings: str) -> None:
         self._base = Path(tempfile.mkdtemp(prefix="redis-", dir="/tmp"))  # short: a socket's path is limited
+        self._watching = watching
         self._settings = {**_FAST, **settings}
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -49,14 +50,7 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, under the port that it had before."""
-        settings = {
-            "port": str(self.port),
-            "bind": "127.0.0.1",
-            "dir": str(self._base),
-            "unixsocket": str(self.socket),
-            **self._settings,
-        }
-        arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        arguments = self._as_server() if self._watching is None else self._as_sentinel(self._watching)
         with (self._base / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [str(_program()), *arguments],
@@ -76,6 +70,29 @@ class RedisServer:
     def close(self) -> None:
         self.stop(signal.SIGKILL)
         shutil.rmtree(self._base, ignore_errors=True)
+
+    def _as_server(self) -> list[str]:
+        settings = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "dir": str(self._base),
+            "unixsocket": str(self.socket),
+            **self._settings,
+        }
+        return [word for name, value in settings.items() for word in (f"--{name}", value)]
+
+    def _as_sentinel(self, port: int) -> list[str]:
+        file = self._base / "sentinel.conf"  # it writes there what it has found
+        lines = (
+            f"port {self.port}",
+            "bind 127.0.0.1",
+            f"dir {self._base}",
+            f"sentinel monitor jobs 127.0.0.1 {port} 1",
+            "sentinel down-after-milliseconds jobs 1000",
+            "sentinel failover-timeout jobs 5000",
+        )
+        file.write_text("\n".join(lines))
+        return [str(file), "--sentinel"]
 
     def _wait(self) -> None:
         until = time.monotonic() + STARTING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -49,6 +50,13 @@ def test_with_everysec_a_crash_takes_only_what_was_accepted_at_last() -> None:
         server.close()
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def settled_when_possible(store: Store, job: Job) -> Exchange:
     """The answer to a settlement, asked for until there is one."""
     until = time.monotonic() + 30
@@ -57,6 +65,7 @@ def settled_when_possible(store: Store, job: Job) -> Exchange:
             return store.exchange(WORKER, [complete(job)])
         except StoreUnavailable:
             assert time.monotonic() < until
+            time.sleep(0.05)
 
 
 @pytest.mark.shows("R-STORE-48", "R-STORE-51")
@@ -90,3 +99,27 @@ def test_when_a_replica_takes_over_the_holder_settles_and_nobody_else() -> None:
     finally:
         master.close()
         replica.close()
+
+
+@pytest.mark.shows("R-STORE-48")
+def test_sentinels_lead_to_the_master_and_to_the_next_one() -> None:
+    master = RedisServer()
+    replica = RedisServer(replicaof=f"127.0.0.1 {master.port}")
+    sentinel = RedisServer(watching=master.port)
+    try:
+        url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/jobs/0?persistence=none"
+        with closing(open_engine(url).store()) as store, driver.Redis(port=sentinel.port) as watcher:
+            store.insert([new_job()])
+            [job] = claim(store)
+            wait_until(lambda: int(watcher.sentinel_master("jobs")["num-slaves"]) == 1)
+            with driver.Redis(port=master.port) as admin:
+                assert admin.wait(1, 30_000) == 1
+
+            master.stop(signal.SIGKILL)
+
+            assert settled_when_possible(store, job).settled == (job.id,)
+        with pytest.raises(StoreUnavailable, match="no Sentinel names a master"):
+            open_engine(url.replace("/jobs/", "/others/")).store()
+    finally:
+        for server in (sentinel, replica, master):
+            server.close()

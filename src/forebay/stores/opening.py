@@ -42,10 +42,11 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
     full) and `lock_wait` (seconds). `postgresql://user@host/database` is a server; its options are `schema`
     (forebay), `pooler` (session, transaction) and `notify` (on, off), and all others are libpq's.
     `redis://user:password@host:6379/0` is a Redis or Valkey server, or a cluster with some of its nodes
-    (`redis://one:7000,two:7000/0`), `rediss://` one behind TLS (with the
-    options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, ...), `unix:///run/redis.sock?db=0` one behind a
-    socket; their options are `namespace` (forebay), `keep` (10000: how many final jobs of a queue) and
-    `persistence` (none: its loss is accepted). Raises ConfigError for everything else.
+    (`redis://one:7000,two:7000/0`), `redis+sentinel://one,two/master/0` one that Sentinels name, `rediss://`
+    one behind TLS (with the options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, ...),
+    `unix:///run/redis.sock?db=0` one behind a socket; their options are `namespace` (forebay), `keep` (10000:
+    how many final jobs of a queue) and `persistence` (none: its loss is accepted). Raises ConfigError for
+    everything else.
     """
     parts = _split(url)
     shown = without_password(url)
@@ -56,7 +57,7 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
             return _sqlite(shown, parts, clock)
         case "postgresql" | "postgres":
             return _postgres(shown, parts)
-        case "redis" | "rediss" | "valkey" | "valkeys" | "unix":
+        case "redis" | "rediss" | "valkey" | "valkeys" | "redis+sentinel" | "rediss+sentinel" | "unix":
             return _redis(shown, parts)
         case _:
             raise ConfigError(f"{shown!r} names no store that Forebay knows; write one of {_FORMS}")
@@ -121,11 +122,15 @@ def _postgres(url: str, parts: SplitResult) -> Engine:
 
 def _redis(url: str, parts: SplitResult) -> Engine:
     """A server has a clock of its own, so none is given to it."""
-    is_socket = parts.scheme == "unix"
-    if not is_socket and (not _is_server(parts) or not re.fullmatch(r"/?[0-9]*", parts.path)):
+    scheme, _, way = parts.scheme.replace("valkey", "redis").partition("+")
+    master, path = None, parts.path
+    if way:
+        name = re.fullmatch(r"/([^/]+)(/[0-9]*)?", parts.path)
+        master, path = (name[1], name[2] or "") if name else (None, "no name")
+    if scheme != "unix" and (not _is_server(parts) or not re.fullmatch(r"/?[0-9]*", path)):
         raise ConfigError(
-            f"{url!r} is not the address of a server: write redis://user:password@host:6379/0, "
-            "with %2F, %40 and %3A for /, @ and : in a password"
+            f"{url!r} is not the address of a server: write redis://user:password@host:6379/0, or "
+            "redis+sentinel://host:26379/master/0, with %2F, %40 and %3A for /, @ and : in a password"
         )
     options = dict(_options(url, parts, known=("namespace", "keep", "persistence", "db", *_TLS)))
     if options.get("persistence", "none") != "none":
@@ -145,10 +150,14 @@ def _redis(url: str, parts: SplitResult) -> Engine:
     accepts_loss = options.pop("persistence", None) is not None
     most_kept = int(options.pop("keep", MOST_KEPT))
     query = f"?{urlencode(options, quote_via=quote)}" if options else ""
-    scheme = {"valkey": "redis", "valkeys": "rediss"}.get(parts.scheme, parts.scheme)
-    address = f"{scheme}://{parts.netloc}{parts.path}{query}"
     return RedisEngine(
-        Address(url=address, namespace=namespace, accepts_loss=accepts_loss, most_kept=most_kept)
+        Address(
+            url=f"{scheme}://{parts.netloc}{path}{query}",
+            master=master,
+            namespace=namespace,
+            accepts_loss=accepts_loss,
+            most_kept=most_kept,
+        )
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -62,10 +63,13 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     """Where a store is: a server as redis-py writes it, and a namespace there. Several hosts, with commas
     between them, are nodes of one cluster, or servers of which one is there.
 
+    With `master` the hosts are Sentinels, which are asked who is the master of this name.
+
     `accepts_loss` says that its owner knows that the server forgets everything when it ends; `most_kept` is
     how many jobs of each queue and final state stay, 0 for any number; `clock` is for tests."""
 
     url: str
+    master: str | None = None
     namespace: str = DEFAULT_NAMESPACE
     accepts_loss: bool = False
     most_kept: int = MOST_KEPT
@@ -78,7 +82,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         if parts.scheme == "unix":
             return f"unix://{parts.path}?namespace={self.namespace}"
         hosts = [host if _PORT.search(host) else f"{host or 'localhost'}:6379" for host in self._hosts]
-        return f"redis://{','.join(hosts)}/{parts.path.strip('/') or 0}?namespace={self.namespace}"
+        name = "" if self.master is None else f"{self.master}/"
+        return f"redis://{','.join(hosts)}/{name}{parts.path.strip('/') or 0}?namespace={self.namespace}"
 
     @property
     def tag(self) -> str:
@@ -91,6 +96,12 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             return [self.url]
         return [self.url_of(host) for host in self._hosts]
 
+    @property
+    def sentinels(self) -> list[str]:
+        """The address of each Sentinel: they have neither our user nor databases."""
+        scheme = urlsplit(self.url).scheme
+        return [f"{scheme}://{host if _PORT.search(host) else f'{host}:26379'}" for host in self._hosts]
+
     def url_of(self, host: str) -> str:
         """The address of a host that the server has named, with the same user and settings."""
         parts = urlsplit(self.url)
@@ -102,9 +113,31 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return urlsplit(self.url).netloc.rpartition("@")[2].split(",")
 
 
-def opened(address: Address, urls: Iterable[str], answer_seconds: float = ANSWER_SECONDS) -> Any:
-    """A connection of the driver's to the first of these servers that can be reached. It never sends anything
-    twice by itself: what was not answered may have happened."""
+def opened(address: Address, last: str | None = None, answer_seconds: float = ANSWER_SECONDS) -> Any:
+    """A connection of the driver's to the store's server: the one that was used last, or the first of the
+    address that can be reached, or the one that a Sentinel names. It never sends anything twice by itself:
+    what was not answered may have happened."""
+    if address.master is not None:
+        return _first_of(address, [_master_of(address, address.master)], answer_seconds)
+    return _first_of(address, [*([] if last is None else [last]), *address.urls], answer_seconds)
+
+
+def _master_of(address: Address, name: str) -> str:
+    """The address of the master, by the first Sentinel that knows one."""
+    for url in address.sentinels:
+        with suppress(redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
+            raw = _first_of(address, [url], CONNECT_SECONDS)
+            try:
+                raw.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
+                found = raw.read_response()
+            finally:
+                raw.disconnect()
+            if found is not None:
+                return address.url_of(f"{found[0].decode()}:{found[1].decode()}")
+    raise redis.exceptions.ConnectionError(f"no Sentinel names a master {name}")
+
+
+def _first_of(address: Address, urls: Iterable[str], answer_seconds: float) -> Any:
     problem: redis.RedisError | None = None
     for url in dict.fromkeys(urls):
         raw = _connection_to(address, url, answer_seconds)
@@ -156,7 +189,7 @@ class Connection:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._raw: Any = None
-        self._url = address.urls[0]
+        self._url: str | None = None
         self._key = address.tag.encode()
         self._scripts = load_scripts(address.clock)
         self._is_closed = False
@@ -217,7 +250,7 @@ class Connection:
         if self._raw is not None and monotonic() - self._used_at > IDLE_SECONDS:
             self._look()
         if self._raw is None or not self._raw.is_connected:
-            self._raw = opened(self.address, [self._url, *self.address.urls])
+            self._raw = opened(self.address, self._url)
         self._raw.send_command(*words)
         answer = self._raw.read_response()
         self._used_at = monotonic()

@@ -63,7 +63,7 @@ class RedisWakeups:
     @contextmanager
     def _subscribed(self) -> Iterator[Any]:
         """A connection that listens. Any node of a cluster will do: all hear what is published on one."""
-        raw = opened(self._address, self._address.urls, _PATIENCE)
+        raw = opened(self._address, answer_seconds=_PATIENCE)
         try:
             raw.send_command("SUBSCRIBE", f"{self._address.tag}:news")
             raw.read_response()
