@@ -10,6 +10,7 @@ from threading import Event
 import pytest
 import redis as driver
 
+from forebay.domain.query import JobQuery
 from forebay.errors import ConfigError, SchemaNewer, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Store
@@ -255,6 +256,18 @@ def test_a_claim_and_an_insert_take_as_many_commands_whatever_waits(
     store.insert([new_job(priority=number % 5) for number in range(5_000)])
 
     assert commands() == few
+
+
+@pytest.mark.shows("R-STORE-52")
+def test_a_look_at_large_jobs_is_cut_and_the_page_is_whole(engine: Engine, store: Store) -> None:
+    receipts = store.insert([new_job(payload=b"x" * 1_000_000)] * 9)
+
+    with closing(engine.reader()) as reader:
+        below, rows = reader._run("search", {"below": None, "most": 200, "most_bytes": 4_000_000})  # type: ignore[attr-defined]  # behind the seam
+        page = reader.search(JobQuery(), limit=100)
+
+    assert (below, len(rows)) == (6, 4)
+    assert [job.id for job in page.jobs] == [receipt.id for receipt in reversed(receipts)]
 
 
 @pytest.mark.shows("R-HIST-23")

@@ -43,6 +43,7 @@ from forebay.stores.redis.schema import SCHEMA
 PACE_MS: Final = 60_000
 LATE_MS: Final = 60_000
 JOBS_PER_LOOK: Final = 200  # a script that reads more would hold up everybody
+BYTES_PER_LOOK: Final = 4 * 1_048_576
 JOBS_PER_PAGE: Final = 10_000  # how many a page looks at before it is given out, short as it may be
 _ARCHIVE_PAGE: Final = 500
 
@@ -69,7 +70,8 @@ class RedisReader:
         below: int | None = None if after is None else page_end(after)
         found: list[Job] = []
         for _ in range(0, JOBS_PER_PAGE, JOBS_PER_LOOK):
-            below, rows = self._run("search", {"below": below, "most": JOBS_PER_LOOK})
+            ask = {"below": below, "most": JOBS_PER_LOOK, "most_bytes": BYTES_PER_LOOK}
+            below, rows = self._run("search", ask)
             fitting = (job for job in map(job_from_row, rows) if fits(query, job))
             found += islice(fitting, limit + 1 - len(found))
             # One more than asked for tells whether there is a next page.
