@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import asdict
 
 from forebay.domain.history import Event, EventKind
+from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Lost
 from forebay.domain.query import Counts
@@ -27,6 +28,7 @@ from tests.stores.contract.steps import (
     W2,
     W3,
     attempts_of,
+    claimed,
     counts_of,
     events_of,
     kinds_of,
@@ -435,3 +437,15 @@ def test_jobs_that_do_not_run_any_more_have_no_lease_to_take(store: Store) -> No
     settle(store, started(store, W1), Completed())
 
     assert store.sweep(SWEEPER, dead=[W1]) == []
+
+
+def test_of_leases_that_end_together_those_of_older_jobs_are_swept_first(
+    store: Store, clock: ManualClock
+) -> None:
+    ids = [put(store, id=JobId(name)) for name in ("z", "a", "m")]
+    claimed(store, 3)
+    clock.advance(ms=HOUR)
+
+    swept = [store.sweep(SWEEPER, 1) for _ in ids]
+
+    assert [[job.id for job in jobs] for jobs in swept] == [[job_id] for job_id in ids]

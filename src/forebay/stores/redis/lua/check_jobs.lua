@@ -41,7 +41,7 @@ local function check(head)
     wrong('has no body')
   end
   if state == 'running' then
-    if not head[WORKER] or not redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], job.id) then
+    if not head[WORKER] or not redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], member(job)) then
       wrong('is running without a lease')
     end
   elseif FINAL[state] then

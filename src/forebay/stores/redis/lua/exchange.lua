@@ -274,7 +274,11 @@ local function adopted(claimed)
   for _, job in ipairs(claimed) do
     known[job.id .. ' ' .. job.head[ATTEMPT]] = true
   end
-  local ids = redis.call('ZRANGE', prefix .. 'leases:' .. worker, 0, -1)
+  local held = redis.call('ZRANGE', prefix .. 'leases:' .. worker, 0, -1)
+  local ids = {}
+  for i, entry in ipairs(held) do
+    ids[i] = id_in(entry)
+  end
   table.sort(ids)
   load(ids)
   for _, id in ipairs(ids) do

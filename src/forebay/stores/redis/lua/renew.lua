@@ -22,7 +22,7 @@ for i, lease in ipairs(ask.leases) do
     local queue = queue_of(head[QUEUE])
     local lease_ms = ask.lease_ms or head[LEASE_MS] or queue[Q_LEASE_MS]
     ends[#ends + 1] = math.min(now + lease_ms, head[STARTED_AT] + head[EXTENSION_MS])
-    ends[#ends + 1] = lease[1]
+    ends[#ends + 1] = member(job)
   end
 end
 for first = 1, #ends, SLICE do

@@ -16,14 +16,14 @@ local found, seen = {}, {}
 local function gather(worker, leases)
   local ids = {}
   for i = 1, #leases, 2 do
-    ids[#ids + 1] = leases[i]
+    ids[#ids + 1] = id_in(leases[i])
   end
   load(ids)
   local batch = {}
   for i = 1, #leases, 2 do
-    local job = loaded[leases[i]]
+    local job = loaded[id_in(leases[i])]
     if job then
-      batch[#batch + 1] = {tonumber(leases[i + 1]), member(job), job}
+      batch[#batch + 1] = {tonumber(leases[i + 1]), leases[i], job}
     else
       remove_later(prefix .. 'leases:' .. worker, leases[i])
     end

@@ -131,7 +131,7 @@ local function lift(job)
   local queue, state = head[QUEUE], head[STATE]
   count(queue, state, -1)
   if state == 'running' then
-    remove_later(prefix .. 'leases:' .. head[WORKER], job.id)
+    remove_later(prefix .. 'leases:' .. head[WORKER], member(job))
     if head[CANCEL_REASON] then
       wishes[job.id] = false
     end
@@ -190,7 +190,7 @@ local function put(job)
   local queue, state = head[QUEUE], head[STATE]
   count(queue, state, 1)
   if state == 'running' then
-    add_later(prefix .. 'leases:' .. head[WORKER], job.lease_ends_at, job.id)
+    add_later(prefix .. 'leases:' .. head[WORKER], job.lease_ends_at, member(job))
     holders[head[WORKER]] = true
     if head[CANCEL_REASON] then
       wishes[job.id] = head[CANCEL_REASON]

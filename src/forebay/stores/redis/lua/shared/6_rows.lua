@@ -14,7 +14,7 @@ local function rows_of(jobs)
   for i, job in ipairs(jobs) do
     local head = job.head
     local ends_at = head[STATE] == 'running'
-      and (job.lease_ends_at or redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], job.id))
+      and (job.lease_ends_at or redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], member(job)))
     local errors = head[ERRORS] > 0
       and redis.call('LRANGE', prefix .. 'attempts:' .. job.id, -ERRORS_KEPT, -1)
     rows[i] = {job.id, job.packed, found[i], ends_at and tonumber(ends_at), errors}
