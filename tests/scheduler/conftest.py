@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, store
+from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, redis, store
 
-__all__ = ["engine", "make_engine", "other_store", "postgres", "reader", "store"]
+__all__ = ["engine", "make_engine", "other_store", "postgres", "reader", "redis", "store"]
