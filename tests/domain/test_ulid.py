@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from forebay.domain.ulid import UlidSeries, decode_ulid, encode_ulid, encode_ulids, ulid_created_at
+from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulids, ulid_created_at
 from forebay.errors import InvalidJob
 
 BITS = st.integers(min_value=0, max_value=2**128 - 1)
@@ -93,12 +93,3 @@ def test_other_texts_are_not_ulids(text: str) -> None:
 def test_the_error_names_the_wrong_letter() -> None:
     with pytest.raises(InvalidJob, match="'U' is not in its alphabet"):
         decode_ulid("U" * 26)
-
-
-@given(st.integers(0, 2**50 - 1), st.lists(st.tuples(st.integers(0, 2**48 - 1), st.integers(0, 2**30 - 1))))
-def test_ulids_of_a_series_are_those_of_their_bits(tail: int, parts: list[tuple[int, int]]) -> None:
-    series = UlidSeries(tail)
-
-    made = [series(milliseconds, middle) for milliseconds, middle in parts]
-
-    assert made == [encode_ulid(milliseconds << 80 | middle << 50 | tail) for milliseconds, middle in parts]

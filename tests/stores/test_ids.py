@@ -52,6 +52,16 @@ def test_ids_sort_like_their_numbers(one: int, other: int, noise: int, other_noi
     assert low == high or low_id < high_id
 
 
+@given(noise=noises, first=seqs, steps=st.lists(st.integers(min_value=-40, max_value=40)))
+def test_an_id_does_not_depend_on_those_made_before(noise: int, first: int, steps: list[int]) -> None:
+    numbers = [first, *(max(0, min(first + step, 2**63 - 1)) for step in steps)]
+    id_of = IdsBySeq(noise)
+
+    made = [id_of(number) for number in numbers]
+
+    assert made == [IdsBySeq(noise)(number) for number in numbers]
+
+
 @given(seq=seqs, noise=noises)
 def test_an_id_is_a_uuid_of_version_7_with_its_time(seq: int, noise: int) -> None:
     job_id = IdsBySeq(noise)(seq)

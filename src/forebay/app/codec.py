@@ -79,7 +79,7 @@ def encode_call(args: Sequence[Any], kwargs: Mapping[str, Any], *, limit: int = 
     try:
         stored_args = tag_items(args)
         root = "kwargs"
-        call = _Call(VERSION, stored_args, tag_named(kwargs))
+        call = _Call(VERSION, stored_args, tag_named(kwargs) if kwargs else {})
     except Unfit as exc:
         raise unstorable(exc, root) from None
     data = _sealed(_ENCODE(call))

@@ -106,7 +106,7 @@ class Task(Generic[P, R]):
         self.conduct = conduct
         self.is_async = inspect.iscoroutinefunction(func)
         self.queue = options.get("queue", DEFAULT_QUEUE)
-        self._fit = Fit(func)
+        self.check_fit = Fit(func, name).check
         self._fitting = Fitting(func)
         self._call = Call(self, options)
         check_order(conduct.soft_timeout, self._call.timeout_ms)
@@ -128,15 +128,12 @@ class Task(Generic[P, R]):
         """A stored result as the function's annotation says; raises PayloadError if it does not fit."""
         return self._fitting.result(value)
 
-    def check_fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise PayloadError if the function cannot be called like this."""
-        self._fit.check(self.name, args, kwargs)
-
 
 class Fit:
     """Whether arguments fit a function's signature, quickly for the usual kind of function."""
 
-    def __init__(self, func: Callable[..., Any]) -> None:
+    def __init__(self, func: Callable[..., Any], task: str) -> None:
+        self._task = task
         try:
             self._signature = inspect.signature(func)
         except (ValueError, TypeError) as exc:  # some built-in functions keep it to themselves
@@ -149,13 +146,14 @@ class Fit:
         self._names = tuple(self._signature.parameters)
         self._needed = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
 
-    def check(self, task: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise PayloadError if the function cannot be called like this."""
         if self._is_plain and self._fits(args, kwargs):
             return
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as exc:
-            raise PayloadError(f"task {task} cannot be called like this: {exc}", field="args") from exc
+            raise PayloadError(f"task {self._task} cannot be called like this: {exc}", field="args") from exc
 
     def _fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if not kwargs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from copy import copy
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NewType, TypeAlias
@@ -88,8 +87,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         self._check_texts()
 
     def with_payload(self, payload: bytes) -> NewJob:
-        """The same request with other arguments. Nothing else is checked again: 0.4 us instead of 1.7 us."""
-        job = copy(self)
+        """The same request with other arguments. Nothing else is checked again: 0.2 us instead of 1.7 us."""
+        job: NewJob = self.__copy__()  # type: ignore[attr-defined]  # what `copy` would take 0.1 us to find
         force_setattr(job, "payload", payload)
         job._check_payload()
         return job

@@ -42,25 +42,6 @@ def encode_ulids(first: int, count: int) -> list[str]:
     return texts
 
 
-class UlidSeries:
-    """ULIDs that share their last 50 bits, and mostly their time: the 30 bits between tell them apart.
-
-    Made from their parts and not from a number: 0.3 us an id instead of 1.2.
-    """
-
-    def __init__(self, tail: int) -> None:
-        self._tail = encode_ulid(tail)[16:]
-        self._milliseconds = -1
-        self._head = ""
-
-    def __call__(self, milliseconds: int, middle: int) -> str:
-        if milliseconds != self._milliseconds:
-            self._milliseconds = milliseconds
-            self._head = encode_ulid(milliseconds << 80)[:10]
-        p = _PAIRS
-        return f"{self._head}{p[middle >> 20]}{p[middle >> 10 & 1023]}{p[middle & 1023]}{self._tail}"
-
-
 def decode_ulid(text: str) -> int:
     """The 128 bits behind a ULID; raises InvalidJob for anything else."""
     if len(text) != _LENGTH:

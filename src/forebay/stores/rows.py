@@ -82,6 +82,7 @@ _said: Final = msgspec.json.Decoder(Said)
 _progress_in: Final = msgspec.json.Decoder(Progress)
 _line_in: Final = msgspec.json.Decoder(dict[str, str])
 PLAIN: Final = JobOptions()
+_FINAL: Final = UniqueUntil.FINAL  # a look-up in the enum takes as long as all that is asked of most jobs
 _options: Final = msgspec.json.Decoder(JobOptions)
 
 
@@ -150,7 +151,7 @@ def new_options_text(job: NewJob) -> str | None:
         and job.lease_ms is None
         and job.extension_ms == DAY_MS
         and job.once_key is None
-        and job.unique_until is UniqueUntil.FINAL
+        and job.unique_until is _FINAL
         and not job.metadata
         and not job.tags
         and job.correlation_id is None

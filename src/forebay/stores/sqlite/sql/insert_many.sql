@@ -1,15 +1,11 @@
 -- insert_many: new live jobs that have all but the last five values in common. The line of values is written
--- for each of them: a row costs 3.3 us that way, and 5.5 us with all its values.
+-- for each of them: a row costs 2.9 us that way, and 5.5 us with all its values.
 -- Guarantees: a seq or a brought id that is taken fails the whole call.
-with shared (
-  by_id, queue, task, state, priority, created_at, updated_at, ready_at, run_at, rank, capped, rescore_at,
-  deadline_at, expires_at
-) as (values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)),
-new (seq, id, options, unique_key, payload) as (values
-(?, ?, ?, ?, ?)
-)
 insert into forebay_jobs (
   by_id, queue, task, state, priority, created_at, updated_at, ready_at, run_at, rank, capped, rescore_at,
   deadline_at, expires_at, seq, id, options, unique_key, payload
 )
-select * from shared cross join new;
+select ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, new.*
+from (values
+(?, ?, ?, ?, ?)
+) as new;
