@@ -109,7 +109,7 @@ def _taken_over(
 ) -> list[Job]:
     ids = [row[0] for row in overdue]
     tx.run("sweep", {"ids": ids, "sweeper": sweeper, "now": tx.now, "lease_ms": lease_ms})
-    jobs = {row[0]: job_from_row(row) for row in tx.all("job", {"ids": ids})}
+    jobs = {row[0]: job_from_row(row) for row in tx.all("swept", {"ids": ids})}
     for job_id, attempt, worker in overdue:
         tx.record(
             Event(

@@ -1,9 +1,10 @@
--- due_all: the same in all queues, from the floor on.
+-- due_all: the same in all queues, from the floor on. What was found is locked by its place, and not looked for
+-- again; no row of this table is ever updated.
 with chosen as materialized (
-  select d.id
+  select d.spot
   from forebay.queues q
   cross join lateral (
-    select id, run_at, seq
+    select ctid as spot, run_at, seq
     from forebay.due
     where queue = q.name and run_at >= %(since)s and run_at <= %(now)s
     order by run_at, seq
@@ -15,13 +16,12 @@ with chosen as materialized (
 taken as (
   delete from forebay.due
   where ctid = any(array(
-    select ctid
-    from forebay.due
-    where id = any(array(select id from chosen)) and run_at <= %(now)s
-    for update skip locked
+    select d.spot
+    from chosen c
+    cross join lateral (select ctid as spot from forebay.due where ctid = c.spot for update skip locked) as d
   ))
   returning id, state
 )
 select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at, j.run_at
 from taken t
-join forebay.jobs j on j.id = t.id;
+cross join lateral (select * from forebay.jobs where id = t.id offset 0) as j;

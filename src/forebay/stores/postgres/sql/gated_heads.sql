@@ -30,4 +30,4 @@ select f.spot::text, f.lead, %(gate)s::text as behind, false, 0::bigint,
   j.attempt, j.failures, j.crashes, j.created_at, j.ready_at, j.run_at, j.rank, j.capped, j.deadline_at,
   j.expires_at, j.unique_key, j.errors
 from first f
-join forebay.jobs j on j.id = f.id;
+cross join lateral (select * from forebay.jobs where id = f.id offset 0) as j;

@@ -1,14 +1,12 @@
 -- promote: what `due` has taken waits in its queue's order from now on.
+-- No join with the jobs, for the reason that `due` gives.
 with moved as (
   update forebay.jobs j
-  set rank = p.rank,
-      capped = p.capped,
-      rescore_at = p.rescore_at,
-      updated_at = %(now)s
-  from unnest(
-    %(ids)b::text[], %(ranks)b::bigint[], %(capped)b::boolean[], %(rescores)b::bigint[]
-  ) as p (id, rank, capped, rescore_at)
-  where j.id = p.id
+  set (rank, capped, rescore_at, updated_at) = (
+    select (%(ranks)b::bigint[])[p.i], (%(capped)b::boolean[])[p.i], (%(rescores)b::bigint[])[p.i], %(now)s::bigint
+    from (select array_position(%(ids)b::text[], j.id) as i) as p
+  )
+  where j.id = any(%(ids)b::text[])
   returning j.queue, j.capped, j.rank, j.seq, j.id, j.expires_at
 )
 insert into forebay.ready (queue, capped, rank, seq, id, expires_at)

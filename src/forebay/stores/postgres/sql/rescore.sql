@@ -1,27 +1,33 @@
 -- rescore: new places for jobs that still wait where they were looked at; others get theirs when they wait again.
 -- What somebody holds is passed over: a claim takes it away anyway, and who amends it gives it a new place.
+-- No join with tables through which jobs flow, for the reason that `due` gives.
 -- `moved` asks for what `gone` has removed, so that the old row is gone before the new one comes.
 with p as materialized (
   select *
   from unnest(
-    %(ids)b::text[], %(queues)b::text[], %(old_capped)b::boolean[], %(old_ranks)b::bigint[], %(seqs)b::bigint[],
-    %(capped)b::boolean[], %(ranks)b::bigint[], %(rescores)b::bigint[]
-  ) as p (id, queue, old_capped, old_rank, seq, capped, rank, rescore_at)
+    %(queues)b::text[], %(old_capped)b::boolean[], %(old_ranks)b::bigint[], %(seqs)b::bigint[]
+  ) as p (queue, capped, rank, seq)
 ),
 locked as materialized (
-  select r.ctid as spot
+  select r.spot
   from p
-  join forebay.ready r on r.queue = p.queue and r.capped = p.old_capped and r.rank = p.old_rank and r.seq = p.seq
-  for update of r skip locked
+  cross join lateral (
+    select ctid as spot
+    from forebay.ready
+    where queue = p.queue and capped = p.capped and rank = p.rank and seq = p.seq
+    for update skip locked
+  ) as r
 ),
 gone as (
   delete from forebay.ready where ctid = any(array(select spot from locked)) returning id
 ),
 moved as (
   update forebay.jobs j
-  set rank = p.rank, capped = p.capped, rescore_at = p.rescore_at
-  from p
-  where j.id = p.id and p.id = any(array(select id from gone))
+  set (rank, capped, rescore_at) = (
+    select (%(ranks)b::bigint[])[n.i], (%(capped)b::boolean[])[n.i], (%(rescores)b::bigint[])[n.i]
+    from (select array_position(%(ids)b::text[], j.id) as i) as n
+  )
+  where j.id = any(array(select id from gone))
   returning j.queue, j.capped, j.rank, j.seq, j.id, j.expires_at
 )
 insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
