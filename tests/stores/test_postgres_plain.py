@@ -289,6 +289,29 @@ def test_an_insert_can_be_interrupted_and_the_handle_is_as_good_as_before(
     assert problems(engine) == ()
 
 
+def test_an_insert_that_is_interrupted_before_anybody_waits_for_it_does_not_happen_later(
+    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.insert([new_job()])
+    with raw() as connection, raw() as looking:
+        connection.execute("begin")
+        connection.execute(f"lock table {engine.address.schema}.jobs in exclusive mode")
+
+        def interrupted(*_: object) -> None:
+            probe(lambda: waits_for_a_lock(looking), "the insert waits")
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("forebay.stores.postgres.calling.generators.execute", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.insert([new_job()])
+        connection.execute("rollback")
+
+    assert store.insert([new_job()])[0].is_new
+    assert len(claim(store, 9)) == 3
+    assert problems(engine) == ()
+
+
 def waits_for_a_lock(looking: psycopg.Connection[Any]) -> bool:
     rows = looking.execute(
         "select 1 from pg_stat_activity where application_name like 'forebay%' and wait_event_type = 'Lock'"

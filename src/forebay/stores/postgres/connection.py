@@ -25,6 +25,7 @@ Raw = psycopg.Connection[Row]
 Statements = Mapping[str, bytes]
 
 TRIES: Final = 10
+CANCEL_SECONDS: Final = 5.0
 # The narrow tables look small when a statement is planned and are full of dead rows while another transaction
 # keeps the vacuum from its work. Whatever reads a whole table, or builds a hash of it, is wrong here.
 _PLANNING: Final = {
@@ -340,9 +341,16 @@ class Connection:
         except DRIVER_ERRORS as exc:
             raise self._translated(exc) from exc
         finally:
-            # Interrupted: whatever is still under way has nobody who waits for it.
             if raw is not None and raw.pgconn.transaction_status != TransactionStatus.IDLE:
-                self.drop()
+                self._abandon(raw)
+
+    def _abandon(self, raw: Raw) -> None:
+        """Interrupted: whatever is still under way has nobody who waits for it. A server does not notice that
+        we have left before it wants to answer: a statement that waits for a lock would happen later on."""
+        if raw.pgconn.transaction_status == TransactionStatus.ACTIVE:
+            with suppress(psycopg.Error):
+                raw.cancel_safe(timeout=CANCEL_SECONDS)
+        self.drop()
 
     def _translated(self, exc: Exception) -> StoreError:
         if isinstance(exc, errors.ReadOnlySqlTransaction):
