@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Any, Final
 
 import psycopg
@@ -350,8 +351,9 @@ def test_arrivals_that_others_have_in_hand_are_passed_over_and_asked_for_again(
 
 
 def test_what_no_arrival_tells_is_found_by_a_look_from_the_head(
-    store: PostgresStore, engine: PostgresEngine
+    store: PostgresStore, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "CHEAP_LOOK_SECONDS", inf)  # however busy the machine is
     [passed_over, *_] = put(store, 3)
     with_lock_held(engine, passed_over, lambda: claimed(store, 2))
 
