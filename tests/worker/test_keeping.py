@@ -14,11 +14,13 @@ from forebay.domain.worker import DEFAULT_BEAT_MS
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import Store
 from forebay.testing.clock import ManualClock
+from forebay.worker.control import Control
 from forebay.worker.keeping import HANGS_SECONDS
 from forebay.worker.worker import Worker
 from tests.app.making import WatchedEngine
 from tests.stores.support import OTHER_WORKER, WORKER
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
+from tests.worker.test_control import Stub
 from tests.worker.test_renewal import Kept, kept
 
 __all__ = ["kept"]
@@ -86,6 +88,17 @@ def test_a_worker_without_leases_counts_its_beats(kept: Kept, clock: ManualClock
     kept.renewal.renew_due()
 
     assert (failed, kept.renewal.renewals.failures) == (2, 0)
+
+
+def test_a_look_for_commands_that_fails_is_counted_too(kept: Kept, clock: ManualClock) -> None:
+    kept.renewal._control = Control(Stub(), kept.slots)
+    fail(kept)
+    failed = kept.renewal.renewals.failures
+
+    clock.advance(seconds=1)
+    kept.renewal.renew_due()
+
+    assert (failed, kept.renewal.renewals.failures) == (1, 0)
 
 
 @pytest.mark.shows("R-LEASE-29", "R-EDGE-05", "R-LEASE-42")

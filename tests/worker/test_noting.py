@@ -337,6 +337,21 @@ def test_a_step_that_is_offered_when_its_attempt_ends_is_answered(alone: Alone) 
     assert (pending.wait(0), pending.refused) == (True, "the attempt is over")
 
 
+def test_words_that_were_offered_in_vain_wait_for_the_end_of_a_job_that_is_completed_within(
+    alone: Alone,
+) -> None:
+    alone.noting.say(alone.context, LogLine(at=1, level="INFO", text="nearly done"))
+    [in_vain] = alone.noting.take([])
+    alone.context._owned().is_within = True
+
+    meanwhile = alone.noting.take([])
+    alone.noting.kept([])
+    [last] = alone.noting.take([alone.assignment])
+
+    assert (meanwhile, alone.noting.next_at()) == ([], float("inf"))
+    assert last == in_vain
+
+
 def test_without_words_there_is_nothing_to_take(alone: Alone) -> None:
     assert alone.noting.take([alone.assignment]) == []
     assert alone.noting.next_at() == float("inf")

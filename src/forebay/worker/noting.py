@@ -167,10 +167,15 @@ class Noting:
             return []
         now = self._now()
         due = [lease for lease, said in list(self._news.items()) if said.due_at() <= now]
-        for lease in (*due, *(one.lease for one in ended)):
+        ending = {one.lease for one in ended}
+        for lease in (*due, *ending):
             self._news.pop(lease, None)
             if lease in self._said:
                 self._offered[lease] = self._said[lease]
+        for lease, said in list(self._offered.items()):
+            # Offered in vain before, and locked since: all that this worker has to settle would wait for it.
+            if lease not in ending and said.due_at() == inf:
+                self._news[lease] = self._offered.pop(lease)
         notes = [(lease, said.note(lease)) for lease, said in self._offered.items()]
         self._offered = {lease: self._offered[lease] for lease, note in notes if note is not None}
         return [note for _, note in notes if note is not None]

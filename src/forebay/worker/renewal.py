@@ -155,7 +155,8 @@ class Renewal:
                 self._beat(self._store)
         if self._control is not None and now >= self._commands_at:
             self._commands_at = now + COMMANDS_SECONDS
-            self._control.serve(self._store, self._store.take_commands([self._worker.id]))
+            with self._keeping.calling():
+                self._control.serve(self._store, self._store.take_commands([self._worker.id]))
 
     def beat_soon(self) -> None:
         """Something has changed that others should see: beat with the next tick. From any thread."""
