@@ -27,36 +27,38 @@ class RedisWakeups:
         self._address = address
         self._stopping = Event()
         self._thread: Thread | None = None
-        self._wake: tuple[int, int] | None = None
+        self._nudge = -1
 
     def start(self, poke: Callable[[], None]) -> None:
         if self._thread is not None or self._stopping.is_set():
             return
-        self._wake = os.pipe()
-        self._thread = Thread(
-            target=self._listen, args=(poke, self._wake[0]), name="forebay-listen", daemon=True
-        )
+        nudged, self._nudge = os.pipe()
+        self._thread = Thread(target=self._run, args=(poke, nudged), name="forebay-listen", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         self._stopping.set()
         thread, self._thread = self._thread, None
-        if thread is None or self._wake is None:
-            return
-        os.write(self._wake[1], b".")
-        # A poke may close its own listener.
-        if thread is not current_thread():
-            thread.join(_PATIENCE)
-            for end in self._wake:
-                os.close(end)
+        if thread is not None:
+            os.close(self._nudge)  # heard at the other end, which the thread closes: it may use it for longer
+            # A poke may close its own listener. A server that does not answer may hold up the thread longer;
+            # it ends by itself then.
+            if thread is not current_thread():
+                thread.join(_PATIENCE)
 
-    def _listen(self, poke: Callable[[], None], wake: int) -> None:
+    def _run(self, poke: Callable[[], None], nudged: int) -> None:
+        try:
+            self._listen(poke, nudged)
+        finally:
+            os.close(nudged)
+
+    def _listen(self, poke: Callable[[], None], nudged: int) -> None:
         pause = PAUSE_SECONDS
         while not self._stopping.is_set():
             with suppress(redis.RedisError, OSError), self._subscribed() as raw:
                 pause = PAUSE_SECONDS
                 poke()
-                self._hear(raw, poke, wake)
+                self._hear(raw, poke, nudged)
             self._stopping.wait(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
@@ -71,14 +73,16 @@ class RedisWakeups:
         finally:
             raw.disconnect()
 
-    def _hear(self, raw: Any, poke: Callable[[], None], wake: int) -> None:
+    def _hear(self, raw: Any, poke: Callable[[], None], nudged: int) -> None:
         """Poke for whatever is heard, once for all that came together, until the end or an error."""
+        waiting = select.poll()  # select() knows no descriptors beyond 1023
+        waiting.register(raw._sock, select.POLLIN)
+        waiting.register(nudged, select.POLLIN)
         while not self._stopping.is_set():
-            heard, _, _ = select.select([raw._sock, wake], [], [], LOOK_SECONDS)
-            if not heard:
+            if not waiting.poll(LOOK_SECONDS * 1_000):
                 raw.send_command("PING")  # is anybody there? a server that is gone says nothing
                 raw.read_response()
-            elif wake not in heard:
+            elif not self._stopping.is_set():  # else it may be the nudge alone, and nothing is there to read
                 self._read_all(raw)
                 poke()
 
