@@ -137,6 +137,18 @@ def test_a_listener_whose_connection_was_lost_pokes_when_it_is_back(engine: Post
         store.close()
 
 
+def test_what_comes_while_a_listener_asks_whether_anybody_is_there_is_heard(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "LOOK_SECONDS", 0.0)
+
+    with listening(engine) as poked, raw() as connection:
+        for _ in range(10):
+            connection.execute("select pg_notify(%s, '')", [engine.address.channel])
+
+            assert poked.wait()
+
+
 def test_a_listener_comes_when_the_server_does(engine: PostgresEngine) -> None:
     poked = Poked()
     listener = PostgresEngine(Address(dsn="postgresql://postgres@127.0.0.1:1/postgres")).wakeups()

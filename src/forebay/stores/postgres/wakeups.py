@@ -126,6 +126,7 @@ class PostgresWakeups:
             keepalives_idle=30,
             keepalives_interval=5,
             keepalives_count=3,
+            tcp_user_timeout=30_000,
         )
         try:
             raw.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(self._address.channel)))
@@ -137,6 +138,7 @@ class PostgresWakeups:
     def _hear(self, raw: Raw, poke: Callable[[], None], nudged: int) -> None:
         """Poke for whatever is heard, once for all that came together, until the end or an error."""
         heard = raw.pgconn
+        raw.add_notify_handler(lambda _: poke())  # what comes while a statement of ours is under way
         waiting = select.poll()
         waiting.register(heard.socket, select.POLLIN)
         waiting.register(nudged, select.POLLIN)
