@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres bench-pinned docs mutate soak soak-postgres requirements clean
+.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres bench-pinned docs mutate soak soak-postgres soak-redis requirements clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,10 @@ soak: $(READY) ## Several processes under full load, then worker processes under
 soak-postgres: $(READY) ## The same on a PostgreSQL server, eight processes, and the server under fire as well
 	$(BIN)/python -m benchmarks.soak --postgres --processes 8 $(ARGS)
 	$(BIN)/python -m benchmarks.storm --postgres $(ARGS)
+
+soak-redis: $(READY) ## The same on a Redis server, which writes down everything before it answers
+	$(BIN)/python -m benchmarks.soak --redis --processes 8 $(ARGS)
+	$(BIN)/python -m benchmarks.storm --redis $(ARGS)
 
 requirements: $(READY) ## What is shown by tests, what waits and what was decided against
 	@$(BIN)/python tools/requirements.py $(ARGS)

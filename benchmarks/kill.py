@@ -6,11 +6,11 @@ SIGKILL while that log shows that they have started and not ended at least three
 store are compared: every accepted job is completed, none has two finishers, no attempt was run twice, and
 each attempt that was started is in the job's history.
 
-With `--postgres` the store is on a PostgreSQL server of its own. After the workers have died, all sessions
+With `--postgres` or `--redis` the store is on a server of its own. After the workers have died, all sessions
 on it are ended, it restarts, and it crashes, while the other workers go on.
 
     python -m benchmarks.kill                        the full size
-    python -m benchmarks.kill --postgres             the same on PostgreSQL
+    python -m benchmarks.kill --postgres             the same on PostgreSQL; --redis on Redis
     python -m benchmarks.kill --jobs 1500 --most 10  a small one; --json FILE writes the findings
 """
 
@@ -26,18 +26,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
 from benchmarks.effects import SECONDS, Log, Token, check_store, compared, make_app, opened, wait_for_all
-from benchmarks.outages import KINDS, Outages, patiently, server_of_our_own, sessions_left
+from benchmarks.outages import (
+    KINDS,
+    Outages,
+    Server,
+    add_servers,
+    patiently,
+    server_of_our_own,
+    sessions_left,
+    url_of,
+)
 from forebay import Forebay
 from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
-from tests.servers import Postgres
 
 OPEN_JOBS: Final = 3
 FEED_SECONDS: Final = 0.5
@@ -85,7 +93,7 @@ def work(url: str, log: str, threads: int) -> None:
 
 
 def options(url: str) -> dict[str, float]:
-    return {"lease": LEASE_SECONDS} if url.startswith("postgresql") else {}
+    return {} if url.startswith("sqlite") else {"lease": LEASE_SECONDS}
 
 
 @contextmanager
@@ -138,10 +146,10 @@ def kill_in_the_middle(worker: subprocess.Popen[str], log: Log, feed: Callable[[
 # ------------------------------------------------------------------ the run
 
 
-def run(folder: Path, size: Size, server: Postgres | None = None) -> Findings:
+def run(folder: Path, size: Size, server: Server | None = None) -> Findings:
     """Enqueue, kill, wait, compare."""
     findings = Findings()
-    url, file = server.url() if server else f"sqlite:///{folder}/jobs.db", folder / "effects.log"
+    url, file = url_of(server) if server else f"sqlite:///{folder}/jobs.db", folder / "effects.log"
     file.touch()
     log, dice = Log(file), random.Random(1)
     app, task = make_app(url, -1, **options(url))
@@ -165,13 +173,13 @@ def run(folder: Path, size: Size, server: Postgres | None = None) -> Findings:
         end_in_order(workers[size.kills :], findings)
         log.look()
         compare(app, ids, log, cut_off, findings)
-    if server is not None and (left := sessions_left(server.url())):
+    if server is not None and (left := sessions_left(server)):
         findings.problems.append(f"{left} sessions stay on the server")
     findings.seconds = round(time.monotonic() - began, 1)
     return findings
 
 
-def strike_all(server: Postgres, log: Log, dice: random.Random) -> int:
+def strike_all(server: Server, log: Log, dice: random.Random) -> int:
     """Let everything happen to the server once, each time after the workers have gone on; how often."""
     outages = Outages(server, dice)
     for kind in KINDS:
@@ -224,11 +232,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     for name, value in asdict(Size()).items():
         parser.add_argument(f"--{name.removesuffix('_ms')}", type=int, default=value, dest=name)
-    parser.add_argument("--postgres", action="store_true", help="on a PostgreSQL server, which is hit too")
+    add_servers(parser)
     parser.add_argument("--json", type=Path)
     chosen = vars(parser.parse_args())
     target: Path | None = chosen.pop("json")
-    own = server_of_our_own() if chosen.pop("postgres") else nullcontext()
+    own = server_of_our_own(chosen.pop("server"))
     with tempfile.TemporaryDirectory(prefix="forebay-kill-") as folder, own as server:
         findings = run(Path(folder), Size(**chosen), server)
     for name, value in asdict(findings).items():

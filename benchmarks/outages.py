@@ -1,10 +1,12 @@
-"""What can happen to a PostgreSQL server while programs use it: sessions end, it restarts, it crashes.
+"""What can happen to a server while programs use it: sessions end, it restarts, it crashes.
 
-Shared by `storm.py` and `kill.py`, which start a server of their own for it.
+Shared by `storm.py` and `kill.py`, which start a PostgreSQL or Redis server of their own for it; `soak.py`
+only starts one.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
 import signal
 import time
@@ -13,20 +15,24 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import psycopg
+import redis
 
 from forebay.errors import StoreUnavailable
+from tests.redis_server import RedisServer
 from tests.servers import Postgres
 
+Server = Postgres | RedisServer
 T = TypeVar("T")
 
 # Nothing that was accepted may be lost to a crash.
 DURABLE: Final = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+DURABLE_REDIS: Final = {"appendonly": "yes", "appendfsync": "always"}
 SHORTEST_SECONDS: Final = 0.2
 LONGEST_SECONDS: Final = 3.0
 PATIENCE_SECONDS: Final = 60.0
-RESTARTS: Final = {"RESTART": signal.SIGINT, "CRASH": signal.SIGQUIT}
 SESSIONS: Final = "SESSIONS"
-KINDS: Final = (SESSIONS, *RESTARTS)
+CRASH: Final = "CRASH"
+KINDS: Final = (SESSIONS, "RESTART", CRASH)
 
 _SESSIONS: Final = "from pg_stat_activity where application_name like 'forebay%'"
 
@@ -34,7 +40,7 @@ _SESSIONS: Final = "from pg_stat_activity where application_name like 'forebay%'
 class Outages:
     """Strikes one server, and brings it back after a while."""
 
-    def __init__(self, server: Postgres, dice: random.Random) -> None:
+    def __init__(self, server: Server, dice: random.Random) -> None:
         self._server = server
         self._dice = dice
         self._back_at: float | None = None
@@ -44,9 +50,9 @@ class Outages:
         if self._back_at is not None:
             return
         if kind == SESSIONS:
-            end_sessions(self._server.url(), self._dice.choice((0.3, 1.0)))
+            end_sessions(self._server, self._dice.choice((0.3, 1.0)), self._dice)
         else:
-            self._server.stop(RESTARTS[kind])
+            stop(self._server, is_crash=kind == CRASH)
             self._back_at = time.monotonic() + self._dice.uniform(SHORTEST_SECONDS, LONGEST_SECONDS)
 
     def look(self, *, is_over: bool = False) -> None:
@@ -57,27 +63,75 @@ class Outages:
             self._back_at = None
 
 
+def add_servers(options: argparse._ActionsContainer) -> None:
+    """The options that name a server; `server_of_our_own` takes what was chosen as `server`."""
+    for name, words in (("postgres", "PostgreSQL"), ("redis", "Redis")):
+        options.add_argument(
+            f"--{name}",
+            dest="server",
+            action="store_const",
+            const=name,
+            help=f"on a {words} server of its own",
+        )
+
+
 @contextmanager
-def server_of_our_own() -> Iterator[Postgres]:
-    """A server that may be struck, and keeps what it has accepted."""
-    server = Postgres(**DURABLE)
+def server_of_our_own(name: str | None) -> Iterator[Server | None]:
+    """A server that may be struck, and keeps what it has accepted; none without a name."""
+    if name is None:
+        yield None
+        return
+    server = Postgres(**DURABLE) if name == "postgres" else RedisServer(**DURABLE_REDIS)
     try:
         yield server
     finally:
         server.close()
 
 
-def end_sessions(url: str, share: float) -> None:
+def url_of(server: Server) -> str:
+    """The address of a store there that keeps every job for the comparison."""
+    return server.url() if isinstance(server, Postgres) else f"{server.url()}?keep=0"
+
+
+def stop(server: Server, *, is_crash: bool) -> None:
+    if not is_crash:
+        server.stop()
+    elif isinstance(server, Postgres):
+        server.stop(signal.SIGQUIT)
+    else:
+        server.stop(signal.SIGKILL)
+
+
+def end_sessions(server: Server, share: float, dice: random.Random) -> None:
     """End about this share of the sessions of all stores, as an administrator would."""
-    ask(url, f"select pg_terminate_backend(pid) {_SESSIONS} and random() < {share}")
+    if isinstance(server, Postgres):
+        ask(server.url(), f"select pg_terminate_backend(pid) {_SESSIONS} and random() < {share}")
+        return
+    with redis.Redis(port=server.port) as admin:
+        for one in clients(admin):
+            if dice.random() < share:
+                admin.client_kill_filter(_id=one)
 
 
-def sessions_left(url: str) -> int:
+def clients(admin: redis.Redis) -> list[str]:
+    """The numbers of all connections but this one."""
+    own = admin.client_id()
+    return [one["id"] for one in admin.client_list() if int(one["id"]) != own]
+
+
+def sessions_left(server: Server) -> int:
     """How many sessions there are after everybody has gone; a server takes a moment to notice."""
     ends = time.monotonic() + PATIENCE_SECONDS
-    while (left := ask(url, f"select count(*) {_SESSIONS}")[0][0]) and time.monotonic() < ends:
+    while (left := sessions(server)) and time.monotonic() < ends:
         time.sleep(0.05)
-    return int(left)
+    return left
+
+
+def sessions(server: Server) -> int:
+    if isinstance(server, Postgres):
+        return int(ask(server.url(), f"select count(*) {_SESSIONS}")[0][0])
+    with redis.Redis(port=server.port) as admin:
+        return len(clients(admin))
 
 
 def deadlocks(url: str) -> int:

@@ -7,11 +7,11 @@ ends, or that it was stopped. Then log and store are compared: every accepted jo
 finishers, no attempt was run twice, each attempt that was started is in the job's history or was stopped and
 handed back; and no process, descriptor, session or lock file is left behind.
 
-With `--postgres` the store is on a PostgreSQL server of its own, which is hit too: sessions are ended, it
+With `--postgres` or `--redis` the store is on a server of its own, which is hit too: sessions are ended, it
 restarts, it crashes. Whoever enqueues meanwhile asks again under the same keys.
 
     python -m benchmarks.storm                           5 minutes, 20,000 jobs
-    python -m benchmarks.storm --postgres                the same on PostgreSQL
+    python -m benchmarks.storm --postgres                the same on PostgreSQL; --redis on Redis
     python -m benchmarks.storm --seconds 20 --jobs 2000  a small one; --json FILE writes the findings
 """
 
@@ -29,7 +29,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Timer
@@ -39,14 +39,21 @@ from msgspec.structs import replace
 
 from benchmarks import outages
 from benchmarks.effects import Log, check_store, compared, make_app, wait_for_all
-from benchmarks.outages import Outages, patiently, server_of_our_own, sessions_left
+from benchmarks.outages import (
+    Outages,
+    Server,
+    add_servers,
+    patiently,
+    server_of_our_own,
+    sessions_left,
+    url_of,
+)
 from forebay import Forebay
 from forebay.app.task import Task
 from forebay.domain.job import JobId, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import MAX_RETRIES, Curve, RetryPolicy
 from forebay.errors import StoreUnavailable
-from tests.servers import Postgres
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 # A crew of each kind; a lease is short, so that some who are stopped lose theirs.
@@ -197,7 +204,7 @@ def manned(folder: Path) -> Iterator[list[Post]]:
 class Storm:
     """Hits processes and the server, and lets those that were stopped go on after a while."""
 
-    def __init__(self, dice: random.Random, server: Postgres | None) -> None:
+    def __init__(self, dice: random.Random, server: Server | None) -> None:
         self._dice = dice
         self._outages = None if server is None else Outages(server, dice)
         # Workers come first: while a server is away there is little else to hit.
@@ -290,7 +297,7 @@ def play(
     posts: list[Post],
     size: Size,
     findings: Findings,
-    server: Postgres | None = None,
+    server: Server | None = None,
 ) -> list[JobId]:
     """Feed and hit for as long as it lasts; the ids of all accepted jobs."""
     dice = random.Random(1)
@@ -314,11 +321,11 @@ def play(
 # ------------------------------------------------------------------ the run
 
 
-def run(folder: Path, size: Size, url: str | None = None, server: Postgres | None = None) -> Findings:
+def run(folder: Path, size: Size, url: str | None = None, server: Server | None = None) -> Findings:
     """Enqueue, hit, wait, compare. A server is hit too; an address alone is only used."""
     findings, began = Findings(), time.monotonic()
     descriptors = len(os.listdir("/proc/self/fd"))
-    url = url or (server.url() if server else f"sqlite:///{folder}/jobs.db")
+    url = url or (url_of(server) if server else f"sqlite:///{folder}/jobs.db")
     file = folder / "effects.log"
     file.touch()
     (folder / "url").write_text(url)
@@ -336,7 +343,7 @@ def run(folder: Path, size: Size, url: str | None = None, server: Postgres | Non
             findings.started_programs = sum(post.started for post in posts)
         compare(app, ids, file, findings)
         app.sweep()
-    if server is not None and (left := sessions_left(server.url())):
+    if server is not None and (left := sessions_left(server)):
         findings.problems.append(f"{left} sessions stay on the server")
     findings.problems += left_behind(folder, descriptors)
     findings.seconds = round(time.monotonic() - began, 1)
@@ -399,10 +406,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=Size.jobs, help="how many jobs flow meanwhile (20000)")
     stores = parser.add_mutually_exclusive_group()
     stores.add_argument("--url", help="another store than a new SQLite file")
-    stores.add_argument("--postgres", action="store_true", help="on a PostgreSQL server, which is hit too")
+    add_servers(stores)
     parser.add_argument("--json", type=Path, help="also write the findings to this file")
     chosen = parser.parse_args()
-    own = server_of_our_own() if chosen.postgres else nullcontext()
+    own = server_of_our_own(chosen.server)
     with tempfile.TemporaryDirectory(prefix="forebay-storm-") as folder, own as server:
         size = Size(seconds=chosen.seconds, jobs=chosen.jobs)
         try:

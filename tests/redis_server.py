@@ -29,7 +29,7 @@ _FAST: Final = {"appendonly": "no", "save": ""}
 class RedisServer:
     """One server in a folder of its own; with `watching` a Sentinel that watches the master at this port."""
 
-    def __init__(self, watching: int | None = None, **settings: str) -> None:
+    def __init__(self, watching: int | None = None, /, **settings: str) -> None:
         self._base = Path(tempfile.mkdtemp(prefix="redis-", dir="/tmp"))  # short: a socket's path is limited
         self._watching = watching
         self._settings = {**_FAST, **settings}

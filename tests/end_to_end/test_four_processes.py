@@ -16,7 +16,9 @@ WAIT: Final = "longest wait of a call, s"
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture(scope="module", params=[(), ("--postgres",)], ids=["sqlite", "postgresql"])
+@pytest.fixture(
+    scope="module", params=[(), ("--postgres",), ("--redis",)], ids=["sqlite", "postgresql", "redis"]
+)
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the run has found. It ends its processes itself; the time limit is for the worst case."""
     file = tmp_path_factory.mktemp("soak") / "figures.json"

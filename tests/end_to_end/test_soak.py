@@ -1,6 +1,6 @@
 """Worker processes under fire: the run of `benchmarks/storm.py`, for twenty seconds.
 
-On PostgreSQL the server is hit too. The full size is `make soak`, or `python -m benchmarks.storm`.
+On PostgreSQL and Redis the server is hit too. The full size is `make soak`, or `python -m benchmarks.storm`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ JOBS: Final = 1_500
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(scope="module", params=("sqlite", "postgresql"))
+@pytest.fixture(
+    scope="module", params=[(), ("--postgres",), ("--redis",)], ids=["sqlite", "postgresql", "redis"]
+)
 def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the run has found. It ends its processes itself."""
     folder = tmp_path_factory.mktemp("storm")
     file = folder / "findings.json"
     command = [sys.executable, "-m", "benchmarks.storm", "--seconds", str(SECONDS), "--jobs", str(JOBS)]
-    command += ["--postgres"] if request.param == "postgresql" else []
+    command += request.param
     result = subprocess.run(
         [*command, "--json", str(file)], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
     )

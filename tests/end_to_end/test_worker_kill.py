@@ -1,7 +1,7 @@
 """Worker processes die in the middle of their jobs: the run of `benchmarks/kill.py`, in a small size.
 
-On PostgreSQL the server is hit too. The full size is `python -m benchmarks.kill`, or FOREBAY_KILL_JOBS=10000
-FOREBAY_KILL_MOST=50 for this test.
+On PostgreSQL and Redis the server is hit too. The full size is `python -m benchmarks.kill`, or
+FOREBAY_KILL_JOBS=10000 FOREBAY_KILL_MOST=50 for this test.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ MOST: Final = int(os.environ.get("FOREBAY_KILL_MOST", "10"))
 pytestmark = pytest.mark.timeout(60 + JOBS // 10)
 
 
-@pytest.fixture(scope="module", params=[(), ("--postgres",)], ids=["sqlite", "postgresql"])
+@pytest.fixture(
+    scope="module", params=[(), ("--postgres",), ("--redis",)], ids=["sqlite", "postgresql", "redis"]
+)
 def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the run has found. It ends its processes itself."""
     file = tmp_path_factory.mktemp("kill") / "findings.json"

@@ -105,7 +105,7 @@ def test_when_a_replica_takes_over_the_holder_settles_and_nobody_else() -> None:
 def test_sentinels_lead_to_the_master_and_to_the_next_one() -> None:
     master = RedisServer()
     replica = RedisServer(replicaof=f"127.0.0.1 {master.port}")
-    sentinel = RedisServer(watching=master.port)
+    sentinel = RedisServer(master.port)
     try:
         url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/jobs/0?persistence=none"
         with closing(open_engine(url).store()) as store, driver.Redis(port=sentinel.port) as watcher:
