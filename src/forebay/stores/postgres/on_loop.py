@@ -63,6 +63,9 @@ class OnLoop:
             raise Cancelled
         future = asyncio.run_coroutine_threadsafe(call(), self._loop)
         self._under_way = None if anyhow else future
+        # First kept, then looked; `_cancel` says so first and then looks. So one of the two sees the other.
+        if self._is_cancelled and not anyhow:
+            future.cancel()
         return future.result()
 
 
