@@ -195,6 +195,22 @@ def test_what_comes_in_below_a_floor_is_found_within_a_minute(
         assert do_all(store) == 1
 
 
+def test_due_jobs_behind_one_that_somebody_else_has_in_hand_are_not_passed(
+    engine: PostgresEngine, store: PostgresStore, clock: ManualClock
+) -> None:
+    with churned(engine), raw() as other:
+        do_all(store)
+        [first, *_] = store.insert([new_job(delay_ms=SECOND)] * 4)
+        clock.advance(ms=10 * SECOND)
+        other.execute("begin")
+        other.execute(f"select * from {engine.address.schema}.due where id = %s for update", [first.id])
+
+        promoted = [store.promote(limit=2), store.promote(), store.promote()]
+        other.execute("rollback")
+
+    assert promoted == [1, 2, 0]
+
+
 def test_a_job_that_has_expired_below_the_floor_is_not_claimed(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock
 ) -> None:

@@ -49,8 +49,8 @@ def promote(tx: Transaction, limit: int) -> int:
     if expired < limit:
         floors.passed(EXPIRED, tx.now, tx.now)
     rows = tx.all("due_all", {"since": floors.since(DUE, tx.now), "now": tx.now, "limit": limit})
-    floors.passed(DUE, tx.now, _reached((row[7] for row in rows), limit, tx.now))
-    promoted = promote_rows(tx, rows)
+    floors.passed(DUE, tx.now, tx.now if rows[0][7] is None else rows[0][7])
+    promoted = promote_rows(tx, [row for row in rows if row[0] is not None])
     _fold_counts(tx, floors)
     floors.save()
     return expired + promoted

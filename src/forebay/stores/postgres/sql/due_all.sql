@@ -1,7 +1,8 @@
 -- due_all: the same in all queues, from the floor on. What was found is locked by its place, and not looked for
--- again; no row of this table is ever updated.
+-- again; no row of this table is ever updated. Also answers up to where it has looked, if there may be more: others
+-- may have in hand what was found, so the number of jobs does not tell.
 with chosen as materialized (
-  select d.spot
+  select d.spot, d.run_at
   from forebay.queues q
   cross join lateral (
     select ctid as spot, run_at, seq
@@ -22,6 +23,7 @@ taken as (
   ))
   returning id, state
 )
-select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at, j.run_at
-from taken t
-cross join lateral (select * from forebay.jobs where id = t.id offset 0) as j;
+select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at, c.reached
+from (select case when count(*) = %(limit)s then max(run_at) end as reached from chosen) as c
+left join taken t on true
+left join lateral (select * from forebay.jobs where id = t.id offset 0) as j on true;
