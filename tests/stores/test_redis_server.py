@@ -10,13 +10,17 @@ from threading import Event
 import pytest
 import redis as driver
 
+from forebay.domain.job import DEFAULT_QUEUE, QueueName
+from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.query import JobQuery
+from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, SchemaNewer, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Store
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, everything, new_job
 
+MAIL = QueueName("mail")
 BODY = b'{"v":1,"args":["' + b"x" * 1_000 + b'"],"kwargs":{}}'
 
 
@@ -152,6 +156,31 @@ def test_a_full_server_refuses_new_jobs_and_lets_old_ones_end(
 
     admin.config_set("maxmemory", 0)
     store.insert([new_job()])
+
+
+@pytest.mark.shows("R-STORE-50")
+def test_a_full_server_forgets_its_oldest_history_before_it_refuses_a_job(
+    engine: Engine, store: Store, admin: driver.Redis
+) -> None:
+    store.insert([new_job(payload=BODY)] * 500 + [new_job(payload=BODY, queue=MAIL)] * 50)
+    ended = [*claim(store, 450), *claim(store, 45, MAIL)]
+    discarded = Discarded(AttemptError(type="Boom", message="no"))
+    store.exchange(WORKER, [decide(job, discarded, 0.0) for job in ended[:5]])
+    store.exchange(WORKER, [complete(job) for job in ended[5:]])
+    admin.config_set("maxmemory", admin.info("memory")["used_memory"] - 100_000)
+
+    [receipt] = store.insert([new_job(payload=BODY)])
+
+    assert receipt.is_new
+    with closing(engine.reader()) as reader:
+        default, mail = (reader.counts()[name] for name in (DEFAULT_QUEUE, MAIL))
+        left = {job.id for job in everything(reader)}
+    assert (default.pending, mail.pending, default.dead) == (51, 5, 5)
+    assert 0 < default.completed < 445
+    assert 0 < mail.completed < 45
+    assert ended[5].id not in left
+    assert ended[449].id in left
+    assert problems(engine) == ()
 
 
 @pytest.mark.shows("R-STORE-49", "R-SWEEP-22", "R-NFR-08")

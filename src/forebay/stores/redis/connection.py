@@ -183,6 +183,11 @@ def translated(place: str, exc: Exception) -> StoreError:
     return StoreError(f"{place}: {exc}")
 
 
+def is_full(error: StoreError) -> bool:
+    """Whether the server has refused a call because it has no memory left."""
+    return isinstance(error.__cause__, redis.exceptions.OutOfMemoryError)
+
+
 class Connection:
     """A connection that is opened with its first call, and again after it was lost."""
 

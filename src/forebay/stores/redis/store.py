@@ -19,7 +19,7 @@ from forebay.domain.worker import (
     WorkerInfo,
     answer_as_kept,
 )
-from forebay.errors import ConfigError
+from forebay.errors import ConfigError, StoreUnavailable
 from forebay.stores import ids as job_ids
 from forebay.stores.protocol import (
     BATCH,
@@ -34,7 +34,7 @@ from forebay.stores.protocol import (
     Want,
 )
 from forebay.stores.redis import commanding, operating
-from forebay.stores.redis.connection import Address, Connection
+from forebay.stores.redis.connection import Address, Connection, is_full
 from forebay.stores.redis.exchanging import cancels_of, exchange
 from forebay.stores.redis.inserting import Intake, done, receipts_of
 from forebay.stores.redis.reader import RedisReader
@@ -44,6 +44,9 @@ from forebay.stores.redis.wakeups import RedisWakeups
 
 AUDIT_KEPT_MS: Final = 90 * DAY_MS
 WORKERS_KEPT_MS: Final = DAY_MS
+# How much history goes at once, and how often, before a job is refused because memory is full.
+ROOM_BATCH: Final = 100
+ROOM_ROUNDS: Final = 50
 
 NOTHING_TO_JOIN: Final = (
     "Redis has no transactions of a caller that could be joined; use sqlite:/// or postgresql:// for that"
@@ -129,6 +132,16 @@ class RedisStore:
             intake.add(job)
         rules = {"on_conflict": on_conflict, "atomic": atomic, "create_queues": create_queues}
         ask = {**intake.request(2), **rules}
+        for _ in range(ROOM_ROUNDS):
+            try:
+                return self._inserted(ask, intake)
+            except StoreUnavailable as exc:
+                # The server refuses such a script before it has begun, so it can be called again.
+                if not is_full(exc) or not self._prune(ROOM_BATCH, makes_room=True):
+                    raise
+        return self._inserted(ask, intake)
+
+    def _inserted(self, ask: dict[str, Any], intake: Intake) -> list[Receipt]:
         [receipts] = done(self._run("insert", ask, *intake.arguments))
         return receipts_of(receipts)
 
@@ -184,8 +197,12 @@ class RedisStore:
         return self._count("rescore", {"limit": limit})
 
     def prune(self, limit: int = BATCH) -> int:
+        return self._prune(limit)
+
+    def _prune(self, limit: int, *, makes_room: bool = False) -> int:
         ask = {
             "limit": limit,
+            "makes_room": makes_room,
             "most_kept": self._connection.address.most_kept,
             "audit_kept_ms": AUDIT_KEPT_MS,
             "commands_kept_ms": COMMANDS_KEPT_MS,

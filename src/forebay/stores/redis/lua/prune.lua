@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- Forget final jobs past their queue's retention, and what else has become old.
+-- Forget final jobs past their queue's retention, and what else has become old; or make room for new jobs.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit, most_kept (of each queue and final state; 0 for any number), audit_kept_ms,
---       commands_kept_ms, workers_kept_ms
+--       commands_kept_ms, workers_kept_ms; makes_room: the oldest completed and cancelled jobs go as well,
+--       whatever their age. Dead letters stay: somebody has to look at them.
 -- Returns how many jobs went. Everything is bounded: what is left goes with the next call.
 local REST = 1000
 local EXCERPT = 800  -- bytes: two hundred characters at most
@@ -30,11 +31,27 @@ local function too_many(key, keep_ms, left)
   return old
 end
 
-local function prune(name, queue, key, keep_ms)
-  if gone_now >= ask.limit then
+-- Which part of them goes to make room: the same of all queues, so that a small one does not lose all that it
+-- has for a large one.
+local function share_that_goes()
+  local all = 0
+  for _, name in ipairs(queue_names()) do
+    all = all + redis.call('ZCARD', final_key(name, 'completed'))
+    all = all + redis.call('ZCARD', final_key(name, 'cancelled'))
+  end
+  return all > 0 and math.min(1, ask.limit / all) or 0
+end
+
+local function prune(name, queue, key, keep_ms, share)
+  local left = ask.limit - gone_now
+  if left <= 0 then
     return
   end
-  local ids = too_many(key, keep_ms, ask.limit - gone_now)
+  local ids = too_many(key, keep_ms, left)
+  local most = math.min(left, math.ceil(share * redis.call('ZCARD', key)))
+  if most > #ids then
+    ids = redis.call('ZRANGE', key, 0, most - 1)
+  end
   load(ids)
   for _, id in ipairs(ids) do
     local job = loaded[id]
@@ -108,11 +125,12 @@ local function prune_workers()
   end
 end
 
+local share = ask.makes_room and share_that_goes() or 0
 for _, name in ipairs(queue_names()) do
   local queue = queue_of(name)
-  prune(name, queue, final_key(name, 'completed'), queue[Q_KEEP_FINISHED_MS])
-  prune(name, queue, final_key(name, 'cancelled'), queue[Q_KEEP_FINISHED_MS])
-  prune(name, queue, final_key(name, 'dead'), queue[Q_KEEP_DEAD_MS])
+  prune(name, queue, final_key(name, 'completed'), queue[Q_KEEP_FINISHED_MS], share)
+  prune(name, queue, final_key(name, 'cancelled'), queue[Q_KEEP_FINISHED_MS], share)
+  prune(name, queue, final_key(name, 'dead'), queue[Q_KEEP_DEAD_MS], 0)
 end
 flush()
 for _, name in ipairs(queue_names()) do
