@@ -404,6 +404,25 @@ def test_running_jobs_do_not_count_towards_the_length(store: Store, reader: Read
     assert counts_of(reader, MAIL) == Counts(running=1, pending=1)
 
 
+def test_a_large_insert_is_counted_like_many_small_ones(store: Store, reader: Reader) -> None:
+    store.save_queue(MAIL, {"max_length": 3})
+    put(store)
+    mixed = [
+        *(new_job(queue=MAIL) for _ in range(4)),
+        *(new_job(unique_key=f"k{number % 2}") for number in range(6)),
+        *(new_job(delay_ms=HOUR) for _ in range(250)),
+        *(new_job(queue=MAIL, delay_ms=HOUR) for _ in range(2)),
+    ]
+
+    receipts = store.insert(mixed, atomic=False)
+    put(store)
+    claimed(store, 2)
+
+    assert sum(receipt.is_new for receipt in receipts) == 3 + 2 + 250 + 2
+    assert counts_of(reader, MAIL) == Counts(scheduled=2, pending=3)
+    assert counts_of(reader, DEFAULT) == Counts(scheduled=250, pending=2, running=2)
+
+
 def test_a_job_answered_with_its_holder_does_not_count_towards_the_length(
     store: Store, reader: Reader
 ) -> None:

@@ -23,7 +23,7 @@ from forebay.errors import (
 )
 from forebay.stores.protocol import OnConflict, Receipt
 from forebay.stores.rows import new_options_text
-from forebay.stores.sqlite.transaction import Transaction
+from forebay.stores.sqlite.transaction import UNCOUNTED, Transaction
 
 _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
 WIDTH: Final = 5  # values of one row in `insert_many`, after those that a lot shares
@@ -40,15 +40,19 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 class Lot:
     """Jobs of one insert that differ only in id, options, key and payload, and are written together."""
 
-    __slots__ = ("due_at", "max_length", "priority", "rows", "shared", "state")
+    __slots__ = ("due_at", "max_length", "priority", "queue", "rows", "shared", "state", "uncounted")
 
-    def __init__(self, priority: int, due_at: int, state: JobState, max_length: int | None) -> None:
+    def __init__(
+        self, queue: QueueName, priority: int, due_at: int, state: JobState, max_length: int | None
+    ) -> None:
+        self.queue = queue
         self.priority = priority
         self.due_at = due_at
         self.state = state
         self.max_length = max_length
         self.shared: tuple[object, ...] = ()  # known with the first row
         self.rows: list[object] = []
+        self.uncounted = 0  # jobs that were written since the last count
 
 
 class Intake:
@@ -86,8 +90,21 @@ class Intake:
                     tx.run("insert", (*lot.shared, *lot.rows))
                 else:
                     tx.run_rows("insert_many", lot.shared, lot.rows, WIDTH)
+                lot.uncounted += len(lot.rows) // WIDTH
                 lot.rows.clear()
                 tx.has_news = tx.has_new_jobs = True
+
+    def count_new(self) -> None:
+        """Count every job that is not, of this insert or of one before."""
+        self._tx.count_new()
+        for lot in self._lots.values():
+            lot.uncounted = 0
+
+    def count_own(self) -> None:
+        """Count the jobs of this insert without a look at them, when all others are counted."""
+        for lot in self._lots.values():
+            self._tx.count(lot.queue, lot.state, lot.uncounted)
+        self._tx.counted_all()
 
     def _lot_of(self, alike: tuple[object, ...], job: NewJob) -> Lot:
         lot = self._lots.get(alike)
@@ -109,13 +126,13 @@ class Intake:
         priority = queue.priority_of(job.priority)
         due_at = max(tx.now, tx.now + job.delay_ms if job.run_at is None else job.run_at)
         if due_at > tx.now:
-            return Lot(priority, due_at, JobState.SCHEDULED, None)
+            return Lot(job.queue, priority, due_at, JobState.SCHEDULED, None)
         max_length = None if rules.is_follow_up else queue.settings.max_length
-        return Lot(priority, due_at, JobState.PENDING, max_length)
+        return Lot(job.queue, priority, due_at, JobState.PENDING, max_length)
 
     def _check_length(self, queue: QueueName, limit: int) -> None:
         self.flush()
-        self._tx.count_new()
+        self.count_new()
         if self._tx.counted(queue, JobState.PENDING) >= limit:
             raise QueueFull(
                 f"queue {queue} is full: {limit} pending jobs are allowed", queue=queue, limit=limit
@@ -182,6 +199,9 @@ def insert_all(
 ) -> list[Receipt]:
     """Accept jobs in order; the first error ends an atomic insert and is noted by another."""
     intake = Intake(tx, new_id, rules)
+    is_large = len(jobs) >= UNCOUNTED
+    if is_large:
+        intake.count_new()  # so that none but ours are left in the end; to look at each of these takes 0.4 us
     receipts = []
     for job in jobs:
         try:
@@ -191,7 +211,10 @@ def insert_all(
                 raise
             receipts.append(Receipt(id=None, is_new=False, error=error))
     intake.flush()
-    tx.leave_uncounted(len(receipts))
+    if is_large:
+        intake.count_own()
+    else:
+        tx.leave_uncounted(len(receipts))
     return receipts
 
 

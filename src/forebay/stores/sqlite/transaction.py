@@ -124,6 +124,12 @@ class Transaction:
         if rows:
             self.run("counted_save", {"counted": max(row[3] for row in rows)})
 
+    def counted_all(self) -> None:
+        """Say that every job is counted that has a number."""
+        self.has_new_jobs = False
+        if self._seen.last_seq is not None:
+            self.run("counted_save", {"counted": self._seen.last_seq})
+
     def leave_uncounted(self, jobs: int) -> None:
         """Leave new jobs to the next writer, but not more than a few: it counts under the write lock."""
         self._seen.uncounted += jobs
