@@ -126,6 +126,20 @@ def test_duties_read_few_entries_while_nothing_can_be_vacuumed(
     assert moved >= 3
 
 
+def test_keys_and_places_are_looked_up_one_by_one_while_nothing_can_be_vacuumed(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    with churned(engine):
+        before = entries_read(engine, store)
+
+        [receipt] = store.insert([new_job(unique_key="k")])
+        store.cancel([receipt.id or JobId("")])
+
+        after = entries_read(engine, store)
+    read = {name: after[name] - before[name] for name in ("keys_pkey", "ready_arrived")}
+    assert {name: entries for name, entries in read.items() if entries > FEW} == {}
+
+
 def test_without_dead_rows_no_floor_is_kept(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock
 ) -> None:

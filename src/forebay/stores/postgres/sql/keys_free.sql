@@ -1,7 +1,13 @@
--- keys_free: let go of unique keys, but only of those that name these very jobs.
-delete from forebay.keys k
-using unnest(%(queues)b::text[], %(keys)b::text[], %(job_ids)b::text[]) as w (queue, key, job_id)
-where k.queue = w.queue
-  and k.kind = 'unique'
-  and k.key = w.key
-  and k.job_id = w.job_id;
+-- keys_free: let go of unique keys, but only of those that name these very jobs; in the order in which they come,
+-- which is the same for everybody. Each key is looked up by itself, for the reason that `due` gives.
+delete from forebay.keys
+where ctid = any(array(
+  select k.spot
+  from unnest(%(queues)b::text[], %(keys)b::text[], %(job_ids)b::text[]) as w (queue, key, job_id)
+  cross join lateral (
+    select ctid as spot
+    from forebay.keys
+    where queue = w.queue and kind = 'unique' and key = w.key and job_id = w.job_id
+    for update
+  ) as k
+));

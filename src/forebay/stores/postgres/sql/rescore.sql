@@ -1,6 +1,6 @@
 -- rescore: new places for jobs that still wait where they were looked at; others get theirs when they wait again.
 -- What somebody holds is passed over: a claim takes it away anyway, and who amends it gives it a new place.
--- No join with tables through which jobs flow, for the reason that `due` gives.
+-- No join with tables through which jobs flow, for the reason that `due` gives; a place is asked for as in `ready_lock`.
 -- `moved` asks for what `gone` has removed, so that the old row is gone before the new one comes.
 with p as materialized (
   select *
@@ -14,7 +14,11 @@ locked as materialized (
   cross join lateral (
     select ctid as spot
     from forebay.ready
-    where queue = p.queue and capped = p.capped and rank = p.rank and seq = p.seq
+    where queue = p.queue
+      and capped = p.capped
+      and (rank, seq) >= (p.rank, p.seq)
+      and (rank, seq) <= (p.rank, p.seq)
+    order by rank, seq
     for update skip locked
   ) as r
 ),

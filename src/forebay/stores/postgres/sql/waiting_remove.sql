@@ -1,7 +1,15 @@
--- waiting_remove: take a job's narrow row out, which this transaction has locked.
+-- waiting_remove: take a job's narrow row out, which this transaction has locked; its place as in `ready_lock`.
 with r as (
   delete from forebay.ready
-  where queue = %(queue)s and capped = %(capped)s and rank = %(rank)s and seq = %(seq)s
+  where ctid = any(array(
+    select ctid
+    from forebay.ready
+    where queue = %(queue)s
+      and capped = %(capped)s
+      and (rank, seq) >= (%(rank)s, %(seq)s)
+      and (rank, seq) <= (%(rank)s, %(seq)s)
+    order by rank, seq
+  ))
 ),
 g as (
   delete from forebay.gated where id = %(id)s
