@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 import pytest
 
 from forebay.domain.lifecycle import JobState
+from forebay.stores.postgres.store import PostgresStore
+from forebay.stores.protocol import Standing
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, server
 from tests.stores.support import complete
@@ -38,6 +42,35 @@ def test_what_a_dead_worker_has_locked_is_handed_back_when_it_is_free(
     assert (scene.job(job.id).state, scene.job(job.id).crashes) == (state, crashes)
     assert scene.keeper.is_idle
     assert reader.workers() == []
+    scene.close()
+    store.close()
+    reader.close()
+
+
+def test_what_becomes_free_just_after_the_sweep_is_handed_back_too(
+    postgres: object, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(clock)
+    store, reader = engine.store(), engine.reader()
+    scene = Scene(engine, store, reader, clock)
+    scene.welcomed()
+    [job] = scene.claim(1)
+    scene.write(job, is_begun=True)
+    look = PostgresStore.standing
+    with psycopg.connect(server().url()) as connection:
+        engine.complete_within(connection, WORKER, complete(job))
+
+        def noticed(*arguments: Any) -> list[Standing]:
+            connection.rollback()
+            return look(*arguments)
+
+        monkeypatch.setattr(PostgresStore, "standing", noticed)
+        scene.dies()
+        assert scene.keeper.play()
+        assert scene.keeper.play()
+
+    assert (scene.job(job.id).state, scene.job(job.id).crashes) == (JobState.PENDING, 1)
+    assert scene.keeper.is_idle
     scene.close()
     store.close()
     reader.close()

@@ -317,7 +317,8 @@ class Keeper:
             if len(swept) < BATCH:
                 break
         leases = [one.lease for one in ended.child.page.entries()]
-        if leases and Standing.OPEN in store.standing(worker, leases):
+        # Not even one that is held: it was locked when we swept, and has become free since.
+        if leases and set(store.standing(worker, leases)) != {Standing.OVER}:
             return False
         store.forget_worker(worker)
         return True
