@@ -438,6 +438,13 @@ def test_a_snapshot_knows_who_was_under_way_and_ourselves() -> None:
     assert Snapshot.of("10:10:", None) == Snapshot("10", ())
 
 
+def test_a_snapshot_names_no_transaction_twice() -> None:
+    assert Snapshot.of("5:9:5,7", "7") == Snapshot("9", ("5", "7"))
+    # Ourselves are among those from 9 on.
+    assert Snapshot.of("5:9:5", "9") == Snapshot("9", ("5",))
+    assert Snapshot.of("99:100:", "100") == Snapshot("100", ())
+
+
 def test_cursors_of_another_connection_are_forgotten() -> None:
     cursors = Cursors()
     cursors.keep_for(1)

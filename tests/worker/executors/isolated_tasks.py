@@ -240,7 +240,7 @@ def echo(words: str) -> str:
 @app.task(name="babble", isolated=True)
 def babble() -> None:
     """Says nonsense to the worker."""
-    for number in range(3, 30):
+    for number in range(3, 4096):  # its end of the line has the number that it had in the worker
         with suppress(OSError):
             os.write(number, b"\xff" * 100)
     sleep(600)

@@ -30,9 +30,16 @@ class Snapshot(NamedTuple):
 
     @staticmethod
     def of(text: str, own: str | None) -> Snapshot:
-        """From the server's words, xmin:xmax:xid,xid; our own transaction may write after the look, too."""
+        """From the server's words, xmin:xmax:xid,xid; our own transaction may write after the look, too.
+
+        No transaction is named twice: what it has put into the order would be found twice, and claimed twice.
+        Our own may be the newest of all, and then it is among those from `xmax` on.
+        """
         _, xmax, listed = text.split(":")
-        return Snapshot(xmax, tuple(xid for xid in [*listed.split(","), own or ""] if xid))
+        under_way = {xid for xid in listed.split(",") if xid}
+        if own is not None and int(own) < int(xmax):
+            under_way.add(own)
+        return Snapshot(xmax, tuple(sorted(under_way)))
 
 
 class Cursor(NamedTuple):

@@ -57,7 +57,11 @@ def promote(tx: Transaction, limit: int) -> int:
 
 
 def _reached(found: Iterable[int], limit: int, top: int) -> int:
-    """Up to where a look has left nothing, from what it has found."""
+    """Up to where a look has left nothing, from what it has found.
+
+    Less than the limit means that there was no more: the statements count after they have passed over what
+    others hold, not before.
+    """
     values = list(found)
     return max(values) if len(values) >= limit else top
 
