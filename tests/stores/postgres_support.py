@@ -204,3 +204,11 @@ def end_connections(url: str | None = None) -> int:
             " where application_name like 'forebay%' and pid <> pg_backend_pid()"
         ).fetchall()
     return len(rows)
+
+
+def wait_for_a_lock(schema: str) -> None:
+    """Until somebody's statement on this schema waits for a lock."""
+    with raw() as connection:
+        waiting = f"select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{schema}%'"
+        while connection.execute(waiting).fetchone() is None:
+            pass

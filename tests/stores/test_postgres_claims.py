@@ -14,7 +14,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.query import Counts
 from forebay.stores.postgres.store import PostgresEngine
 from forebay.testing.clock import ManualClock
-from tests.stores.postgres_support import make_engine, problems, program, raw, server
+from tests.stores.postgres_support import make_engine, problems, program, raw, server, wait_for_a_lock
 from tests.stores.sqlite_support import in_thread
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
 
@@ -241,11 +241,3 @@ def test_counts_are_folded_once_however_many_fold_them(engine: PostgresEngine) -
     assert rows == [("default", "pending", 20)]
     for handle in (store, *handles):
         handle.close()
-
-
-def wait_for_a_lock(schema: str) -> None:
-    """Until somebody's statement on this schema waits for a lock."""
-    with raw() as connection:
-        waiting = f"select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{schema}%'"
-        while connection.execute(waiting).fetchone() is None:
-            pass

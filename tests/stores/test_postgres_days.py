@@ -9,11 +9,12 @@ import pytest
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.query import Counts, JobQuery
-from forebay.stores.postgres.partitions import forget_day
+from forebay.stores.postgres.partitions import forget_day, name_of
 from forebay.stores.postgres.store import PostgresEngine, PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.testing.clock import ManualClock
-from tests.stores.postgres_support import make_engine, problems, raw
+from tests.stores.postgres_support import make_engine, problems, raw, wait_for_a_lock
+from tests.stores.sqlite_support import in_thread
 from tests.stores.support import WORKER, claim, complete, new_job
 
 DEFAULT = QueueName("default")
@@ -54,6 +55,28 @@ def rows_of(engine: PostgresEngine, table: str) -> int:
 def finish(store: PostgresStore, jobs: int) -> None:
     store.insert([new_job()] * jobs)
     store.exchange(WORKER, [complete(job) for job in claim(store, jobs)])
+
+
+def test_a_job_that_ends_while_its_day_is_made_is_settled(
+    engine: PostgresEngine, store: PostgresStore, clock: ManualClock
+) -> None:
+    schema, day = engine.address.schema, clock.now_ms() - clock.now_ms() % DAY_MS
+    table = f"{schema}.{name_of(day)}"
+    store.insert([new_job()])
+    [job] = claim(store)
+    with raw() as connection:
+        connection.execute(f"drop table if exists {table}")
+        connection.execute("begin")
+        connection.execute(f"create table {table} (like {schema}.finished including all)")
+        span = f"for values from ({day}) to ({day + DAY_MS})"
+        connection.execute(f"alter table {schema}.finished attach partition {table} {span}")
+        # It has chosen the partition of jobs without a day, and waits for it.
+        ended = in_thread(lambda: store.exchange(WORKER, [complete(job)]))
+        wait_for_a_lock(schema)
+        connection.execute("commit")
+
+    assert ended().settled == (job.id,)
+    assert rows_of(engine, name_of(day)) == 1
 
 
 def test_days_are_made_ahead(engine: PostgresEngine, store: PostgresStore, clock: ManualClock) -> None:

@@ -19,6 +19,7 @@ from forebay.stores.callers import (
     named,
 )
 from forebay.stores.postgres.connection import (
+    DAY_WAS_MADE,
     DRIVER_ERRORS,
     TRIES,
     Address,
@@ -69,7 +70,7 @@ class Borrowed:
             for _ in range(TRIES):
                 try:
                     return self._undone_unless_done(work)
-                except TryAgain:
+                except (TryAgain, DAY_WAS_MADE):
                     continue
         except DRIVER_ERRORS as exc:
             raise self._translated(exc) from exc

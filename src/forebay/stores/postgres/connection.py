@@ -54,8 +54,11 @@ _LINK: Final = {
 # the limit of a whole transaction holds there, which servers have from this version on.
 _LIMITS_TRANSACTIONS: Final = 170_000
 _LONGEST: Final = {"transaction_timeout": "60s"}
+# Whoever settles a job while somebody makes the partition of its day has chosen another one for it, and is
+# refused by that one's limits.
+DAY_WAS_MADE: Final = errors.CheckViolation
 # Another try of the same transaction may well succeed, and nothing of this one has happened.
-_PASSING: Final = (errors.DeadlockDetected, errors.SerializationFailure)
+_PASSING: Final = (errors.DeadlockDetected, errors.SerializationFailure, DAY_WAS_MADE)
 _AWAY: Final = "cannot be reached"
 _CROWDED: Final = "has no connection left: raise max_connections or use a pooler"
 _POOLED: Final = "is behind a pooler that gives each transaction to any session: add `pooler=transaction`"
