@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -16,6 +15,7 @@ from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Exchange, Store
 from tests.redis_server import RedisServer
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, everything, new_job
+from tests.worker.support import eventually
 
 BOUND = 2.0  # seconds: what docs/guide/redis.md says that `everysec` can lose
 
@@ -48,13 +48,6 @@ def test_with_everysec_a_crash_takes_only_what_was_accepted_at_last() -> None:
         assert kept <= {job_id for _, job_id in accepted}
     finally:
         server.close()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def wait_for_the_replica(admin: driver.Redis) -> None:
@@ -118,7 +111,7 @@ def test_sentinels_lead_to_the_master_and_to_the_next_one() -> None:
         with closing(open_engine(url).store()) as store, driver.Redis(port=sentinel.port) as watcher:
             store.insert([new_job()])
             [job] = claim(store)
-            wait_until(lambda: int(watcher.sentinel_master("jobs")["num-slaves"]) == 1)
+            eventually(lambda: int(watcher.sentinel_master("jobs")["num-slaves"]) == 1)
             with driver.Redis(port=master.port) as admin:
                 wait_for_the_replica(admin)
 

@@ -1,10 +1,10 @@
-"""Whether a job is one that a query asks for, for engines that look at jobs one by one."""
+"""Jobs and queries, for engines that look at jobs one by one."""
 
 from __future__ import annotations
 
 import msgspec
 
-from forebay.domain.job import Job, Json
+from forebay.domain.job import Job, JobSummary, Json
 from forebay.domain.query import JobQuery
 
 
@@ -47,3 +47,23 @@ def _carries(query: JobQuery, job: Job) -> bool:
 def _has_entry(job: Job, name: str, value: Json) -> bool:
     # As JSON, because to Python True is 1 and 1 is 1.0.
     return name in job.metadata and msgspec.json.encode(job.metadata[name]) == msgspec.json.encode(value)
+
+
+def summary_of(job: Job) -> JobSummary:
+    """What lists show of a job."""
+    return JobSummary(
+        id=job.id,
+        queue=job.queue,
+        task=job.task,
+        state=job.state,
+        priority=job.priority,
+        attempt=job.attempt,
+        failures=job.failures,
+        created_at=job.created_at,
+        run_at=job.run_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        worker=job.worker,
+        reason=job.reason,
+        tags=job.tags,
+    )

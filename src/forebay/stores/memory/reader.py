@@ -28,7 +28,7 @@ from forebay.domain.query import (
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreError
-from forebay.stores.matching import fits
+from forebay.stores.matching import fits, summary_of
 from forebay.stores.memory.checking import problems
 from forebay.stores.memory.leasing import handed_out
 from forebay.stores.memory.order import is_in_time, turn
@@ -56,7 +56,9 @@ class MemoryReader:
         # One more than asked for tells whether there is a next page.
         found = nlargest(limit + 1, fitting, key=lambda job: job.seq)
         page = found[:limit]
-        return Page(jobs=tuple(map(_summary, page)), after=str(page[-1].seq) if len(found) > limit else None)
+        return Page(
+            jobs=tuple(map(summary_of, page)), after=str(page[-1].seq) if len(found) > limit else None
+        )
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
         with self._looking() as state:
@@ -70,7 +72,7 @@ class MemoryReader:
                 return []
             scoring, now = state.queues[queue].settings.scoring, state.now
             jobs = [job for job in _ready(state, queue) if is_in_time(job, now)]
-        return [_summary(job) for job in nsmallest(limit, jobs, key=lambda job: turn(scoring, job, now))]
+        return [summary_of(job) for job in nsmallest(limit, jobs, key=lambda job: turn(scoring, job, now))]
 
     def held(self) -> list[HeldJobs]:
         with self._looking() as state:
@@ -175,22 +177,3 @@ def _estimate(job: Job, ready: list[Job]) -> int:
     ranks = [other.rank for other in ready if other.capped is job.capped]
     span = max(ranks) - min(ranks)
     return len(ready) * (job.rank - min(ranks)) // span if span else len(ready)
-
-
-def _summary(job: Job) -> JobSummary:
-    return JobSummary(
-        id=job.id,
-        queue=job.queue,
-        task=job.task,
-        state=job.state,
-        priority=job.priority,
-        attempt=job.attempt,
-        failures=job.failures,
-        created_at=job.created_at,
-        run_at=job.run_at,
-        started_at=job.started_at,
-        finished_at=job.finished_at,
-        worker=job.worker,
-        reason=job.reason,
-        tags=job.tags,
-    )

@@ -25,7 +25,7 @@ from forebay.domain.query import (
 )
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
-from forebay.stores.matching import fits
+from forebay.stores.matching import fits, summary_of
 from forebay.stores.redis.commanding import workers_of
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.rows import (
@@ -36,7 +36,6 @@ from forebay.stores.redis.rows import (
     job_from_row,
     notes_from_stored,
     queue_from_packed,
-    summary_of,
 )
 from forebay.stores.redis.schema import SCHEMA
 

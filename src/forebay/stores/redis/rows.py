@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.domain.history import Attempt, Event
-from forebay.domain.job import Job, JobId, JobSummary, NewJob, PastError, QueueName
+from forebay.domain.job import Job, JobId, NewJob, PastError, QueueName
 from forebay.domain.note import LogLine, Notes, Step
 from forebay.domain.query import Archived
 from forebay.domain.queue import Queue, QueueSettings, QueueState
@@ -179,25 +179,6 @@ def job_from_row(row: Sequence[Any]) -> Job:
         _some(head.finished_at),
         _some(head.reason),
         _bytes(head.result),
-    )
-
-
-def summary_of(job: Job) -> JobSummary:
-    return JobSummary(
-        id=job.id,
-        queue=job.queue,
-        task=job.task,
-        state=job.state,
-        priority=job.priority,
-        attempt=job.attempt,
-        failures=job.failures,
-        created_at=job.created_at,
-        run_at=job.run_at,
-        started_at=job.started_at,
-        finished_at=job.finished_at,
-        worker=job.worker,
-        reason=job.reason,
-        tags=job.tags,
     )
 
 
