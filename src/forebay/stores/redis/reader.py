@@ -38,6 +38,7 @@ from forebay.stores.redis.rows import (
     queue_from_packed,
 )
 from forebay.stores.redis.schema import SCHEMA
+from forebay.stores.redis.server import worries
 
 PACE_MS: Final = 60_000
 LATE_MS: Final = 60_000
@@ -182,7 +183,8 @@ class RedisReader:
         return int(self._run("now", {}))
 
     def health(self) -> Health:
-        problems = [line.decode() for line in self._run("check_totals", {"late_ms": LATE_MS})]
+        problems = worries(self._connection)
+        problems += [line.decode() for line in self._run("check_totals", {"late_ms": LATE_MS})]
         problems += self._scanned("check_jobs", {})
         for queue in self._queues():
             problems += self._scanned("check_keys", {"queue": queue})
