@@ -16,6 +16,7 @@ from forebay.domain.note import Notes
 from forebay.domain.query import Archived
 from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, place
+from forebay.domain.schedule import Firing, Schedule
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreRefused
 from forebay.stores.memory.order import Order, Record
@@ -50,6 +51,8 @@ class State:
         self.workers: dict[WorkerId, WorkerInfo] = {}
         self.commands: dict[str, Command] = {}
         self.notes: dict[JobId, Notes] = {}
+        self.schedules: dict[str, Schedule] = {}
+        self.firings: dict[str, tuple[Firing, ...]] = {}
         self.duties: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         self.ready: dict[tuple[QueueName, str | None, bool], Order] = {}

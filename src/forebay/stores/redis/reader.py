@@ -37,6 +37,7 @@ from forebay.stores.redis.rows import (
     notes_from_stored,
     queue_from_packed,
 )
+from forebay.stores.redis.scheduling import LooksAtRedisSchedules
 from forebay.stores.redis.schema import SCHEMA
 from forebay.stores.redis.server import worries
 
@@ -48,7 +49,7 @@ JOBS_PER_PAGE: Final = 10_000  # how many a page looks at before it is given out
 _ARCHIVE_PAGE: Final = 500
 
 
-class RedisReader:
+class RedisReader(LooksAtRedisSchedules):
     """A handle to look at one namespace."""
 
     def __init__(self, connection: Connection) -> None:

@@ -40,6 +40,7 @@ from forebay.stores.redis.inserting import Intake, done, receipts_of
 from forebay.stores.redis.pruning import Pruning
 from forebay.stores.redis.reader import RedisReader
 from forebay.stores.redis.rows import event_row, job_from_row
+from forebay.stores.redis.scheduling import RedisSchedules
 from forebay.stores.redis.schema import SCHEMA, check_schema, look_or_prepare, prepare
 from forebay.stores.redis.server import Watch, check_server
 from forebay.stores.redis.wakeups import RedisWakeups
@@ -111,7 +112,7 @@ class RedisEngine:
         return connection
 
 
-class RedisStore:
+class RedisStore(RedisSchedules):
     """A handle to write to one namespace."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
