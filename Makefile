@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres bench-pinned compare docs mutate soak soak-postgres soak-redis requirements clean
+.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres bench-pinned compare profile docs mutate soak soak-postgres soak-redis requirements clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ bench-workers: $(READY) ## Measure isolated processes, time limits, deaths, idle
 
 compare: $(READY) ## Forebay, its peers and the engine alone in turns: ENGINE=sqlite|postgres|redis [QUICK=1]
 	@$(BIN)/python -m benchmarks.compare --engine $(or $(ENGINE),sqlite) $(if $(QUICK),--quick) $(ARGS)
+
+profile: $(READY) ## Where the time of one job goes, stage by stage: ENGINE=sqlite|postgres|redis
+	@$(BIN)/python -m benchmarks.profile --engine $(or $(ENGINE),sqlite) $(ARGS)
 
 docs: $(READY) ## Check all links in the documents and run all code in them, offline
 	$(BIN)/python tools/check_links.py

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.compare.report import Report, failures
 from benchmarks.compare.rows import FULL, QUICK, Row, Scale, rows, visit
 from benchmarks.compare.servers import Server, server
-from benchmarks.compare.systems import PEERS, SYSTEMS, TOP, System, install, packages
+from benchmarks.compare.systems import PEER, PEERS, SYSTEMS, TOP, System, install, packages
 from benchmarks.compare.workers import Failed
 from benchmarks.figures import machine
 
@@ -40,7 +40,8 @@ class Comparison:
         able = []
         for system in systems:
             try:
-                install(system)
+                if system.kind == PEER:
+                    install(system.driver)
                 able.append(system)
             except RuntimeError as error:
                 self.failed[system.name] = str(error)
@@ -133,7 +134,7 @@ def write(
         "rounds": scale.rounds,
         "about": about,
         "after": machine(),
-        "packages": {one.name: packages(one) for one in systems if packages(one)},
+        "packages": {one.name: packages(one.driver) for one in systems if one.kind == PEER},
         "commands": {one.name: f"{one.workers} x {' '.join(_relative(one))}" for one in systems},
         "measures": comparison.found,
         "goals": report.judged(),

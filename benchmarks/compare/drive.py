@@ -87,8 +87,9 @@ def chunks(arguments: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, A
 
 def one_by_one(sender: Sender, seconds: float) -> dict[str, float]:
     sender.each(sender.driver.enqueue, [argument()])  # warm
+    cpu = time.process_time()
     count, took = sender.each(sender.driver.enqueue, for_a_while(seconds))
-    return {"per_second": count / took}
+    return {"per_second": count / took, "count": count, "cpu_seconds": time.process_time() - cpu}
 
 
 def in_bulk(sender: Sender, seconds: float) -> dict[str, float]:

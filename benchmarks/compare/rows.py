@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from benchmarks.compare.notes import delays_ms, now
 from benchmarks.compare.servers import Server
 from benchmarks.compare.systems import OURS, TOP, System
-from benchmarks.compare.workers import Failed, Place, Workers, place, working
+from benchmarks.compare.workers import Failed, Place, Workers, cpu_seconds, place, working
 from forebay import Forebay
 
 DEADLINE_SECONDS: Final = 120.0
@@ -130,7 +130,10 @@ def visit(system: System, server: Server, scale: Scale) -> Iterator[Visit]:
 
 
 def enqueue(one: Visit) -> Sequence[float]:
-    return [one.drive("one_by_one", one.scale.send_seconds)["per_second"]]
+    before = cpu_seconds([one.server.pid])
+    found = one.drive("one_by_one", one.scale.send_seconds)
+    cpu = found["cpu_seconds"] + cpu_seconds([one.server.pid]) - before
+    return [found["per_second"], cpu * 1e6 / found["count"]]
 
 
 def bulk(one: Visit) -> Sequence[float]:
@@ -139,7 +142,14 @@ def bulk(one: Visit) -> Sequence[float]:
 
 def drain(one: Visit) -> Sequence[float]:
     one.drive("load", one.drained)
-    return [one.speed(one.drained)]
+    one.server.analyze()
+    with one.working() as workers:
+        started = workers.wait(1, DEADLINE_SECONDS).jobs
+        before = cpu_seconds([*workers.pids, one.server.pid])
+        noted = workers.wait(one.drained, DEADLINE_SECONDS)
+        ended = one.durable_at(one.drained, noted.last)
+        cpu = cpu_seconds([*workers.pids, one.server.pid]) - before
+    return [one.drained / (ended - noted.first), cpu * 1e6 / (one.drained - started)]
 
 
 def waiting(one: Visit) -> Sequence[float]:
@@ -207,9 +217,16 @@ def rows(scale: Scale) -> list[Row]:
     process = [Measure("memory of an idle process", "MB", False), Measure("cold start", "s", False)]
     sized = [Measure("enqueue, 100 B to 64 kB", "/s", True, True), Measure("drain, 100 B to 64 kB", "/s")]
     return [
-        Row("enqueue", enqueue, [Measure("enqueue one by one", "/s", True, True)]),
+        Row(
+            "enqueue",
+            enqueue,
+            [
+                Measure("enqueue one by one", "/s", True, True),
+                Measure("CPU of an enqueue", "us", False, True),
+            ],
+        ),
         Row("bulk", bulk, [Measure("enqueue 1,000 a call", "/s")]),
-        Row("drain", drain, [Measure("drain", "/s")]),
+        Row("drain", drain, [Measure("drain", "/s"), Measure("CPU of a drained job", "us", False)]),
         Row("waiting", waiting, [*pick_up, *process]),
         Row("backlog", backlog, [Measure(f"drain, {scale.backlog:,} waiting", "/s")], False),
         Row("waves", waves, [Measure("waves, a burst at a time", "/s", True, True)], False),

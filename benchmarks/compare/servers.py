@@ -4,6 +4,7 @@ file synced every second, SQLite in a folder on disk. Everything else is the ser
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ class Server(NamedTuple):
     version: str
     empty: Callable[[], None]
     analyze: Callable[[], None] = lambda: None  # a table in use has statistics
+    pid: int = 0  # none: the engine is part of the programs that use it
 
 
 @contextmanager
@@ -71,8 +73,9 @@ def _postgres() -> Iterator[Server]:
 
         with psycopg.connect(started.url()) as connection:
             version = connection.info.parameter_status("server_version")
+            pid = _parent(connection.info.backend_pid)
         words = f"PostgreSQL {version}, fsync and synchronous_commit on"
-        yield Server(started.url(), words, lambda: run(EMPTY), lambda: run("analyze"))
+        yield Server(started.url(), words, lambda: run(EMPTY), lambda: run("analyze"), pid)
     finally:
         started.close()
 
@@ -89,6 +92,12 @@ def _redis() -> Iterator[Server]:
                 client.flushall()
 
             name = "Valkey" if "valkey_version" in info else "Redis"
-            yield Server(started.url(), f"{name} {version}, append-only file, fsync every second", empty)
+            words = f"{name} {version}, append-only file, fsync every second"
+            yield Server(started.url(), words, empty, pid=int(info["process_id"]))
     finally:
         started.close()
+
+
+def _parent(pid: int) -> int:
+    shown = subprocess.run(["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, check=True)
+    return int(shown.stdout)

@@ -135,16 +135,16 @@ SYSTEMS: Final[Mapping[str, Sequence[System]]] = {
 }  # fmt: skip
 
 
-def packages(system: System) -> list[str]:
+def packages(name: str) -> list[str]:
     lines = [line.partition(":") for line in LIST.read_text(encoding="utf-8").splitlines()]
-    return next((words.split() for name, _, words in lines if name == system.driver), [])
+    return next((words.split() for named, _, words in lines if named == name), [])
 
 
-def install(system: System) -> None:
+def install(name: str) -> None:
     """Make the environment of a peer, unless it is there and was made of the same packages."""
-    wanted, folder = packages(system), PEERS / system.driver
+    wanted, folder = packages(name), PEERS / name
     mark = folder / "installed"
-    if system.kind != PEER or (mark.exists() and mark.read_text(encoding="utf-8").split() == wanted):
+    if mark.exists() and mark.read_text(encoding="utf-8").split() == wanted:
         return
     print(f"installing {' '.join(wanted)} ...", file=sys.stderr, flush=True)
     _run(sys.executable, "-m", "venv", "--clear", str(folder))

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +39,10 @@ class Workers:
             time.sleep(0.005)
         return found
 
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._started]
+
     def resident_mb(self) -> list[float]:
         """What each process holds, those included that the started ones have started."""
         listed = subprocess.run(["ps", "-ax", "-o", "pid=,pgid=,rss="], capture_output=True, check=True)
@@ -55,6 +59,21 @@ class Workers:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def cpu_seconds(roots: Sequence[int]) -> float:
+    """Of these processes, their children and theirs, those included that have ended; 0 where there is no
+    /proc."""
+    ticks, parents = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            parents[int(folder.name)] = int(fields[1])
+            ticks[int(folder.name)] = sum(map(int, fields[11:15]))
+    family = {pid for pid in roots if pid}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
 class Place(NamedTuple):
