@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.domain.schedule import Definition, Schedule
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader, Store
-from tests.cli.calling import TASKS, answer, call, refusal
+from tests.cli.calling import DEADLINE, TASKS, answer, call, command, environment, refusal
 from tests.stores.support import new_job
+from tests.worker.support import eventually
 
 
 @pytest.fixture
@@ -163,3 +168,58 @@ def test_sync_asks_before_it_removes(declaring: None) -> None:
     assert call("schedules", "sync").exit_code != 0
 
     assert [one["name"] for one in answer("schedules")["schedules"]] == ["gone"]
+
+
+@pytest.mark.shows("R-SCHED-38", "R-SDK-19")
+def test_the_doctor_notices_that_nobody_fires(store: Store) -> None:
+    assert "schedules" not in {one["about"] for one in answer("doctor")["findings"]}
+    definition = Definition(name="late", job=new_job(), cron="@daily")
+    store.save_schedule(Schedule(definition=definition, next_at=1_800_000, due_at=1_800_000))
+
+    result = call("doctor")
+
+    assert result.exit_code == 1
+    assert "1 of 1 were due and have not been fired; late for" in result.stdout
+
+
+# ------------------------------------------------------------------ a scheduler that runs alone
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.shows("R-CLI-02", "R-SCHED-30")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_scheduler_fires_until_it_is_told_to_stop(declaring: None, folder: Path, number: int) -> None:
+    process = subprocess.Popen(
+        command("scheduler", "--polling-interval", "30s", "--json"),
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        reader = eventual_reader(folder)
+        store = open_engine(f"sqlite:///{folder / 'jobs.db'}").store()
+        save(store, "soon")
+        soon = reader.schedules(["soon"])[0]
+        assert store.save_schedule(replace(soon, next_at=reader.now(), due_at=reader.now()))
+        eventually(lambda: reader.schedules(["soon"])[0].fired == 1, DEADLINE)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert process.returncode == 0
+    assert json.loads(said)["enqueued"] >= 1
+    assert [one.name for one in reader.schedules()] == ["daily", "often", "soon"]
+    store.close()
+    reader.close()
+
+
+def eventual_reader(folder: Path) -> Reader:
+    """A handle to look, once the scheduler has saved what its app declares."""
+    eventually((folder / "jobs.db").exists, DEADLINE)
+    reader = open_engine(f"sqlite:///{folder / 'jobs.db'}").reader()
+    eventually(lambda: len(reader.schedules()) == 2, DEADLINE)
+    return reader

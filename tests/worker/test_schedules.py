@@ -5,13 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from threading import Event
 
-import pytest
-
 from forebay import Forebay, current_job
 from tests.worker.support import DEADLINE
 
 
-@pytest.mark.shows("R-SCHED-39", "R-SCHED-48")
 def test_a_worker_runs_what_its_program_has_scheduled(app: Forebay) -> None:
     ran = Event()
     seen: list[str] = []

@@ -9,8 +9,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.domain.firing import Move, advance
-from forebay.domain.schedule import Firing, FiringStatus, Schedule
-from forebay.errors import ForebayError, StoreRefused
+from forebay.domain.schedule import Firing, FiringStatus
+from forebay.errors import StoreRefused
 from forebay.stores.protocol import Store
 from forebay.stores.scheduling import Fired
 
@@ -22,20 +22,11 @@ logger = logging.getLogger(__name__)
 def fire_due(store: Store, roll: Callable[[], float], most: int = FIRED_AT_ONCE) -> tuple[int, bool]:
     """Fire up to `most` schedules that are due; how many jobs that made, and whether there may be more."""
     due = store.due_schedules(most)
-    moves = [move for one in due.schedules if (move := _move(one, due.now, roll())) is not None]
+    moves = [advance(schedule, due.now, roll()) for schedule in due.schedules]
     fired = _fired(store, moves) if moves else []
     for one in fired:
         _report(one)
     return sum(one.jobs for one in fired), len(due.schedules) >= most and any(one.done for one in fired)
-
-
-def _move(schedule: Schedule, now: int, roll: float) -> Move | None:
-    try:
-        return advance(schedule, now, roll)
-    except ForebayError:
-        # Its job cannot be made any more, and that of the others can.
-        logger.exception("schedule %r cannot be fired", schedule.name)
-        return None
 
 
 def _fired(store: Store, moves: Sequence[Move]) -> list[Fired]:
