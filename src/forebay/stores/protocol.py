@@ -33,6 +33,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
+from forebay.stores.limiting import KeepsLimits, LooksAtLimits
 
 OnConflict = Literal["return", "raise", "ignore"]
 BATCH = 1_000
@@ -102,7 +103,7 @@ class Cancel(NamedTuple):
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """What an exchange did. `jobs` come in the order they should run; `adopted` are leases held under
     this worker id that the caller did not know of; `next_due_ms` is the wait until the next scheduled or
-    retrying job of the wanted queues is due, None when there is none; `unnoted` are leases whose notes were
+    retrying job of the wanted queues is due or a rate lets another one start, None when there is none; `unnoted` are leases whose notes were
     not kept because they are not held."""
 
     settled: tuple[JobId, ...] = ()
@@ -148,7 +149,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         raise IllegalTransition(f"job {self.job_id}: {self.reason}")
 
 
-class Store(Protocol):
+class Store(KeepsLimits, Protocol):
     """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration."""
 
     def insert(
@@ -213,6 +214,10 @@ class Store(Protocol):
         waits behind gates that the want may pass is claimed together with the queue's own order, by lead; a
         want for any job may look behind 100 gates at a time. A settlement with a `gate`
         puts a job that goes back to pending behind it, with a HELD event.
+
+        Limits are counted here, in the claim's own transaction: a claim takes no more than each limit of its
+        queue's scopes leaves (see `domain.limits`). Only leases that have not ended count. A claim that a rate
+        has cut short makes `next_due_ms` the wait until it is worth another one.
 
         `known` lists every lease the worker knows of; what else it holds is returned as `adopted`.
         """
@@ -382,7 +387,7 @@ class Store(Protocol):
         ...
 
 
-class Reader(Protocol):
+class Reader(LooksAtLimits, Protocol):
     """The read side. It never blocks writers, and ends its transaction with each answer."""
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:

@@ -22,6 +22,7 @@ from forebay.domain.job import (
     UniqueUntil,
 )
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Bucket, Limit
 from forebay.domain.note import LogLine, Notes, Progress, Step, number_at
 from forebay.domain.outcome import AttemptError
 from forebay.domain.query import Archived
@@ -29,6 +30,7 @@ from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
 from forebay.domain.settlement import Ending
 from forebay.domain.worker import DEFAULT_BEAT_MS, Command, CommandKind, WorkerInfo, WorkerState
+from forebay.stores.limiting import Kept
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -229,6 +231,16 @@ def row_from_queue(queue: Queue, reordered_to: int | None) -> dict[str, object]:
         "created_at": queue.created_at,
         "updated_at": queue.updated_at,
     }
+
+
+def kept_from_row(row: Row) -> Kept:
+    scope, concurrency, rate, per_ms, burst, parts, at = row
+    limit = Limit(scope=scope, concurrency=concurrency, rate=rate, per_ms=per_ms, burst=burst)
+    return Kept(limit, Bucket(parts, at))
+
+
+def row_from_kept(kept: Kept) -> dict[str, object]:
+    return {**asdict(kept.limit), **kept.bucket._asdict()}
 
 
 def event_from_row(row: Row) -> Event:

@@ -17,8 +17,10 @@ from forebay.domain.note import Note, Notes, as_kept
 from forebay.domain.outcome import AttemptError
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Ending, Settlement
+from forebay.stores.limiting import Tally
 from forebay.stores.memory.duties import expire, promote_in
 from forebay.stores.memory.inserting import follow, fresh
+from forebay.stores.memory.limiting import keep, tally
 from forebay.stores.memory.order import Record, is_in_time, turn
 from forebay.stores.memory.state import State, check_writable
 from forebay.stores.protocol import (
@@ -47,7 +49,9 @@ def exchange(
     unnoted = tuple(_unnoted(state, worker, notes))
     answers = [(end, _settle(state, worker, end)) for end in settlements]
     settled = [end for end, answer in answers if answer == "settled"]
-    jobs = _claim_all(state, worker, wants, room)
+    limits = tally(state)
+    jobs = _claim_all(state, worker, wants, room, limits)
+    keep(state, limits, freed=len(settled) - len(jobs))
     return Exchange(
         settled=tuple(end.job_id for end in settled),
         repeated=tuple(end.job_id for end, answer in answers if answer == "repeated"),
@@ -55,7 +59,7 @@ def exchange(
         jobs=tuple(map(handed_out, jobs)),
         adopted=() if known is None else _adopted(state, worker, {*known, *map(_lease, jobs)}),
         cancels=_cancels(state, worker),
-        next_due_ms=_next_due_ms(state, wants),
+        next_due_ms=limits.sooner(_next_due_ms(state, wants)),
         unnoted=unnoted,
     )
 
@@ -204,13 +208,18 @@ def _with_error(
     return record._replace(job=replace(job, errors=(*job.errors, past)[-ERRORS_KEPT:]))
 
 
-def _claim_all(state: State, worker: WorkerId, wants: Sequence[Want], room: int) -> list[Job]:
+def _claim_all(
+    state: State, worker: WorkerId, wants: Sequence[Want], room: int, limits: Tally
+) -> list[Job]:
     jobs: list[Job] = []
     if wants:
         expire(state, PROMOTED_PER_EXCHANGE)
     for want in wants:
         promote_in(state, want.queue, PROMOTED_PER_EXCHANGE)
-        jobs += _claim(state, worker, want, min(want.most, room - len(jobs)))
+        most = limits.room(want.queue, min(want.most, room - len(jobs)))
+        taken = _claim(state, worker, want, most)
+        limits.took(want.queue, len(taken), most)
+        jobs += taken
     return jobs
 
 

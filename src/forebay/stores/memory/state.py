@@ -18,6 +18,7 @@ from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, place
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreRefused
+from forebay.stores.limiting import Kept
 from forebay.stores.memory.order import Order, Record
 
 K = TypeVar("K")
@@ -50,6 +51,7 @@ class State:
         self.workers: dict[WorkerId, WorkerInfo] = {}
         self.commands: dict[str, Command] = {}
         self.notes: dict[JobId, Notes] = {}
+        self.limits: dict[str, Kept] = {}
         self.duties: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         self.ready: dict[tuple[QueueName, str | None, bool], Order] = {}

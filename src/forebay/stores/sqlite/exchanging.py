@@ -14,9 +14,11 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
+from forebay.stores.limiting import Tally
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
 from forebay.stores.rows import json_text
 from forebay.stores.sqlite.duties import expire, promote_queue
+from forebay.stores.sqlite.limiting import keep, tally
 from forebay.stores.sqlite.noting import keep_notes
 from forebay.stores.sqlite.rows import claimed_job, job_from_row
 from forebay.stores.sqlite.settling import settle_all
@@ -40,7 +42,9 @@ def exchange(
     claim that follows should see both."""
     unnoted = keep_notes(tx, worker, notes) if notes else ()
     ended = settle_all(tx, new_id, worker, settlements)
-    jobs = _claim_all(tx, worker, wants, room)
+    limits = tally(tx)
+    jobs = _claim_all(tx, worker, wants, room, limits)
+    keep(tx, limits, freed=len(ended.settled) - len(jobs))
     return Exchange(
         settled=tuple(ended.settled),
         repeated=tuple(ended.repeated),
@@ -48,12 +52,14 @@ def exchange(
         jobs=tuple(jobs),
         adopted=() if known is None else tuple(_adopted(tx, worker, known, jobs)),
         cancels=cancels_for(tx, worker),
-        next_due_ms=_next_due_ms(tx, wants),
+        next_due_ms=limits.sooner(_next_due_ms(tx, wants)),
         unnoted=unnoted,
     )
 
 
-def _claim_all(tx: Transaction, worker: WorkerId, wants: Sequence[Want], room: int) -> list[Job]:
+def _claim_all(
+    tx: Transaction, worker: WorkerId, wants: Sequence[Want], room: int, limits: Tally
+) -> list[Job]:
     if wants:
         if tx.has_new_jobs:
             tx.count_new()  # follow-ups of this very exchange may be claimed in it
@@ -61,9 +67,10 @@ def _claim_all(tx: Transaction, worker: WorkerId, wants: Sequence[Want], room: i
     jobs: list[Job] = []
     for want in wants:
         promote_queue(tx, want.queue, PROMOTED_PER_EXCHANGE)
-        most = min(want.most, room - len(jobs))
-        if most > 0:
-            jobs += _claim(tx, worker, want, most)
+        most = limits.room(want.queue, min(want.most, room - len(jobs)))
+        taken = _claim(tx, worker, want, most) if most > 0 else []
+        limits.took(want.queue, len(taken), most)
+        jobs += taken
     return jobs
 
 

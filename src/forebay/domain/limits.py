@@ -1,0 +1,121 @@
+"""Limits: how many jobs may run at once, and how many may start in a time.
+
+A rate is a token bucket. It is counted in parts of a token, of which a token has as many as the rate's time has
+milliseconds: so a bucket gains `rate` parts in each millisecond, everything is whole, and nothing is ever rounded.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from forebay.domain.job import DAY_MS, QueueName, check_queue_name
+from forebay.errors import ConfigError, InvalidJob
+
+GLOBAL: Final = "global"
+MAX_LIMIT: Final = 1_000_000
+_QUEUE: Final = "queue:"
+
+
+def queue_scope(queue: str) -> str:
+    """The scope of all jobs of one queue."""
+    return f"{_QUEUE}{queue}"
+
+
+def scopes_of(queue: str) -> tuple[str, str]:
+    """The scopes of a job of this queue, in the order in which they are locked."""
+    return GLOBAL, queue_scope(queue)
+
+
+class Bucket(NamedTuple):
+    """What a rate had left at a time, in parts of a token."""
+
+    parts: int
+    at: int
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """At most `concurrency` jobs of a scope run at once, and at most `rate` of them start in `per_ms`.
+
+    A scope is "global", for all jobs, or "queue:NAME". None is no limit. After a pause `burst` may start
+    together, twice the rate unless said otherwise.
+    """
+
+    scope: str
+    concurrency: int | None = None
+    rate: int | None = None
+    per_ms: int = 1_000
+    burst: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_scope(self.scope)
+        if self.concurrency is None and self.rate is None:
+            raise ConfigError(f"the limit of {self.scope} needs a concurrency or a rate")
+        for name in ("concurrency", "rate", "burst"):
+            value = getattr(self, name)
+            if value is not None:
+                _check_whole(name, value, MAX_LIMIT)
+        _check_whole("per_ms", self.per_ms, DAY_MS)
+        if self.rate is None and (self.burst is not None or self.per_ms != 1_000):  # noqa: PLR2004 - the default
+            raise ConfigError("burst and per_ms go with a rate")
+
+    @property
+    def queue(self) -> QueueName | None:
+        """The queue that it is for, None for all."""
+        return QueueName(self.scope.removeprefix(_QUEUE)) if self.scope != GLOBAL else None
+
+    @property
+    def most_at_once(self) -> int:
+        """How many may start together after a pause."""
+        return self.burst or min(2 * (self.rate or 0), MAX_LIMIT)
+
+    def full(self, now: int) -> Bucket:
+        """The bucket of a limit that nobody has used."""
+        return Bucket(self.most_at_once * self.per_ms, now)
+
+    def filled(self, bucket: Bucket, now: int) -> Bucket:
+        """The bucket at another time. A clock that was set back gives nothing, and counts from there."""
+        most = self.most_at_once * self.per_ms
+        rate = self.rate or 0
+        # More time than it takes to fill it does not matter, and keeps the numbers small.
+        passed = min(max(0, now - bucket.at), self.per_ms * MAX_LIMIT)
+        return Bucket(min(most, bucket.parts + passed * rate), now)
+
+    def tokens(self, bucket: Bucket, now: int) -> int:
+        """How many jobs may start."""
+        return max(0, self.filled(bucket, now).parts // self.per_ms)
+
+    def spent(self, bucket: Bucket, jobs: int, now: int) -> Bucket:
+        """The bucket once this many have started; fewer than none are given back, as far as there is room."""
+        parts, at = self.filled(bucket, now)
+        return Bucket(min(self.most_at_once * self.per_ms, parts - jobs * self.per_ms), at)
+
+    def wait_ms(self, bucket: Bucket, now: int) -> int:
+        """After how long the next job may start."""
+        missing = self.per_ms - self.filled(bucket, now).parts
+        return max(0, -(-missing // (self.rate or 1)))
+
+    def changed_from(self, old: Limit | None, bucket: Bucket, now: int) -> Bucket:
+        """The bucket of this limit where another one was: what is left of the old one, as far as there is room
+        for it. So nobody gains a burst by a change."""
+        if old is None or old.rate is None or self.rate is None:
+            return self.full(now)
+        left = old.filled(bucket, now).parts * self.per_ms // old.per_ms
+        return Bucket(min(left, self.most_at_once * self.per_ms), now)
+
+
+def _check_scope(scope: str) -> None:
+    if scope == GLOBAL:
+        return
+    if not isinstance(scope, str) or not scope.startswith(_QUEUE):
+        raise ConfigError(f"{scope!r} is no scope of a limit: there are {GLOBAL} and {_QUEUE}NAME")
+    try:
+        check_queue_name(scope.removeprefix(_QUEUE))
+    except InvalidJob as exc:
+        raise ConfigError(f"the scope of a limit: {exc}") from exc
+
+
+def _check_whole(name: str, value: int, most: int) -> None:
+    if type(value) is not int or not 1 <= value <= most:
+        raise ConfigError(f"{name} must be a whole number from 1 to {most}, not {value!r}")
