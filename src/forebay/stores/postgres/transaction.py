@@ -36,6 +36,7 @@ class Memory:
         self.caps: dict[str, int] = {}
         self.open_queues: dict[str, str] = {}  # queues that take jobs, with their settings as they are stored
         self.cursors = Cursors()
+        self.limited: set[str] = set()  # queues that had limits when this handle last looked
 
 
 class Runs(Protocol):
@@ -69,6 +70,7 @@ class Transaction:
         self._caps = memory.caps
         self._open_queues = memory.open_queues
         self.cursors = memory.cursors
+        self.limited = memory.limited
         # Cursors, and until when nothing that was due is left, as they are once this is committed.
         self.moved: dict[str, Cursor] = {}
         self.due_from: dict[str, int] = {}
@@ -89,6 +91,19 @@ class Transaction:
             row = self._clock.fetchone()
             self._now = 0 if row is None else row[0]
         return self._now
+
+    def later(self, *times: int) -> int:
+        """Go on by a clock that was read again, behind a lock that others have held meanwhile."""
+        if not times:
+            row = self.one("now")
+            times = () if row is None else (row[0],)
+        self._now = max([*times, 0]) or self.now
+        return self._now
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether this handle has met limits; only a hint."""
+        return bool(self.limited)
 
     def run(self, name: str, values: Values | None = None) -> psycopg.Cursor[Row]:
         """Send a statement; its answer can be fetched later."""
@@ -146,6 +161,7 @@ class Transaction:
             queue = self._know(queue_from_row(row))
             if queue.state in OPEN:
                 self._open_queues[queue.name] = row[2]
+            (self.limited.add if row[7] else self.limited.discard)(queue.name)
 
     def forget_queues(self, names: Iterable[str]) -> None:
         """Somebody else has changed them: look again."""
