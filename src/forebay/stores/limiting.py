@@ -44,7 +44,9 @@ class Gauge:
 
     def __init__(self, kept: Kept, running: int) -> None:
         self.limit, self.bucket = kept
-        self.running = running  # jobs of its scope with a lease that has not ended; 0 where nobody asks for it
+        self.running = (
+            running  # jobs of its scope with a lease that has not ended; 0 where nobody asks for it
+        )
         self.has_changed = False
 
     def room(self, now: int) -> int | None:

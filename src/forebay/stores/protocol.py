@@ -34,6 +34,7 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
 from forebay.stores.limiting import KeepsLimits, LooksAtLimits
+from forebay.stores.scheduling import KeepsSchedules, LooksAtSchedules
 
 OnConflict = Literal["return", "raise", "ignore"]
 BATCH = 1_000
@@ -149,8 +150,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         raise IllegalTransition(f"job {self.job_id}: {self.reason}")
 
 
-class Store(KeepsLimits, Protocol):
-    """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration."""
+class Store(KeepsSchedules, KeepsLimits, Protocol):
+    """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration. Schedules
+    and limits have pages of their own in `forebay.stores.scheduling` and `forebay.stores.limiting`."""
 
     def insert(
         self,
@@ -387,7 +389,7 @@ class Store(KeepsLimits, Protocol):
         ...
 
 
-class Reader(LooksAtLimits, Protocol):
+class Reader(LooksAtSchedules, LooksAtLimits, Protocol):
     """The read side. It never blocks writers, and ends its transaction with each answer."""
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:

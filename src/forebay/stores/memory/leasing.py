@@ -208,9 +208,7 @@ def _with_error(
     return record._replace(job=replace(job, errors=(*job.errors, past)[-ERRORS_KEPT:]))
 
 
-def _claim_all(
-    state: State, worker: WorkerId, wants: Sequence[Want], room: int, limits: Tally
-) -> list[Job]:
+def _claim_all(state: State, worker: WorkerId, wants: Sequence[Want], room: int, limits: Tally) -> list[Job]:
     jobs: list[Job] = []
     if wants:
         expire(state, PROMOTED_PER_EXCHANGE)

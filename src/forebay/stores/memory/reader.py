@@ -27,6 +27,7 @@ from forebay.domain.query import (
     page_end,
 )
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.schedule import Firing, Schedule
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreError
 from forebay.stores.matching import fits, summary_of
@@ -107,6 +108,20 @@ class MemoryReader:
     def limits(self) -> list[Limit]:
         with self._looking() as state:
             return [state.limits[scope].limit for scope in sorted(state.limits)]
+
+    def schedules(
+        self, names: Sequence[str] | None = None, *, limit: int = 1_000, after: str | None = None
+    ) -> list[Schedule]:
+        check_limit(limit)
+        with self._looking() as state:
+            wanted = state.schedules if names is None else set(names)
+            found = [name for name in state.schedules if name in wanted and (after is None or name > after)]
+            return [state.schedules[name] for name in sorted(found)[:limit]]
+
+    def firings(self, name: str, *, limit: int = 100) -> list[Firing]:
+        check_limit(limit)
+        with self._looking() as state:
+            return list(state.firings.get(name, ())[::-1][:limit])
 
     def workers(self) -> list[WorkerInfo]:
         with self._looking() as state:

@@ -16,6 +16,7 @@ from forebay.domain.note import Notes
 from forebay.domain.query import Archived
 from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, place
+from forebay.domain.schedule import Firing, Schedule
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreRefused
 from forebay.stores.limiting import Kept
@@ -52,6 +53,8 @@ class State:
         self.commands: dict[str, Command] = {}
         self.notes: dict[JobId, Notes] = {}
         self.limits: dict[str, Kept] = {}
+        self.schedules: dict[str, Schedule] = {}
+        self.firings: dict[str, tuple[Firing, ...]] = {}
         self.duties: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         self.ready: dict[tuple[QueueName, str | None, bool], Order] = {}

@@ -10,8 +10,8 @@ from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import Note
 from forebay.domain.settlement import Settlement
-from forebay.stores.postgres.claiming import Claim
 from forebay.stores.limiting import Tally
+from forebay.stores.postgres.claiming import Claim
 from forebay.stores.postgres.cursor import HEAD, LATE_MS
 from forebay.stores.postgres.duties import end_expired, promote_rows
 from forebay.stores.postgres.limiting import keep, tally
