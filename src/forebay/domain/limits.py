@@ -1,7 +1,7 @@
 """Limits: how many jobs may run at once, and how many may start in a time.
 
-A rate is a token bucket. It is counted in parts of a token, of which a token has as many as the rate's time has
-milliseconds: so a bucket gains `rate` parts in each millisecond, everything is whole, and nothing is ever rounded.
+A rate is a token bucket. It is counted in parts of a token, of which a token has as many as the rate's time
+has milliseconds: so a bucket gains `rate` parts in each millisecond, and nothing is ever rounded.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return max(0, -(-missing // (self.rate or 1)))
 
     def changed_from(self, old: Limit | None, bucket: Bucket, now: int) -> Bucket:
-        """The bucket of this limit where another one was: what is left of the old one, as far as there is room
-        for it. So nobody gains a burst by a change."""
+        """The bucket of this limit where another one was: what is left of the old one, as far as there is
+        room for it. So nobody gains a burst by a change."""
         if old is None or old.rate is None or self.rate is None:
             return self.full(now)
         left = old.filled(bucket, now).parts * self.per_ms // old.per_ms

@@ -13,8 +13,8 @@ class KeepsLimits(Protocol):
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
         """Set the limit of its scope, in the place of another one. What is left of a rate stays left, so a
-        change gives nobody a burst; jobs that run go on, however many they are. Leaves a LIMIT event and is worth
-        a wake-up."""
+        change gives nobody a burst; jobs that run go on, however many they are. Leaves a LIMIT event and is
+        worth a wake-up."""
         ...
 
     def drop_limit(self, scope: str, *, actor: str = "") -> bool:

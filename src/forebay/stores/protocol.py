@@ -104,8 +104,8 @@ class Cancel(NamedTuple):
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """What an exchange did. `jobs` come in the order they should run; `adopted` are leases held under
     this worker id that the caller did not know of; `next_due_ms` is the wait until the next scheduled or
-    retrying job of the wanted queues is due or a rate lets another one start, None when there is none; `unnoted` are leases whose notes were
-    not kept because they are not held."""
+    retrying job of the wanted queues is due or a rate lets another one start, None when there is none;
+    `unnoted` are leases whose notes were not kept because they are not held."""
 
     settled: tuple[JobId, ...] = ()
     repeated: tuple[JobId, ...] = ()
@@ -218,8 +218,8 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
         puts a job that goes back to pending behind it, with a HELD event.
 
         Limits are counted here, in the claim's own transaction: a claim takes no more than each limit of its
-        queue's scopes leaves (see `domain.limits`). Only leases that have not ended count. A claim that a rate
-        has cut short makes `next_due_ms` the wait until it is worth another one.
+        queue's scopes leaves (see `domain.limits`). Only leases that have not ended count. A claim that a
+        rate has cut short makes `next_due_ms` the wait until it is worth another one.
 
         `known` lists every lease the worker knows of; what else it holds is returned as `adopted`.
         """

@@ -44,6 +44,7 @@ The rest
   schedules, schedules_due hash name -> schedule; sorted set of names by the time they are worth a look
   schedule_names           sorted set: all of them, in the order of their names
   firings:<name>           list    what became of the last runs of a schedule, newest last
+  limits                   hash    scope -> limit, with what is left of its rate
   duties                   hash    name -> when it is next due
   schema                   hash    number of this layout, and the oldest program that can work with it
   news                     channel hints that work may have come

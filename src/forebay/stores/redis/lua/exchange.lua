@@ -257,7 +257,10 @@ local function claim_all()
   end
   for _, want in ipairs(ask.wants) do
     promote_in(want[W_QUEUE], PROMOTED)
-    claim(want, math.min(want[W_MOST], ask.room - #claimed), claimed)
+    local before = #claimed
+    local most = room_within(want[W_QUEUE], math.min(want[W_MOST], ask.room - before))
+    claim(want, most, claimed)
+    take_within(want[W_QUEUE], #claimed - before, most)
     flush()
   end
   return claimed
@@ -298,7 +301,11 @@ local function next_due_ms()
       first = tonumber(due[2])
     end
   end
-  return first and math.max(0, first - now)
+  first = first and math.max(0, first - now)
+  for _, wait in ipairs(waits) do
+    first = first and math.min(first, wait) or wait
+  end
+  return first
 end
 
 -- Notes come first: a job that is settled in the same call is still running for them.
@@ -311,16 +318,18 @@ local notes_kept, unwritable = note_all()
 if unwritable then
   return {'refused', unwritable}
 end
-local answers = {}
+local answers, freed = {}, 0
 for i, ending in ipairs(ask.ends) do
   local answer, why_not = settle(ending)
   if why_not then
     return {'refused', why_not}
   end
   answers[i] = answer
+  freed = freed + (answer == 'settled' and 1 or 0)
 end
 flush()
 local claimed = claim_all()
+keep_limits(freed - #claimed)
 return finish({
   'done', now, answers, rows_of(claimed), adopted(claimed), cancels_of(worker), next_due_ms() or false, notes_kept,
 })
