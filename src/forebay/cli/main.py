@@ -12,6 +12,7 @@ COMMANDS = {
     "enqueue": ("forebay.cli.enqueue:enqueue", "Ask for a task to be run."),
     "jobs": ("forebay.cli.jobs:jobs", "List, show, cancel, revive, delete, search and await jobs."),
     "queues": ("forebay.cli.queues:queues", "List, create, configure, pause, drain and delete queues."),
+    "limits": ("forebay.cli.limits:limits", "List, set and remove limits on jobs that run and start."),
     "dead": ("forebay.cli.dead:dead", "Look at the dead letters, revive or purge them."),
     "workers": ("forebay.cli.workers:workers", "List workers, look into them, pause, resume and stop them."),
     "stats": ("forebay.cli.stats:stats", "Jobs by queue and state, and who works on them."),

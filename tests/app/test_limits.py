@@ -1,0 +1,58 @@
+"""`app.limits` on every engine, and the program of the guide."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from forebay import Forebay
+from forebay.domain.limits import Limit
+from forebay.errors import ConfigError
+
+
+@pytest.mark.shows("R-CONC-05", "R-RATE-06")
+def test_limits_are_set_listed_and_removed(app: Forebay) -> None:
+    app.limits.set("queue:mail", rate=5, per=60, burst=7)
+    app.limits.set("global", concurrency=9)
+
+    assert app.limits.list() == [
+        Limit(scope="global", concurrency=9),
+        Limit(scope="queue:mail", rate=5, per_ms=60_000, burst=7),
+    ]
+    assert app.limits.remove("global")
+    assert not app.limits.remove("global")
+
+
+def test_coroutines_have_the_same(app: Forebay) -> None:
+    async def scene() -> None:
+        limit = await app.limits.set_async("global", concurrency=9)
+        assert await app.limits.list_async() == [limit]
+        assert await app.limits.remove_async("global")
+
+    asyncio.run(scene())
+
+
+def test_a_wrong_limit_is_refused(app: Forebay) -> None:
+    with pytest.raises(ConfigError, match="is no scope"):
+        app.limits.set("mail", concurrency=1)
+
+
+@pytest.mark.shows("R-CONC-10", "R-CONC-06")
+def test_workers_run_no_more_than_a_limit_allows_and_all_in_the_end(live_app: Forebay) -> None:
+    live_app.limits.set("global", concurrency=2)
+
+    @live_app.task
+    def count(n: int) -> int:
+        return n
+
+    with live_app.working(threads=3), live_app.working(threads=3):
+        jobs = live_app.enqueue_many([count.job(n) for n in range(40)])
+        results = [job.result(timeout=60) for job in jobs]
+
+    assert results == list(range(40))
+    records = [live_app.client.job(job.id) for job in jobs]
+    spans = sorted((record.started_at or 0, record.finished_at or 0) for record in records)
+    for start, _ in spans:
+        # What ended in this very millisecond may have ended before.
+        assert sum(begin <= start < end for begin, end in spans) <= 2
