@@ -108,7 +108,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def _check_scope(scope: str) -> None:
     if scope == GLOBAL:
         return
-    if not isinstance(scope, str) or not scope.startswith(_QUEUE):
+    if not str(scope).startswith(_QUEUE):
         raise ConfigError(f"{scope!r} is no scope of a limit: there are {GLOBAL} and {_QUEUE}NAME")
     try:
         check_queue_name(scope.removeprefix(_QUEUE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 
 import pytest
@@ -141,7 +142,7 @@ def test_a_rate_lets_its_burst_start_at_once_and_the_rest_by_and_by(store: Store
     answer = store.exchange(W1, wants=[Want(DEFAULT, 10)], room=10)
     assert (len(answer.jobs), answer.next_due_ms) == (0, 1)
 
-    starts = []
+    starts: list[int] = []
     for _ in range(10):
         clock.advance(ms=1 if not starts else 100)
         starts.append(len(claimed(store, 10)))
@@ -250,7 +251,7 @@ def test_claims_at_once_do_not_exceed_a_limit_together(engine: Engine, store: St
     put_many(store, 50, queue=MAIL)
     workers = [WorkerId(f"w{n}") for n in range(8)]
 
-    taken = together(engine, [lambda store, worker=worker: took(store, 2, worker) for worker in workers])
+    taken = together(engine, [partial(took, n=2, worker=worker) for worker in workers])
 
     jobs = [job for one in taken for job in one]
     assert len(jobs) == 5

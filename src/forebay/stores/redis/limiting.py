@@ -18,10 +18,8 @@ class RedisLimits:
     _connection: Connection
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
-        numbers = (limit.concurrency, limit.rate, limit.per_ms, limit.burst, limit.most_at_once)
-        ask = {"scope": limit.scope, "limit": [one or False for one in numbers], "actor": actor}
-        # A limit without a rate has no burst, and 0 is a number that scripts can count with.
-        ask["limit"][-1] = limit.most_at_once
+        rate = (limit.rate or False, limit.per_ms, limit.burst or False, limit.most_at_once)
+        ask = {"scope": limit.scope, "limit": [limit.concurrency or False, *rate], "actor": actor}
         self._connection.run("save_limit", ask)
 
     def drop_limit(self, scope: str, *, actor: str = "") -> bool:
