@@ -6,16 +6,19 @@ has milliseconds: so a bucket gains `rate` parts in each millisecond, and nothin
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
-from forebay.domain.job import DAY_MS, QueueName, check_queue_name
+from forebay.domain.job import DAY_MS, QueueName, check_kind, check_queue_name, check_task_name
 from forebay.errors import ConfigError, InvalidJob
 
 GLOBAL: Final = "global"
 MAX_LIMIT: Final = 1_000_000
 _QUEUE: Final = "queue:"
+_TASK: Final = "task:"
+_KEY: Final = "key:"
 
 
 def queue_scope(queue: str) -> str:
@@ -28,6 +31,23 @@ def scopes_of(queue: str) -> tuple[str, str]:
     return GLOBAL, queue_scope(queue)
 
 
+def key_scope(kind: str) -> str:
+    """The scope of all jobs with a key of this kind, for each value by itself."""
+    return f"{_KEY}{kind}"
+
+
+def narrow_scopes(task: str, keys: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The scopes of a job that not all jobs of its queue are in: of the limit, and of what it counts."""
+    yield f"{_TASK}{task}", f"{_TASK}{task}"
+    for kind in sorted(keys):
+        yield key_scope(kind), f"{_KEY}{kind}:{keys[kind]}"
+
+
+def limit_scope(scope: str) -> str:
+    """The scope of the limit that counts this one: of a key, that of its kind."""
+    return ":".join(scope.split(":", 2)[:2]) if scope.startswith(_KEY) else scope
+
+
 class Bucket(NamedTuple):
     """What a rate had left at a time, in parts of a token."""
 
@@ -38,8 +58,9 @@ class Bucket(NamedTuple):
 class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """At most `concurrency` jobs of a scope run at once, and at most `rate` of them start in `per_ms`.
 
-    A scope is "global", for all jobs, or "queue:NAME". None is no limit. After a pause `burst` may start
-    together, twice the rate unless said otherwise.
+    A scope is "global" for all jobs, "queue:NAME", "task:NAME", or "key:KIND" for the jobs of each value of
+    such a key. None is no limit. After a pause `burst` may start together, twice the rate unless said
+    otherwise.
     """
 
     scope: str
@@ -62,8 +83,13 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def queue(self) -> QueueName | None:
-        """The queue that it is for, None for all."""
-        return QueueName(self.scope.removeprefix(_QUEUE)) if self.scope != GLOBAL else None
+        """The queue that it is for, None for one that is for any."""
+        return QueueName(self.scope.removeprefix(_QUEUE)) if self.scope.startswith(_QUEUE) else None
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it is for some jobs of a queue: those at the limit must not hold up the others."""
+        return self.scope.startswith((_TASK, _KEY))
 
     @property
     def most_at_once(self) -> int:
@@ -108,10 +134,14 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def _check_scope(scope: str) -> None:
     if scope == GLOBAL:
         return
-    if not str(scope).startswith(_QUEUE):
-        raise ConfigError(f"{scope!r} is no scope of a limit: there are {GLOBAL} and {_QUEUE}NAME")
+    check = {_QUEUE: check_queue_name, _TASK: check_task_name, _KEY: check_kind}
+    kind, colon, name = str(scope).partition(":")
+    if kind + colon not in check:
+        raise ConfigError(
+            f"{scope!r} is no scope of a limit: there are {GLOBAL}, queue:NAME, task:NAME and key:KIND"
+        )
     try:
-        check_queue_name(scope.removeprefix(_QUEUE))
+        check[kind + colon](name)
     except InvalidJob as exc:
         raise ConfigError(f"the scope of a limit: {exc}") from exc
 

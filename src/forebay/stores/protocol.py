@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from forebay.domain.gate import is_limit_gate
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Amendment, Job, JobId, JobSummary, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
@@ -79,7 +80,7 @@ class Want(NamedTuple):
     gates: frozenset[str] | None = None
 
     def passes(self, gate: str) -> bool:
-        return self.gates is None or gate in self.gates
+        return not is_limit_gate(gate) if self.gates is None else gate in self.gates
 
     @property
     def most_held(self) -> int:
@@ -219,7 +220,10 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
 
         Limits are counted here, in the claim's own transaction: a claim takes no more than each limit of its
         queue's scopes leaves (see `domain.limits`). Only leases that have not ended count. A claim that a
-        rate has cut short makes `next_due_ms` the wait until it is worth another one.
+        rate has cut short makes `next_due_ms` the wait until it is worth another one. A job at the limit of
+        its task or of one of its keys goes behind the gate of that limit, without an event; at most
+        `most_held` in a claim. Whoever frees a place there, or the time, makes the next claim of that queue
+        bring back as many as may run.
 
         `known` lists every lease the worker knows of; what else it holds is returned as `adopted`.
         """

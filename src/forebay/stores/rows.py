@@ -63,6 +63,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     correlation_id: str | None = None
     parent_id: JobId | None = None
+    limit_keys: dict[str, str] = {}
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -142,6 +143,7 @@ def options_of(job: Job | NewJob) -> JobOptions:
         tags=job.tags,
         correlation_id=job.correlation_id,
         parent_id=job.parent_id,
+        limit_keys=job.limit_keys,
     )
 
 
@@ -158,6 +160,7 @@ def new_options_text(job: NewJob) -> str | None:
         and not job.tags
         and job.correlation_id is None
         and job.parent_id is None
+        and not job.limit_keys
     ):
         return None
     return options_text(options_of(job))
@@ -187,7 +190,8 @@ def job_of(head: Row, has: JobOptions, middle: Row, limits: Row, errors: str | N
         () if errors is None else errors_from_text(errors),
         *end,
     )
-    return Job(*values)
+    # Few jobs have any, and a positional field more would cost all of them.
+    return replace(Job(*values), limit_keys=has.limit_keys) if has.limit_keys else Job(*values)
 
 
 def summary_from_row(row: Row) -> JobSummary:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forebay.domain.history import EventKind
-from forebay.domain.job import Job, QueueName, WorkerId
+from forebay.domain.job import Amendment, Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.limits import GLOBAL, Limit, queue_scope
+from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
 from forebay.domain.outcome import Completed, Failed, Lost
 from forebay.stores.protocol import Engine, Reader, Store, Want
 from forebay.testing.clock import ManualClock
@@ -31,9 +34,12 @@ from tests.stores.contract.steps import (
     counts_of,
     ended,
     lease,
+    look,
+    put,
     put_many,
     settle,
     start,
+    states,
     together,
 )
 
@@ -307,3 +313,192 @@ def test_a_paused_queue_and_other_states_are_as_they_were(store: Store, reader: 
     assert job.id == ids[0]
     assert counts_of(reader).pending == 2
     assert job.state is JobState.RUNNING
+
+
+# Limits of tasks and of keys
+
+
+def keyed(store: Store, tenant: str, n: int = 1, **changes: Any) -> list[JobId]:
+    return put_many(store, n, limit_keys={"tenant": tenant}, **changes)
+
+
+def tenants(jobs: Sequence[Job]) -> list[str]:
+    return [job.limit_keys["tenant"] for job in jobs]
+
+
+def taken(store: Store, n: int, worker: WorkerId = W1) -> list[Job]:
+    return list(store.exchange(worker, wants=[Want(DEFAULT, n)], room=n).jobs)
+
+
+TENANT = key_scope("tenant")
+
+
+def test_the_limit_of_a_task_holds_up_no_other_task(store: Store, reader: Reader) -> None:
+    store.save_limit(Limit(scope="task:slow", concurrency=2))
+    slow = put_many(store, 5, task="slow")
+    quick = put_many(store, 3, task="quick")
+
+    jobs = taken(store, 10)
+
+    assert [job.id for job in jobs] == [*slow[:2], *quick]
+    assert counts_of(reader).pending == 3
+    assert look(reader, slow[2]).gate == "limit:task:slow"
+    answer = store.exchange(W1, [ended(jobs[0], Completed(b"1"))], [Want(DEFAULT, 5)], room=5)
+    assert [job.id for job in answer.jobs] == [slow[2]]
+
+
+@pytest.mark.shows("R-PRI-33")
+def test_each_value_of_a_key_has_a_limit_of_its_own(store: Store) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    keyed(store, "a", 5)
+    keyed(store, "b", 5)
+    put_many(store, 2)
+
+    jobs = taken(store, 20)
+
+    assert [job.limit_keys.get("tenant") for job in jobs] == ["a", "b", None, None]
+
+
+def test_keys_are_kept_with_the_job(store: Store, reader: Reader) -> None:
+    [job_id] = put_many(store, 1, limit_keys={"tenant": "a", "host": "h:1"})
+
+    assert look(reader, job_id).limit_keys == {"tenant": "a", "host": "h:1"}
+    [job] = taken(store, 1)
+    assert job.limit_keys == {"tenant": "a", "host": "h:1"}
+    settle(store, job, Completed(b"1"))
+    assert look(reader, job_id).limit_keys == {"tenant": "a", "host": "h:1"}
+
+
+def test_what_waits_at_its_limit_comes_back_in_order_with_each_end(store: Store) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    ids = keyed(store, "a", 4)
+    late = []
+    [job] = taken(store, 9)
+    for _ in range(3):
+        late += keyed(store, "a")
+        [next_job] = store.exchange(W1, [ended(job, Completed(b"1"))], [Want(DEFAULT, 9)], room=9).jobs
+        assert next_job.id == ids[ids.index(job.id) + 1]
+        job = next_job
+    [next_job] = store.exchange(W1, [ended(job, Completed(b"1"))], [Want(DEFAULT, 9)], room=9).jobs
+    assert next_job.id == late[0]
+
+
+def test_an_end_in_one_exchange_is_seen_by_the_next_claim_of_anybody(store: Store, other_store: Store) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    ids = keyed(store, "a", 3)
+    [job] = taken(store, 3)
+    assert taken(other_store, 3, W2) == []
+
+    settle(store, job, Failed(BOOM, HOUR))
+
+    assert [one.id for one in taken(other_store, 3, W2)] == [ids[1]]
+
+
+def test_a_lease_that_ends_opens_the_gate(store: Store, clock: ManualClock) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    ids = keyed(store, "a", 3)
+    answer = store.exchange(W1, wants=[Want(DEFAULT, 3)], room=3)
+    assert answer.next_due_ms == 30 * SECOND
+
+    clock.advance(ms=30 * SECOND)
+
+    assert [one.id for one in taken(store, 3, W2)] == [ids[1]]
+
+
+def test_a_rate_by_key_opens_its_gates_with_the_time(store: Store, clock: ManualClock) -> None:
+    store.save_limit(Limit(scope=TENANT, rate=1, burst=2))
+    keyed(store, "a", 5)
+    keyed(store, "b", 1)
+
+    answer = store.exchange(W1, wants=[Want(DEFAULT, 9)], room=9)
+    assert (tenants(answer.jobs), answer.next_due_ms) == (["a", "a", "b"], SECOND)
+    clock.advance(ms=SECOND - 1)
+    answer = store.exchange(W1, wants=[Want(DEFAULT, 9)], room=9)
+    assert (tenants(answer.jobs), answer.next_due_ms) == ([], 1)
+    clock.advance(ms=1)
+    assert tenants(taken(store, 9)) == ["a"]
+    clock.advance(ms=2 * SECOND)
+    assert tenants(taken(store, 9)) == ["a", "a"]
+
+
+def test_a_backlog_of_one_key_holds_up_no_other(store: Store) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    keyed(store, "a", 300)
+    keyed(store, "b", 1)
+
+    found = [tenant for _ in range(4) for tenant in tenants(taken(store, 5))]
+
+    assert sorted(found) == ["a", "b"]
+
+
+def test_a_higher_or_dropped_limit_lets_more_in(store: Store) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    keyed(store, "a", 9)
+    assert len(taken(store, 9)) == 1
+
+    store.save_limit(Limit(scope=TENANT, concurrency=3))
+    assert len(taken(store, 9)) == 2
+    store.drop_limit(TENANT)
+    assert len(taken(store, 9)) == 6
+
+
+def test_jobs_at_their_limit_can_be_cancelled_and_amended(store: Store, reader: Reader) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    ids = keyed(store, "a", 4)
+    [job] = taken(store, 9)
+
+    store.cancel([ids[1]])
+    store.amend(ids[3], Amendment(priority=50))
+
+    assert states(reader, ids) == [
+        JobState.RUNNING,
+        JobState.CANCELLED,
+        JobState.PENDING,
+        JobState.PENDING,
+    ]
+    [next_job] = store.exchange(W1, [ended(job, Completed(b"1"))], [Want(DEFAULT, 9)], room=9).jobs
+    assert next_job.id == ids[3]
+
+
+def test_limits_by_task_key_and_queue_hold_together(store: Store) -> None:
+    store.save_limit(Limit(scope=HERE, concurrency=4))
+    store.save_limit(Limit(scope="task:t", concurrency=3))
+    store.save_limit(Limit(scope=TENANT, concurrency=2))
+    store.save_limit(Limit(scope=key_scope("host"), concurrency=1))
+    put_many(store, 3, limit_keys={"tenant": "a", "host": "x"})
+    put_many(store, 3, limit_keys={"tenant": "a", "host": "y"})
+    put_many(store, 3, limit_keys={"tenant": "b"})
+    put_many(store, 3, task="u")
+
+    jobs = taken(store, 20)
+
+    assert [(job.task, job.limit_keys) for job in jobs] == [
+        ("t", {"tenant": "a", "host": "x"}),
+        ("t", {"tenant": "a", "host": "y"}),
+        ("t", {"tenant": "b"}),
+        ("u", {}),
+    ]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    most=st.integers(1, 3),
+    values=st.lists(st.sampled_from("abc"), min_size=1, max_size=20),
+    steps=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 8)), max_size=12),
+)
+def test_no_history_of_claims_exceeds_limits_by_key_and_none_is_forgotten(
+    store: Store, reader: Reader, most: int, values: list[str], steps: list[tuple[int, int]]
+) -> None:
+    kind = f"k{next(NUMBERS)}"
+    queue = QueueName(f"q-{kind}")
+    store.save_limit(Limit(scope=key_scope(kind), concurrency=most))
+    ids = [put(store, queue=queue, limit_keys={kind: value}) for value in values]
+    held: list[Job] = []
+    for ends, n in [*steps, *[(3, 8)] * 30]:
+        settlements = [ended(job, Completed(b"1")) for job in held[:ends]]
+        answer = store.exchange(W1, settlements, [Want(queue, n)], room=n)
+        held = [*held[ends:], *answer.jobs]
+        counted = Counter(job.limit_keys[kind] for job in held)
+        assert all(number <= most for number in counted.values())
+    assert set(states(reader, ids)) == {JobState.COMPLETED}
+    store.drop_limit(key_scope(kind))

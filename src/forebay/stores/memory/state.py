@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from forebay.domain.history import MAX_EVENTS, Attempt, Event, EventKind
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import WAITING, JobState
+from forebay.domain.limits import Bucket
 from forebay.domain.note import Notes
 from forebay.domain.query import Archived
 from forebay.domain.queue import Queue
@@ -53,6 +54,9 @@ class State:
         self.commands: dict[str, Command] = {}
         self.notes: dict[JobId, Notes] = {}
         self.limits: dict[str, Kept] = {}
+        self.buckets: dict[str, Bucket] = {}  # of keys
+        # Gates of limits with jobs behind them, and when to look there.
+        self.closed: dict[tuple[QueueName, str], int] = {}
         self.schedules: dict[str, Schedule] = {}
         self.firings: dict[str, tuple[Firing, ...]] = {}
         self.duties: dict[str, int] = {}

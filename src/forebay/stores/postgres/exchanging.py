@@ -14,7 +14,7 @@ from forebay.stores.limiting import Tally
 from forebay.stores.postgres.claiming import Claim
 from forebay.stores.postgres.cursor import HEAD, LATE_MS
 from forebay.stores.postgres.duties import end_expired, promote_rows
-from forebay.stores.postgres.limiting import keep, tally
+from forebay.stores.postgres.limiting import bring_back, free_places, keep, tally
 from forebay.stores.postgres.noting import keep_notes
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.settling import settle_all
@@ -43,8 +43,9 @@ def exchange(
     cancels = tx.run("cancels", {"worker": worker})
     claims = Claims(tx, worker, wants, room)
     ended.look()
+    free_places(tx, ended.settled)
     jobs = claims.taken()
-    keep(tx, claims.limits, freed=len(ended.settled) - len(jobs))
+    keep(tx, claims.limits, wants, freed=len(ended.settled) - len(jobs))
     return Exchange(
         settled=tuple(ended.settled),
         repeated=tuple(ended.repeated),
@@ -94,11 +95,14 @@ class Claims:
         tx.know_queues(sorted({want.queue for want in self._wants}), self._queues.fetchall())
         if sum(self._promoted(name) for name in self._due):
             self._claims[0].forget_first()
-        self.limits = tally(tx, [want.queue for want in self._wants])
+        queues = [want.queue for want in self._wants]
+        self.limits = tally(tx, queues)
+        if self._wants[0].queue in bring_back(tx, queues, self.limits):
+            self._claims[0].forget_first()
         jobs: list[Job] = []
         for want, claim in zip(self._wants, self._claims, strict=True):
             most = self.limits.room(want.queue, min(want.most, self._room - len(jobs)))
-            taken = claim.taken(most)
+            taken = claim.taken(most, self.limits)
             self.limits.took(want.queue, len(taken), most)
             jobs += taken
         return jobs

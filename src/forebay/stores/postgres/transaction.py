@@ -13,6 +13,7 @@ from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.rank import Place, Scoring, place
+from forebay.stores.limiting import Kept
 from forebay.stores.postgres.connection import Statements, TryAgain, Values
 from forebay.stores.postgres.cursor import Cursor, Cursors
 from forebay.stores.rows import STATES, Row, queue_from_row, row_from_queue
@@ -71,6 +72,7 @@ class Transaction:
         self._open_queues = memory.open_queues
         self.cursors = memory.cursors
         self.limited = memory.limited
+        self.kept_limits: dict[str, Kept] = {}  # those that this transaction has locked
         # Cursors, and until when nothing that was due is left, as they are once this is committed.
         self.moved: dict[str, Cursor] = {}
         self.due_from: dict[str, int] = {}
@@ -92,13 +94,11 @@ class Transaction:
             self._now = 0 if row is None else row[0]
         return self._now
 
-    def later(self, *times: int) -> int:
-        """Go on by a clock that was read again, behind a lock that others have held meanwhile."""
-        if not times:
-            row = self.one("now")
-            times = () if row is None else (row[0],)
-        self._now = max([*times, 0]) or self.now
-        return self._now
+    def later(self) -> int:
+        """Go on by a clock that is read again, behind a lock that others have held meanwhile."""
+        row = self.one("now")
+        self._now = self.now if row is None else row[0]
+        return self.now
 
     @property
     def has_limits(self) -> bool:

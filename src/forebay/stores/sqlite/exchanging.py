@@ -16,9 +16,9 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.stores.limiting import Tally
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
-from forebay.stores.rows import json_text
+from forebay.stores.rows import Row, json_text, options_from_text
 from forebay.stores.sqlite.duties import expire, promote_queue
-from forebay.stores.sqlite.limiting import keep, tally
+from forebay.stores.sqlite.limiting import bring_back, keep, put_aside, take_places, tally
 from forebay.stores.sqlite.noting import keep_notes
 from forebay.stores.sqlite.rows import claimed_job, job_from_row
 from forebay.stores.sqlite.settling import settle_all
@@ -44,7 +44,7 @@ def exchange(
     ended = settle_all(tx, new_id, worker, settlements)
     limits = tally(tx)
     jobs = _claim_all(tx, worker, wants, room, limits)
-    keep(tx, limits, freed=len(ended.settled) - len(jobs))
+    keep(tx, limits, wants, freed=len(ended.settled) - len(jobs))
     return Exchange(
         settled=tuple(ended.settled),
         repeated=tuple(ended.repeated),
@@ -68,17 +68,18 @@ def _claim_all(
     for want in wants:
         promote_queue(tx, want.queue, PROMOTED_PER_EXCHANGE)
         most = limits.room(want.queue, min(want.most, room - len(jobs)))
-        taken = _claim(tx, worker, want, most) if most > 0 else []
+        taken = _claim(tx, worker, want, most, limits) if most > 0 else []
         limits.took(want.queue, len(taken), most)
         jobs += taken
     return jobs
 
 
-def _claim(tx: Transaction, worker: WorkerId, want: Want, most: int) -> list[Job]:
+def _claim(tx: Transaction, worker: WorkerId, want: Want, most: int, limits: Tally) -> list[Job]:
     queue = tx.queue(want.queue)
     if queue is None or queue.state not in _GIVING:
         return []
-    jobs = Claim(tx, worker, want, queue).taken_in_turn(most)
+    claim = Claim(tx, worker, want, queue)
+    jobs = claim.taken_within(limits, most) if tx.has_limits else claim.taken_in_turn(most)
     for job in jobs:
         if job.unique_until is UniqueUntil.STARTED:
             tx.free_key(job.queue, job.unique_key, job.id)
@@ -111,6 +112,46 @@ class Claim:
             left -= len(aside)
             self._hold(aside)
 
+    def taken_within(self, limits: Tally, most: int) -> list[Job]:
+        """The same under limits: jobs are looked at before they are taken, and those at the limit of their
+        task or of a key go behind its gate."""
+        bring_back(self._tx, self._want.queue, limits)
+        left, jobs = self._want.most_held, list[Job]()
+        while len(jobs) < most:
+            seqs, others = self._looked_at(limits, most - len(jobs), left)
+            jobs += self._claimed("claim_these", {"seqs": json_text(seqs)})
+            left -= others
+            if not others or not left:
+                break
+        return self._sorted(jobs)
+
+    def _looked_at(self, limits: Tally, room: int, left: int) -> tuple[list[int], int]:
+        """Which of the next jobs may start, and how many others were put aside."""
+        tx, queue, others, seqs = self._tx, self._want.queue, 0, list[int]()
+        for seq, _, job_id, task, options in self._candidates(room):
+            has, gate = options_from_text(options), task_gate(task)
+            keys, lease_ms = has.limit_keys, self._want.lease_ms or has.lease_ms or self._queue_lease_ms
+            is_mine = self._want.passes(gate)
+            full = limits.full_for(task, keys) if is_mine else None
+            if is_mine and full is None:
+                take_places(tx, seq, job_id, limits.start(task, keys, tx.now + lease_ms))
+                seqs.append(seq)
+                continue
+            if others == left:
+                break
+            others += 1
+            if full is None:
+                self._hold_one(seq, job_id, gate)
+            else:
+                put_aside(tx, queue, seq, full, limits)
+        return seqs, others
+
+    def _candidates(self, room: int) -> list[Row]:
+        order = {"queue": self._want.queue, "now": self._tx.now, "cap_ms": self._cap_ms, "room": room}
+        gates = (None, *self._gates())
+        rows = [row for gate in gates for row in self._tx.all("candidates", {**order, "gate": gate})]
+        return sorted(rows, key=lambda row: (-row[1], row[0]))[:room]
+
     def _tried(self, most: int) -> tuple[list[Job], list[Job]]:
         """Jobs from the head, and which of them are not for this worker; if there are such, none is taken."""
         tx, want = self._tx, self._want
@@ -140,18 +181,14 @@ class Claim:
         return self._sorted([job for gate in shares for job in self._taken_from(gate, shares[gate])])
 
     def _taken_from(self, gate: str | None, most: int) -> list[Job]:
-        tx, worker, want = self._tx, self._worker, self._want
-        values = {
-            "queue": want.queue,
-            "gate": gate,
-            "room": most,
-            "worker": worker,
-            "now": tx.now,
-            "cap_ms": self._cap_ms,
-            "lease_ms": want.lease_ms,
-            "queue_lease_ms": self._queue_lease_ms,
-        }
-        return self._sorted([claimed_job(row, worker, tx.now) for row in tx.all("claim", values)])
+        values = {"queue": self._want.queue, "gate": gate, "room": most, "cap_ms": self._cap_ms}
+        return self._sorted(self._claimed("claim", values))
+
+    def _claimed(self, name: str, values: dict[str, object]) -> list[Job]:
+        tx, worker = self._tx, self._worker
+        lease = {"lease_ms": self._want.lease_ms, "queue_lease_ms": self._queue_lease_ms}
+        rows = tx.all(name, {**values, "worker": worker, "now": tx.now, **lease})
+        return [claimed_job(row, worker, tx.now) for row in rows]
 
     def _sorted(self, jobs: list[Job]) -> list[Job]:
         now, cap_ms = self._tx.now, self._cap_ms
@@ -167,13 +204,13 @@ class Claim:
         return [gate for (gate,) in rows if want.passes(gate)]
 
     def _hold(self, jobs: list[Job]) -> None:
-        tx = self._tx
         for job in jobs:
-            gate = task_gate(job.task)
-            tx.run("hold", {"seq": job.seq, "gate": gate, "now": tx.now})
-            tx.record(
-                Event(kind=EventKind.HELD, job_id=job.id, queue=job.queue, actor=self._worker, detail=gate)
-            )
+            self._hold_one(job.seq, job.id, task_gate(job.task))
+
+    def _hold_one(self, seq: int, job_id: JobId, gate: str) -> None:
+        tx, queue = self._tx, self._want.queue
+        tx.run("hold", {"seq": seq, "gate": gate, "now": tx.now})
+        tx.record(Event(kind=EventKind.HELD, job_id=job_id, queue=queue, actor=self._worker, detail=gate))
         tx.has_news = True  # whoever may pass these gates should look
 
 

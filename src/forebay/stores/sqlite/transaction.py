@@ -149,6 +149,14 @@ class Transaction:
         (stored,) = self.one("running", {}) or (0,)
         return int(stored) + sum(n for (_, state), n in self._counts.items() if state is JobState.RUNNING)
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether there are limits, or jobs behind the gates of some that there were."""
+        if self.seen.has_limits is None:
+            (found,) = self.one("limits_exist", {}) or (0,)
+            self.seen.has_limits = bool(found)
+        return self.seen.has_limits
+
     def flush_counts(self) -> None:
         """Write each counter once, however many jobs have moved."""
         for (queue, state), jobs in self._counts.items():

@@ -12,4 +12,4 @@ select l.scope, n.now,
   ) else 0 end
 from forebay.limits l
 cross join (select forebay.now_ms() as now offset 0) as n
-where l.scope = any(%(scopes)b::text[]);
+where l.scope = any(%(scopes)b::text[]) and (l.scope = 'global' or l.scope like 'queue:%%');
