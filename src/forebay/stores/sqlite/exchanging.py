@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Final
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from forebay.domain.gate import task_gate
 from forebay.domain.history import Event, EventKind
@@ -24,6 +25,9 @@ from forebay.stores.sqlite.rows import claimed_job, job_from_row
 from forebay.stores.sqlite.settling import settle_all
 from forebay.stores.sqlite.transaction import Transaction
 
+Head: TypeAlias = Row  # a row of `heads`
+TASK: Final = itemgetter(4)  # of a head
+OPTIONS: Final = itemgetter(7)
 MOST_GATES: Final = 100
 _GIVING: Final = (QueueState.ACTIVE, QueueState.DRAINING)
 
@@ -99,100 +103,84 @@ class Claim:
 
     def taken_in_turn(self, most: int) -> list[Job]:
         """Up to this many jobs that are for this worker. Others that stand before them go behind the gates
-        of their tasks, and the claim is made again without them."""
+        of their tasks."""
         left = self._want.most_held
         while True:
-            jobs, others = self._tried(most)
+            heads = self._heads(most)
+            others = self._not_for_us(heads)
             if not others:
-                return jobs
+                return self._taken(heads)
             if not left:
                 # Enough for now: what stands before the next of them, and no more.
-                return self._taken(jobs.index(others[0]))
+                return self._taken(heads[: heads.index(others[0])])
             aside = others[:left]
             left -= len(aside)
             self._hold(aside)
 
     def taken_within(self, limits: Tally, most: int) -> list[Job]:
-        """The same under limits: jobs are looked at before they are taken, and those at the limit of their
-        task or of a key go behind its gate."""
+        """The same under limits: jobs at the limit of their task or of a key go behind its gate."""
         bring_back(self._tx, self._want.queue, limits)
         left, jobs = self._want.most_held, list[Job]()
         while len(jobs) < most:
-            seqs, others = self._looked_at(limits, most - len(jobs), left)
-            jobs += self._claimed("claim_these", {"seqs": json_text(seqs)})
+            mine, others = self._sorted_out(self._heads(most - len(jobs)), limits, left)
+            jobs += self._taken(mine)
             left -= others
             if not others or not left:
                 break
-        return self._sorted(jobs)
+        return jobs
 
-    def _looked_at(self, limits: Tally, room: int, left: int) -> tuple[list[int], int]:
-        """Which of the next jobs may start, and how many others were put aside."""
-        tx, queue, others, seqs = self._tx, self._want.queue, 0, list[int]()
-        for seq, _, job_id, task, options in self._candidates(room):
-            has, gate = options_from_text(options), task_gate(task)
-            keys, lease_ms = has.limit_keys, self._want.lease_ms or has.lease_ms or self._queue_lease_ms
-            is_mine = self._want.passes(gate)
-            full = limits.full_for(task, keys) if is_mine else None
+    def _sorted_out(self, heads: list[Head], limits: Tally, left: int) -> tuple[list[Head], int]:
+        """Which of these may start, and how many others were put aside."""
+        tx, others, mine = self._tx, 0, list[Head]()
+        for head in heads:
+            has, task, seq = options_from_text(OPTIONS(head)), TASK(head), head[1]
+            is_mine = self._want.passes(task_gate(task))
+            full = limits.full_for(task, has.limit_keys) if is_mine else None
             if is_mine and full is None:
-                take_places(tx, seq, job_id, limits.start(task, keys, tx.now + lease_ms))
-                seqs.append(seq)
+                lease_ms = self._want.lease_ms or has.lease_ms or self._queue_lease_ms
+                take_places(tx, seq, head[2], limits.start(task, has.limit_keys, tx.now + lease_ms))
+                mine.append(head)
                 continue
             if others == left:
                 break
             others += 1
             if full is None:
-                self._hold_one(seq, job_id, gate)
+                self._hold([head])
             else:
-                put_aside(tx, queue, seq, full, limits)
-        return seqs, others
+                put_aside(tx, self._want.queue, seq, full, limits)
+        return mine, others
 
-    def _candidates(self, room: int) -> list[Row]:
-        order = {"queue": self._want.queue, "now": self._tx.now, "cap_ms": self._cap_ms, "room": room}
-        gates = (None, *self._gates())
-        rows = [row for gate in gates for row in self._tx.all("candidates", {**order, "gate": gate})]
-        return sorted(rows, key=lambda row: (-row[1], row[0]))[:room]
+    def _heads(self, most: int) -> list[Head]:
+        """The next of the queue, and of what waits behind gates that we may pass, in the claim's order."""
+        tx, queue = self._tx, self._want.queue
+        heads: list[Head] = []
+        for gate in (None, *self._gates()):
+            for capped, zero in ((0, tx.now), (1, self._cap_ms)):
+                values = {
+                    "queue": queue,
+                    "gate": gate,
+                    "capped": capped,
+                    "zero": zero,
+                    "now": tx.now,
+                    "room": most,
+                }
+                heads += tx.all("heads", values)
+        heads.sort()  # by what stands first in each, how far it is behind and its seq
+        return heads[:most]
 
-    def _tried(self, most: int) -> tuple[list[Job], list[Job]]:
-        """Jobs from the head, and which of them are not for this worker; if there are such, none is taken."""
-        tx, want = self._tx, self._want
-        if want.gates is None:
-            return self._taken(most), []
-        tx.run("mark", {})
-        jobs = self._taken(most)
-        others = [job for job in jobs if not want.passes(task_gate(job.task))]
-        if others:
-            tx.run("unmark", {})
-        tx.run("forget_mark", {})
-        return jobs, others
+    def _not_for_us(self, heads: list[Head]) -> list[Head]:
+        strange = {task for task in map(TASK, heads) if not self._want.passes(task_gate(task))}
+        return [head for head in heads if TASK(head) in strange] if strange else []
 
-    def _taken(self, most: int) -> list[Job]:
-        """Up to this many jobs in their order, wherever they wait: in the queue or behind a gate."""
-        gates = self._gates()
-        if not gates:
-            return self._taken_from(None, most)
-        order = {"queue": self._want.queue, "now": self._tx.now, "cap_ms": self._cap_ms, "room": most}
-        heads = [
-            (-lead, seq, gate)
-            for gate in (None, *gates)
-            for seq, lead in self._tx.all("heads", {**order, "gate": gate})
-        ]
-        heads.sort(key=lambda head: head[:2])
-        shares = Counter(gate for _, _, gate in heads[:most])
-        return self._sorted([job for gate in shares for job in self._taken_from(gate, shares[gate])])
-
-    def _taken_from(self, gate: str | None, most: int) -> list[Job]:
-        values = {"queue": self._want.queue, "gate": gate, "room": most, "cap_ms": self._cap_ms}
-        return self._sorted(self._claimed("claim", values))
-
-    def _claimed(self, name: str, values: dict[str, object]) -> list[Job]:
-        tx, worker = self._tx, self._worker
-        lease = {"lease_ms": self._want.lease_ms, "queue_lease_ms": self._queue_lease_ms}
-        rows = tx.all(name, {**values, "worker": worker, "now": tx.now, **lease})
-        return [claimed_job(row, worker, tx.now) for row in rows]
-
-    def _sorted(self, jobs: list[Job]) -> list[Job]:
-        now, cap_ms = self._tx.now, self._cap_ms
-        jobs.sort(key=lambda job: (job.rank - (cap_ms if job.capped else now), job.seq))
+    def _taken(self, heads: list[Head]) -> list[Job]:
+        tx, worker, lease_ms = self._tx, self._worker, self._want.lease_ms
+        jobs = [claimed_job(head, worker, tx.now, lease_ms, self._queue_lease_ms) for head in heads]
+        by_end: defaultdict[int | None, list[int]] = defaultdict(list)
+        for job in jobs:
+            by_end[job.lease_expires_at].append(job.seq)
+        for ends, seqs in by_end.items():
+            values = {"worker": worker, "now": tx.now, "lease_expires_at": ends, "seqs": json_text(seqs)}
+            tx.run("claim", values)
         return jobs
 
     def _gates(self) -> list[str]:
@@ -203,14 +191,12 @@ class Claim:
             rows = tx.all("gates_among", {"queue": want.queue, "gates": json_text(sorted(want.gates))})
         return [gate for (gate,) in rows if want.passes(gate)]
 
-    def _hold(self, jobs: list[Job]) -> None:
-        for job in jobs:
-            self._hold_one(job.seq, job.id, task_gate(job.task))
-
-    def _hold_one(self, seq: int, job_id: JobId, gate: str) -> None:
-        tx, queue = self._tx, self._want.queue
-        tx.run("hold", {"seq": seq, "gate": gate, "now": tx.now})
-        tx.record(Event(kind=EventKind.HELD, job_id=job_id, queue=queue, actor=self._worker, detail=gate))
+    def _hold(self, heads: list[Head]) -> None:
+        tx = self._tx
+        for _, seq, job_id, queue, task, *_ in heads:
+            gate = task_gate(task)
+            tx.run("hold", {"seq": seq, "gate": gate, "now": tx.now})
+            tx.record(Event(kind=EventKind.HELD, job_id=job_id, queue=queue, actor=self._worker, detail=gate))
         tx.has_news = True  # whoever may pass these gates should look
 
 
