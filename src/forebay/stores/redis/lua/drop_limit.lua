@@ -6,6 +6,7 @@
 if redis.call('HDEL', prefix .. 'limits', ask.scope) == 0 then
   return 0
 end
+look_behind(function(scope) return scope == ask.scope or string.match(scope, '^key:[^:]*') == ask.scope end)
 told[#told + 1] = {'limit', now, false, false, false, ask.actor, 'removed ' .. ask.scope}
 has_news = true
 return finish(1)
