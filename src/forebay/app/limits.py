@@ -15,6 +15,8 @@ class Limits:
 
     app.limits.set("global", concurrency=50)
     app.limits.set("queue:mail", rate=10, per=60, burst=20)
+    app.limits.set("task:report", concurrency=2)
+    app.limits.set("key:tenant", concurrency=3)  # for each value of the key by itself
     """
 
     def __init__(self, client: Client) -> None:
@@ -29,7 +31,8 @@ class Limits:
         per: Length = 1,
         burst: int | None = None,
     ) -> Limit:
-        """Set the limit of a scope, in the place of another one: "global" or "queue:NAME".
+        """Set the limit of a scope, in the place of another one: "global", "queue:NAME", "task:NAME" or
+        "key:KIND", for each value of a key of this kind by itself.
 
         At most `concurrency` jobs run at once, and at most `rate` start in `per`; after a pause `burst` may
         start together, twice the rate unless said otherwise. What is left out is not limited. Raises

@@ -19,7 +19,7 @@ SCOPE = click.argument("scope", metavar="SCOPE")
 def limits() -> None:
     """List, set and remove limits.
 
-    A scope is global, for all jobs, or queue:NAME.
+    A scope is global, for all jobs, queue:NAME, task:NAME, or key:KIND, for each value of a key by itself.
     """
 
 

@@ -139,6 +139,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             check_text("correlation_id", self.correlation_id)
         if self.parent_id is not None:
             check_text("parent_id", self.parent_id)
+        self._check_collections()
+
+    def _check_collections(self) -> None:
         if self.tags:
             check_tags(self.tags)
         if self.metadata:
@@ -335,10 +338,10 @@ def check_tags(tags: tuple[str, ...]) -> None:
         check_text("tags", tag, most=MAX_QUEUE_NAME)
 
 
-def check_kind(kind: str) -> None:
+def check_kind(kind: str, field: str = "limit_keys") -> None:
     """Raise InvalidJob unless this can be the kind of a key: the same letters as in the name of a queue."""
     if type(kind) is not str or not _QUEUE_NAME.match(kind):
-        raise InvalidJob(f"{kind!r:.60} cannot be the kind of a key", field="limit_keys")
+        raise InvalidJob(f"{field} cannot have a key of kind {kind!r:.60}", field=field)
 
 
 def check_limit_keys(keys: dict[str, str]) -> None:

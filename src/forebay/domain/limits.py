@@ -6,7 +6,7 @@ has milliseconds: so a bucket gains `rate` parts in each millisecond, and nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,6 +19,11 @@ MAX_LIMIT: Final = 1_000_000
 _QUEUE: Final = "queue:"
 _TASK: Final = "task:"
 _KEY: Final = "key:"
+_CHECKS: Final[dict[str, Callable[[str], None]]] = {
+    _QUEUE: check_queue_name,
+    _TASK: check_task_name,
+    _KEY: check_kind,
+}
 
 
 def queue_scope(queue: str) -> str:
@@ -134,14 +139,14 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def _check_scope(scope: str) -> None:
     if scope == GLOBAL:
         return
-    check = {_QUEUE: check_queue_name, _TASK: check_task_name, _KEY: check_kind}
     kind, colon, name = str(scope).partition(":")
-    if kind + colon not in check:
+    check = _CHECKS.get(kind + colon)
+    if check is None:
         raise ConfigError(
             f"{scope!r} is no scope of a limit: there are {GLOBAL}, queue:NAME, task:NAME and key:KIND"
         )
     try:
-        check[kind + colon](name)
+        check(name)
     except InvalidJob as exc:
         raise ConfigError(f"the scope of a limit: {exc}") from exc
 

@@ -53,7 +53,9 @@ class Gauge:
     ) -> None:
         self.limit, self.bucket = kept
         self.scope = scope or kept.limit.scope  # what it counts: of a limit by key, one value
-        self.running = running  # jobs of its scope with a lease that has not ended; 0 where nobody asks for it
+        self.running = (
+            running  # jobs of its scope with a lease that has not ended; 0 where nobody asks for it
+        )
         self.ends_at = ends_at  # when the first of these leases ends
         self.has_changed = False
 
@@ -112,7 +114,9 @@ class Tally:
     one of them.
     """
 
-    def __init__(self, gauges: Iterable[Gauge], now: int, narrow: Iterable[Limit] = (), load: Load | None = None) -> None:
+    def __init__(
+        self, gauges: Iterable[Gauge], now: int, narrow: Iterable[Limit] = (), load: Load | None = None
+    ) -> None:
         self._gauges = {gauge.scope: gauge for gauge in gauges}
         self._narrow = {limit.scope: limit for limit in narrow}
         self._load = load
@@ -140,7 +144,9 @@ class Tally:
 
     def full_for(self, task: str, keys: Mapping[str, str]) -> str | None:
         """The scope in which there is no room for such a job; None if it may start."""
-        return next((gauge.scope for gauge in self._narrow_of(task, keys) if gauge.room(self._now) == 0), None)
+        return next(
+            (gauge.scope for gauge in self._narrow_of(task, keys) if gauge.room(self._now) == 0), None
+        )
 
     def start(self, task: str, keys: Mapping[str, str], ends_at: int) -> list[str]:
         """Such a job has started, with a lease that ends then; the scopes in which it has a place now."""

@@ -383,7 +383,9 @@ def test_what_waits_at_its_limit_comes_back_in_order_with_each_end(store: Store)
     assert next_job.id == late[0]
 
 
-def test_an_end_in_one_exchange_is_seen_by_the_next_claim_of_anybody(store: Store, other_store: Store) -> None:
+def test_an_end_in_one_exchange_is_seen_by_the_next_claim_of_anybody(
+    store: Store, other_store: Store
+) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=1))
     ids = keyed(store, "a", 3)
     [job] = taken(store, 3)

@@ -252,7 +252,5 @@ class Claim:
 
     def _tell_held(self, job: Job, gate: str) -> None:
         tx = self._tx
-        tx.record(
-            Event(kind=EventKind.HELD, job_id=job.id, queue=job.queue, actor=self._worker, detail=gate)
-        )
+        tx.record(Event(kind=EventKind.HELD, job_id=job.id, queue=job.queue, actor=self._worker, detail=gate))
         tx.has_news = True  # whoever may pass these gates should look
