@@ -133,7 +133,7 @@ EQUIVALENTS: Final = (
             "state = 'pending' (2)",
             "queue = :queue",
             "queue = :queue (2)",
-            "gate > ''",
+            "gate > 'limit<'",
             "gate > closed.gate",
             "closed.gate is not null",
             "gate is not null",

@@ -25,6 +25,7 @@ PROGRAMS: Final = (
     "guide/dead-letters.md",
     "guide/limits.md",
     "guide/retries.md",
+    "guide/schedules.md",
     "guide/tasks.md",
     "reference/api.md",
 )

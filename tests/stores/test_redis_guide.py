@@ -62,8 +62,12 @@ def test_the_rights_of_the_page_are_enough(own_server: RedisServer, redis: Modul
         wakeups.start(heard.set)
         assert heard.wait(30)
 
-    with pytest.raises(StoreUnusable, match="does not let this user"):
-        open_engine(url + "?namespace=other").store()
+    for other in (url + "?namespace=other", url.replace("/0", "/1")):
+        with pytest.raises(StoreUnusable, match="does not let this user"):
+            open_engine(other).store()
+    with driver.Redis(port=own_server.port) as admin:
+        admin.execute_command("ACL", "SETUSER", "jobs", "+select")
+    open_engine(url.replace("/0", "/1")).store().close()
     with driver.Redis.from_url(url) as user:
         for words in (("FLUSHALL",), ("KEYS", "*"), ("CONFIG", "GET", "*"), ("EVAL", "return 1", "0")):
             with pytest.raises(driver.exceptions.NoPermissionError):

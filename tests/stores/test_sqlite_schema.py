@@ -152,6 +152,7 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the program know the first migration only."""
     first = load_migrations(PACKAGE)[:1]
     monkeypatch.setattr(schema, "load_migrations", lambda package: first)
+    monkeypatch.setattr(Transaction, "has_limits", False)  # of which it knows nothing
 
 
 OLD_BEAT: Final = """

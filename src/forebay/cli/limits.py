@@ -17,7 +17,7 @@ SCOPE = click.argument("scope", metavar="SCOPE")
 
 @click.group()
 def limits() -> None:
-    """List, set and remove limits.
+    """List, set and remove limits on jobs that run and start.
 
     A scope is global, for all jobs, queue:NAME, task:NAME, or key:KIND, for each value of a key by itself.
     """

@@ -6,4 +6,4 @@ set parts = least(
         / %(old_per_ms)s
     )::bigint,
     at = %(now)s
-where scope > %(scope)s || ':' and scope < %(scope)s || ';';
+where scope > %(scope)s || ':' and scope < %(scope)s || '<';

@@ -2,4 +2,4 @@
 insert into forebay.freed (scope)
 select distinct scope
 from forebay.closed
-where scope = %(scope)s or (scope > %(scope)s || ':' and scope < %(scope)s || ';');
+where scope = %(scope)s or (scope > %(scope)s || ':' and scope < %(scope)s || '<');

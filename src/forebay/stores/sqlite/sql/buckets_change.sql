@@ -2,4 +2,4 @@
 update forebay_buckets
 set parts = min(:full, min(:old_full, parts + max(0, :now - at) * :old_rate) * :per_ms / :old_per_ms),
     at = :now
-where scope > :scope || ':' and scope < :scope || ';';
+where scope > :scope || ':' and scope < :scope || '<';
