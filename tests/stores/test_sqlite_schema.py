@@ -20,6 +20,7 @@ from forebay.stores.migrations import Migration, load_migrations
 from forebay.stores.sqlite import schema
 from forebay.stores.sqlite.schema import PACKAGE, split_statements
 from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
+from forebay.stores.sqlite.transaction import Transaction
 from tests.stores.sqlite_support import problems, program, raw
 from tests.stores.support import WORKER, claim, complete, new_job
 

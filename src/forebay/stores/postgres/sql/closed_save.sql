@@ -1,7 +1,8 @@
 -- closed_save: when to look behind gates of a queue; of one that nobody waits behind there is no need to know.
 with wanted as (
   select c.scope, c.look_at,
-    exists (select 1 from forebay.gated where queue = %(queue)s and gate = 'limit:' || c.scope) as is_used
+    -- Not `exists`: the planner might read all gates to look these up in memory.
+    (select 1 from forebay.gated where queue = %(queue)s and gate = 'limit:' || c.scope limit 1) is not null as is_used
   from unnest(%(scopes)b::text[], %(looks)b::bigint[]) as c (scope, look_at)
 ),
 gone as (

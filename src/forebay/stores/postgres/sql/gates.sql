@@ -2,7 +2,7 @@
 -- Those of limits come before all others, and are stepped over.
 -- Relies on index gated_order (queue, gate, ...).
 with recursive closed (gate) as (
-  (select gate from forebay.gated where queue = %(queue)s and gate > 'limit<' order by gate limit 1)
+  (select gate from forebay.gated where queue = %(queue)s and gate > 'l~' order by gate limit 1)
   union all
   select (
     select g.gate

@@ -2,7 +2,7 @@
 -- Those of limits come before all others, and are stepped over.
 -- Relies on index forebay_jobs_ready (queue, gate, capped, rank).
 with recursive closed (gate) as (
-  select min(gate) from forebay_jobs where state = 'pending' and queue = :queue and gate > 'limit<'
+  select min(gate) from forebay_jobs where state = 'pending' and queue = :queue and gate > 'l~'
   union all
   select (
     select min(gate) from forebay_jobs where state = 'pending' and queue = :queue and gate > closed.gate
