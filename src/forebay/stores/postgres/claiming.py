@@ -15,10 +15,9 @@ from forebay.domain.queue import QueueState
 from forebay.stores.limiting import Tally
 from forebay.stores.postgres.cursor import HEAD, Cursor, Passed, Snapshot, most_arrivals, moved
 from forebay.stores.postgres.limiting import close_gates, load_for, take_places
-from forebay.stores.postgres.rows import claimed_job
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Want
-from forebay.stores.rows import Row
+from forebay.stores.rows import Row, claimed_job
 
 MOST_GATES: Final = 100
 _GIVING: Final = (QueueState.ACTIVE, QueueState.DRAINING)

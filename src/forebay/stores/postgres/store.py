@@ -19,9 +19,12 @@ from forebay.stores.completing import check_completed
 from forebay.stores.ids import new_id as next_id
 from forebay.stores.postgres import commanding, duties, leasing, operating, partitions
 from forebay.stores.postgres.borrowed import Borrowed, borrow_async, borrowed
+from forebay.stores.postgres.by_hand import ByHand
+from forebay.stores.postgres.calling import bigint, text, texts
 from forebay.stores.postgres.connection import Address, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
 from forebay.stores.postgres.exchanging import exchange
+from forebay.stores.postgres.holding import judged
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.limiting import PostgresLimits
 from forebay.stores.postgres.plain import PlainInsert
@@ -195,6 +198,7 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         self._pokes = Pokes(connection.address)
         self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id)
         self._plain_exchange = PlainExchange(connection, self._statements, self._memory)
+        self._by_hand = ByHand(connection, self._statements, "take_duty", "commands_take")
         self._is_closed = False
 
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
@@ -268,7 +272,8 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
             part = self._plain_exchange.exchange(worker, settlements, wants, room)
         if part.whole is not None:
             return part.whole
-        rest = self._write(lambda tx: exchange(tx, worker, part.settlements, part.wants, room, known, notes))
+        left = room - part.claimed
+        rest = self._write(lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes))
         return part.joined(rest)
 
     def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
@@ -319,11 +324,10 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
     def cancel(
         self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
     ) -> list[Verdict]:
-        return self._write(
-            lambda tx: operating.in_order(
-                tx, ids, lambda job_id: operating.cancel(tx, job_id, reason, actor, force=force)
-            )
-        )
+        def end(tx: Transaction, jobs: Sequence[Job]) -> list[Verdict]:
+            return operating.cancel(tx, jobs, reason, actor, force=force)
+
+        return self._write(lambda tx: judged(tx, ids, partial(end, tx)))
 
     def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
         return self._write(lambda tx: operating.amend(tx, job_id, change, actor))
@@ -337,15 +341,13 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         reset: bool = True,
         actor: str = "",
     ) -> list[Verdict]:
-        # In the order asked, since the first one gets a key that two of them want.
-        return self._write(
-            lambda tx: [operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset) for job_id in ids]
-        )
+        def put_back(tx: Transaction, jobs: Sequence[Job]) -> list[Verdict]:
+            return operating.revive(tx, jobs, queue, delay_ms, actor, reset=reset)
+
+        return self._write(lambda tx: judged(tx, ids, partial(put_back, tx)))
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
-        return self._write(
-            lambda tx: operating.in_order(tx, ids, lambda job_id: operating.delete(tx, job_id, actor))
-        )
+        return self._write(lambda tx: judged(tx, ids, lambda jobs: operating.delete(tx, jobs, actor)))
 
     def save_queue(
         self,
@@ -378,12 +380,21 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         return self._write(lambda tx: commanding.send(tx, kind, workers, queue, expires_ms, actor))
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
+        self._check_open()
+        values = {"workers": texts(workers), "kinds": texts(commanding.KINDS)}
+        rows = self._by_hand.all("commands_take", values)
+        if rows is not None:
+            return commanding.taken(rows)
         return self._write(lambda tx: commanding.take(tx, workers))
 
     def answer(self, command_id: str, text: str) -> None:
         self._write(lambda tx: commanding.answer(tx, command_id, text))
 
     def take_duty(self, name: str, every_ms: int) -> bool:
+        self._check_open()
+        rows = self._by_hand.all("take_duty", {"name": text(name), "every_ms": bigint(every_ms)})
+        if rows is not None:
+            return bool(rows)
         return self._write(lambda tx: operating.take_duty(tx, name, every_ms))
 
     def record(self, events: Sequence[Event]) -> None:

@@ -17,17 +17,17 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.stores.limiting import Tally
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
-from forebay.stores.rows import Row, json_text, options_from_text
+from forebay.stores.rows import Row, claimed_job, json_text, options_from_text
 from forebay.stores.sqlite.duties import expire, promote_queue
 from forebay.stores.sqlite.limiting import bring_back, keep, put_aside, take_places, tally
 from forebay.stores.sqlite.noting import keep_notes
-from forebay.stores.sqlite.rows import claimed_job, job_from_row
+from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.settling import settle_all
 from forebay.stores.sqlite.transaction import Transaction
 
-Head: TypeAlias = Row  # a row of `heads`
-TASK: Final = itemgetter(4)  # of a head
-OPTIONS: Final = itemgetter(7)
+Head: TypeAlias = Row  # a row of `heads`: its turn, which is two numbers, and the job
+TASK: Final = itemgetter(5)  # of a head
+OPTIONS: Final = itemgetter(8)
 MOST_GATES: Final = 100
 _GIVING: Final = (QueueState.ACTIVE, QueueState.DRAINING)
 
@@ -165,7 +165,7 @@ class Claim:
                     "room": most,
                 }
                 heads += tx.all("heads", values)
-        heads.sort()  # by what stands first in each, how far it is behind and its seq
+        heads.sort()  # by what stands first in each
         return heads[:most]
 
     def _not_for_us(self, heads: list[Head]) -> list[Head]:
@@ -174,7 +174,7 @@ class Claim:
 
     def _taken(self, heads: list[Head]) -> list[Job]:
         tx, worker, lease_ms = self._tx, self._worker, self._want.lease_ms
-        jobs = [claimed_job(head, worker, tx.now, lease_ms, self._queue_lease_ms) for head in heads]
+        jobs = [claimed_job(head[2:], worker, tx.now, lease_ms, self._queue_lease_ms) for head in heads]
         by_end: defaultdict[int | None, list[int]] = defaultdict(list)
         for job in jobs:
             by_end[job.lease_expires_at].append(job.seq)
@@ -193,7 +193,7 @@ class Claim:
 
     def _hold(self, heads: list[Head]) -> None:
         tx = self._tx
-        for _, seq, job_id, queue, task, *_ in heads:
+        for _, seq, job_id, _, queue, task, *_ in heads:
             gate = task_gate(task)
             tx.run("hold", {"seq": seq, "gate": gate, "now": tx.now})
             tx.record(Event(kind=EventKind.HELD, job_id=job_id, queue=queue, actor=self._worker, detail=gate))

@@ -3,8 +3,8 @@
 -- Relies on index forebay_jobs_ready (queue, gate, capped, rank): one range from its head.
 -- One class and one queue a call: both classes in one statement would copy each row once more (0.5 us), and
 -- with `queue in (...)` the planner sorts the whole backlog.
-select rank - :zero as behind, seq, id, queue, task, payload, priority, options, attempt, failures, crashes,
-  created_at, ready_at, run_at, rank, capped, deadline_at, expires_at, unique_key, cancel_reason, errors
+select rank - :zero as behind, seq as turn, id, seq, queue, task, payload, priority, options, attempt, failures,
+  crashes, created_at, ready_at, run_at, rank, capped, deadline_at, expires_at, unique_key, errors
 from forebay_jobs
 where state = 'pending' and gate is :gate and queue = :queue and capped = :capped
   and (expires_at is null or expires_at > :now)
