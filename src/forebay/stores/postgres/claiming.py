@@ -9,7 +9,8 @@ import psycopg
 
 from forebay.domain.gate import is_limit_gate, limit_gate, scope_behind, task_gate
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Job, JobId, UniqueUntil, WorkerId
+from forebay.domain.job import Job, UniqueUntil, WorkerId
+from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
 from forebay.stores.limiting import Tally
@@ -71,7 +72,7 @@ class Claim:
         self._first: Look | None = None
         self._gates: psycopg.Cursor[Row] | None = None
         self._limits = Tally((), 0)
-        self._places: dict[JobId, list[str]] = {}
+        self._places: dict[Lease, list[str]] = {}
 
     def ask_first(self, room: int) -> None:
         """Ask before the queue's settings are known, by what they were."""
@@ -182,7 +183,9 @@ class Claim:
         full = limits.full_for(job.task, job.limit_keys)
         if full is not None:
             return limit_gate(full)
-        self._places[job.id] = limits.start(job.task, job.limit_keys, job.lease_expires_at or 0)
+        self._places[Lease(job.id, job.attempt)] = limits.start(
+            job.task, job.limit_keys, job.lease_expires_at or 0
+        )
         return None
 
     def _start(self, heads: list[Head]) -> list[Job]:

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from forebay.domain.gate import limit_gate
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId
+from forebay.domain.lease import Lease
 from forebay.domain.limits import Bucket, Limit, narrow_scopes, scopes_of
 from forebay.stores.limiting import MOST_BACK, MOST_LOOKS, Gauge, Kept, Tally, buckets_values
 from forebay.stores.postgres.connection import TryAgain, Values
@@ -146,17 +147,25 @@ def close_gates(tx: Transaction, queue: str, scopes: Collection[str], limits: Ta
     tx.run("closed_save", {"queue": queue, "scopes": list(gauges), "looks": looks})
 
 
-def take_places(tx: Transaction, places: Mapping[JobId, Sequence[str]]) -> None:
-    pairs = [(scope, job_id) for job_id, scopes in places.items() for scope in scopes]
-    if pairs:
-        scopes, ids = zip(*sorted(pairs), strict=True)
-        tx.run("places_take", {"scopes": list(scopes), "ids": list(ids)})
+def take_places(tx: Transaction, places: Mapping[Lease, Sequence[str]]) -> None:
+    rows = [(scope, *lease) for lease, scopes in places.items() for scope in scopes]
+    if rows:
+        scopes, ids, attempts = zip(*sorted(rows), strict=True)
+        tx.run("places_take", {"scopes": list(scopes), "ids": list(ids), "attempts": list(attempts)})
 
 
 def free_places(tx: Transaction, ids: Sequence[JobId]) -> None:
     """Attempts at these jobs have ended: whoever claims next looks behind the gates of their scopes."""
     if ids and tx.has_limits:
         tx.run("places_free", {"ids": sorted(ids)})
+
+
+def note_over(tx: Transaction, leases: Sequence[Lease]) -> None:
+    """These have ended in a caller's own transaction, which has committed; nobody has settled them here."""
+    if leases and tx.has_limits:
+        ids, attempts = zip(*leases, strict=True)
+        tx.run("places_over", {"ids": list(ids), "attempts": list(attempts)})
+        tx.has_news = True
 
 
 def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], *, freed: int) -> None:

@@ -26,6 +26,8 @@ create table forebay.buckets (
 create table forebay.places (
   scope text collate "C" not null,
   id text collate "C" not null,
+  -- Whoever hears late of an attempt that has ended must not take the place of the next one.
+  attempt bigint not null,
   primary key (scope, id)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
