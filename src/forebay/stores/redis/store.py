@@ -48,6 +48,8 @@ from forebay.stores.redis.wakeups import RedisWakeups
 
 # How often history goes, a hundred jobs each time, before a job is refused because memory is full.
 ROOM_ROUNDS: Final = 50
+# How many jobs one script makes pending: a thousand took 24 ms of the server's processor.
+PROMOTED_AT_ONCE: Final = 100
 
 NOTHING_TO_JOIN: Final = (
     "Redis has no transactions of a caller that could be joined; use sqlite:/// or postgresql:// for that"
@@ -195,7 +197,14 @@ class RedisStore(RedisSchedules, RedisLimits):
         return [job_from_row(row) for row in self._run("sweep", ask)]
 
     def promote(self, limit: int = BATCH) -> int:
-        return self._count("promote", {"limit": limit})
+        moved = 0
+        while moved < limit:
+            most = min(PROMOTED_AT_ONCE, limit - moved)
+            now_moved = self._count("promote", {"limit": most})
+            moved += now_moved
+            if now_moved < most:
+                break
+        return moved
 
     def rescore(self, limit: int = BATCH) -> int:
         return self._count("rescore", {"limit": limit})
