@@ -82,7 +82,8 @@ SOME: Final[dict[str, Any]] = {
     "created_at": 1, "finished_at": 1, "duration_ms": 1, "excerpt": "", "deadline_at": None, "due_at": 1,
     "payload": b"x", "unique_key": None, "states": ["pending"] * 100, "jobs": [1] * 100, "names": ["a", "b"],
     "lows": [1, 1], "whole_at": [1, 1], "is_pending": True, "payloads": [b"x"] * 100,
-    "unique_keys": [None] * 100, "settings": "{}", "channel": "c",
+    "unique_keys": [None] * 100, "settings": "{}", "channel": "c", "scope": "key:a",
+    "scopes": [f"key:a:{number}" for number in HUNDRED], "looks": [1] * 100, "rooms": [1] * 100,
 }  # fmt: skip
 # Where a name means something else than in other statements.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
@@ -105,6 +106,7 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "hold": {"ids": NEW, "capped": [False] * 100},
     "keys_take": {"keys": NEW},
     "commands_take": {"kinds": ["stop"]},
+    "bring_back": {"gates": ["task:t", *(f"limit:{number}" for number in range(99))]},
     "promote": {"capped": [False] * 100, "ids": [f"d{number}" for number in HUNDRED]},
     "rescore": {"capped": [False] * 100, "ids": [f"r{number}" for number in HUNDRED],
                 "seqs": [1_000_000 + number for number in HUNDRED]},

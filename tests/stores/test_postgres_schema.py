@@ -100,6 +100,8 @@ def test_the_tables_of_schedules_are_added_to_a_store_that_has_jobs(engine: Post
     store.insert([new_job()])
     with raw() as connection:
         connection.execute(f"drop table {name}.schedules, {name}.firings")
+        limits = ("limits", "buckets", "places", "closed", "freed")
+        connection.execute(f"drop table {', '.join(f'{name}.{table}' for table in limits)}")
         connection.execute(f"delete from {name}.schema where number > 1")
 
     with pytest.raises(SchemaOutdated, match="forebay migrate"):
@@ -149,4 +151,5 @@ def test_tables_through_which_jobs_flow_are_vacuumed_by_the_number_of_their_dead
         ).fetchall()
 
     flow = {"jobs", "ready", "gated", "due", "leases", "keys", "count_deltas"}
+    flow |= {"limits", "buckets", "places", "closed", "freed"}
     assert {name for (name,) in rows} == flow

@@ -20,6 +20,7 @@ from forebay.stores.migrations import Migration, load_migrations
 from forebay.stores.sqlite import schema
 from forebay.stores.sqlite.schema import PACKAGE, split_statements
 from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
+from forebay.stores.sqlite.transaction import Transaction
 from tests.stores.sqlite_support import problems, program, raw
 from tests.stores.support import WORKER, claim, complete, new_job
 
@@ -152,6 +153,7 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the program know the first migration only."""
     first = load_migrations(PACKAGE)[:1]
     monkeypatch.setattr(schema, "load_migrations", lambda package: first)
+    monkeypatch.setattr(Transaction, "has_limits", False)  # of which it knows nothing
 
 
 OLD_BEAT: Final = """

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from forebay.domain.history import MAX_EVENTS, Attempt, Event, EventKind
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import WAITING, JobState
+from forebay.domain.limits import Bucket
 from forebay.domain.note import Notes
 from forebay.domain.query import Archived
 from forebay.domain.queue import Queue
@@ -19,6 +20,7 @@ from forebay.domain.rank import Place, place
 from forebay.domain.schedule import Firing, Schedule
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreRefused
+from forebay.stores.limiting import Kept
 from forebay.stores.memory.order import Order, Record
 
 K = TypeVar("K")
@@ -51,6 +53,10 @@ class State:
         self.workers: dict[WorkerId, WorkerInfo] = {}
         self.commands: dict[str, Command] = {}
         self.notes: dict[JobId, Notes] = {}
+        self.limits: dict[str, Kept] = {}
+        self.buckets: dict[str, Bucket] = {}  # of keys
+        # Gates of limits with jobs behind them, and when to look there.
+        self.closed: dict[tuple[QueueName, str], int] = {}
         self.schedules: dict[str, Schedule] = {}
         self.firings: dict[str, tuple[Firing, ...]] = {}
         self.duties: dict[str, int] = {}

@@ -37,6 +37,7 @@ from forebay.stores.redis.breaker import Breaker
 from forebay.stores.redis.connection import Address, Connection, is_full
 from forebay.stores.redis.exchanging import cancels_of, exchange
 from forebay.stores.redis.inserting import Intake, done, receipts_of
+from forebay.stores.redis.limiting import RedisLimits
 from forebay.stores.redis.pruning import Pruning
 from forebay.stores.redis.reader import RedisReader
 from forebay.stores.redis.rows import event_row, job_from_row
@@ -114,7 +115,7 @@ class RedisEngine:
         return connection
 
 
-class RedisStore(RedisSchedules):
+class RedisStore(RedisSchedules, RedisLimits):
     """A handle to write to one namespace."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:

@@ -35,6 +35,7 @@ from forebay.stores.sqlite.borrowed import Borrowed
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, Durability, translated
 from forebay.stores.sqlite.exchanging import exchange
 from forebay.stores.sqlite.inserting import Rules, insert_all
+from forebay.stores.sqlite.limiting import SqliteLimits
 from forebay.stores.sqlite.liveness import Liveness
 from forebay.stores.sqlite.places import Places
 from forebay.stores.sqlite.reader import SqliteReader
@@ -138,7 +139,7 @@ class SqliteEngine:
         return connection
 
 
-class SqliteStore(SqliteSchedules):
+class SqliteStore(SqliteSchedules, SqliteLimits):
     """A handle to write to one database file."""
 
     def __init__(

@@ -43,6 +43,7 @@ class Seen:
         self.scorings: dict[str, Scoring] = {}
         self.last_seq: int | None = None
         self.uncounted = 0  # jobs that this handle has inserted and left to others to count
+        self.has_limits: bool | None = None
 
     def refresh(self, raw: sqlite3.Connection) -> None:
         # data_version changes with every commit of somebody else; our own changes pass through here.
@@ -55,6 +56,7 @@ class Seen:
         self.queues.clear()
         self.scorings.clear()
         self.last_seq = None
+        self.has_limits = None
 
 
 class Runs(Protocol):
@@ -69,7 +71,7 @@ class Transaction:
     def __init__(self, raw: Runs, statements: Mapping[str, str], seen: Seen, now: int) -> None:
         self._raw = raw
         self._statements = statements
-        self._seen = seen
+        self.seen = seen
         self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
         self.id_of = seen.id_of
         self.now = now
@@ -113,7 +115,7 @@ class Transaction:
         whoever moves jobs counts the new ones first; a job must not be moved before it was counted.
         """
         self.has_new_jobs = False
-        self._seen.uncounted = 0
+        self.seen.uncounted = 0
         (counted,) = self.one("counted", {}) or (0,)
         rows = self.all("uncounted", {"counted": counted})
         for queue, state, jobs, _ in rows:
@@ -124,13 +126,13 @@ class Transaction:
     def counted_all(self) -> None:
         """Say that every job is counted that has a number."""
         self.has_new_jobs = False
-        if self._seen.last_seq is not None:
-            self.run("counted_save", {"counted": self._seen.last_seq})
+        if self.seen.last_seq is not None:
+            self.run("counted_save", {"counted": self.seen.last_seq})
 
     def leave_uncounted(self, jobs: int) -> None:
         """Leave new jobs to the next writer, but not more than a few: it counts under the write lock."""
-        self._seen.uncounted += jobs
-        if self._seen.uncounted >= UNCOUNTED:
+        self.seen.uncounted += jobs
+        if self.seen.uncounted >= UNCOUNTED:
             self.count_new()
 
     def counted(self, queue: str, *states: JobState) -> int:
@@ -138,6 +140,19 @@ class Transaction:
         rows = (self.one("count_of", {"queue": queue, "state": state.value}) for state in states)
         stored: int = sum(row[0] for row in rows if row is not None)
         return stored + sum(self._counts[queue, state] for state in states)
+
+    def running(self) -> int:
+        """How many jobs run, with what this transaction has done so far."""
+        (stored,) = self.one("running", {}) or (0,)
+        return int(stored) + sum(n for (_, state), n in self._counts.items() if state is JobState.RUNNING)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether there are limits, or jobs behind the gates of some that there were."""
+        if self.seen.has_limits is None:
+            (found,) = self.one("limits_exist", {}) or (0,)
+            self.seen.has_limits = bool(found)
+        return self.seen.has_limits
 
     def flush_counts(self) -> None:
         """Write each counter once, however many jobs have moved."""
@@ -148,18 +163,18 @@ class Transaction:
 
     def next_seq(self) -> int:
         """A number above every one that was given; in a generated id it is also the time."""
-        last = self._seen.last_seq
+        last = self.seen.last_seq
         if last is None:
             (last,) = self.one("last_seq", {}) or (0,)
         seq: int = last + 1
         seq = max(seq, self._first_seq)
-        self._seen.last_seq = seq
+        self.seen.last_seq = seq
         return seq
 
     # Queues
 
     def queue(self, name: str) -> Queue | None:
-        queues = self._seen.queues
+        queues = self.seen.queues
         if name not in queues:
             row = self.one("queue", {"name": name})
             queues[name] = None if row is None else queue_from_row(row)
@@ -176,12 +191,12 @@ class Transaction:
     def save_queue(self, queue: Queue, reordered_to: int | None = None) -> Queue:
         """Write a queue; `reordered_to` matters only while it is being reordered."""
         self.run("queue_save", row_from_queue(queue, (reordered_to or 0) if queue.reordering else None))
-        self._seen.queues[queue.name] = queue
-        self._seen.scorings.pop(queue.name, None)
+        self.seen.queues[queue.name] = queue
+        self.seen.scorings.pop(queue.name, None)
         return queue
 
     def scoring(self, name: QueueName) -> Scoring:
-        scorings = self._seen.scorings
+        scorings = self.seen.scorings
         if name not in scorings:
             scorings[name] = self.existing_queue(name).settings.scoring
         return scorings[name]
