@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -42,7 +43,8 @@ def tally(state: State) -> Tally:
     limits = [kept.limit for kept in state.limits.values()]
     broad = [_gauge(state, limit, limit.scope) for limit in limits if not limit.is_narrow]
     narrow = [limit for limit in limits if limit.is_narrow]
-    return Tally(broad, state.now, narrow, partial(_gauge, state))
+    ends = _ends_by_scope(state) if narrow else {}
+    return Tally(broad, state.now, narrow, partial(_narrow_gauge, state, ends))
 
 
 def keep(state: State, limits: Tally, *, freed: int) -> None:
@@ -103,20 +105,32 @@ def _behind(state: State, queue: QueueName, scope: str) -> list[Record]:
 def _gauge(state: State, limit: Limit, scope: str) -> Gauge:
     full = limit.full(state.now)
     bucket = state.limits[scope].bucket if scope in state.limits else state.buckets.get(scope, full)
-    ends = [] if limit.concurrency is None else _lease_ends(state, limit, scope)
-    return Gauge(Kept(limit, bucket), len(ends), scope=scope, ends_at=min(ends, default=None))
+    is_counted = limit.concurrency is not None and not limit.is_narrow
+    running = _running(state, limit.queue) if is_counted else ()
+    return Gauge(Kept(limit, bucket), sum(1 for _ in running), scope=scope)
 
 
-def _lease_ends(state: State, limit: Limit, scope: str) -> list[int]:
-    """When the leases end that count in a scope."""
-    queues = state.queues if limit.queue is None else [limit.queue]
-    running = (record.job for name in queues for record in state.among(name, [JobState.RUNNING]))
-    ends = [job.lease_expires_at or 0 for job in running if not limit.is_narrow or _is_in(scope, job)]
-    return [end for end in ends if end > state.now]
+def _narrow_gauge(state: State, ends: dict[str, list[int]], limit: Limit, scope: str) -> Gauge:
+    gauge, found = _gauge(state, limit, scope), ends.get(scope, [])
+    gauge.running, gauge.ends_at = len(found), min(found, default=None)
+    return gauge
 
 
-def _is_in(scope: str, job: Job) -> bool:
-    return any(one == scope for _, one in narrow_scopes(job.task, job.limit_keys))
+def _ends_by_scope(state: State) -> dict[str, list[int]]:
+    """When the leases end that count under tasks and keys."""
+    ends: dict[str, list[int]] = defaultdict(list)
+    for job in _running(state, None):
+        for _, scope in narrow_scopes(job.task, job.limit_keys):
+            ends[scope].append(job.lease_expires_at or 0)
+    return ends
+
+
+def _running(state: State, queue: QueueName | None) -> Iterator[Job]:
+    """The jobs of a queue, or of all, with a lease that has not ended."""
+    for name in state.queues if queue is None else [queue]:
+        for record in state.among(name, [JobState.RUNNING]):
+            if (record.job.lease_expires_at or 0) > state.now:
+                yield record.job
 
 
 def _tell(state: State, scope: str, actor: str, what: str) -> None:

@@ -12,6 +12,7 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import narrow_scopes
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
@@ -19,7 +20,7 @@ from forebay.stores.limiting import Tally
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
 from forebay.stores.rows import Row, claimed_job, json_text, options_from_text
 from forebay.stores.sqlite.duties import expire, promote_queue
-from forebay.stores.sqlite.limiting import bring_back, keep, put_aside, take_places, tally
+from forebay.stores.sqlite.limiting import bring_back, keep, load, put_aside, take_places, tally
 from forebay.stores.sqlite.noting import keep_notes
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.settling import settle_all
@@ -132,13 +133,21 @@ class Claim:
     def _sorted_out(self, heads: list[Head], limits: Tally, left: int) -> tuple[list[Head], int]:
         """Which of these may start, and how many others were put aside."""
         tx, others, mine = self._tx, 0, list[Head]()
-        for head in heads:
-            has, task, seq = options_from_text(OPTIONS(head)), TASK(head), head[1]
+        options = [options_from_text(OPTIONS(head)) for head in heads]
+        places: list[tuple[str, int, JobId]] = []
+        if limits.has_narrow:
+            keyed = zip(map(TASK, heads), options, strict=True)
+            load(
+                tx, limits, {scope for task, has in keyed for _, scope in narrow_scopes(task, has.limit_keys)}
+            )
+        for head, has in zip(heads, options, strict=True):
+            task, seq = TASK(head), head[1]
             is_mine = self._want.passes(task_gate(task))
             full = limits.full_for(task, has.limit_keys) if is_mine else None
             if is_mine and full is None:
                 lease_ms = self._want.lease_ms or has.lease_ms or self._queue_lease_ms
-                take_places(tx, seq, head[2], limits.start(task, has.limit_keys, tx.now + lease_ms))
+                scopes = limits.start(task, has.limit_keys, tx.now + lease_ms)
+                places += [(scope, seq, head[2]) for scope in scopes]
                 mine.append(head)
                 continue
             if others == left:
@@ -148,6 +157,7 @@ class Claim:
                 self._hold([head])
             else:
                 put_aside(tx, self._want.queue, seq, full, limits)
+        take_places(tx, places)
         return mine, others
 
     def _heads(self, most: int) -> list[Head]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from forebay.domain.gate import limit_gate
@@ -66,7 +65,8 @@ def tally(tx: Transaction) -> Tally:
     found = _kept(tx)
     broad = [Gauge(kept, _running(tx, kept.limit)) for kept in found if not kept.limit.is_narrow]
     narrow = [kept.limit for kept in found if kept.limit.is_narrow]
-    return Tally(broad, tx.now, narrow, partial(_gauge, tx, {kept.limit.scope: kept for kept in found}))
+    tx.kept_limits = {kept.limit.scope: kept for kept in found}
+    return Tally(broad, tx.now, narrow)
 
 
 def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], *, freed: int) -> None:
@@ -95,7 +95,9 @@ def put_aside(tx: Transaction, queue: QueueName, seq: int, scope: str, limits: T
 def bring_back(tx: Transaction, queue: QueueName, limits: Tally) -> None:
     """Open gates that it is time to look behind, as far as there is room."""
     left = MOST_BACK
-    for (scope,) in tx.all("closed_due", {"queue": queue, "now": tx.now, "limit": MOST_LOOKS}):
+    due = tx.all("closed_due", {"queue": queue, "now": tx.now, "limit": MOST_LOOKS})
+    load(tx, limits, [scope for (scope,) in due])
+    for (scope,) in due:
         gauge = limits.gauge(scope)
         room = None if gauge is None else gauge.room(tx.now)
         gate = {"queue": queue, "gate": limit_gate(scope)}
@@ -109,9 +111,9 @@ def bring_back(tx: Transaction, queue: QueueName, limits: Tally) -> None:
             tx.run("closed_save", {"queue": queue, "scope": scope, "look_at": look_at})
 
 
-def take_places(tx: Transaction, seq: int, job_id: JobId, scopes: Sequence[str]) -> None:
-    for scope in scopes:
-        tx.run("place_take", {"scope": scope, "seq": seq, "id": job_id})
+def take_places(tx: Transaction, places: Sequence[tuple[str, int, JobId]]) -> None:
+    if places:
+        tx.run("places_take", {"places": json_text(places)})
 
 
 def free_places(tx: Transaction, ids: Sequence[JobId]) -> None:
@@ -131,16 +133,19 @@ def _kept(tx: Transaction) -> list[Kept]:
     return [kept_from_row(row) for row in tx.all("limits", {})]
 
 
-def _gauge(tx: Transaction, known: dict[str, Kept], limit: Limit, scope: str) -> Gauge:
-    """A limit of a task, or of one value of a key."""
-    bucket = known[limit.scope].bucket
-    if scope != limit.scope:
-        row = tx.one("bucket", {"scope": scope}) if limit.rate is not None else None
-        bucket = limit.full(tx.now) if row is None else Bucket(*row)
-    running, ends_at = 0, None
-    if limit.concurrency is not None:
-        running, ends_at = tx.one("places_count", {"scope": scope, "now": tx.now}) or (0, None)
-    return Gauge(Kept(limit, bucket), running, scope=scope, ends_at=ends_at)
+def load(tx: Transaction, limits: Tally, scopes: Iterable[str]) -> None:
+    """Count what runs in these scopes of tasks and keys, all at once."""
+    missing = limits.missing(scopes)
+    if not missing:
+        return
+    rows = tx.all("places_count", {"scopes": json_text(list(missing)), "now": tx.now})
+    for scope, running, ends_at, parts, at in rows:
+        limit = missing[scope]
+        if scope == limit.scope:
+            bucket = tx.kept_limits[scope].bucket
+        else:
+            bucket = limit.full(tx.now) if parts is None else Bucket(parts, at)
+        limits.add(Gauge(Kept(limit, bucket), running, scope=scope, ends_at=ends_at))
 
 
 def _running(tx: Transaction, limit: Limit) -> int:

@@ -17,6 +17,7 @@ from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, Scoring, place
 from forebay.errors import StoreError
 from forebay.stores.ids import RANDOM_BITS, IdsBySeq, first_seq, seq_in_id
+from forebay.stores.limiting import Kept
 from forebay.stores.rows import STATES, Row, queue_from_row, row_from_queue
 
 UNCOUNTED: Final = 256
@@ -72,6 +73,7 @@ class Transaction:
         self._raw = raw
         self._statements = statements
         self.seen = seen
+        self.kept_limits: dict[str, Kept] = {}  # those that this transaction has looked at
         self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
         self.id_of = seen.id_of
         self.now = now
