@@ -76,7 +76,7 @@ def test_a_key_from_an_argument_that_is_not_there_is_refused(app: Forebay) -> No
         work.job(1)
 
 
-@pytest.mark.shows("R-RATE-06", "R-EDGE-41")
+@pytest.mark.shows("R-RATE-06")
 def test_workers_keep_limits_by_key_and_forget_no_job(live_app: Forebay) -> None:
     live_app.limits.set("key:tenant", concurrency=1)
     live_app.limits.set("global", concurrency=5)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from forebay.domain.history import EventKind
 from forebay.domain.limits import Limit
 from forebay.stores.protocol import Reader, Store
 from tests.cli.calling import answer, call, put, refusal
 
 
-@pytest.mark.shows("R-QUEUE-17", "R-CFG-25")
 def test_limits_are_set_listed_and_removed(store: Store, reader: Reader) -> None:
     answer("limits", "set", "global", "--concurrency", "9")
     told = answer("limits", "set", "queue:mail", "--rate", "5", "--per", "1m")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from forebay.cli.main import main
+from tests.cli import test_schedules
 from tests.cli.calling import DEADLINE, command, commands, environment, ids, program, program_answer
 
 # A dozen programs one after the other, on a machine that may be busy.
@@ -108,6 +109,23 @@ def test_every_command_about_limits(app_folder: Path) -> None:
     assert json_of(app_folder, "limits", "remove", "queue:mail")["removed"]
 
 
+def test_every_command_about_schedules(app_folder: Path) -> None:
+    added = json_of(app_folder, "schedules", "add", "hello", "tasks.greet", "Ada", "--cron", "0 9 * * MON")
+
+    assert added["when"] == "0 9 * * MON"
+    assert [one["name"] for one in json_of(app_folder, "schedules", "list")["schedules"]] == ["hello"]
+    assert json_of(app_folder, "schedules", "show", "hello")["args"] == ["Ada"]
+    assert len(json_of(app_folder, "schedules", "next", "hello", "--runs", "3")["next_runs"]) == 3
+    assert json_of(app_folder, "schedules", "pause", "hello")["is_paused"] is True
+    assert json_of(app_folder, "schedules", "resume", "hello")["is_paused"] is False
+    assert json_of(app_folder, "schedules", "update", "hello", "--every", "1h")["every_ms"] == 3_600_000
+    fired = json_of(app_folder, "schedules", "fire", "hello")
+    [line] = json_of(app_folder, "schedules", "history", "hello")["history"]
+    assert (line["status"], line["job_id"]) == ("enqueued", fired["id"])
+    assert json_of(app_folder, "schedules", "sync")["declared"] == []
+    assert json_of(app_folder, "schedules", "remove", "hello", "--yes") == {"removed": "hello"}
+
+
 def test_every_command_about_jobs(app_folder: Path) -> None:
     made = [json_of(app_folder, "enqueue", "tasks.greet", name)["id"] for name in ("Ada", "Grace", "Joan")]
 
@@ -192,8 +210,8 @@ def test_every_other_command(app_folder: Path) -> None:
     )
 
 
-# Every command, and the test above that runs it as a real program and reads its JSON. The output of a worker
-# is its log, and that of `completion` a script.
+# Every command, and the test that runs it as a real program and reads its JSON. The output of a worker is its
+# log, and that of `completion` a script; a scheduler has something to say when it was stopped.
 SHOWN = {
     "worker": test_a_worker_runs_what_was_enqueued_by_hand,
     "enqueue": test_a_worker_runs_what_was_enqueued_by_hand,
@@ -208,6 +226,18 @@ SHOWN = {
     "limits list": test_every_command_about_limits,
     "limits set": test_every_command_about_limits,
     "limits remove": test_every_command_about_limits,
+    "scheduler": test_schedules.test_a_scheduler_fires_until_it_is_told_to_stop,
+    "schedules list": test_every_command_about_schedules,
+    "schedules show": test_every_command_about_schedules,
+    "schedules history": test_every_command_about_schedules,
+    "schedules next": test_every_command_about_schedules,
+    "schedules add": test_every_command_about_schedules,
+    "schedules update": test_every_command_about_schedules,
+    "schedules pause": test_every_command_about_schedules,
+    "schedules resume": test_every_command_about_schedules,
+    "schedules fire": test_every_command_about_schedules,
+    "schedules remove": test_every_command_about_schedules,
+    "schedules sync": test_every_command_about_schedules,
     "queues list": test_every_command_about_queues,
     "queues show": test_every_command_about_queues,
     "queues create": test_every_command_about_queues,
@@ -237,7 +267,11 @@ SHOWN = {
     "doctor": test_every_other_command,
     "completion": test_every_other_command,
 }
-WITHOUT_JSON = {"worker": "working(app_folder,", "completion": 'program(app_folder, "completion",'}
+WITHOUT_JSON = {
+    "worker": "working(app_folder,",
+    "completion": 'program(app_folder, "completion",',
+    "scheduler": 'command("scheduler",',
+}
 
 
 def test_the_list_names_every_command() -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.gate import gates_of, payload_gate, task_gate, why_held
+from forebay.domain.gate import (
+    gates_of,
+    is_limit_gate,
+    limit_gate,
+    payload_gate,
+    scope_behind,
+    task_gate,
+    why_held,
+)
 
 
 def test_a_program_passes_the_gates_of_its_tasks_and_of_every_payload_it_reads() -> None:
@@ -20,3 +28,9 @@ def test_a_task_cannot_be_called_like_a_payload() -> None:
 )
 def test_the_reason_is_told_after_the_gate(reason: str | None, said: str) -> None:
     assert why_held("task:a", reason) == said
+
+
+def test_the_gate_of_a_limit_names_its_scope_and_is_no_other_gate() -> None:
+    assert scope_behind(limit_gate("key:tenant:acme")) == "key:tenant:acme"
+    assert is_limit_gate(limit_gate("task:a"))
+    assert not any(map(is_limit_gate, gates_of(["limit:a"], 1)))

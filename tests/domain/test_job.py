@@ -374,3 +374,30 @@ def test_metadata_cannot_grow_too_large_by_merging() -> None:
         Amendment(metadata={"b": "x" * 40_000}).merged_into({"a": "x" * 40_000})
 
     assert caught.value.field == "metadata"
+
+
+# ------------------------------------------------------------------ keys under limits
+
+
+def test_a_job_says_what_it_counts_as() -> None:
+    keys = {"tenant": "acme", "host": "example.com"}
+
+    assert new_job(limit_keys=keys).limit_keys == keys
+
+
+@pytest.mark.parametrize(
+    ("keys", "word"),
+    [
+        (["tenant"], "must be a dict"),
+        ({f"kind{n}": "x" for n in range(6)}, "at most 5"),
+        ({"two words": "x"}, "kind 'two words'"),
+        ({7: "x"}, "kind 7"),
+        ({"tenant": ""}, "limit_keys must be a text"),
+        ({"tenant": 7}, "limit_keys must be a text"),
+    ],
+)
+def test_other_keys_are_refused(keys: Any, word: str) -> None:
+    with pytest.raises(InvalidJob, match=word) as caught:
+        new_job(limit_keys=keys)
+
+    assert caught.value.field == "limit_keys"

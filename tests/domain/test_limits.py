@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.domain.job import DAY_MS, QueueName
-from forebay.domain.limits import GLOBAL, MAX_LIMIT, Bucket, Limit, queue_scope, scopes_of
+from forebay.domain.limits import (
+    GLOBAL,
+    MAX_LIMIT,
+    Bucket,
+    Limit,
+    limit_scope,
+    narrow_scopes,
+    queue_scope,
+    scopes_of,
+)
 from forebay.errors import ConfigError
 
 LIMITS = st.builds(
@@ -123,3 +132,17 @@ def test_a_rate_that_is_new_begins_full() -> None:
 
     assert limit.changed_from(None, Bucket(0, 0), NOW) == limit.full(NOW)
     assert limit.changed_from(other, other.full(NOW), NOW) == limit.full(NOW)
+
+
+def test_a_job_counts_for_its_task_and_for_each_of_its_keys() -> None:
+    found = list(narrow_scopes("send", {"tenant": "a:b", "host": "x"}))
+
+    assert found == [("task:send", "task:send"), ("key:host", "key:host:x"), ("key:tenant", "key:tenant:a:b")]
+    assert [limit_scope(scope) for _, scope in found] == [of for of, _ in found]
+
+
+@pytest.mark.parametrize(
+    ("scope", "is_narrow"), [(GLOBAL, False), ("queue:a", False), ("task:a", True), ("key:a", True)]
+)
+def test_limits_of_tasks_and_keys_are_for_some_jobs_of_a_queue(scope: str, is_narrow: bool) -> None:
+    assert Limit(scope=scope, rate=1).is_narrow is is_narrow
