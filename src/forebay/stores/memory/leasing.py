@@ -18,7 +18,8 @@ from forebay.domain.outcome import AttemptError
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Ending, Settlement
 from forebay.stores.memory.duties import expire, promote_in
-from forebay.stores.memory.inserting import follow, fresh
+from forebay.stores.memory.following import follow
+from forebay.stores.memory.inserting import follow_up, fresh
 from forebay.stores.memory.order import Record, is_in_time, turn
 from forebay.stores.memory.state import State, check_writable
 from forebay.stores.protocol import (
@@ -47,6 +48,7 @@ def exchange(
     unnoted = tuple(_unnoted(state, worker, notes))
     answers = [(end, _settle(state, worker, end)) for end in settlements]
     settled = [end for end, answer in answers if answer == "settled"]
+    follow(state)
     jobs = _claim_all(state, worker, wants, room)
     return Exchange(
         settled=tuple(end.job_id for end in settled),
@@ -118,8 +120,9 @@ def _settle(state: State, worker: WorkerId, end: Settlement) -> Answer:
     reason = _refusal(record, end.attempt, worker)
     if record is not None and reason is None:
         _end(state, record, worker, end)
+        stored: list[JobId | None] = []
         for new in end.follow_ups:
-            follow(state, record.job, worker, new)
+            stored.append(follow_up(state, record.job, worker, new, stored))
         return "settled"
     if record is not None and _has_ended(state, record.job, end.attempt, worker):
         return "repeated"

@@ -18,6 +18,7 @@ from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, Work
 from forebay.errors import ConfigError, StoreError
 from forebay.stores import ids as job_ids
 from forebay.stores.memory import commanding, duties, inserting, leasing, steering
+from forebay.stores.memory.following import follow
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.state import State
 from forebay.stores.memory.wakeups import Bell, MemoryWakeups
@@ -121,7 +122,7 @@ class MemoryStore:
         atomic: bool = True,
         create_queues: bool = True,
     ) -> list[Receipt]:
-        with self._changing() as state:
+        with self._ending() as state:
             return inserting.insert(state, jobs, on_conflict, atomic, create_queues)
 
     def exchange(
@@ -153,27 +154,33 @@ class MemoryStore:
         only_dead: bool = False,
         dead: Collection[WorkerId] = (),
     ) -> list[Job]:
-        with self._changing() as state:
+        with self._ending() as state:
             duties.bury_stragglers(state, limit)
             return leasing.sweep(state, sweeper, limit, lease_ms, only_dead=only_dead, dead=dead)
 
     def promote(self, limit: int = BATCH) -> int:
         with self._changing() as state:
-            return duties.promote(state, limit)
+            return max(duties.promote(state, limit), follow(state))
 
     def rescore(self, limit: int = BATCH) -> int:
         with self._changing() as state:
             return duties.rescore(state, limit)
 
     def prune(self, limit: int = BATCH) -> int:
-        with self._changing() as state:
+        with self._ending() as state:
             return duties.prune(state, limit)
 
     def cancel(
-        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+        self,
+        ids: Sequence[JobId],
+        reason: str = "cancelled",
+        *,
+        actor: str = "",
+        force: bool = False,
+        dependants: bool = False,
     ) -> list[Verdict]:
-        with self._changing() as state:
-            return steering.cancel(state, ids, reason, actor, force)
+        with self._ending() as state:
+            return steering.cancel(state, ids, reason, actor, force=force, dependants=dependants)
 
     def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
         with self._changing() as state:
@@ -187,12 +194,13 @@ class MemoryStore:
         delay_ms: int = 0,
         reset: bool = True,
         actor: str = "",
+        dependants: bool = False,
     ) -> list[Verdict]:
-        with self._changing() as state:
-            return steering.revive(state, ids, queue, delay_ms, reset, actor)
+        with self._ending() as state:
+            return steering.revive(state, ids, queue, delay_ms, reset, actor, dependants)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
-        with self._changing() as state:
+        with self._ending() as state:
             return steering.delete(state, ids, actor)
 
     def save_queue(
@@ -207,7 +215,7 @@ class MemoryStore:
             return steering.save_queue(changed, name, changes, state, actor)
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
-        with self._changing() as state:
+        with self._ending() as state:
             return steering.drop_queue(state, name, force, limit, actor)
 
     def beat(self, worker: WorkerInfo) -> None:
@@ -253,6 +261,13 @@ class MemoryStore:
 
     def close(self) -> None:
         self._closed = True
+
+    @contextmanager
+    def _ending(self) -> Iterator[State]:
+        """For a call that may end jobs, or revive them: others may depend on these."""
+        with self._changing() as state:
+            yield state
+            follow(state)
 
     @contextmanager
     def _changing(self) -> Iterator[State]:

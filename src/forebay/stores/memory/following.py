@@ -1,0 +1,134 @@
+"""Edges between jobs, and the list of what the ends of jobs mean for others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from forebay.domain.history import EventKind
+from forebay.domain.job import JobId, Need, NewJob
+from forebay.domain.lifecycle import JobState
+from forebay.domain.workflow import (
+    WAITS,
+    Aftermath,
+    Edge,
+    EdgeState,
+    is_forgotten,
+    missing_parent,
+    missing_place,
+    starting_state,
+)
+from forebay.stores import following
+from forebay.stores.following import Entry
+from forebay.stores.memory.state import State
+
+
+def follow(state: State) -> int:
+    """Work on the list of what the ends of jobs mean for others."""
+    return following.follow(_Following(state)) if state.aftermaths else 0
+
+
+def edges_of(state: State, new: NewJob, before: Sequence[JobId | None]) -> list[Edge]:
+    """The edges of a new job, whose id is not known yet; raises InvalidJob for a parent that is not there.
+    `before` are the jobs of the same insert that stand before it."""
+    return [_edge(state, new, need, number, before) for number, need in enumerate(new.depends_on)]
+
+
+def add_edges(state: State, child: JobId, edges: Sequence[Edge]) -> bool:
+    """Write the edges of a new job; whether it is blocked."""
+    for new in edges:
+        edge = replace(new, child=child)
+        state.write(state.edges.setdefault(child, {}), edge.number, edge)
+        state.write(state.behind.setdefault(edge.parent, {}), (child, edge.number), edge.number)
+        parent = state.jobs.get(edge.parent)
+        if edge.state is EdgeState.OPEN and parent is not None and parent.job.is_final:
+            state.list_aftermath(edge.parent, Aftermath(parent.job.state.value))
+    return count_unmet(state, child) > 0
+
+
+def count_unmet(state: State, child: JobId) -> int:
+    """Count anew how many edges block a job."""
+    unmet = sum(edge.state in WAITS for edge in state.edges.get(child, {}).values())
+    state.write(state.unmet, child, unmet or None)
+    return unmet
+
+
+def reopen(state: State, child: JobId, failed_into: EdgeState) -> None:
+    """Look at the edges of a job that is revived; those of failed parents stand like this from now on."""
+    for edge in list(state.edges.get(child, {}).values()):
+        if edge.state is EdgeState.FAILED:
+            state.write(state.edges[child], edge.number, replace(edge, state=failed_into))
+    count_unmet(state, child)
+
+
+def _edge(state: State, new: NewJob, need: Need, number: int, before: Sequence[JobId | None]) -> Edge:
+    if isinstance(need.parent, int):
+        found = before[-need.parent] if need.parent <= len(before) else None
+        if found is None:
+            raise missing_place(new, need.parent)
+    else:
+        found = need.parent
+    record = state.jobs.get(found)
+    if record is not None:
+        into = starting_state(record.job.state, need.on_failure)
+    elif new.allow_missing and is_forgotten(found, _keep_ms(state, new), state.now):
+        into = EdgeState.MET
+    else:
+        raise missing_parent(new, found)
+    return Edge(child=JobId(""), number=number, parent=found, on_failure=need.on_failure, state=into)
+
+
+def _keep_ms(state: State, new: NewJob) -> int:
+    return state.queue_or_fresh(new.queue).settings.keep_finished_ms
+
+
+class _Following:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def next_entry(self) -> Entry | None:
+        for number, (parent, aftermath) in self._state.aftermaths.items():
+            return Entry(number, parent, aftermath)
+        return None
+
+    def drop_entry(self, entry: Entry) -> None:
+        self._state.write(self._state.aftermaths, entry.number, None)
+
+    def list_aftermath(self, parent: JobId, aftermath: Aftermath) -> None:
+        self._state.list_aftermath(parent, aftermath)
+
+    def edges_behind(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
+        state = self._state
+        edges = (state.edges[child][number] for child, number in sorted(state.behind.get(parent, {})))
+        return list(islice((edge for edge in edges if edge.state in states), limit))
+
+    def set_edge(self, edge: Edge, state: EdgeState) -> None:
+        self._state.write(self._state.edges[edge.child], edge.number, replace(edge, state=state))
+        change = (state in WAITS) - (edge.state in WAITS)
+        if change:
+            unmet = self._state.unmet.get(edge.child, 0) + change
+            self._state.write(self._state.unmet, edge.child, unmet or None)
+
+    def is_blocked(self, child: JobId) -> bool:
+        return self._state.jobs[child].job.state is JobState.BLOCKED
+
+    def has_unmet(self, child: JobId) -> bool:
+        return child in self._state.unmet
+
+    def release(self, child: JobId) -> None:
+        state = self._state
+        job = state.jobs[child].job
+        ready_at = max(job.run_at, state.now)
+        state.put_new(replace(job, ready_at=ready_at, run_at=ready_at, updated_at=state.now))
+
+    def end_blocked(self, child: JobId, state: JobState, reason: str) -> None:
+        job = self._state.jobs[child].job
+        self._state.put_final(job, state, reason)
+        self._state.tell(EventKind.PARENT, job, detail=reason)
+
+    def revive_ended(self, child: JobId) -> None:
+        from forebay.stores.memory.steering import revive_one  # noqa: PLC0415 - which follows what it revives
+
+        revive_one(self._state, child, None, 0, True, "", dependants=True, with_parent=True)
