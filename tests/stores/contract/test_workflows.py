@@ -145,9 +145,7 @@ def test_parents_that_end_together_release_their_child_once(
     assert claimed(other_store, 5, W2) == []
 
 
-def test_a_job_whose_time_is_not_there_is_scheduled_when_it_is_released(
-    store: Store, reader: Reader
-) -> None:
+def test_a_job_whose_time_is_not_there_is_scheduled_when_it_is_released(store: Store, reader: Reader) -> None:
     parent = put(store)
     child = put(store, depends_on=after(parent), delay_ms=HOUR)
     assert look(reader, child).state is BLOCKED

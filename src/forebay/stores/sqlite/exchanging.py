@@ -17,6 +17,7 @@ from forebay.domain.settlement import Settlement
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
 from forebay.stores.rows import json_text
 from forebay.stores.sqlite.duties import expire, promote_queue
+from forebay.stores.sqlite.following import follow
 from forebay.stores.sqlite.noting import keep_notes
 from forebay.stores.sqlite.rows import claimed_job, job_from_row
 from forebay.stores.sqlite.settling import settle_all
@@ -40,6 +41,7 @@ def exchange(
     claim that follows should see both."""
     unnoted = keep_notes(tx, worker, notes) if notes else ()
     ended = settle_all(tx, new_id, worker, settlements)
+    follow(tx)
     jobs = _claim_all(tx, worker, wants, room)
     return Exchange(
         settled=tuple(ended.settled),

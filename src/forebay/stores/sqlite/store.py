@@ -16,6 +16,7 @@ from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
+from forebay.domain.workflow import Aftermath
 from forebay.errors import ConfigError, StoreError
 from forebay.stores.completing import check_completed
 from forebay.stores.protocol import (
@@ -34,6 +35,7 @@ from forebay.stores.sqlite import commanding, duties, leasing, operating
 from forebay.stores.sqlite.borrowed import Borrowed
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, Durability, translated
 from forebay.stores.sqlite.exchanging import exchange
+from forebay.stores.sqlite.following import follow
 from forebay.stores.sqlite.inserting import Rules, insert_all
 from forebay.stores.sqlite.liveness import Liveness
 from forebay.stores.sqlite.places import Places
@@ -124,6 +126,8 @@ class SqliteEngine:
             check_schema(borrowed, statements, self._places.database)
             tx = Transaction(borrowed, statements, Seen(), self._clock.now_ms())
             yield tx
+            if tx.has_listed:
+                follow(tx)
             tx.flush_counts()
 
     def _connection(self) -> Connection:
@@ -166,6 +170,8 @@ class SqliteStore:
             if moves:
                 tx.count_new()
             answer = work(tx)
+            if tx.has_listed:
+                follow(tx)
             tx.flush_counts()
             has_news = tx.has_news
             return answer
@@ -237,7 +243,7 @@ class SqliteStore:
         return jobs
 
     def promote(self, limit: int = BATCH) -> int:
-        return self._write(lambda tx: duties.promote(tx, limit))
+        return self._write(lambda tx: max(duties.promote(tx, limit), follow(tx)))
 
     def rescore(self, limit: int = BATCH) -> int:
         return self._write(lambda tx: duties.rescore(tx, limit))
@@ -249,11 +255,21 @@ class SqliteStore:
         return pruned
 
     def cancel(
-        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+        self,
+        ids: Sequence[JobId],
+        reason: str = "cancelled",
+        *,
+        actor: str = "",
+        force: bool = False,
+        dependants: bool = False,
     ) -> list[Verdict]:
-        return self._write(
-            lambda tx: [operating.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
-        )
+        def cancel(tx: Transaction) -> list[Verdict]:
+            verdicts = [operating.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
+            if dependants:
+                tx.list_aftermath(ids, Aftermath.CANCEL)
+            return verdicts
+
+        return self._write(cancel)
 
     def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
         return self._write(lambda tx: operating.amend(tx, job_id, change, actor))
@@ -266,11 +282,15 @@ class SqliteStore:
         delay_ms: int = 0,
         reset: bool = True,
         actor: str = "",
+        dependants: bool = False,
     ) -> list[Verdict]:
-        return self._write(
-            lambda tx: [operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset) for job_id in ids],
-            durable=True,
-        )
+        def revive(tx: Transaction) -> list[Verdict]:
+            return [
+                operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset, dependants=dependants)
+                for job_id in ids
+            ]
+
+        return self._write(revive, durable=True)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
         return self._write(lambda tx: [operating.delete(tx, job_id, actor) for job_id in ids])
