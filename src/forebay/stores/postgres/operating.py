@@ -12,6 +12,7 @@ from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_nam
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import WorkerInfo
+from forebay.domain.workflow import WAITS, Aftermath, EdgeState
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.duties import bury_queue, end_waiting, forget_history, others_insert
@@ -62,6 +63,8 @@ def _stands(job: Job) -> tuple[object, ...]:
 def _locked(tx: Transaction, job: Job) -> bool:
     if job.state is JobState.RUNNING:
         place = "leases"
+    elif job.state is JobState.BLOCKED:
+        place = "blocked"
     elif job.state is not JobState.PENDING:
         place = "due"
     else:
@@ -107,9 +110,10 @@ def _ask(tx: Transaction, job: Job, reason: str, actor: str) -> Verdict:
 
 
 def _take_away(tx: Transaction, job: Job, reason: str, actor: str) -> Verdict:
-    [(queue, unique_key, attempt)] = tx.all(
+    [(queue, unique_key, attempt, listed)] = tx.all(
         "bury_running", {"job_id": job.id, "reason": reason, "now": tx.now}
     )
+    tx.listed += listed or ()
     tx.free_keys([(job.id, queue, unique_key)])
     tx.move(queue, JobState.RUNNING, JobState.DEAD)
     tx.record(
@@ -139,6 +143,8 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     values = _amended(tx, job, change, state)
     if job.state is JobState.RUNNING:
         tx.run("amend_running", values)
+    elif job.state is JobState.BLOCKED:
+        tx.run("amend_blocked", values)
     else:
         tx.run("waiting_remove", _narrow(job))
         tx.run("amend", values)
@@ -196,7 +202,15 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
 
 
 def revive(
-    tx: Transaction, job_id: JobId, queue: QueueName | None, delay_ms: int, actor: str, *, reset: bool
+    tx: Transaction,
+    job_id: JobId,
+    queue: QueueName | None,
+    delay_ms: int,
+    actor: str,
+    *,
+    reset: bool,
+    dependants: bool = False,
+    with_parent: bool = False,
 ) -> Verdict:
     if queue is not None:
         check_queue_name(queue)
@@ -216,7 +230,9 @@ def revive(
             return _refused(job, f"its unique key is held by {holder}")
         if not tx.take_keys([(key, job.id, None)]):
             raise TryAgain
-    state = _put_among_live(tx, job, target, delay_ms, reset=reset)
+    unmet = _reopened(tx, job_id, with_parent=with_parent)
+    state = _put_among_live(tx, job, target, delay_ms, unmet, reset=reset)
+    tx.list_if_concerned([job_id], Aftermath.REVIVE if dependants else Aftermath.REVIVED)
     tx.record(Event(kind=EventKind.REVIVED, job_id=job_id, queue=target.name, actor=actor))
     tx.has_news = True
     return Verdict(job_id=job_id, done=True, state=state)
@@ -230,11 +246,28 @@ def _taken(tx: Transaction, job: Job) -> tuple[str | None, str | None]:
     return row[2], row[3]
 
 
-def _put_among_live(tx: Transaction, job: Job, target: Queue, delay_ms: int, *, reset: bool) -> JobState:
+def _reopened(tx: Transaction, job_id: JobId, *, with_parent: bool) -> int:
+    """How many edges block a job that is revived. Whoever asks for this very job wants it to run without
+    parents that have failed; one that is revived with a parent waits for the others.
+
+    The edges are held first: who settles one of them meanwhile has done so before we count, or waits for us
+    and then finds the job blocked.
+    """
+    rows = tx.all("edges_lock", {"child": job_id})
+    states = [EdgeState(state) for _, state in rows]
+    into = EdgeState.HELD if with_parent else EdgeState.MET
+    if EdgeState.FAILED in states:
+        tx.run("edges_reopen", {"child": job_id, "state": into.value})
+    return sum((into if state is EdgeState.FAILED else state) in WAITS for state in states)
+
+
+def _put_among_live(
+    tx: Transaction, job: Job, target: Queue, delay_ms: int, unmet: int, *, reset: bool
+) -> JobState:
     options, errors = _taken(tx, job)
     tx.existing_queue(target.name)
     failures = 0 if reset else job.failures
-    state = JobState.SCHEDULED if delay_ms else JobState.PENDING
+    state = JobState.BLOCKED if unmet else JobState.SCHEDULED if delay_ms else JobState.PENDING
     due_at = tx.now + delay_ms
     where = tx.place(target.name, due_at, job.priority, failures, job.deadline_at)
     values = {
@@ -250,7 +283,7 @@ def _put_among_live(tx: Transaction, job: Job, target: Queue, delay_ms: int, *, 
         "created_at": job.created_at,
         "due_at": due_at,
         "rank": where.rank,
-        "capped": where.capped,
+        "capped": where.capped and state is JobState.PENDING,
         "rescore_at": where.rescore_at if state is JobState.PENDING else None,
         "deadline_at": job.deadline_at,
         "expires_at": job.expires_at if job.expires_at is not None and job.expires_at > tx.now else None,
@@ -258,6 +291,7 @@ def _put_among_live(tx: Transaction, job: Job, target: Queue, delay_ms: int, *, 
         "errors": errors,
         "payload": job.payload,
         "state": state.value,
+        "unmet": unmet,
         "now": tx.now,
     }
     tx.run("revive", values)
@@ -279,6 +313,8 @@ def delete(tx: Transaction, job_id: JobId, actor: str) -> Verdict:
     else:
         _taken(tx, job)
     forget_history(tx, [job_id])
+    if job.state is not JobState.COMPLETED:
+        tx.list_if_concerned([job_id], Aftermath.DELETED)
     tx.count(job.queue, job.state, -1)
     tx.record(
         Event(kind=EventKind.DELETED, job_id=job_id, queue=job.queue, actor=actor, detail=job.state.value)

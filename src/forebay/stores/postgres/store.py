@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from forebay.domain.history import Event
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
@@ -14,14 +15,15 @@ from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
+from forebay.domain.workflow import Aftermath
 from forebay.errors import StoreError
 from forebay.stores.completing import check_completed
 from forebay.stores.ids import new_id as next_id
-from forebay.stores.postgres import commanding, duties, leasing, operating, partitions
+from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
 from forebay.stores.postgres.borrowed import Borrowed, borrow_async, borrowed
 from forebay.stores.postgres.connection import Address, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
-from forebay.stores.postgres.exchanging import exchange
+from forebay.stores.postgres.exchanging import exchange, with_more
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.plain import PlainInsert
 from forebay.stores.postgres.plain_exchange import Part, PlainExchange
@@ -43,6 +45,8 @@ from forebay.stores.protocol import (
 )
 
 T = TypeVar("T")
+# Transactions that a call makes at most, one after the other, for jobs that depend on those it has ended.
+ROUNDS: Final = 4
 
 
 def finish(tx: Transaction, address: Address) -> None:
@@ -193,25 +197,52 @@ class PostgresStore:
         self._pokes = Pokes(connection.address)
         self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id)
         self._plain_exchange = PlainExchange(connection, self._statements, self._memory)
+        self._unfinished: list[int] = []  # lines of the list of what the ends of jobs mean for others
         self._is_closed = False
 
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
+        """Do some work in one transaction, and then what the ends of jobs in it mean for others."""
+        answer = self._transact(work, defines=defines)
+        if self._unfinished:
+            self._follow()
+        return answer
+
+    def _follow(self) -> int:
+        """Go on with what the ends of jobs mean for others, for a while; how many edges were settled. What is
+        left is done with the next call, and if there is none by whoever promotes: it is on the list."""
+        settled = 0
+        for _ in range(ROUNDS):
+            numbers, self._unfinished = self._unfinished, []
+            if not numbers:
+                break
+            try:
+                done = self._transact(partial(following.follow, numbers=numbers))
+            except StoreError:
+                break  # what was asked for has happened all the same
+            self._unfinished += done.left
+            settled += done.edges
+        return settled
+
+    def _transact(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
         """Do some work in one transaction; what is worth a look is told with its commit."""
         self._check_open()
         moved: tuple[dict[str, Cursor], dict[str, int]] = {}, {}
+        listed: list[int] = []
 
         def transact(raw: Raw) -> T:
-            nonlocal moved
+            nonlocal moved, listed
             self._memory.cursors.keep_for(self._connection.generation)
             tx = Transaction(raw, self._statements, self._new_id, self._memory)
             answer = work(tx)
             tx.flush_counts()
             self._pokes.send(tx)
             moved = tx.moved, tx.due_from
+            listed = tx.listed
             return answer
 
         answer = self._connection.write(transact, defines=defines)
         self._memory.cursors.move(*moved)
+        self._unfinished += listed
         self._told()
         return answer
 
@@ -223,7 +254,7 @@ class PostgresStore:
         """After a commit: what it did not tell may have to be told now."""
         if self._pokes.committed():
             with suppress(StoreError):  # a hint that gets lost costs delay, never a job
-                self._write(tell)
+                self._transact(tell)
 
     def make_queues(self, names: Sequence[QueueName]) -> None:
         """Make queues with default settings, where nobody has."""
@@ -261,12 +292,35 @@ class PostgresStore:
         notes: Sequence[Note] = (),
     ) -> Exchange:
         self._check_open()
+        done = self._exchange(worker, settlements, wants, room, known, notes)
+        if self._unfinished and self._follow():
+            # What has just been released may be claimed at once.
+            taken = Counter(job.queue for job in done.jobs)
+            rest = [want._replace(most=want.most - taken[want.queue]) for want in wants]
+            if rest and room > len(done.jobs):
+                return with_more(done, self._exchange(worker, (), rest, room - len(done.jobs), None, ()))
+        return done
+
+    def _exchange(
+        self,
+        worker: WorkerId,
+        settlements: Sequence[Settlement],
+        wants: Sequence[Want],
+        room: int,
+        known: Sequence[Lease] | None,
+        notes: Sequence[Note],
+    ) -> Exchange:
         part = Part(None, settlements, wants)
+        plain = self._plain_exchange
         if known is None and not notes:
-            part = self._plain_exchange.exchange(worker, settlements, wants, room)
+            part = plain.exchange(worker, settlements, wants, room)
+            self._unfinished += plain.listed
+            plain.listed.clear()
         if part.whole is not None:
             return part.whole
-        rest = self._write(lambda tx: exchange(tx, worker, part.settlements, part.wants, room, known, notes))
+        rest = self._transact(
+            lambda tx: exchange(tx, worker, part.settlements, part.wants, room, known, notes)
+        )
         return part.joined(rest)
 
     def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
@@ -287,7 +341,8 @@ class PostgresStore:
         return self._write(lambda tx: leasing.sweep(tx, sweeper, dead, limit, lease_ms, only_dead=only_dead))
 
     def promote(self, limit: int = BATCH) -> int:
-        return self._write(lambda tx: duties.promote(tx, limit))
+        moved = self._write(lambda tx: duties.promote(tx, limit))
+        return max(moved, self._write(following.follow).edges)
 
     def rescore(self, limit: int = BATCH) -> int:
         return self._write(lambda tx: duties.rescore(tx, limit))
@@ -315,13 +370,23 @@ class PostgresStore:
                 self._write(make, defines=True)
 
     def cancel(
-        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+        self,
+        ids: Sequence[JobId],
+        reason: str = "cancelled",
+        *,
+        actor: str = "",
+        force: bool = False,
+        dependants: bool = False,
     ) -> list[Verdict]:
-        return self._write(
-            lambda tx: operating.in_order(
+        def cancel(tx: Transaction) -> list[Verdict]:
+            verdicts = operating.in_order(
                 tx, ids, lambda job_id: operating.cancel(tx, job_id, reason, actor, force=force)
             )
-        )
+            if dependants:
+                tx.list_if_concerned(ids, Aftermath.CANCEL)
+            return verdicts
+
+        return self._write(cancel)
 
     def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
         return self._write(lambda tx: operating.amend(tx, job_id, change, actor))
@@ -334,11 +399,16 @@ class PostgresStore:
         delay_ms: int = 0,
         reset: bool = True,
         actor: str = "",
+        dependants: bool = False,
     ) -> list[Verdict]:
         # In the order asked, since the first one gets a key that two of them want.
-        return self._write(
-            lambda tx: [operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset) for job_id in ids]
-        )
+        def revive(tx: Transaction) -> list[Verdict]:
+            return [
+                operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset, dependants=dependants)
+                for job_id in ids
+            ]
+
+        return self._write(revive)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
         return self._write(
