@@ -66,7 +66,7 @@ def follow(tx: Transaction, numbers: Sequence[int] | None = None) -> Done:
         rows = tx.all("aftermaths_take", {"numbers": wanted, "limit": LINES})
         looked_at += _follow_lines(tx, rows, RELEASED_AT_ONCE - looked_at)
         taken = {row[0] for row in rows}
-        # What was not given to us may have waited for what was; or it is in other hands, and then it is theirs.
+        # What was not given to us may have waited for what was; or it is in other hands, and theirs.
         left = [number for number in wanted or () if taken and number not in taken]
         wanted, tx.listed = [*left, *tx.listed], []
         if not wanted:
