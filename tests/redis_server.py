@@ -95,9 +95,11 @@ class RedisServer:
         return [str(file), "--sentinel"]
 
     def _wait(self) -> None:
+        password = self._settings.get("requirepass")
         until = time.monotonic() + STARTING
         while time.monotonic() < until and self._process is not None and self._process.poll() is None:
-            with suppress(redis.RedisError), redis.Redis(port=self.port, socket_timeout=5) as client:
+            client = redis.Redis(port=self.port, password=password, socket_timeout=5)
+            with suppress(redis.RedisError), client:
                 client.ping()
                 return
             time.sleep(0.01)

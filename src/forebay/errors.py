@@ -10,6 +10,7 @@ ForebayError
   JobNotFound              nothing there
   QueueNotFound            nothing there
   WorkerNotFound           nothing there
+  ScheduleNotFound         nothing there
   WorkersDied              worker processes die as soon as they are started; look at their log
   DuplicateJob             carries the id of the job that holds the key
   QueueFull                try later, or raise the queue's max_length
@@ -83,6 +84,10 @@ class QueueNotFound(ForebayError, LookupError):
 
 class WorkerNotFound(ForebayError, LookupError):
     """No worker of this id is on the list."""
+
+
+class ScheduleNotFound(ForebayError, LookupError):
+    """No schedule has this name."""
 
 
 class WorkersDied(ForebayError):

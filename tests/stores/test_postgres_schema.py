@@ -13,7 +13,9 @@ from forebay.stores.postgres.store import PostgresEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, new_schema, raw, server
 from tests.stores.sqlite_support import in_thread
-from tests.stores.support import new_job
+from tests.stores.support import claim, new_job
+
+NEWEST = len(load_migrations(schema.PACKAGE))
 
 
 @pytest.fixture
@@ -29,12 +31,12 @@ def test_programs_that_start_at_once_make_the_tables_once(_: int) -> None:
     answers = [in_thread(engine.store) for _ in range(6)]
 
     stores = [answer() for answer in answers]
-    assert {store.migrate() for store in stores} == {1}
+    assert {store.migrate() for store in stores} == {NEWEST}
     for store in stores:
         store.close()
     with raw() as connection:
         rows = connection.execute(f"select number from {engine.address.schema}.schema").fetchall()
-    assert rows == [(1,)]
+    assert sorted(rows) == [(number,) for number in range(1, NEWEST + 1)]
 
 
 def test_looking_for_the_schema_creates_nothing() -> None:
@@ -54,7 +56,9 @@ def test_looking_for_the_schema_creates_nothing() -> None:
 
 def test_a_schema_that_has_outgrown_this_program_is_refused(engine: PostgresEngine) -> None:
     with raw() as connection:
-        connection.execute(f"insert into {engine.address.schema}.schema values (2, 'later', 2, 0)")
+        connection.execute(
+            f"insert into {engine.address.schema}.schema values ({NEWEST + 1}, 'later', {NEWEST + 1}, 0)"
+        )
 
     with pytest.raises(SchemaNewer, match="upgrade Forebay"):
         engine.store()
@@ -64,19 +68,19 @@ def test_a_schema_that_has_outgrown_this_program_is_refused(engine: PostgresEngi
 
 def test_a_newer_schema_that_bears_this_program_is_used(engine: PostgresEngine) -> None:
     with raw() as connection:
-        connection.execute(f"insert into {engine.address.schema}.schema values (2, 'later', 1, 0)")
+        connection.execute(f"insert into {engine.address.schema}.schema values ({NEWEST + 1}, 'later', 1, 0)")
 
     store = engine.store()
 
     assert store.insert([new_job()])[0].is_new
-    assert store.migrate() == 2
+    assert store.migrate() == NEWEST + 1
     store.close()
 
 
 def test_an_older_schema_waits_for_the_migration(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later = Migration(2, "later", 1, "create table forebay.later ();")
+    later = Migration(NEWEST + 1, "later", 1, "create table forebay.later ();")
     store = engine.store()
     monkeypatch.setattr(schema, "load_migrations", lambda package: (*load_migrations(package), later))
 
@@ -84,10 +88,26 @@ def test_an_older_schema_waits_for_the_migration(
         engine.store()
     with pytest.raises(SchemaOutdated, match="forebay migrate"):
         engine.check_schema()
-    assert store.migrate() == 2
+    assert store.migrate() == NEWEST + 1
 
     engine.check_schema()
     engine.store().close()
+    store.close()
+
+
+def test_the_tables_of_schedules_are_added_to_a_store_that_has_jobs(engine: PostgresEngine) -> None:
+    store, name = engine.store(), engine.address.schema
+    store.insert([new_job()])
+    with raw() as connection:
+        connection.execute(f"drop table {name}.schedules, {name}.firings")
+        connection.execute(f"delete from {name}.schema where number > 1")
+
+    with pytest.raises(SchemaOutdated, match="forebay migrate"):
+        engine.store()
+    assert store.migrate() == NEWEST
+
+    assert store.due_schedules().schedules == ()
+    assert len(claim(store)) == 1
     store.close()
 
 

@@ -17,12 +17,13 @@ ENGINE = Path(keys.__file__).parent
 FILES = {path.stem: path.read_text(encoding="utf-8") for path in (ENGINE / "lua").glob("*.lua")}
 SHARED = [path.read_text(encoding="utf-8") for path in (ENGINE / "lua" / "shared").glob("*.lua")]
 # They end what cannot be refused: a server without memory must let jobs end, and history go.
-WHEN_FULL = {"prepare", "exchange", "renew", "sweep", "promote", "prune", "cancel", "delete"}
+WHEN_FULL = {"prepare", "exchange", "renew", "sweep", "promote", "cancel", "delete"}
+WHEN_FULL |= {"prune", "prune_queues", "prune_records"}
 
 
 def test_every_script_is_asked_for_and_exists() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in ENGINE.glob("*.py"))
-    named = set(re.findall(r'(?:run|_run|_count|_scanned)\(\s*"(\w+)"', code))
+    named = set(re.findall(r'(?:run|_run|_count|_scanned|_repeated)\(\s*"(\w+)"', code))
 
     assert named == set(FILES) == set(load_scripts())
 

@@ -138,7 +138,7 @@ def test_a_namespace_of_a_newer_program_is_left_alone(engine: Engine, admin: dri
         engine.check_schema()
 
 
-@pytest.mark.shows("R-STORE-50")
+@pytest.mark.shows("R-STORE-50", "R-EDGE-69")
 def test_a_full_server_refuses_new_jobs_and_lets_old_ones_end(
     engine: Engine, store: Store, admin: driver.Redis
 ) -> None:
@@ -152,10 +152,47 @@ def test_a_full_server_refuses_new_jobs_and_lets_old_ones_end(
     assert len(answer.settled) == 10
     assert len(claim(store, 5)) == 5
     store.prune()
-    assert problems(engine) == ()
 
     admin.config_set("maxmemory", 0)
+    assert problems(engine) == ()
     store.insert([new_job()])
+
+
+@pytest.mark.shows("R-STORE-50", "R-EDGE-61", "R-EDGE-69")
+def test_a_server_that_is_nearly_full_is_told_of_before_it_refuses(
+    engine: Engine, store: Store, admin: driver.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    def limit(share: float) -> None:
+        admin.config_set("maxmemory", round(admin.info("memory")["used_memory"] / share))
+
+    limit(0.7)
+    store.prune()
+    assert (caplog.messages, problems(engine)) == ([], ())
+    limit(0.85)
+    store.prune()
+    store.prune()
+    limit(0.7)
+    store.prune()
+    limit(0.85)
+    store.prune()
+
+    # Once for each time that it fills up.
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert "% full" in caplog.messages[0]
+    [problem] = problems(engine)
+    assert "raise maxmemory, or keep less history" in problem
+
+
+@pytest.mark.shows("R-EDGE-61")
+def test_a_server_that_begins_to_evict_is_told_of(
+    engine: Engine, store: Store, admin: driver.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin.config_set("maxmemory-policy", "allkeys-lfu")
+
+    store.prune()
+
+    assert "throws keys away" in caplog.messages[0]
+    assert "set maxmemory-policy to noeviction" in problems(engine)[0]
 
 
 @pytest.mark.shows("R-STORE-50")
@@ -180,6 +217,7 @@ def test_a_full_server_forgets_its_oldest_history_before_it_refuses_a_job(
     assert 0 < mail.completed < 45
     assert ended[5].id not in left
     assert ended[449].id in left
+    admin.config_set("maxmemory", 0)
     assert problems(engine) == ()
 
 
@@ -297,21 +335,6 @@ def test_a_look_at_large_jobs_is_cut_and_the_page_is_whole(engine: Engine, store
 
     assert (below, len(rows)) == (6, 4)
     assert [job.id for job in page.jobs] == [receipt.id for receipt in reversed(receipts)]
-
-
-@pytest.mark.shows("R-HIST-23")
-def test_of_final_jobs_only_so_many_are_kept(own_server: RedisServer, admin: driver.Redis) -> None:
-    engine = open_engine(own_server.url() + "?keep=5")
-    with closing(engine.store()) as store:
-        receipts = store.insert([new_job()] * 12)
-        store.exchange(WORKER, [complete(job) for job in claim(store, 12)])
-
-        assert (store.prune(4), store.prune(), store.prune()) == (4, 3, 0)
-
-    assert problems(engine) == ()
-    with closing(engine.reader()) as reader:
-        assert len(everything(reader)) == 5
-        assert reader.jobs([one.id for one in receipts if one.id])[:7] == [None] * 7
 
 
 def test_a_namespace_that_another_program_uses_is_named_as_such(store: Store, admin: driver.Redis) -> None:

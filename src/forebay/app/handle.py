@@ -54,6 +54,8 @@ class JobHandle(Generic[R]):
     why a job was refused, which happens only in an `enqueue_many` that is not atomic.
     """
 
+    __slots__ = ("_client", "_id", "error", "is_new")  # a bulk insert makes thousands
+
     def __init__(self, client: Desk, receipt: Receipt) -> None:
         self._client = client
         self._id = receipt.id

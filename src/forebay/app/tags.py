@@ -74,7 +74,12 @@ def tag_items(values: Iterable[Any], depth: int = 0) -> list[Any]:
     done: list[Any] = []
     try:
         for value in values:
-            done.append(_TAGGERS[type(value)](value, depth))
+            kind = type(value)
+            # Most values are short texts and numbers. A call for each would take longer than all the rest.
+            if (kind is str and value.isascii()) or (kind is int and MIN_INT <= value <= MAX_INT):
+                done.append(value)
+            else:
+                done.append(_TAGGERS[kind](value, depth))
     except Unfit as exc:
         exc.steps.append(f"[{len(done)}]")
         raise
@@ -88,7 +93,11 @@ def tag_named(values: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
         try:
             if type(name) is not str or not name.isascii():
                 _check_name(name)
-            done[name] = _TAGGERS[type(value)](value, depth)
+            kind = type(value)
+            if (kind is str and value.isascii()) or (kind is int and MIN_INT <= value <= MAX_INT):
+                done[name] = value
+            else:
+                done[name] = _TAGGERS[kind](value, depth)
         except Unfit as exc:
             exc.steps.append(key_step(name))
             raise
@@ -207,7 +216,7 @@ def _set(value: set[Any] | frozenset[Any], depth: int) -> Any:
 
 
 def _dict(value: dict[Any, Any], depth: int) -> Any:
-    if _MARK in value or not set(map(type, value)) <= _ONLY_TEXT:
+    if _MARK in value or not _ONLY_TEXT.issuperset(map(type, value)):
         return _map(value, _deeper(depth))
     return tag_named(value, _deeper(depth))
 

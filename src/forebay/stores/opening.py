@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -31,7 +32,8 @@ _FORMS: Final = (
     "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/database, "
     "redis://host:6379/0"
 )
-_TLS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
+_TLS_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_TLS: Final = (*_TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname")
 
 
 def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
@@ -45,8 +47,8 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
     (`redis://one:7000,two:7000/0`), `redis+sentinel://one,two/master/0` one that Sentinels name, `rediss://`
     one behind TLS (with the options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, ...),
     `unix:///run/redis.sock?db=0` one behind a socket; their options are `namespace` (forebay), `keep` (10000:
-    how many final jobs of a queue) and `persistence` (none: its loss is accepted). Raises ConfigError for
-    everything else.
+    how many final jobs of a queue), `keep_bytes` (0: how much memory they may take) and `persistence` (none:
+    its loss is accepted). Raises ConfigError for everything else.
     """
     parts = _split(url)
     shown = without_password(url)
@@ -132,11 +134,10 @@ def _redis(url: str, parts: SplitResult) -> Engine:
             f"{url!r} is not the address of a server: write redis://user:password@host:6379/0, or "
             "redis+sentinel://host:26379/master/0, with %2F, %40 and %3A for /, @ and : in a password"
         )
-    options = dict(_options(url, parts, known=("namespace", "keep", "persistence", "db", *_TLS)))
-    if options.get("persistence", "none") != "none":
-        raise ConfigError(f"{url!r}: persistence can only be none, which accepts that a server keeps nothing")
-    if not re.fullmatch(r"[0-9]{1,9}", options.get("keep", "0")):
-        raise ConfigError(f"{url!r}: keep must be a number of jobs, or 0 to keep them for their time")
+    options = dict(
+        _options(url, parts, known=("namespace", "keep", "keep_bytes", "persistence", "db", *_TLS))
+    )
+    _check_redis(url, options)
     try:
         from forebay.stores.redis.connection import MOST_KEPT, Address
         from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
@@ -149,6 +150,7 @@ def _redis(url: str, parts: SplitResult) -> Engine:
     tag(namespace)
     accepts_loss = options.pop("persistence", None) is not None
     most_kept = int(options.pop("keep", MOST_KEPT))
+    bytes_kept = int(options.pop("keep_bytes", 0))
     query = f"?{urlencode(options, quote_via=quote)}" if options else ""
     return RedisEngine(
         Address(
@@ -157,8 +159,22 @@ def _redis(url: str, parts: SplitResult) -> Engine:
             namespace=namespace,
             accepts_loss=accepts_loss,
             most_kept=most_kept,
+            bytes_kept=bytes_kept,
         )
     )
+
+
+def _check_redis(url: str, options: Mapping[str, str]) -> None:
+    if options.get("persistence", "none") != "none":
+        raise ConfigError(f"{url!r}: persistence can only be none, which accepts that a server keeps nothing")
+    if not re.fullmatch(r"[0-9]{1,9}", options.get("keep", "0")):
+        raise ConfigError(f"{url!r}: keep must be a number of jobs, or 0 to keep them for their time")
+    if not re.fullmatch(r"[0-9]{1,15}", options.get("keep_bytes", "0")):
+        raise ConfigError(f"{url!r}: keep_bytes must be a number of bytes, or 0 for any number")
+    for name in _TLS_FILES:
+        path = options.get(name)
+        if path is not None and not Path(path).is_file():
+            raise ConfigError(f"{name} names {path}, and there is no such file")
 
 
 def _is_server(parts: SplitResult) -> bool:

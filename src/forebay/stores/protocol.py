@@ -34,6 +34,7 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.domain.workflow import Edge
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
+from forebay.stores.scheduling import KeepsSchedules, LooksAtSchedules
 
 OnConflict = Literal["return", "raise", "ignore"]
 BATCH = 1_000
@@ -149,8 +150,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         raise IllegalTransition(f"job {self.job_id}: {self.reason}")
 
 
-class Store(Protocol):
-    """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration."""
+class Store(KeepsSchedules, Protocol):
+    """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration. Schedules
+    have a page of their own in `forebay.stores.scheduling`."""
 
     def insert(
         self,
@@ -411,7 +413,7 @@ class Store(Protocol):
         ...
 
 
-class Reader(Protocol):
+class Reader(LooksAtSchedules, Protocol):
     """The read side. It never blocks writers, and ends its transaction with each answer."""
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:

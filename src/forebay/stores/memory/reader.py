@@ -26,6 +26,7 @@ from forebay.domain.query import (
     page_end,
 )
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.schedule import Firing, Schedule
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge, by_parent
 from forebay.errors import StoreError
@@ -103,6 +104,20 @@ class MemoryReader:
         if names:
             return [queue for queue in queues if queue.name in names]
         return [queue for queue in queues if queue.state is not QueueState.DROPPED]
+
+    def schedules(
+        self, names: Sequence[str] | None = None, *, limit: int = 1_000, after: str | None = None
+    ) -> list[Schedule]:
+        check_limit(limit)
+        with self._looking() as state:
+            wanted = state.schedules if names is None else set(names)
+            found = [name for name in state.schedules if name in wanted and (after is None or name > after)]
+            return [state.schedules[name] for name in sorted(found)[:limit]]
+
+    def firings(self, name: str, *, limit: int = 100) -> list[Firing]:
+        check_limit(limit)
+        with self._looking() as state:
+            return list(state.firings.get(name, ())[::-1][:limit])
 
     def workers(self) -> list[WorkerInfo]:
         with self._looking() as state:

@@ -16,6 +16,7 @@ from forebay.domain.note import Notes
 from forebay.domain.query import Archived
 from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, place
+from forebay.domain.schedule import Firing, Schedule
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Aftermath, Edge
 from forebay.errors import StoreRefused
@@ -56,6 +57,8 @@ class State:
         self.behind: dict[JobId, dict[tuple[JobId, int], int]] = {}
         self.unmet: dict[JobId, int] = {}
         self.aftermaths: dict[int, tuple[JobId, Aftermath]] = {}
+        self.schedules: dict[str, Schedule] = {}
+        self.firings: dict[str, tuple[Firing, ...]] = {}
         self.duties: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         self.ready: dict[tuple[QueueName, str | None, bool], Order] = {}

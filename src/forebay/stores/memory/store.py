@@ -8,16 +8,18 @@ from threading import RLock
 from typing import Final
 
 from forebay.clock import Clock, SystemClock
+from forebay.domain.firing import Move
 from forebay.domain.history import Event
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.schedule import Schedule
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.errors import ConfigError, StoreError
 from forebay.stores import ids as job_ids
-from forebay.stores.memory import commanding, duties, inserting, leasing, steering
+from forebay.stores.memory import commanding, duties, inserting, leasing, scheduling, steering
 from forebay.stores.memory.following import follow
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.state import State
@@ -36,6 +38,7 @@ from forebay.stores.protocol import (
     Wakeups,
     Want,
 )
+from forebay.stores.scheduling import DueSchedules, Fired
 
 NOTHING_TO_JOIN: Final = (
     "the memory engine has no transactions to join; use sqlite:/// or postgresql:// for that"
@@ -217,6 +220,22 @@ class MemoryStore:
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
         with self._ending() as state:
             return steering.drop_queue(state, name, force, limit, actor)
+
+    def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
+        with self._changing() as state:
+            return scheduling.save(state, schedule, actor)
+
+    def drop_schedule(self, name: str, *, actor: str = "") -> bool:
+        with self._changing() as state:
+            return scheduling.drop(state, name, actor)
+
+    def due_schedules(self, limit: int = 100) -> DueSchedules:
+        with self._changing() as state:
+            return scheduling.due(state, limit)
+
+    def fire(self, moves: Sequence[Move]) -> list[Fired]:
+        with self._changing() as state:
+            return scheduling.fire(state, moves)
 
     def beat(self, worker: WorkerInfo) -> None:
         with self._changing() as state:

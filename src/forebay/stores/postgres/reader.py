@@ -28,6 +28,7 @@ from forebay.domain.workflow import Edge
 from forebay.errors import StoreError
 from forebay.stores.postgres.connection import DRIVER_ERRORS, Connection, Raw, Statements, Values, translated
 from forebay.stores.postgres.rows import job_from_row
+from forebay.stores.postgres.scheduling import LooksAtPostgresSchedules
 from forebay.stores.postgres.schema import schema_number
 from forebay.stores.rows import (
     Row,
@@ -80,7 +81,7 @@ class Look:
         return {(queue, state): jobs for queue, state, jobs in self.all("counts")}
 
 
-class PostgresReader:
+class PostgresReader(LooksAtPostgresSchedules):
     """A handle to look at one store."""
 
     def __init__(self, connection: Connection, statements: Statements) -> None:

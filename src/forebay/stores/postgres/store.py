@@ -28,6 +28,7 @@ from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.plain import PlainInsert
 from forebay.stores.postgres.plain_exchange import Part, PlainExchange
 from forebay.stores.postgres.reader import PostgresReader
+from forebay.stores.postgres.scheduling import PostgresSchedules
 from forebay.stores.postgres.schema import check_borrowed, check_schema, migrate, open_schema, statements_for
 from forebay.stores.postgres.settling import settle_all
 from forebay.stores.postgres.transaction import Memory, Transaction
@@ -185,7 +186,7 @@ class PostgresEngine:
         return connection
 
 
-class PostgresStore:
+class PostgresStore(PostgresSchedules):
     """A handle to write to one store."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic
@@ -16,6 +17,7 @@ from redis.connection import ConnectionPool
 from redis.retry import Retry
 
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+from forebay.stores.redis.breaker import Breaker
 from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
 from forebay.stores.redis.scripts import Script, load_scripts
 
@@ -66,13 +68,15 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     With `master` the hosts are Sentinels, which are asked who is the master of this name.
 
     `accepts_loss` says that its owner knows that the server forgets everything when it ends; `most_kept` is
-    how many jobs of each queue and final state stay, 0 for any number; `clock` is for tests."""
+    how many jobs of each queue and final state stay and `bytes_kept` how much memory they may take, 0 for any
+    number; `clock` is for tests."""
 
     url: str
     master: str | None = None
     namespace: str = DEFAULT_NAMESPACE
     accepts_loss: bool = False
     most_kept: int = MOST_KEPT
+    bytes_kept: int = 0
     clock: str | None = None
 
     @property
@@ -140,9 +144,11 @@ def _master_of(address: Address, name: str) -> str:
 def _first_of(address: Address, urls: Iterable[str], answer_seconds: float) -> Any:
     problem: redis.RedisError | None = None
     for url in dict.fromkeys(urls):
-        raw = _connection_to(address, url, answer_seconds)
+        raw = _connection_to(address, url)
         try:
             raw.connect()
+            # Not before: a server that hangs lets in, and answers to the first words no more.
+            raw.update_current_socket_timeout(answer_seconds)
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as exc:
             if isinstance(exc, redis.exceptions.AuthenticationError):
                 raise
@@ -152,14 +158,14 @@ def _first_of(address: Address, urls: Iterable[str], answer_seconds: float) -> A
     raise problem or redis.exceptions.ConnectionError("there is no host")
 
 
-def _connection_to(address: Address, url: str, answer_seconds: float) -> Any:
+def _connection_to(address: Address, url: str) -> Any:
     # A socket of the same machine needs no probes, and its connection takes no such setting.
     probes = {} if url.startswith("unix:") else {"socket_keepalive": True}
     try:
         pool = ConnectionPool.from_url(
             url,
             socket_connect_timeout=CONNECT_SECONDS,
-            socket_timeout=answer_seconds,
+            socket_timeout=CONNECT_SECONDS,
             **probes,
             retry=Retry(NoBackoff(), 0),
             retry_on_timeout=False,
@@ -173,6 +179,11 @@ def _connection_to(address: Address, url: str, answer_seconds: float) -> Any:
 
 def translated(place: str, exc: Exception) -> StoreError:
     """An error of the driver in our words."""
+    if isinstance(exc.__context__, ssl.SSLCertVerificationError):
+        return StoreUnusable(
+            f"{place} has a certificate that is not trusted: name the one that has signed it in ssl_ca_certs "
+            f"({exc})"
+        )
     for kind, error, text in _MEANING:
         if isinstance(exc, kind):
             return error(f"{place} {text} ({exc})")
@@ -191,8 +202,9 @@ def is_full(error: StoreError) -> bool:
 class Connection:
     """A connection that is opened with its first call, and again after it was lost."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, breaker: Breaker | None = None) -> None:
         self.address = address
+        self._breaker = breaker or Breaker()
         self._raw: Any = None
         self._url: str | None = None
         self._key = address.tag.encode()
@@ -255,11 +267,18 @@ class Connection:
         if self._raw is not None and monotonic() - self._used_at > IDLE_SECONDS:
             self._look()
         if self._raw is None or not self._raw.is_connected:
-            self._raw = opened(self.address, self._url)
+            self._raw = self._opened()
         self._raw.send_command(*words)
         answer = self._raw.read_response()
         self._used_at = monotonic()
         return answer
+
+    def _opened(self) -> Any:
+        with self._breaker.attempt():
+            raw = opened(self.address, self._url)
+        # What was shared with all that had not got through; from now on this handle's attempts are its own.
+        self._breaker = Breaker()
+        return raw
 
     def _look(self) -> None:
         """Let go of a connection that was closed while nobody used it: a call that is sent there is lost, and

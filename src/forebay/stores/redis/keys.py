@@ -41,6 +41,9 @@ The rest
   workers, commands        hashes  what workers say; what they are asked
   commands_of:<worker>     list    commands that nobody has taken
   command_times            sorted set of commands by the time they expire
+  schedules, schedules_due hash name -> schedule; sorted set of names by the time they are worth a look
+  schedule_names           sorted set: all of them, in the order of their names
+  firings:<name>           list    what became of the last runs of a schedule, newest last
   duties                   hash    name -> when it is next due
   schema                   hash    number of this layout, and the oldest program that can work with it
   news                     channel hints that work may have come

@@ -37,7 +37,9 @@ from forebay.stores.redis.rows import (
     notes_from_stored,
     queue_from_packed,
 )
+from forebay.stores.redis.scheduling import LooksAtRedisSchedules
 from forebay.stores.redis.schema import SCHEMA
+from forebay.stores.redis.server import worries
 
 PACE_MS: Final = 60_000
 LATE_MS: Final = 60_000
@@ -47,7 +49,7 @@ JOBS_PER_PAGE: Final = 10_000  # how many a page looks at before it is given out
 _ARCHIVE_PAGE: Final = 500
 
 
-class RedisReader:
+class RedisReader(LooksAtRedisSchedules):
     """A handle to look at one namespace."""
 
     def __init__(self, connection: Connection) -> None:
@@ -182,7 +184,8 @@ class RedisReader:
         return int(self._run("now", {}))
 
     def health(self) -> Health:
-        problems = [line.decode() for line in self._run("check_totals", {"late_ms": LATE_MS})]
+        problems = worries(self._connection)
+        problems += [line.decode() for line in self._run("check_totals", {"late_ms": LATE_MS})]
         problems += self._scanned("check_jobs", {})
         for queue in self._queues():
             problems += self._scanned("check_keys", {"queue": queue})

@@ -6,14 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from forebay.domain.history import Event
-from forebay.domain.job import DAY_MS, Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import (
     COMMAND_EXPIRES_MS,
-    COMMANDS_KEPT_MS,
     Command,
     CommandKind,
     WorkerInfo,
@@ -34,18 +33,19 @@ from forebay.stores.protocol import (
     Want,
 )
 from forebay.stores.redis import commanding, operating
+from forebay.stores.redis.breaker import Breaker
 from forebay.stores.redis.connection import Address, Connection, is_full
 from forebay.stores.redis.exchanging import cancels_of, exchange
 from forebay.stores.redis.inserting import Intake, done, receipts_of
+from forebay.stores.redis.pruning import Pruning
 from forebay.stores.redis.reader import RedisReader
 from forebay.stores.redis.rows import event_row, job_from_row
-from forebay.stores.redis.schema import SCHEMA, check_schema, check_server, look_or_prepare, prepare
+from forebay.stores.redis.scheduling import RedisSchedules
+from forebay.stores.redis.schema import SCHEMA, check_schema, look_or_prepare, prepare
+from forebay.stores.redis.server import Watch, check_server
 from forebay.stores.redis.wakeups import RedisWakeups
 
-AUDIT_KEPT_MS: Final = 90 * DAY_MS
-WORKERS_KEPT_MS: Final = DAY_MS
-# How much history goes at once, and how often, before a job is refused because memory is full.
-ROOM_BATCH: Final = 100
+# How often history goes, a hundred jobs each time, before a job is refused because memory is full.
 ROOM_ROUNDS: Final = 50
 
 NOTHING_TO_JOIN: Final = (
@@ -61,6 +61,7 @@ class RedisEngine:
     def __init__(self, address: Address, *, new_id: Callable[[], JobId] = job_ids.new_id) -> None:
         self.address = address
         self._new_id = new_id
+        self._breaker = Breaker()
 
     @property
     def place(self) -> str:
@@ -76,7 +77,7 @@ class RedisEngine:
         return RedisWakeups(self.address)
 
     def check_schema(self) -> None:
-        connection = Connection(self.address)
+        connection = Connection(self.address, self._breaker)
         try:
             check_schema(connection)
         finally:
@@ -101,7 +102,7 @@ class RedisEngine:
         raise ConfigError(NOTHING_TO_JOIN)
 
     def _connection(self, *checks: Callable[[Connection], None]) -> Connection:
-        connection = Connection(self.address)
+        connection = Connection(self.address, self._breaker)
         try:
             for check in checks:
                 check(connection)
@@ -111,13 +112,15 @@ class RedisEngine:
         return connection
 
 
-class RedisStore:
+class RedisStore(RedisSchedules):
     """A handle to write to one namespace."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
         self._connection = connection
         self._new_id = new_id
         self._run = connection.run
+        self._pruning = Pruning(connection)
+        self._watch = Watch(connection)
 
     def insert(
         self,
@@ -137,7 +140,7 @@ class RedisStore:
                 return self._inserted(ask, intake)
             except StoreUnavailable as exc:
                 # The server refuses such a script before it has begun, so it can be called again.
-                if not is_full(exc) or not self._prune(ROOM_BATCH, makes_room=True):
+                if not is_full(exc) or not self._pruning.make_room():
                     raise
         return self._inserted(ask, intake)
 
@@ -197,18 +200,8 @@ class RedisStore:
         return self._count("rescore", {"limit": limit})
 
     def prune(self, limit: int = BATCH) -> int:
-        return self._prune(limit)
-
-    def _prune(self, limit: int, *, makes_room: bool = False) -> int:
-        ask = {
-            "limit": limit,
-            "makes_room": makes_room,
-            "most_kept": self._connection.address.most_kept,
-            "audit_kept_ms": AUDIT_KEPT_MS,
-            "commands_kept_ms": COMMANDS_KEPT_MS,
-            "workers_kept_ms": WORKERS_KEPT_MS,
-        }
-        return self._count("prune", ask)
+        self._watch.look()  # here, since this is asked for by the clock
+        return self._pruning.prune(limit)
 
     def cancel(
         self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False

@@ -45,6 +45,7 @@ from forebay.stores.rows import (
 )
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
 from forebay.stores.sqlite.rows import job_from_row
+from forebay.stores.sqlite.scheduling import LooksAtSqliteSchedules
 from forebay.stores.sqlite.schema import PACKAGE, schema_number
 from forebay.stores.statements import load_statements
 
@@ -54,7 +55,7 @@ ROWS_PER_LOOK: Final = 10_000
 _FINISHED: Final = (JobState.COMPLETED, JobState.CANCELLED)
 
 
-class SqliteReader:
+class SqliteReader(LooksAtSqliteSchedules):
     """A handle to look at one database file."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
@@ -77,6 +78,10 @@ class SqliteReader:
 
     def _all(self, name: str, values: Mapping[str, object] | None = None) -> list[Row]:
         return self._connection.execute(self._statements[name], values or {}).fetchall()
+
+    def _looked(self, name: str, values: dict[str, object]) -> list[Row]:
+        with self._looking():
+            return self._all(name, values)
 
     def _one(self, name: str, values: Mapping[str, object]) -> Row | None:
         row: Row | None = self._connection.execute(self._statements[name], values).fetchone()

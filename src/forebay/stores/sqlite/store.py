@@ -30,7 +30,7 @@ from forebay.stores.protocol import (
     Verdict,
     Want,
 )
-from forebay.stores.rows import json_text
+from forebay.stores.rows import Row, json_text
 from forebay.stores.sqlite import commanding, duties, leasing, operating
 from forebay.stores.sqlite.borrowed import Borrowed
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, Durability, translated
@@ -40,6 +40,7 @@ from forebay.stores.sqlite.inserting import Rules, insert_all
 from forebay.stores.sqlite.liveness import Liveness
 from forebay.stores.sqlite.places import Places
 from forebay.stores.sqlite.reader import SqliteReader
+from forebay.stores.sqlite.scheduling import SqliteSchedules
 from forebay.stores.sqlite.schema import PACKAGE, check_schema, look_at_schema, migrate
 from forebay.stores.sqlite.settling import settle_all
 from forebay.stores.sqlite.transaction import Seen, Transaction
@@ -141,7 +142,7 @@ class SqliteEngine:
         return connection
 
 
-class SqliteStore:
+class SqliteStore(SqliteSchedules):
     """A handle to write to one database file."""
 
     def __init__(
@@ -339,11 +340,15 @@ class SqliteStore:
         return self._write(lambda tx: commanding.take(tx, workers), moves=False)
 
     def _has_commands(self, workers: Sequence[WorkerId]) -> bool:
-        self._check_open()
         values = {"workers": json_text(workers), "now": self._clock.now_ms()}
+        return bool(self._looked("commands_wait", values))
+
+    def _looked(self, name: str, values: dict[str, object]) -> list[Row]:
+        """What a statement finds, beside all writers."""
+        self._check_open()
         try:
             with self._connection.patient(), self._connection.reading() as raw:
-                return raw.execute(self._statements["commands_wait"], values).fetchone() is not None
+                return raw.execute(self._statements[name], values).fetchall()
         except DRIVER_ERRORS as exc:
             raise translated(self._connection.path, exc) from exc
 

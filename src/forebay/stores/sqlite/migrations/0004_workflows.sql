@@ -1,5 +1,6 @@
--- oldest: 1
--- Jobs that depend on others. An edge goes with its child; the one to a parent that is gone stays as it was.
+-- oldest: 4
+-- Jobs that depend on others. An older program would end jobs without a word to those that wait for them.
+-- An edge goes with its child; the one to a parent that is gone stays as it was.
 
 create table forebay_edges (
   child text not null,

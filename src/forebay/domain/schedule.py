@@ -1,0 +1,227 @@
+"""Schedules: what shall be enqueued when (`Definition`), and how far that has come (`Schedule`)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from forebay.domain.cron import parse_cron
+from forebay.domain.job import (
+    DAY_MS,
+    LATEST_AT,
+    JobId,
+    NewJob,
+    UniqueUntil,
+    check_text,
+    check_whole,
+)
+from forebay.domain.zone import zone_of
+from forebay.errors import ConfigError
+
+MAX_NAME: Final = 100
+MIN_EVERY_MS: Final = 1_000
+MAX_LENGTH_MS: Final = 366 * DAY_MS
+MAX_CAUGHT_UP: Final = 1_000
+FIRINGS_KEPT: Final = 100
+
+
+class CatchUp(StrEnum):
+    """What becomes of the runs that were missed because nobody was there to fire them."""
+
+    ALL = "all"  # the newest `catch_up_most` of the last `catch_up_ms`
+    LATEST = "latest"
+    NONE = "none"
+
+
+class Overlap(StrEnum):
+    """What a run means while a job of an earlier one has not ended."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    QUEUE = "queue"  # one waits for it; those before that one are skipped
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a schedule shall do. Exactly one of `cron`, `every_ms` and `at` says when.
+
+    Each run is a copy of `job`. Intervals count from `start_at`, or from 1970, so that every hour is the full
+    hour, whoever saves the schedule and when. `expires_ms` and `deadline_ms` count from the time of the run.
+    """
+
+    name: str
+    job: NewJob
+    cron: str | None = None
+    every_ms: int | None = None
+    at: int | None = None
+    timezone: str = "UTC"
+    start_at: int | None = None
+    end_at: int | None = None
+    jitter_ms: int = 0
+    catch_up: CatchUp = CatchUp.ALL
+    catch_up_most: int = 10
+    catch_up_ms: int = DAY_MS
+    overlap: Overlap = Overlap.ALLOW
+    unique_key: str | None = None
+    unique_ms: int = 300_000
+    max_firings: int | None = None
+    expires_ms: int | None = None
+    deadline_ms: int | None = None
+    # Said in the code of a program, which says it again with each start.
+    is_declared: bool = False
+
+    def __post_init__(self) -> None:
+        check_text("name", self.name, most=MAX_NAME)
+        self._check_when()
+        self._check_numbers()
+        self._check_job()
+
+    @property
+    def is_one_off(self) -> bool:
+        return self.at is not None
+
+    def has_timing_of(self, other: Definition) -> bool:
+        """Whether both mean the same times, so that what comes next need not be worked out again."""
+        return _timing(self) == _timing(other)
+
+    def when(self) -> str:
+        """The times as a person would say them."""
+        if self.cron is not None:
+            return self.cron if self.timezone == "UTC" else f"{self.cron} ({self.timezone})"
+        if self.every_ms is not None:
+            return f"every {_length(self.every_ms)}"
+        return f"at {iso(self.at or 0)}"
+
+    def _check_when(self) -> None:
+        if sum(one is not None for one in (self.cron, self.every_ms, self.at)) != 1:
+            raise ConfigError(f"schedule {self.name}: give exactly one of cron, every and at")
+        zone_of(self.timezone)
+        if self.cron is not None:
+            parse_cron(self.cron)
+        if self.every_ms is not None:
+            check_whole("every_ms", self.every_ms, MIN_EVERY_MS, MAX_LENGTH_MS)
+        for name, value in (("at", self.at), ("start_at", self.start_at), ("end_at", self.end_at)):
+            if value is not None:
+                check_whole(name, value, 0, LATEST_AT)
+        if self.end_at is not None and self.end_at < (self.start_at or 0):
+            raise ConfigError(f"schedule {self.name} would end before it starts")
+
+    def _check_numbers(self) -> None:
+        check_whole("jitter_ms", self.jitter_ms, 0, DAY_MS)
+        check_whole("catch_up_most", self.catch_up_most, 1, MAX_CAUGHT_UP)
+        check_whole("catch_up_ms", self.catch_up_ms, 0, MAX_LENGTH_MS)
+        # Shorter than the pace of those who look, it would tell nothing apart.
+        check_whole("unique_ms", self.unique_ms, MIN_EVERY_MS, MAX_LENGTH_MS)
+        for name, value, least in (
+            ("max_firings", self.max_firings, 1),
+            ("expires_ms", self.expires_ms, 0),
+            ("deadline_ms", self.deadline_ms, 0),
+        ):
+            if value is not None:
+                check_whole(name, value, least, MAX_LENGTH_MS)
+
+    def _check_job(self) -> None:
+        job = self.job
+        if (job.id, job.run_at, job.once_key, job.delay_ms) != (None, None, None, 0):
+            raise ConfigError(f"schedule {self.name}: its jobs cannot bring id, run_at, delay or once")
+        if self.unique_key is not None:
+            check_text("unique_key", self.unique_key)
+        if self.overlap is not Overlap.ALLOW and (job.unique_key is not None or self.is_one_off):
+            raise ConfigError(f"schedule {self.name}: overlap is for recurring jobs without a unique key")
+        if self.overlap is Overlap.QUEUE and self.unique_key is not None:
+            raise ConfigError(f"schedule {self.name}: a run cannot both wait and be skipped as not unique")
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored schedule. `revision` grows with every change, so that nobody acts on an older one.
+
+    `next_at` is the time of the next run, `due_at` when it is worth a look: later by the jitter, or because
+    the run waits for the one before. Both are None when there is no next run, and `due_at` while it is
+    paused.
+    """
+
+    definition: Definition
+    revision: int = 0
+    is_paused: bool = False
+    next_at: int | None = None
+    due_at: int | None = None
+    last_at: int | None = None
+    last_job_id: JobId | None = None
+    fired: int = 0
+    skipped: int = 0
+    failed: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+
+class FiringStatus(StrEnum):
+    """What became of a run."""
+
+    ENQUEUED = "enqueued"
+    SKIPPED = "skipped"
+    ERROR = "error"
+
+
+class Firing(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a schedule's history. One that speaks of several runs goes from `at` to `until_at`; more
+    than 1,000 are not counted further. `job_id` is the job that was enqueued, or the one in its way."""
+
+    at: int
+    status: FiringStatus
+    recorded_at: int = 0
+    job_id: JobId | None = None
+    reason: str = ""
+    until_at: int | None = None
+    count: int = 1
+
+
+def iso(at: int) -> str:
+    """An instant as it is shown: ISO 8601 in UTC, with milliseconds only where there are some."""
+    text = datetime.fromtimestamp(at / 1_000, UTC).isoformat(timespec="milliseconds")
+    return text.replace(".000", "").replace("+00:00", "Z")
+
+
+def overlap_key(name: str) -> str:
+    """The unique key that jobs of a schedule share while they may not overlap."""
+    return f"schedule {name}"
+
+
+def job_at(definition: Definition, at: int, *, by_hand: bool = False) -> NewJob:
+    """The job of the run at this time. Its once key names schedule and time, so that no run is enqueued
+    twice, even by a schedule that was removed and made again; a key of the schedule's own is taken as it
+    is."""
+    job = definition.job
+    once_key = definition.unique_key or (None if by_hand else f"schedule {definition.name} {iso(at)}")
+    has_own_key = definition.overlap is not Overlap.ALLOW
+    return msgspec.structs.replace(
+        job,
+        metadata={**job.metadata, "schedule_id": definition.name, "scheduled_for": iso(at)},
+        unique_key=overlap_key(definition.name) if has_own_key else job.unique_key,
+        unique_until=UniqueUntil.FINAL if has_own_key else job.unique_until,
+        once_key=once_key,
+        once_ms=definition.unique_ms if definition.unique_key else max(DAY_MS, definition.catch_up_ms),
+        expires_at=_later(at, definition.expires_ms, job.expires_at),
+        deadline_at=_later(at, definition.deadline_ms, job.deadline_at),
+    )
+
+
+def _later(at: int, wait_ms: int | None, instant: int | None) -> int | None:
+    return instant if wait_ms is None else min(at + wait_ms, LATEST_AT)
+
+
+def _timing(definition: Definition) -> tuple[object, ...]:
+    one = definition
+    return (one.cron, one.every_ms, one.at, one.timezone, one.start_at, one.end_at)
+
+
+def _length(ms: int) -> str:
+    for size, word in ((DAY_MS, "day"), (3_600_000, "hour"), (60_000, "minute")):
+        if ms % size == 0:
+            return word if ms == size else f"{ms // size} {word}s"
+    return f"{ms / 1_000:g} s"

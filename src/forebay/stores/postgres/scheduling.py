@@ -1,0 +1,147 @@
+"""Schedules: saved, removed and fired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from forebay.domain.firing import Move
+from forebay.domain.history import Event, EventKind
+from forebay.domain.query import check_limit
+from forebay.domain.schedule import FIRINGS_KEPT, Firing, Schedule
+from forebay.stores.postgres.connection import Values
+from forebay.stores.postgres.inserting import Rules, insert_all
+from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.protocol import Receipt
+from forebay.stores.rows import Row
+from forebay.stores.scheduling import (
+    DueSchedules,
+    Fired,
+    Landing,
+    firing_from_row,
+    landed,
+    may_fire,
+    row_from_firing,
+    row_from_schedule,
+    schedules_from_rows,
+)
+
+T = TypeVar("T")
+
+
+class Looks(Protocol):
+    """What a look at the store can ask."""
+
+    def all(self, name: str, values: Values | None = None) -> list[Row]: ...
+
+
+class PostgresSchedules:
+    """The part of a handle to write that keeps schedules."""
+
+    def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
+        raise NotImplementedError
+
+    def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
+        return self._write(lambda tx: save(tx, schedule, actor))
+
+    def drop_schedule(self, name: str, *, actor: str = "") -> bool:
+        return self._write(lambda tx: drop(tx, name, actor))
+
+    def due_schedules(self, limit: int = 100) -> DueSchedules:
+        return self._write(lambda tx: due(tx, limit))
+
+    def fire(self, moves: Sequence[Move]) -> list[Fired]:
+        return self._write(lambda tx: fire(tx, moves))
+
+
+class LooksAtPostgresSchedules:
+    """The part of a handle to look that shows schedules."""
+
+    def _looking(self) -> AbstractContextManager[Looks]:
+        raise NotImplementedError
+
+    def schedules(
+        self, names: Sequence[str] | None = None, *, limit: int = 1_000, after: str | None = None
+    ) -> list[Schedule]:
+        check_limit(limit)
+        values = {"names": None if names is None else list(names), "after": after or "", "limit": limit}
+        with self._looking() as look:
+            return schedules_from_rows(look.all("schedules", values))
+
+    def firings(self, name: str, *, limit: int = 100) -> list[Firing]:
+        check_limit(limit)
+        with self._looking() as look:
+            return [firing_from_row(row) for row in look.all("firings", {"name": name, "limit": limit})]
+
+
+def save(tx: Transaction, schedule: Schedule, actor: str) -> bool:
+    row = tx.one("schedule_lock", {"name": schedule.name})
+    revision, created_at = (0, tx.now) if row is None else (row[1], row[-2])
+    if revision != schedule.revision:
+        return False
+    saved = replace(schedule, revision=revision + 1, created_at=created_at, updated_at=tx.now)
+    if tx.one("schedule_save", row_from_schedule(saved)) is None:
+        return False
+    tx.record(Event(kind=EventKind.SCHEDULE, actor=actor, detail=f"saved {schedule.name}"))
+    return True
+
+
+def drop(tx: Transaction, name: str, actor: str) -> bool:
+    if not _forget(tx, name):
+        return False
+    tx.record(Event(kind=EventKind.SCHEDULE, actor=actor, detail=f"removed {name}"))
+    return True
+
+
+def due(tx: Transaction, limit: int) -> DueSchedules:
+    found = tx.run("schedules_due", {"now": tx.now, "limit": limit})
+    later = tx.one("schedules_next", {"now": tx.now})
+    return DueSchedules(
+        now=tx.now,
+        schedules=tuple(schedules_from_rows(found.fetchall())),
+        next_due_ms=None if later is None else later[0] - tx.now,
+    )
+
+
+def fire(tx: Transaction, moves: Sequence[Move]) -> list[Fired]:
+    """All jobs of all moves are inserted at once: their keys are taken in one order, whoever else takes
+    some."""
+    rows = tx.all("schedules_lock", {"names": sorted({move.name for move in moves})})
+    locked = {schedule.name: schedule for schedule in schedules_from_rows(rows)}
+    made = []
+    for move in moves:
+        # Taken out, so that a second move of the same schedule finds it moved.
+        schedule = locked.pop(move.name, None) if may_fire(locked.get(move.name), move, tx.now) else None
+        made.append((move, schedule))
+    jobs = [run.job for move, schedule in made if schedule is not None for run in move.runs]
+    receipts = iter(insert_all(tx, jobs, Rules(), atomic=False) if jobs else ())
+    return [_landed(tx, move, schedule, receipts) for move, schedule in made]
+
+
+def _landed(tx: Transaction, move: Move, schedule: Schedule | None, receipts: Iterator[Receipt]) -> Fired:
+    if schedule is None:
+        return Fired(name=move.name, done=False)
+    landing = landed(schedule, move, [next(receipts) for _ in move.runs], tx.now)
+    _keep(tx, move.name, landing)
+    return Fired(name=move.name, done=True, firings=landing.firings)
+
+
+def _keep(tx: Transaction, name: str, landing: Landing) -> None:
+    if landing.schedule is None:
+        _forget(tx, name)
+        return
+    tx.run("schedule_save", row_from_schedule(landing.schedule))
+    for firing in landing.firings:
+        tx.run("firing_add", row_from_firing(name, firing))
+    if landing.firings:
+        tx.run("firings_trim", {"name": name, "kept": FIRINGS_KEPT})
+
+
+def _forget(tx: Transaction, name: str) -> bool:
+    # The schedule first: who fires it has its row, and adds to the history that goes with it.
+    was_there = tx.one("schedule_remove", {"name": name}) is not None
+    tx.run("firings_trim", {"name": name, "kept": 0})
+    return was_there

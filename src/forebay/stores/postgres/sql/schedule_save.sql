@@ -1,0 +1,24 @@
+-- schedule_save: write a schedule. An answer means that it is written: of two who make one of the same name at once
+-- the second waits for the first and then finds another revision.
+insert into forebay.schedules as s (
+  name, definition, revision, is_paused, next_at, due_at, last_at, last_job_id, fired, skipped, failed, created_at,
+  updated_at
+)
+values (
+  %(name)s, %(definition)s, %(revision)s, %(is_paused)s, %(next_at)s, %(due_at)s, %(last_at)s, %(last_job_id)s,
+  %(fired)s, %(skipped)s, %(failed)s, %(created_at)s, %(updated_at)s
+)
+on conflict (name) do update
+set definition = excluded.definition,
+    revision = excluded.revision,
+    is_paused = excluded.is_paused,
+    next_at = excluded.next_at,
+    due_at = excluded.due_at,
+    last_at = excluded.last_at,
+    last_job_id = excluded.last_job_id,
+    fired = excluded.fired,
+    skipped = excluded.skipped,
+    failed = excluded.failed,
+    updated_at = excluded.updated_at
+where s.revision = excluded.revision - 1
+returning 1;

@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- Forget lines of the archive and once keys of some queues whose time is over.
+-- KEYS: 1 the namespace
+-- ARGV: 1 the request: queues, limit
+-- Returns how many went; as many as `limit` means that there may be more.
+local left = ask.limit
+
+local function take(key, until_at)
+  if left <= 0 then
+    return {}
+  end
+  local old = redis.call('ZRANGEBYSCORE', key, '-inf', until_at, 'LIMIT', 0, left)
+  if #old > 0 then
+    redis.call('ZREM', key, unpack(old))
+  end
+  left = left - #old
+  return old
+end
+
+for _, name in ipairs(ask.queues) do
+  local queue = queue_of(name)
+  local keep_ms = queue and queue[Q_KEEP_ARCHIVE_MS] or 0
+  local lines = keep_ms > 0 and take(prefix .. 'archived:' .. name, now - keep_ms) or {}
+  for i, number in ipairs(lines) do
+    lines[i] = string.format('%.0f', number)
+  end
+  send('HDEL', prefix .. 'archive', lines)
+  send('HDEL', prefix .. 'once:' .. name, take(prefix .. 'once_until:' .. name, now))
+end
+return ask.limit - left

@@ -1,0 +1,45 @@
+#!lua flags=allow-oom
+-- Forget events, commands and workers that are old.
+-- KEYS: 1 the namespace
+-- ARGV: 1 the request: limit, audit_kept_ms, commands_kept_ms, workers_kept_ms
+-- Returns how many events and commands went; as many as `limit` means that there may be more.
+local function prune_events()
+  local until_at = now - ask.audit_kept_ms
+  local old = redis.call('ZRANGEBYSCORE', prefix .. 'event_times', '-inf', until_at, 'LIMIT', 0, ask.limit)
+  for _, number in ipairs(old) do
+    local packed = redis.call('HGET', prefix .. 'events', number)
+    local id = packed and cmsgpack.unpack(packed)[3]
+    if id then
+      redis.call('LREM', prefix .. 'events_of:' .. id, 0, number)
+    end
+  end
+  forget_events(old)
+  return #old
+end
+
+local function prune_commands(most)
+  local until_at = now - ask.commands_kept_ms
+  local old = redis.call('ZRANGEBYSCORE', prefix .. 'command_times', '-inf', until_at, 'LIMIT', 0, most)
+  for _, id in ipairs(old) do
+    local packed = redis.call('HGET', prefix .. 'commands', id)
+    if packed then
+      redis.call('LREM', prefix .. 'commands_of:' .. cmsgpack.unpack(packed)[2], 0, id)
+    end
+  end
+  send('HDEL', prefix .. 'commands', old)
+  send('ZREM', prefix .. 'command_times', old)
+  return #old
+end
+
+local function prune_workers()
+  local all = redis.call('HGETALL', prefix .. 'workers')
+  for i = 1, #all, 2 do
+    if cmsgpack.unpack(all[i + 1])[7] <= now - ask.workers_kept_ms then
+      redis.call('HDEL', prefix .. 'workers', all[i])
+    end
+  end
+end
+
+prune_workers()
+local events = prune_events()
+return events + prune_commands(ask.limit - events)

@@ -1,0 +1,28 @@
+#!lua flags=no-writes
+-- How much memory some final jobs of one queue and state take, the last ended first.
+-- KEYS: 1 the namespace
+-- ARGV: 1 the request: queue, state, skip: how many come before them, most, room: bytes that they may take
+-- Returns how many of them fit, what these take, and 1 if the next one does not fit.
+local PLACES = 200  -- bytes: a member of a sorted set and a field of a hash, roughly
+
+local function memory(name)
+  return redis.call('MEMORY', 'USAGE', prefix .. name) or 0
+end
+
+local function weight(job)
+  return PLACES + #job.packed + memory('body:' .. string.format('%.0f', job.head[SEQ]))
+    + memory('attempts:' .. job.id) + memory('notes:' .. job.id) + memory('lines:' .. job.id)
+    + memory('steps:' .. job.id)
+end
+
+local ids = redis.call('ZREVRANGE', final_key(ask.queue, ask.state), ask.skip, ask.skip + ask.most - 1)
+load(ids)
+local taken = 0
+for i, id in ipairs(ids) do
+  local more = loaded[id] and weight(loaded[id]) or PLACES
+  if taken + more > ask.room then
+    return {i - 1, taken, 1}
+  end
+  taken = taken + more
+end
+return {#ids, taken, 0}

@@ -1,0 +1,85 @@
+"""Whether a server can be trusted with jobs: when a store is opened, and as long as it is used."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from forebay.errors import StoreUnusable
+from forebay.stores.redis.connection import Connection
+
+OLDEST_SERVER: Final = 7
+NEARLY_FULL: Final = 0.8
+_MIB: Final = 1_048_576
+
+logger = logging.getLogger(__name__)
+
+
+def check_server(connection: Connection) -> None:
+    """Refuse a server that is too old or that throws jobs away; warn of one that forgets them at its end."""
+    place = connection.address.place
+    info = _asked(connection, "server", "memory", "persistence")
+    version = info.get("redis_version", "0")
+    if int(version.partition(".")[0] or 0) < OLDEST_SERVER:
+        raise StoreUnusable(f"{place} is Redis {version}; Forebay needs Redis 7 or Valkey")
+    if _is_evicting(info):
+        raise StoreUnusable(
+            f"{place} throws keys away when its memory is full (maxmemory-policy "
+            f"{info['maxmemory_policy']}), and jobs with them: set maxmemory-policy to noeviction"
+        )
+    if info.get("aof_enabled") == "0" and not connection.address.accepts_loss:
+        logger.warning(
+            "%s keeps no append-only file: when it ends, all jobs since its last snapshot are lost. Set "
+            "appendonly to yes, or add `persistence=none` to the address to accept that.",
+            place,
+        )
+
+
+def worries(connection: Connection) -> list[str]:
+    """A sentence for each thing about the server's memory that will cost jobs if nobody acts."""
+    info = _asked(connection, "memory", "stats")
+    found = []
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    # Without a limit of its own it has the machine's, and ends with all that was not written down.
+    limit = most or int(info.get("total_system_memory", 0))
+    if limit and used >= NEARLY_FULL * limit:
+        found.append(
+            f"the server's memory is {used * 100 // limit} % full ({used // _MIB} of {limit // _MIB} MiB); "
+            "when there is none left, new jobs are refused: raise maxmemory, or keep less history"
+        )
+    if _is_evicting(info):
+        found.append(
+            f"the server throws keys away when its memory is full (maxmemory-policy "
+            f"{info['maxmemory_policy']}; {info.get('evicted_keys', 0)} so far), and jobs with them: set "
+            "maxmemory-policy to noeviction"
+        )
+    return found
+
+
+class Watch:
+    """Says in the log what there is to worry about, once until it is over."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._is_worried = False
+
+    def look(self) -> None:
+        found = worries(self._connection)
+        if found and not self._is_worried:
+            for words in found:
+                logger.error("%s: %s", self._connection.address.place, words)
+        self._is_worried = bool(found)
+
+
+def _is_evicting(info: dict[str, str]) -> bool:
+    # The volatile policies evict keys that have an expiry, and none of ours has.
+    return info.get("maxmemory_policy", "noeviction").startswith("allkeys")
+
+
+def _asked(connection: Connection, *sections: str) -> dict[str, str]:
+    return {name: value for one in sections for name, value in _fields(connection.ask("INFO", one))}
+
+
+def _fields(info: bytes) -> list[tuple[str, str]]:
+    lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
+    return [(name, value) for name, colon, value in lines if colon]

@@ -1,0 +1,21 @@
+-- schedule_save: write a schedule. The caller has compared its revision under the write lock.
+insert into forebay_schedules (
+  name, definition, revision, is_paused, next_at, due_at, last_at, last_job_id, fired, skipped, failed, created_at,
+  updated_at
+)
+values (
+  :name, :definition, :revision, :is_paused, :next_at, :due_at, :last_at, :last_job_id, :fired, :skipped, :failed,
+  :created_at, :updated_at
+)
+on conflict (name) do update
+set definition = excluded.definition,
+    revision = excluded.revision,
+    is_paused = excluded.is_paused,
+    next_at = excluded.next_at,
+    due_at = excluded.due_at,
+    last_at = excluded.last_at,
+    last_job_id = excluded.last_job_id,
+    fired = excluded.fired,
+    skipped = excluded.skipped,
+    failed = excluded.failed,
+    updated_at = excluded.updated_at;

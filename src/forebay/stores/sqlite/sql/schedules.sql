@@ -1,0 +1,8 @@
+-- schedules: all of them, or those named (:names is a JSON array), by name from the one behind :after on.
+select definition, revision, is_paused, next_at, due_at, last_at, last_job_id, fired, skipped, failed, created_at,
+       updated_at
+from forebay_schedules
+where name > :after
+  and (:names is null or name in (select value from json_each(:names)))
+order by name
+limit :limit;

@@ -1,0 +1,106 @@
+"""What a schedule may say, and the job of one of its runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forebay.domain.job import NewJob, UniqueUntil
+from forebay.domain.schedule import Definition, Overlap, iso, job_at
+from forebay.errors import ConfigError, InvalidJob
+
+AT = 1_800_000_000_000
+
+
+def define(job: dict[str, Any] | None = None, **changes: Any) -> Definition:
+    when = {} if changes.keys() & {"cron", "every_ms", "at"} else {"cron": "@daily"}
+    return Definition(name="tidy", job=NewJob(task="t", **(job or {})), **{**when, **changes})
+
+
+@pytest.mark.shows("R-SCHED-11", "R-SCHED-42")
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"cron": None}, "exactly one"),
+        ({"cron": "@daily", "every_ms": 60_000}, "exactly one"),
+        ({"cron": "61 * * * *"}, "61 is no minute"),
+        ({"cron": "0 0 31 2 *"}, "no date ever matches"),
+        ({"timezone": "Mars/Olympus"}, "no time zone"),
+        ({"every_ms": 999}, "every_ms"),
+        ({"at": -1}, "at must be"),
+        ({"start_at": 10, "end_at": 9}, "end before it starts"),
+        ({"jitter_ms": -1}, "jitter_ms"),
+        ({"catch_up_most": 0}, "catch_up_most"),
+        ({"catch_up_ms": -1}, "catch_up_ms"),
+        ({"unique_ms": 10}, "unique_ms"),
+        ({"max_firings": 0}, "max_firings"),
+        ({"unique_key": ""}, "unique_key"),
+        ({"job": {"run_at": 5}}, "cannot bring"),
+        ({"job": {"once_key": "k"}}, "cannot bring"),
+        ({"job": {"unique_key": "k"}, "overlap": Overlap.SKIP}, "overlap"),
+        ({"at": 5, "overlap": Overlap.QUEUE}, "overlap"),
+        ({"unique_key": "k", "overlap": Overlap.QUEUE}, "both wait and be skipped"),
+    ],
+)
+def test_a_definition_that_cannot_be_meant_is_refused(changes: dict[str, Any], word: str) -> None:
+    with pytest.raises((ConfigError, InvalidJob)) as caught:
+        define(**changes)
+
+    assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 101, "a\nb"])
+def test_a_schedule_has_a_short_name_of_plain_text(name: str) -> None:
+    with pytest.raises(InvalidJob, match="name"):
+        Definition(name=name, job=NewJob(task="t"), cron="@daily")
+
+
+@pytest.mark.shows("R-SCHED-17", "R-SCHED-56", "R-SCHED-57")
+def test_the_job_of_a_run_says_where_it_comes_from_and_for_when() -> None:
+    job = job_at(define({"metadata": {"a": 1}}), AT)
+
+    assert job.metadata == {"a": 1, "schedule_id": "tidy", "scheduled_for": "2027-01-15T08:00:00Z"}
+    assert (job.once_key, job.unique_key) == ("schedule tidy 2027-01-15T08:00:00Z", None)
+
+
+def test_a_key_of_the_schedules_own_is_taken_as_it_is() -> None:
+    job = job_at(define(unique_key="mine", unique_ms=90_000), AT)
+
+    assert (job.once_key, job.once_ms) == ("mine", 90_000)
+
+
+def test_jobs_that_may_not_overlap_share_a_key_until_they_have_ended() -> None:
+    job = job_at(define({"unique_until": UniqueUntil.STARTED}, overlap=Overlap.SKIP), AT)
+
+    assert (job.unique_key, job.unique_until) == ("schedule tidy", UniqueUntil.FINAL)
+
+
+def test_times_that_count_from_the_run_are_instants_of_its_job() -> None:
+    job = job_at(define(expires_ms=5_000, deadline_ms=9_000), AT)
+
+    assert (job.expires_at, job.deadline_at) == (AT + 5_000, AT + 9_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cron": "@daily"}, "@daily"),
+        ({"cron": "0 9 * * *", "timezone": "Europe/Berlin"}, "0 9 * * * (Europe/Berlin)"),
+        ({"every_ms": 90_000}, "every 90 s"),
+        ({"every_ms": 60_000}, "every minute"),
+        ({"every_ms": 7_200_000}, "every 2 hours"),
+        ({"at": AT}, "at 2027-01-15T08:00:00Z"),
+    ],
+)
+def test_the_times_of_a_schedule_can_be_read(changes: dict[str, Any], words: str) -> None:
+    assert define(**changes).when() == words
+
+
+def test_instants_are_shown_in_utc_with_milliseconds_where_there_are_some() -> None:
+    assert (iso(AT), iso(AT + 7)) == ("2027-01-15T08:00:00Z", "2027-01-15T08:00:00.007Z")
+
+
+def test_other_arguments_are_not_other_times() -> None:
+    assert define().has_timing_of(define({"priority": 5}, jitter_ms=3))
+    assert not define().has_timing_of(define(timezone="Europe/Berlin"))

@@ -1,0 +1,176 @@
+"""The circuit breaker of the Redis engine, and how long anybody waits for a server that says nothing."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+import redis as driver
+
+from forebay.errors import StoreUnavailable
+from forebay.stores.opening import open_engine
+from forebay.stores.redis.breaker import FAILURES, PAUSE_SECONDS, Breaker
+from forebay.stores.redis.connection import ANSWER_SECONDS, CONNECT_SECONDS, opened
+from forebay.stores.redis.store import RedisEngine
+from forebay.stores.redis.wakeups import LOOK_SECONDS
+from tests.redis_server import RedisServer
+from tests.stores.support import new_job
+from tests.worker.support import eventually
+
+DOWN = driver.exceptions.ConnectionError("down")
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def breaker(time: Time) -> Breaker:
+    return Breaker(time)
+
+
+def attempt(breaker: Breaker, error: Exception | None = None) -> bool:
+    """Whether there was one."""
+    was_made = False
+    try:
+        with breaker.attempt():
+            was_made = True
+            if error is not None:
+                raise error
+    except driver.exceptions.ConnectionError:
+        pass
+    return was_made
+
+
+@pytest.mark.shows("R-TEST-44", "R-STORE-49")
+def test_after_five_failures_one_attempt_is_made_in_each_pause(breaker: Breaker, time: Time) -> None:
+    assert [attempt(breaker, DOWN) for _ in range(FAILURES + 2)] == [True] * 5 + [False] * 2
+
+    time.now += PAUSE_SECONDS
+    assert [attempt(breaker, DOWN) for _ in range(3)] == [True, False, False]
+    time.now += PAUSE_SECONDS
+    assert [attempt(breaker) for _ in range(3)] == [True] * 3
+
+
+@pytest.mark.shows("R-TEST-44")
+def test_a_success_and_a_refused_password_begin_the_count_anew(breaker: Breaker) -> None:
+    password = driver.exceptions.AuthenticationError("no")
+
+    answers = (*[DOWN] * 4, None, *[DOWN] * 4, password, *[DOWN] * 4, None)
+    assert all(attempt(breaker, answer) for answer in answers)
+
+
+def test_nobody_waits_for_an_attempt_of_somebody_else(breaker: Breaker, time: Time) -> None:
+    for _ in range(FAILURES):
+        attempt(breaker, DOWN)
+    time.now += PAUSE_SECONDS
+
+    with breaker.attempt():
+        assert not attempt(breaker)
+    assert attempt(breaker)
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """One entry for each attempt of a store to connect."""
+    made: list[object] = []
+
+    def counted(*arguments: object) -> object:
+        made.append(arguments)
+        return opened(*arguments)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr("forebay.stores.redis.connection.opened", counted)
+    return made
+
+
+def refused(call: Callable[[], object], times: int) -> str:
+    """What a call says at last that the store refuses so many times."""
+    words = ""
+    for _ in range(times):
+        with pytest.raises(StoreUnavailable) as caught:
+            call()
+        words = str(caught.value)
+    return words
+
+
+@pytest.mark.shows("R-TEST-44", "R-STORE-49", "R-EDGE-65")
+def test_a_program_whose_server_is_away_is_refused_at_once_and_goes_on_when_it_is_back(
+    connections: list[object],
+) -> None:
+    server = RedisServer()
+    engine = open_engine(f"{server.url()}?persistence=none")
+    try:
+        with closing(engine.store()) as store:
+            store.insert([new_job()])
+            server.stop(signal.SIGKILL)
+            connections.clear()
+
+            words = refused(lambda: store.insert([new_job()]), 20)
+
+            assert "attempts to connect have failed" in words
+            assert len(connections) < 20
+            refused(engine.store, 20)  # what opens anew is held back as well
+            assert len(connections) < 40
+
+            server.start()
+            eventually(lambda: is_accepted(store.insert))
+            eventually(lambda: is_accepted(lambda _: engine.store().close()))
+    finally:
+        server.close()
+
+
+def is_accepted(call: Callable[..., object]) -> bool:
+    try:
+        call([new_job()])
+    except StoreUnavailable:
+        return False
+    return True
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """The port of a server that lets everybody in and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.shows("R-STORE-47", "R-CFG-43")
+def test_a_server_that_says_nothing_is_given_up_when_the_time_to_connect_is_over(
+    silent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.stores.redis.connection.CONNECT_SECONDS", 0.1)
+
+    words = refused(open_engine(f"redis://127.0.0.1:{silent}/0").store, FAILURES + 1)
+
+    assert "attempts to connect have failed" in words
+
+
+@pytest.mark.shows("R-STORE-47", "R-CFG-43", "R-STORE-37")
+def test_every_wait_has_an_end_and_nothing_is_sent_twice() -> None:
+    server = RedisServer()
+    try:
+        engine = open_engine(f"{server.url()}?persistence=none")
+        assert isinstance(engine, RedisEngine)
+        raw = opened(engine.address)
+        try:
+            assert raw._sock.gettimeout() == ANSWER_SECONDS == 30
+            assert raw.socket_connect_timeout == CONNECT_SECONDS == 5
+            assert raw.retry.get_retries() == 0
+            assert raw.retry_on_timeout is False
+        finally:
+            raw.disconnect()
+        assert LOOK_SECONDS == 30
+    finally:
+        server.close()
