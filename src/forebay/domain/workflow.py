@@ -130,22 +130,20 @@ def is_forgotten(parent: JobId, keep_ms: int, now: int) -> bool:
     return keep_ms > 0 and made_at + keep_ms <= now
 
 
-def missing_parent(child: NewJob, parent: JobId) -> InvalidJob:
+def missing_parent(task: str, parent: JobId, allow_missing: bool) -> InvalidJob:
     """The refusal of a job whose parent nobody knows."""
     way_out = (
         "its id is not older than what the queue keeps"
-        if child.allow_missing
+        if allow_missing
         else "if it may have been forgotten, say allow_missing=True"
     )
-    return InvalidJob(
-        f"{child.task} depends on {parent}, and there is no such job; {way_out}", field="depends_on"
-    )
+    return InvalidJob(f"{task} depends on {parent}, and there is no such job; {way_out}", field="depends_on")
 
 
-def missing_place(child: NewJob, back: int) -> InvalidJob:
+def missing_place(task: str, back: int) -> InvalidJob:
     """The refusal of a job whose parent would stand before the first of its insert, or was refused."""
     return InvalidJob(
-        f"{child.task} depends on the job {back} places before it, which was not stored", field="depends_on"
+        f"{task} depends on the job {back} places before it, which was not stored", field="depends_on"
     )
 
 

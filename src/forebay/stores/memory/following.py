@@ -67,7 +67,7 @@ def _edge(state: State, new: NewJob, need: Need, number: int, before: Sequence[J
     if isinstance(need.parent, int):
         found = before[-need.parent] if need.parent <= len(before) else None
         if found is None:
-            raise missing_place(new, need.parent)
+            raise missing_place(new.task, need.parent)
     else:
         found = need.parent
     record = state.jobs.get(found)
@@ -76,7 +76,7 @@ def _edge(state: State, new: NewJob, need: Need, number: int, before: Sequence[J
     elif new.allow_missing and is_forgotten(found, _keep_ms(state, new), state.now):
         into = EdgeState.MET
     else:
-        raise missing_parent(new, found)
+        raise missing_parent(new.task, found, new.allow_missing)
     return Edge(child=JobId(""), number=number, parent=found, on_failure=need.on_failure, state=into)
 
 

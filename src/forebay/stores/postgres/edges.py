@@ -76,7 +76,7 @@ class Edges:
             elif job.allow_missing and is_forgotten(parent, queue.settings.keep_finished_ms, self._tx.now):
                 into = EdgeState.MET
             else:
-                raise missing_parent(job, parent)
+                raise missing_parent(job.task, parent, job.allow_missing)
             found.append((parent, into))
         return found
 
@@ -102,5 +102,5 @@ class Edges:
 def _at(job: NewJob, back: int, before: Sequence[Receipt]) -> JobId:
     receipt = before[-back] if back <= len(before) else None
     if receipt is None or receipt.id is None:
-        raise missing_place(job, back)
+        raise missing_place(job.task, back)
     return receipt.id

@@ -16,7 +16,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.domain.workflow import Aftermath
-from forebay.errors import StoreError
+from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.completing import check_completed
 from forebay.stores.ids import new_id as next_id
 from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
@@ -218,7 +218,7 @@ class PostgresStore(PostgresSchedules):
                 break
             try:
                 done = self._transact(partial(following.follow, numbers=numbers))
-            except StoreError:
+            except StoreUnavailable:
                 break  # what was asked for has happened all the same
             self._unfinished += done.left
             settled += done.edges

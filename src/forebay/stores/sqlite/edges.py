@@ -43,7 +43,7 @@ class Edges:
             elif job.allow_missing and is_forgotten(parent, queue.settings.keep_finished_ms, self._tx.now):
                 into = EdgeState.MET
             else:
-                raise missing_parent(job, parent)
+                raise missing_parent(job.task, parent, job.allow_missing)
             found.append((parent, into))
         return found
 
@@ -72,7 +72,7 @@ class Edges:
             return parent, self._state_of(parent)
         receipt = before[-parent] if parent <= len(before) else None
         if receipt is None or receipt.id is None:
-            raise missing_place(job, parent)
+            raise missing_place(job.task, parent)
         # A new one is live, whatever it waits for.
         return receipt.id, receipt.state if receipt.is_new else self._state_of(receipt.id)
 
