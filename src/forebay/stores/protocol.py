@@ -17,6 +17,7 @@ Rules that hold for every method of `Store`:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
@@ -85,6 +86,12 @@ class Want(NamedTuple):
     def most_held(self) -> int:
         """How many jobs that are not for the caller one claim puts aside before it gives up."""
         return 4 * self.most + 100
+
+
+def wants_left(wants: Sequence[Want], jobs: Sequence[Job]) -> list[Want]:
+    """What is still wanted after these jobs were claimed."""
+    taken = Counter(job.queue for job in jobs)
+    return [want._replace(most=max(0, want.most - taken[want.queue])) for want in wants]
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,10 +234,11 @@ class Store(KeepsSchedules, Protocol):
         `known` lists every lease the worker knows of; what else it holds is returned as `adopted`.
 
         The end of a job that others depend on is put on a list in the transaction that ends it, here and
-        wherever else jobs end, and the list is worked through: see `domain.workflow`. Up to 500 edges are
-        settled before the call returns and before its claims; what is left goes on with the next exchange
-        and with `promote`. A child whose last edge is met becomes pending, or scheduled if its time is not
-        yet there, with a new `ready_at`; one that ends because of a parent gets a PARENT event.
+        wherever else jobs end, and the list is worked through: see `domain.workflow`. Some hundred edges are
+        settled before the call returns; what is left goes on with the next one and with `promote`. What this
+        very call has released is claimed after what was there, if there is room. A child whose last edge is
+        met becomes pending, or scheduled if its time is not yet there, with a new `ready_at`; one that ends
+        because of a parent gets a PARENT event.
         """
         ...
 
@@ -269,7 +277,7 @@ class Store(KeepsSchedules, Protocol):
     def promote(self, limit: int = BATCH) -> int:
         """Make up to `limit` due scheduled and retrying jobs pending, earliest first, with fresh ranks;
         cancel waiting jobs past `expires_at`; go on with what the ends of jobs mean for those that depend on
-        them. Answers how many jobs moved, or edges were settled, whatever is more."""
+        them. Answers how many jobs moved, and at least `limit` while there is more of that."""
         ...
 
     def rescore(self, limit: int = BATCH) -> int:

@@ -47,12 +47,12 @@ def follow_up(
     or that of the job that has its key."""
     try:
         state.queue_or_fresh(new.queue).priority_of(new.priority)
-        edges = edges_of(state, new, before)
         if new.id in state.jobs:
             raise DuplicateJob(f"the id {new.id} is taken", holder=new.id or "")
+        holder = _key_holder(state, new)
+        edges = edges_of(state, new, before) if holder is None else ()
     except (InvalidJob, DuplicateJob) as exc:
         raise StoreRefused(f"the follow-up {new.task} of job {parent.id} cannot be stored: {exc}") from exc
-    holder = _key_holder(state, new)
     if holder is None:
         return _store(state, new, new.parent_id or parent.id, edges).id
     detail = f"{new.task}: key taken by {holder}"

@@ -30,6 +30,7 @@ from forebay.stores.protocol import (
     Renewal,
     Standing,
     Want,
+    wants_left,
 )
 
 Answer = Literal["settled", "repeated"] | Refusal
@@ -48,8 +49,9 @@ def exchange(
     unnoted = tuple(_unnoted(state, worker, notes))
     answers = [(end, _settle(state, worker, end)) for end in settlements]
     settled = [end for end, answer in answers if answer == "settled"]
-    follow(state)
     jobs = _claim_all(state, worker, wants, room)
+    if follow(state) and len(jobs) < room:
+        jobs += _claim_all(state, worker, wants_left(wants, jobs), room - len(jobs))
     return Exchange(
         settled=tuple(end.job_id for end in settled),
         repeated=tuple(end.job_id for end, answer in answers if answer == "repeated"),

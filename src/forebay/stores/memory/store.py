@@ -17,6 +17,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
+from forebay.domain.workflow import RELEASED_AT_ONCE
 from forebay.errors import ConfigError, StoreError
 from forebay.stores import ids as job_ids
 from forebay.stores.memory import commanding, duties, inserting, leasing, scheduling, steering
@@ -163,7 +164,8 @@ class MemoryStore:
 
     def promote(self, limit: int = BATCH) -> int:
         with self._changing() as state:
-            return max(duties.promote(state, limit), follow(state))
+            moved = duties.promote(state, limit)
+            return max(moved, limit) if follow(state) >= RELEASED_AT_ONCE else moved
 
     def rescore(self, limit: int = BATCH) -> int:
         with self._changing() as state:

@@ -111,7 +111,9 @@ def _settle(tx: Transaction, aftermath: Aftermath, lines: Sequence[tuple[int, Jo
     """Settle edges that lead from some jobs to which the same has happened."""
     states = [state.value for state in CONCERNED[aftermath]]
     values = {"parents": [parent for _, parent in lines], "states": states, "limit": room}
+    order = {parent: place for place, (_, parent) in enumerate(lines)}
     rows = tx.all("edges_behind", values)
+    rows.sort(key=lambda row: order[row[2]])  # by child within a parent, as they came
     edges = [edge_from_row(row) for row in rows]
     spots: dict[EdgeState, list[str]] = defaultdict(list)
     for row, edge in zip(rows, edges, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,7 +14,7 @@ from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
-from forebay.domain.workflow import Aftermath
+from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.completing import check_completed
 from forebay.stores.ids import new_id as next_id
@@ -43,6 +42,7 @@ from forebay.stores.protocol import (
     Standing,
     Verdict,
     Want,
+    wants_left,
 )
 
 T = TypeVar("T")
@@ -296,10 +296,10 @@ class PostgresStore(PostgresSchedules):
         done = self._exchange(worker, settlements, wants, room, known, notes)
         if self._unfinished and self._follow():
             # What has just been released may be claimed at once.
-            taken = Counter(job.queue for job in done.jobs)
-            rest = [want._replace(most=want.most - taken[want.queue]) for want in wants]
-            if rest and room > len(done.jobs):
-                return with_more(done, self._exchange(worker, (), rest, room - len(done.jobs), None, ()))
+            left = room - len(done.jobs)
+            if wants and left > 0:
+                rest = wants_left(wants, done.jobs)
+                return with_more(done, self._exchange(worker, (), rest, left, None, ()))
         return done
 
     def _exchange(
@@ -343,7 +343,8 @@ class PostgresStore(PostgresSchedules):
 
     def promote(self, limit: int = BATCH) -> int:
         moved = self._write(lambda tx: duties.promote(tx, limit))
-        return max(moved, self._write(following.follow).edges)
+        more = self._write(following.follow).edges >= RELEASED_AT_ONCE
+        return max(moved, limit) if more else moved
 
     def rescore(self, limit: int = BATCH) -> int:
         return self._write(lambda tx: duties.rescore(tx, limit))

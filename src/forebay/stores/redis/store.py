@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -35,6 +34,7 @@ from forebay.stores.protocol import (
     Standing,
     Verdict,
     Want,
+    wants_left,
 )
 from forebay.stores.redis import commanding, operating
 from forebay.stores.redis.breaker import Breaker
@@ -178,11 +178,10 @@ class RedisStore(RedisSchedules):
         if not self._connection.has_listed or not self._follow():
             return done
         # What has just been released may be claimed at once.
-        taken = Counter(job.queue for job in done.jobs)
-        rest = [want._replace(most=want.most - taken[want.queue]) for want in wants]
-        if not rest or room <= len(done.jobs):
+        left = room - len(done.jobs)
+        if not wants or left <= 0:
             return done
-        more = self._exchange(worker, (), rest, room - len(done.jobs), None, ())
+        more = self._exchange(worker, (), wants_left(wants, done.jobs), left, None, ())
         return replace(done, jobs=done.jobs + more.jobs, next_due_ms=more.next_due_ms)
 
     def _exchange(
@@ -251,7 +250,8 @@ class RedisStore(RedisSchedules):
 
     def promote(self, limit: int = BATCH) -> int:
         moved = self._count("promote", {"limit": limit})
-        return max(moved, self._follow())
+        self._follow()
+        return max(moved, limit) if self._connection.has_listed else moved
 
     def rescore(self, limit: int = BATCH) -> int:
         return self._count("rescore", {"limit": limit})

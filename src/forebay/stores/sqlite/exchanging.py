@@ -14,7 +14,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
-from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
+from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want, wants_left
 from forebay.stores.rows import json_text
 from forebay.stores.sqlite.duties import expire, promote_queue
 from forebay.stores.sqlite.following import follow
@@ -41,8 +41,9 @@ def exchange(
     claim that follows should see both."""
     unnoted = keep_notes(tx, worker, notes) if notes else ()
     ended = settle_all(tx, new_id, worker, settlements)
-    follow(tx)
     jobs = _claim_all(tx, worker, wants, room)
+    if follow(tx) and len(jobs) < room:
+        jobs += _claim_all(tx, worker, wants_left(wants, jobs), room - len(jobs))
     return Exchange(
         settled=tuple(ended.settled),
         repeated=tuple(ended.repeated),

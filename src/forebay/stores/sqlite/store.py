@@ -16,7 +16,7 @@ from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
-from forebay.domain.workflow import Aftermath
+from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
 from forebay.errors import ConfigError, StoreError
 from forebay.stores.completing import check_completed
 from forebay.stores.protocol import (
@@ -244,7 +244,11 @@ class SqliteStore(SqliteSchedules):
         return jobs
 
     def promote(self, limit: int = BATCH) -> int:
-        return self._write(lambda tx: max(duties.promote(tx, limit), follow(tx)))
+        def promote(tx: Transaction) -> int:
+            moved = duties.promote(tx, limit)
+            return max(moved, limit) if follow(tx) >= RELEASED_AT_ONCE else moved
+
+        return self._write(promote)
 
     def rescore(self, limit: int = BATCH) -> int:
         return self._write(lambda tx: duties.rescore(tx, limit))
