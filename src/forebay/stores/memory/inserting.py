@@ -20,7 +20,7 @@ from forebay.errors import (
     QueueNotFound,
     StoreRefused,
 )
-from forebay.stores.memory.following import add_edges, edges_of
+from forebay.stores.memory.edges import add_edges, edges_of
 from forebay.stores.memory.state import State
 from forebay.stores.protocol import OnConflict, Receipt
 

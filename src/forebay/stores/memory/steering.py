@@ -14,7 +14,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.workflow import Aftermath, EdgeState
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.memory.duties import bury
-from forebay.stores.memory.following import reopen
+from forebay.stores.memory.edges import reopen
 from forebay.stores.memory.inserting import fresh, open_queue
 from forebay.stores.memory.state import State
 from forebay.stores.protocol import Verdict

@@ -13,6 +13,7 @@ from forebay.stores.following import Entry
 from forebay.stores.ids import seq_in_id
 from forebay.stores.rows import Row, edge_from_row
 from forebay.stores.sqlite.duties import end_waiting
+from forebay.stores.sqlite.operating import revive
 from forebay.stores.sqlite.transaction import Transaction
 
 
@@ -84,6 +85,4 @@ class _Following:
             self._tx.record(Event(kind=EventKind.PARENT, job_id=child, queue=queue, detail=reason))
 
     def revive_ended(self, child: JobId) -> None:
-        from forebay.stores.sqlite.operating import revive  # noqa: PLC0415 - which lists what it revives
-
         revive(self._tx, child, None, 0, "", reset=True, dependants=True, with_parent=True)
