@@ -116,11 +116,11 @@ def test_a_cycle_is_refused_and_named(app: Forebay, tasks: Tasks) -> None:
     flow.add(tasks.say.job(2), name="b", after="a")
     flow.add(tasks.say.job(3), name="c", after="b")
 
-    with pytest.raises(InvalidJob, match=r"a -> b -> c -> a|b -> c -> a -> b|c -> a -> b -> c"):
+    with pytest.raises(InvalidJob, match="a -> b -> c -> a"):
         flow.enqueue()
     with pytest.raises(InvalidJob, match="x -> x"):
         app.enqueue_many([tasks.say.using(id="x", depends_on=["x"]).job(1)])
-    with pytest.raises(InvalidJob, match=r"y -> x -> y|x -> y -> x"):
+    with pytest.raises(InvalidJob, match="x -> y -> x"):
         app.enqueue_many(
             [
                 tasks.say.using(id="x", depends_on=["y"]).job(1),

@@ -172,12 +172,14 @@ def in_order(parents: Mapping[T, Sequence[T]], named: Callable[[T], str] = str) 
 
 
 def _cycle(stuck: Mapping[T, Sequence[T]], named: Callable[[T], str]) -> str:
-    """A cycle in words, in the direction in which its jobs would run."""
+    """A cycle in words, in the direction in which its jobs would run, from the one that was given first."""
     path = [next(iter(stuck))]
     # Each of these has a parent among them, so the way back never ends, and meets itself.
     while (parent := next(one for one in stuck[path[-1]] if one in stuck)) not in path:
         path.append(parent)
-    round_trip = [*path[path.index(parent) :], parent][::-1]
+    cycle = path[path.index(parent) :][::-1]
+    start = cycle.index(next(node for node in stuck if node in cycle))
+    round_trip = [*cycle[start:], *cycle[: start + 1]]
     if len(round_trip) > _SHOWN_IN_CYCLE:
         half = _SHOWN_IN_CYCLE // 2
         shown = [*map(named, round_trip[:half]), "...", *map(named, round_trip[-half:])]
