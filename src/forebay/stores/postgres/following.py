@@ -63,7 +63,10 @@ def follow(tx: Transaction, numbers: Sequence[int] | None = None) -> Done:
     wanted = None if numbers is None else sorted(numbers)
     left: list[int] = []
     while looked_at < RELEASED_AT_ONCE:
-        rows = tx.all("aftermaths_take", {"numbers": wanted, "limit": LINES})
+        if wanted is None:
+            rows = tx.all("aftermaths_next", {"limit": LINES})
+        else:
+            rows = tx.all("aftermaths_of", {"numbers": wanted, "limit": LINES})
         looked_at += _follow_lines(tx, rows, RELEASED_AT_ONCE - looked_at)
         taken = {row[0] for row in rows}
         # What was not given to us may have waited for what was; or it is in other hands, and theirs.
@@ -113,7 +116,7 @@ def _settle(tx: Transaction, aftermath: Aftermath, lines: Sequence[tuple[int, Jo
     values = {"parents": [parent for _, parent in lines], "states": states, "limit": room}
     order = {parent: place for place, (_, parent) in enumerate(lines)}
     rows = tx.all("edges_behind", values)
-    rows.sort(key=lambda row: order[row[2]])  # by child within a parent, as they came
+    rows.sort(key=lambda row: (order[row[2]], row[0], row[1]))
     edges = [edge_from_row(row) for row in rows]
     spots: dict[EdgeState, list[str]] = defaultdict(list)
     for row, edge in zip(rows, edges, strict=True):
