@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres bench-pinned docs mutate soak soak-postgres soak-redis requirements clean
+.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres bench-pinned compare profile growth docs mutate soak soak-postgres soak-redis requirements clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,15 @@ bench-pinned: $(READY) ## Measure PostgreSQL with a long past, a long backlog an
 bench-workers: $(READY) ## Measure isolated processes, time limits, deaths, idle workers, unknown tasks
 	$(BIN)/python -m benchmarks.workers $(ARGS)
 
+compare: $(READY) ## Forebay, its peers and the engine alone in turns: ENGINE=sqlite|postgres|redis [QUICK=1]
+	@$(BIN)/python -m benchmarks.compare --engine $(or $(ENGINE),sqlite) $(if $(QUICK),--quick) $(ARGS)
+
+profile: $(READY) ## Where the time of one job goes, stage by stage: ENGINE=sqlite|postgres|redis
+	@$(BIN)/python -m benchmarks.profile --engine $(or $(ENGINE),sqlite) $(ARGS)
+
+growth: $(READY) ## Plots of speed against backlog, history, processes, payload: [ENGINE=...] [PART=...] [QUICK=1]
+	@$(BIN)/python -m benchmarks.growth $(if $(ENGINE),--engine $(ENGINE)) $(if $(PART),--part $(PART)) $(if $(QUICK),--quick) $(ARGS)
+
 docs: $(READY) ## Check all links in the documents and run all code in them, offline
 	$(BIN)/python tools/check_links.py
 	$(BIN)/pytest --quiet tests/docs tests/house/test_docs.py $(PAGE_TESTS) $(ARGS)
@@ -92,5 +101,5 @@ requirements: $(READY) ## What is shown by tests, what waits and what was decide
 	@$(BIN)/python tools/requirements.py $(ARGS)
 
 clean: ## Remove .venv, caches and build results
-	rm -rf $(VENV) build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

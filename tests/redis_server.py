@@ -22,8 +22,9 @@ import redis
 from tests.servers import _dies_with_parent, _free_port
 
 STARTING: Final = 60.0
-# What a crash may take does not matter here, and every write is a little faster.
-_FAST: Final = {"appendonly": "no", "save": ""}
+# What a crash may take does not matter here, and every write is a little faster. A replica gets all at once,
+# and not after five seconds in which more of them might come.
+_FAST: Final = {"appendonly": "no", "save": "", "repl-diskless-sync-delay": "0"}
 
 
 class RedisServer:

@@ -67,6 +67,7 @@ LIKELY: Final = (
     ("noting*", ("notes",)),
     ("command*", ("commands",)),
     ("claim*", ("claim", "order", "fence")),
+    ("heads*", ("sqlite_guards", "claim", "order")),
     ("renew*", ("lease", "fence")),
     ("*sweep*", ("sweep", "lease")),
     ("leasing.*", ("sweep", "lease")),
@@ -106,7 +107,6 @@ EQUIVALENTS: Final = (
     Equivalent(
         ("note_line.sql",), ("kind = 'line'",), "any number that is higher than the last line's puts it last"
     ),
-    Equivalent(("claim.sql",), ("state = 'pending' (3)",), "`heads` holds pending rows only"),
     Equivalent(("revive_dead.sql",), ("state = 'dead'",), "the table has a check that lets in nothing else"),
     Equivalent(
         ("expired.sql", "keys_prune.sql", "rescore_due.sql", "overdue.sql"),
@@ -155,9 +155,17 @@ EQUIVALENTS: Final = (
         "says when new jobs are counted; whoever moves one counts before, and counting again finds none",
     ),
     Equivalent(
-        ("exchanging._tried",),
-        ('tx.run("forget_mark", {})',),
-        "the commit lets go of every mark; until then an open one makes SQLite remember more",
+        ("complete_remove.sql",),
+        ("seq in (select value from json_each(:seqs))",),
+        "the quick way to the jobs that have a copy, and none but these have one",
+    ),
+    Equivalent(
+        ("settling.complete",),
+        (
+            "alike[ended.attempt, ended.failures, ended.crashes, ended.reason][seq] = ended.job_id",
+            'tx.run("complete", values)',
+        ),
+        "what is not completed together is then settled one by one",
     ),
     Equivalent(
         ("duties.prune",),

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.timeout(300)
 PROGRAMS: Final = (
     "guide/dead-letters.md",
     "guide/retries.md",
+    "guide/schedules.md",
     "guide/tasks.md",
     "reference/api.md",
 )

@@ -118,6 +118,11 @@ def test_a_line_that_is_no_text_is_refused() -> None:
         parse_cron(5)
 
 
+@pytest.mark.shows("R-SCHED-15")
+def test_a_line_is_understood_once() -> None:
+    assert parse_cron("1 2 3 4 *") is parse_cron("1 2 3 4 *")
+
+
 def test_every_nickname_can_be_read() -> None:
     assert {parse_cron(name).hours for name in NICKNAMES} >= {(0,)}
 

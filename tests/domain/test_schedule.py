@@ -37,6 +37,7 @@ def define(job: dict[str, Any] | None = None, **changes: Any) -> Definition:
         ({"max_firings": 0}, "max_firings"),
         ({"unique_key": ""}, "unique_key"),
         ({"job": {"run_at": 5}}, "cannot bring"),
+        ({"job": {"metadata": {"x": "y" * 65_500}}}, "metadata has"),  # with what a run adds
         ({"job": {"once_key": "k"}}, "cannot bring"),
         ({"job": {"unique_key": "k"}, "overlap": Overlap.SKIP}, "overlap"),
         ({"at": 5, "overlap": Overlap.QUEUE}, "overlap"),
@@ -95,6 +96,13 @@ def test_times_that_count_from_the_run_are_instants_of_its_job() -> None:
 )
 def test_the_times_of_a_schedule_can_be_read(changes: dict[str, Any], words: str) -> None:
     assert define(**changes).when() == words
+
+
+@pytest.mark.shows("R-CFG-59", "R-SCHED-58")
+def test_what_is_not_said_about_a_schedule_has_a_usual_value() -> None:
+    usual = define()
+
+    assert (usual.timezone, usual.job.queue, usual.unique_ms) == ("UTC", "default", 300_000)
 
 
 def test_instants_are_shown_in_utc_with_milliseconds_where_there_are_some() -> None:

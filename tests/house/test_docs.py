@@ -13,6 +13,7 @@ import forebay
 from forebay import Forebay, JobHandle, RetryPolicy, errors
 from forebay.app.consumer import Consumer
 from forebay.app.context import JobContext
+from forebay.app.schedules import Schedules
 from forebay.app.task import Call
 from forebay.domain.retry import PRESETS, Curve
 from tests.docs.pages import fenced, pages, text
@@ -34,7 +35,7 @@ OURS = {
         "voice",
     },
 }
-KINDS = [Forebay, JobHandle, Call, JobContext, Consumer, RetryPolicy]
+KINDS = [Forebay, JobHandle, Call, JobContext, Consumer, Schedules, RetryPolicy]
 
 
 def promised(kind: type) -> list[str]:

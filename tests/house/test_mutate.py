@@ -151,7 +151,7 @@ def test_mutants_have_names_of_their_own() -> None:
     "name",
     [
         "finish.sql: attempt = :attempt",
-        "claim.sql: state = 'pending' (2)",
+        "claim.sql: state = 'pending'",
         "renew.sql: worker = :worker",
         "key_free.sql: job_id = :job_id",
         "put_back.sql: lease_expires_at = null",

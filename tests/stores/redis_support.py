@@ -19,6 +19,7 @@ from forebay.stores.redis.scripts import load_scripts
 from forebay.stores.redis.store import RedisEngine
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
+from tests.docs.pages import text
 from tests.redis_cluster import RedisCluster
 from tests.redis_server import RedisServer
 
@@ -39,10 +40,24 @@ end
 
 @cache
 def server() -> RedisServer:
-    """The server of this test process."""
+    """The server of this test process. Stores use it with the rights that docs/guide/redis.md asks for, and
+    no others."""
     started = RedisServer()
     atexit.register(started.close)
+    with redis.Redis(port=started.port) as client:
+        client.execute_command(*rights().replace("{forebay}", "{test-*}").split())
     return started
+
+
+def rights() -> str:
+    """The command of the page that makes a user."""
+    [command] = [line for line in text("guide/redis.md").splitlines() if line.startswith("ACL SETUSER")]
+    return command
+
+
+def user_url() -> str:
+    """The address of the server for the user of the page."""
+    return server().url().replace("redis://", "redis://jobs:secret@")
 
 
 @cache
@@ -74,12 +89,12 @@ def new_namespace() -> str:
 
 def new_url() -> str:
     """The address of a store that nobody has used before."""
-    return f"{server().url()}?persistence=none&namespace={new_namespace()}"
+    return f"{user_url()}?persistence=none&namespace={new_namespace()}"
 
 
 def make_engine(clock: ManualClock, *, is_clustered: bool = False, **options: Any) -> RedisEngine:
     """An engine with a namespace of its own."""
-    url = cluster().url if is_clustered else server().url()
+    url = cluster().url if is_clustered else user_url()
     client = cluster_admin() if is_clustered else admin()
     address = Address(url=url, namespace=new_namespace(), clock=CLOCK, accepts_loss=True)
     if isinstance(clock, FollowedClock):

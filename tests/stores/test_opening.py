@@ -54,6 +54,16 @@ def test_a_sqlite_url_names_a_file(
     assert (tmp_path / path.format(root=tmp_path)).is_file()
 
 
+@pytest.mark.shows("R-EXT-04")
+def test_there_are_these_engines_and_no_brokers() -> None:
+    urls = ("memory://", "sqlite:///jobs.db", "postgresql://host/jobs", "redis://host/0")
+
+    assert [open_engine(url).features.name for url in urls] == ["memory", "sqlite", "postgresql", "redis"]
+    for url in ("kafka://host", "amqp://host"):
+        with pytest.raises(ConfigError, match="names no store that Forebay knows"):
+            open_engine(url)
+
+
 def test_naming_a_file_does_not_open_it(tmp_path: Path) -> None:
     open_engine(f"sqlite:///{tmp_path}/jobs.db")
 

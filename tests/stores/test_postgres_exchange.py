@@ -21,6 +21,7 @@ from tests.stores.sqlite_support import in_thread
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
 
 DEFAULT: Final = QueueName("default")
+QUEUES: Final = (DEFAULT, QueueName("mail"), QueueName("images"))
 
 
 @pytest.fixture
@@ -54,6 +55,15 @@ def turn(store: PostgresStore, jobs: list[Job], n: int = 1, **changes: Any) -> E
     return store.exchange(WORKER, [complete(job) for job in jobs], [want], n)
 
 
+def claimed_one(store: PostgresStore) -> list[Job]:
+    """A job that runs, on a handle that knows all queues of these tests."""
+    for queue in QUEUES:
+        put(store, queue=queue)
+        store.exchange(WORKER, [complete(job) for job in claim(store, queue=queue)], [Want(queue, 1)], 1)
+    put(store)
+    return claim(store)
+
+
 def never(*_: object, **__: object) -> None:
     raise AssertionError("the long way was taken")
 
@@ -85,6 +95,50 @@ def test_the_common_exchange_does_all_that_it_has_to_in_one_statement(
     assert answer.next_due_ms == 5_000
     assert counts(engine) == Counts(pending=1, running=2, completed=3, scheduled=1)
     assert other.insert([new_job(unique_key="k")])[0].is_new
+
+
+@pytest.mark.parametrize(("room", "given"), [(9, [2, 3, 1]), (4, [2, 2, 0]), (2, [2, 0, 0])])
+def test_several_queues_are_asked_one_after_the_other_for_the_room_that_is_left(
+    store: PostgresStore, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, room: int, given: list[int]
+) -> None:
+    jobs = claimed_one(store)
+    put(store, delay_ms=9_000)
+    for queue, n in zip(QUEUES, [2, 3, 1], strict=True):
+        put(store, n, queue=queue)
+    put(store, queue=QUEUES[2], delay_ms=5_000)
+    wants = [Want(queue, 9) for queue in QUEUES]
+    monkeypatch.setattr(store, "_write", never)
+
+    answer = store.exchange(WORKER, [complete(job) for job in jobs], wants, room)
+
+    assert answer.settled == (jobs[0].id,)
+    assert [job.queue for job in answer.jobs] == [
+        queue for queue, n in zip(QUEUES, given, strict=True) for _ in range(n)
+    ]
+    assert answer.next_due_ms == 5_000
+    assert counts(engine) == Counts(completed=2, running=2, scheduled=1)
+
+
+@pytest.mark.parametrize("special", QUEUES)
+@pytest.mark.parametrize("room", [9, 1])
+def test_a_queue_in_which_something_is_due_goes_the_long_way_with_those_after_it(
+    store: PostgresStore, engine: PostgresEngine, clock: ManualClock, special: QueueName, room: int
+) -> None:
+    jobs = claimed_one(store)
+    put(store, queue=special, delay_ms=1_000)
+    for queue in QUEUES:
+        put(store, queue=queue)
+    clock.advance(ms=1_000)
+    wants = [Want(queue, 9) for queue in QUEUES]
+
+    answer = store.exchange(WORKER, [complete(job) for job in jobs], wants, room)
+    again = store.exchange(WORKER, [complete(job) for job in answer.jobs], wants, 9)
+
+    assert answer.settled == (jobs[0].id,)
+    expected = [queue for queue in QUEUES for _ in range(1 + (queue == special))]
+    assert [job.queue for job in (*answer.jobs, *again.jobs)] == expected
+    assert len(answer.jobs) == min(room, 4)
+    assert set(again.settled) == {job.id for job in answer.jobs}
 
 
 def test_a_wish_to_cancel_is_told_and_not_for_what_is_just_settled(

@@ -12,7 +12,7 @@ import redis as driver
 
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
-from forebay.stores.redis.breaker import FAILURES, PAUSE_SECONDS, Breaker
+from forebay.stores.redis.breaker import FAILURES, LONGEST_PAUSE_SECONDS, SHORTEST_PAUSE_SECONDS, Breaker
 from forebay.stores.redis.connection import ANSWER_SECONDS, CONNECT_SECONDS, opened
 from forebay.stores.redis.store import RedisEngine
 from forebay.stores.redis.wakeups import LOOK_SECONDS
@@ -58,10 +58,26 @@ def attempt(breaker: Breaker, error: Exception | None = None) -> bool:
 def test_after_five_failures_one_attempt_is_made_in_each_pause(breaker: Breaker, time: Time) -> None:
     assert [attempt(breaker, DOWN) for _ in range(FAILURES + 2)] == [True] * 5 + [False] * 2
 
-    time.now += PAUSE_SECONDS
+    time.now += SHORTEST_PAUSE_SECONDS
     assert [attempt(breaker, DOWN) for _ in range(3)] == [True, False, False]
-    time.now += PAUSE_SECONDS
+    time.now += SHORTEST_PAUSE_SECONDS
     assert [attempt(breaker) for _ in range(3)] == [True] * 3
+
+
+def test_a_server_that_lets_everybody_wait_is_asked_less_often(breaker: Breaker, time: Time) -> None:
+    def wait_in_vain() -> None:
+        with breaker.attempt():
+            time.now += 5
+            raise driver.exceptions.TimeoutError
+
+    for _ in range(FAILURES):
+        with pytest.raises(driver.exceptions.TimeoutError):
+            wait_in_vain()
+
+    time.now += LONGEST_PAUSE_SECONDS / 2
+    assert not attempt(breaker)
+    time.now += LONGEST_PAUSE_SECONDS / 2
+    assert attempt(breaker)
 
 
 @pytest.mark.shows("R-TEST-44")
@@ -75,7 +91,7 @@ def test_a_success_and_a_refused_password_begin_the_count_anew(breaker: Breaker)
 def test_nobody_waits_for_an_attempt_of_somebody_else(breaker: Breaker, time: Time) -> None:
     for _ in range(FAILURES):
         attempt(breaker, DOWN)
-    time.now += PAUSE_SECONDS
+    time.now += SHORTEST_PAUSE_SECONDS
 
     with breaker.attempt():
         assert not attempt(breaker)

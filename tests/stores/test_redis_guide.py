@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Event
+from types import ModuleType
 
 import pytest
 import redis as driver
@@ -44,10 +45,10 @@ def test_the_program_of_the_page_runs_against_a_server(own_server: RedisServer, 
 
 
 @pytest.mark.shows("R-STORE-48", "R-SEC-07")
-def test_the_rights_of_the_page_are_enough(own_server: RedisServer) -> None:
-    [command] = plain_block("ACL SETUSER")
+def test_the_rights_of_the_page_are_enough(own_server: RedisServer, redis: ModuleType) -> None:
+    """They are what the whole contract is tested with; here is what they do not allow."""
     with driver.Redis(port=own_server.port) as admin:
-        admin.execute_command(*command.split())
+        admin.execute_command(*redis.rights().split())
     url = own_server.url().replace("127.0.0.1", "jobs:secret@127.0.0.1")
     engine = open_engine(url)
 
@@ -61,7 +62,15 @@ def test_the_rights_of_the_page_are_enough(own_server: RedisServer) -> None:
         wakeups.start(heard.set)
         assert heard.wait(30)
 
-    with pytest.raises(StoreUnusable, match="does not let this user"):
-        open_engine(url + "?namespace=other").store()
+    for other in (url + "?namespace=other", url.replace("/0", "/1")):
+        with pytest.raises(StoreUnusable, match="does not let this user"):
+            open_engine(other).store()
+    with driver.Redis(port=own_server.port) as admin:
+        admin.execute_command("ACL", "SETUSER", "jobs", "+select")
+    open_engine(url.replace("/0", "/1")).store().close()
+    with driver.Redis.from_url(url) as user:
+        for words in (("FLUSHALL",), ("KEYS", "*"), ("CONFIG", "GET", "*"), ("EVAL", "return 1", "0")):
+            with pytest.raises(driver.exceptions.NoPermissionError):
+                user.execute_command(*words)
     with pytest.raises(StoreUnusable, match="does not accept this user"):
         open_engine(url.replace("secret", "wrong")).store()

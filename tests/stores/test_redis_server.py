@@ -9,6 +9,7 @@ from threading import Event
 
 import pytest
 import redis as driver
+from redis._parsers.base import BaseParser
 
 from forebay.domain.job import DEFAULT_QUEUE, QueueName
 from forebay.domain.outcome import AttemptError, Discarded
@@ -17,6 +18,7 @@ from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, SchemaNewer, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Store
+from forebay.stores.redis.connection import translated
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, everything, new_job
 
@@ -115,6 +117,33 @@ def test_a_server_behind_a_socket(own_server: RedisServer, admin: driver.Redis) 
 def test_an_address_that_makes_no_sense_is_refused_before_anybody_is_asked(url: str) -> None:
     with pytest.raises(ConfigError):
         open_engine(url)
+
+
+@pytest.mark.shows("R-EDGE-68")
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ("CLUSTERDOWN The cluster is down", StoreUnavailable),
+        ("MASTERDOWN Link with MASTER is down", StoreUnavailable),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", StoreUnavailable),
+        ("LOADING Redis is loading the dataset in memory", StoreUnavailable),
+        ("READONLY You can't write against a read only replica.", StoreUnavailable),
+        ("MISCONF Errors writing to the AOF file: No space left on device", StoreUnavailable),
+        ("NOREPLICAS Not enough good replicas to write.", StoreUnavailable),
+        ("BUSY Redis is busy running a script.", StoreUnavailable),
+        ("OOM command not allowed when used memory > 'maxmemory'.", StoreUnavailable),
+        ("ERR max number of clients reached", StoreUnavailable),
+        ("NOAUTH Authentication required.", StoreUnusable),
+        ("WRONGPASS invalid username-password pair or user is disabled.", StoreUnusable),
+        ("NOPERM this user has no permissions to run the 'evalsha' command", StoreUnusable),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", StoreUnusable),
+    ],
+)
+def test_what_passes_is_told_from_what_does_not(answer: str, error: type[StoreError]) -> None:
+    """As the driver reads it: it leaves out words for which it has a class."""
+    read = BaseParser.parse_error(answer)  # type: ignore[no-untyped-call]  # the driver has no types here
+
+    assert type(translated("here", read)) is error
 
 
 def test_a_server_that_is_not_there_may_come_later() -> None:

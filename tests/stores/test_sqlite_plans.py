@@ -84,6 +84,7 @@ def sorts(lines: list[str]) -> list[str]:
 
 
 BY_INDEX: Final = {
+    "heads": "forebay_jobs USING INDEX forebay_jobs_ready (queue=? AND gate=? AND capped=?)",
     "overdue": "forebay_jobs USING INDEX forebay_jobs_lease (lease_expires_at<?)",
     "due": "forebay_jobs USING INDEX forebay_jobs_due (queue=? AND run_at<?)",
     "next_due": "forebay_jobs USING INDEX forebay_jobs_due (queue=?)",
@@ -113,12 +114,18 @@ def test_one_job_is_found_by_its_seq(database: sqlite3.Connection, name: str) ->
     assert scans(lines) == []
 
 
-@pytest.mark.shows("R-STORE-09", "R-STORE-16")
-@pytest.mark.parametrize("name", ["claim", "peek"])
-def test_a_claim_reads_the_heads_of_both_classes_and_sorts_no_backlog(
-    database: sqlite3.Connection, name: str
-) -> None:
+@pytest.mark.parametrize("name", ["claim", "complete", "complete_remove"])
+def test_jobs_that_go_together_are_found_by_their_seqs(database: sqlite3.Connection, name: str) -> None:
     lines = plan(database, name)
+
+    by_seq = re.compile(r"SEARCH (forebay_jobs|job) USING INTEGER PRIMARY KEY \(rowid=\?\)")
+    assert len(list(filter(by_seq.match, lines))) == 1
+    assert scans(lines) == []
+
+
+@pytest.mark.shows("R-STORE-09", "R-STORE-16")
+def test_a_peek_reads_the_heads_of_both_classes_and_sorts_no_backlog(database: sqlite3.Connection) -> None:
+    lines = plan(database, "peek")
 
     heads = [line for line in lines if line.startswith("SEARCH forebay_jobs USING INDEX forebay_jobs_ready")]
     assert len(heads) == 2

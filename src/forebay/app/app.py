@@ -13,6 +13,7 @@ from forebay.app.by_name import ByName
 from forebay.app.client import Client
 from forebay.app.codec import check_limit
 from forebay.app.conduct import Conduct, conduct
+from forebay.app.declaring import Declares
 from forebay.app.handle import JobHandle
 from forebay.app.hooks import Hook, Listener, added
 from forebay.app.options import CallOptions, TaskOptions, check_names, draft, over
@@ -40,7 +41,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Forebay:
+class Forebay(Declares):
     """Tasks and the store their jobs live in.
 
     The store is opened when it is first needed. The object may be used from any thread, by coroutines, and

@@ -11,15 +11,17 @@ from forebay.errors import ConfigError, UnknownTask
 
 if TYPE_CHECKING:
     from forebay.app.middleware import Middleware
+    from forebay.domain.schedule import Definition
 
 
 class Registry:
-    """The tasks of one program by name and by alias, with its hooks and its middleware."""
+    """The tasks of one program by name and by alias, with its schedules, its hooks and its middleware."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
         self.hooks = Hooks()
         self.middleware: list[Middleware] = []
+        self.schedules: dict[str, Definition] = {}
 
     def add(self, task: Task[..., Any]) -> None:
         """Register a task under its name and its aliases; if one of them is taken it is an error, and nothing
@@ -33,6 +35,14 @@ class Registry:
                     "give one of them another name"
                 )
         self._tasks.update(dict.fromkeys(names, task))
+
+    def add_schedule(self, definition: Definition) -> None:
+        """Declare a schedule; two of one name are an error."""
+        if definition.name in self.schedules:
+            raise ConfigError(
+                f"two schedules are called {definition.name!r}; give one of them another name with name=..."
+            )
+        self.schedules[definition.name] = definition
 
     def returned(self, name: str, value: Any) -> Any:
         """A result as its task's annotation wants it; as it was stored if the task is unknown here."""

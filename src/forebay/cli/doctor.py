@@ -17,7 +17,7 @@ from forebay.cli.output import Output, jobs_of, length, text
 from forebay.cli.redacting import redacted
 from forebay.cli.settings import Settings, read_settings, unknown_variables
 from forebay.cli.stats import HOUR_MS, running_longer
-from forebay.cli.symptoms import Finding, of_overrun, of_pools, of_unrun, of_workers
+from forebay.cli.symptoms import Finding, of_overrun, of_pools, of_schedules, of_unrun, of_workers
 from forebay.domain.lifecycle import WAITING
 from forebay.domain.query import Counts, HeldJobs
 from forebay.domain.queue import Queue, QueueState
@@ -143,6 +143,7 @@ def of_store(desk: Desk, *, quick: bool) -> Iterator[Finding]:
     giving = {one.name: counts[one.name] for one in queues if one.state not in resting}
     yield from of_pools(desk.reader, alive, giving, now)
     yield from of_overrun(desk.reader, now)
+    yield from of_schedules(desk.reader, now)
     yield from of_unrun(desk.reader)
     dead = sum(one.dead for one in counts.values())
     if dead:

@@ -12,6 +12,8 @@ COMMANDS = {
     "enqueue": ("forebay.cli.enqueue:enqueue", "Ask for a task to be run."),
     "jobs": ("forebay.cli.jobs:jobs", "List, show, cancel, revive, delete, search and await jobs."),
     "queues": ("forebay.cli.queues:queues", "List, create, configure, pause, drain and delete queues."),
+    "schedules": ("forebay.cli.schedules:schedules", "List, show, add, pause, fire and remove schedules."),
+    "scheduler": ("forebay.cli.scheduler:scheduler", "Fire schedules until a signal says stop."),
     "dead": ("forebay.cli.dead:dead", "Look at the dead letters, revive or purge them."),
     "workers": ("forebay.cli.workers:workers", "List workers, look into them, pause, resume and stop them."),
     "stats": ("forebay.cli.stats:stats", "Jobs by queue and state, and who works on them."),

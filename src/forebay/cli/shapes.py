@@ -15,6 +15,7 @@ from forebay.domain.job import Job, JobSummary
 from forebay.domain.note import Notes
 from forebay.domain.query import Counts
 from forebay.domain.queue import Queue
+from forebay.domain.schedule import Firing, Schedule
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import PayloadError
 from forebay.stores.protocol import Verdict
@@ -58,6 +59,21 @@ def job_json(job: Job) -> dict[str, Any]:
 def arguments(payload: bytes) -> dict[str, Any]:
     """The stored arguments as they are stored; bytes in base64 if they are not ours or broken."""
     return _decoded("payload", payload, decode_call, ("args", "kwargs"))
+
+
+def schedule_json(schedule: Schedule) -> dict[str, Any]:
+    """A schedule with how far it has come; its arguments are told where one alone is shown."""
+    definition = schedule.definition
+    said = {name: getattr(definition, name) for name in definition.__struct_fields__ if name != "job"}
+    state = {name: getattr(schedule, name) for name in schedule.__struct_fields__ if name != "definition"}
+    job = {"task": definition.job.task, "queue": definition.job.queue, "priority": definition.job.priority}
+    fields = {**said, **job, **state, "when": definition.when()}
+    return {name: _instant(name, value) for name, value in fields.items()}
+
+
+def firing_json(firing: Firing) -> dict[str, Any]:
+    """One line of a schedule's history."""
+    return _plain(firing)
 
 
 def result(stored: bytes | None) -> dict[str, Any]:

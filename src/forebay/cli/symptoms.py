@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal
 
+from forebay.app.schedules import all_schedules
 from forebay.cli.output import jobs_of, length
 from forebay.cli.stats import running
 from forebay.domain.job import Job, QueueName
@@ -142,6 +143,21 @@ def _overrun(job: Job, now: int) -> int:
         return 0
     over = now - job.started_at - job.timeout_ms
     return over if over > OVERRUN_MS else 0
+
+
+def of_schedules(reader: Reader, now: int) -> Iterator[Finding]:
+    """Schedules that were due long ago, and that nobody has fired."""
+    waiting = [one for one in all_schedules(reader) if one.due_at is not None]
+    late = sorted((one.due_at or 0, one.name) for one in waiting if now - (one.due_at or 0) > OVERRUN_MS)
+    if late:
+        due_at, name = late[0]
+        yield Finding(
+            about="schedules",
+            message=f"{len(late)} of {len(waiting)} were due and have not been fired; {name} "
+            f"for {length(now - due_at)}",
+            level="problem",
+            todo="schedules are fired by workers of any queue: start one, or `forebay scheduler`",
+        )
 
 
 def of_unrun(reader: Reader) -> Iterator[Finding]:

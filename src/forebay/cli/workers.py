@@ -26,7 +26,7 @@ _SHORTEST: Final = 4
 _MEGABYTE: Final = 1_048_576
 
 
-class _ListByDefault(click.Group):
+class ListByDefault(click.Group):
     """`forebay workers` alone is `forebay workers list`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -36,7 +36,7 @@ class _ListByDefault(click.Group):
 
 
 @click.group(
-    cls=_ListByDefault,
+    cls=ListByDefault,
     epilog="Examples: `forebay workers`, `forebay workers pause 01KXY --queue mail`, "
     "`forebay workers stop --all --yes`, `forebay workers stacks 01KXY`.",
 )

@@ -12,7 +12,6 @@ passes.
 
 from __future__ import annotations
 
-from calendar import monthrange
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
@@ -162,7 +161,7 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
     def _has(self, day: date) -> bool:
         if day.month not in self.months:
             return False
-        last = monthrange(day.year, day.month)[1]
+        last = (_next_month(day) - _DAY).day
         in_month, in_week = self._has_day(day, last), self._has_weekday(day, last)
         return (in_month and in_week) if self.needs_both else (in_month or in_week)
 

@@ -132,6 +132,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise ConfigError(f"schedule {self.name}: overlap is for recurring jobs without a unique key")
         if self.overlap is Overlap.QUEUE and self.unique_key is not None:
             raise ConfigError(f"schedule {self.name}: a run cannot both wait and be skipped as not unique")
+        job_at(self, 0)  # what a run adds to its job must fit too, and nobody could be told later
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from forebay.errors import ConfigError
 
@@ -22,6 +21,8 @@ def zone_of(name: str) -> tzinfo:
     """The zone of this IANA name; raises ConfigError if there is none."""
     if name == "UTC":
         return UTC  # also where no zone files are installed
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - every program would load it, and few have a schedule
+
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError, TypeError) as exc:

@@ -58,7 +58,7 @@ class KeepsSchedules(Protocol):
     def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
         """Write a schedule as it is given, with the next revision and the store's time; `revision` is the one
         that it was worked out from, 0 for a new one. False, and nothing is written, if it has another by now.
-        Leaves a SCHEDULE event."""
+        Leaves a SCHEDULE event, and is worth a wake-up."""
         ...
 
     def drop_schedule(self, name: str, *, actor: str = "") -> bool:

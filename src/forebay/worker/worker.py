@@ -13,6 +13,7 @@ from math import inf
 from threading import Event, Thread
 
 from forebay.app.registry import Registry
+from forebay.app.schedules import declare
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
 from forebay.domain.outcome import AttemptError
@@ -89,7 +90,7 @@ class Worker:
         self._reporting = Reporting(self._info, self._slots, self._steering, self._watchdog, self._clock)
         self.control = Control(self, self._slots)
         self.drain_seconds = DRAIN_SECONDS
-        self._hooks = registry.hooks
+        self._hooks, self._schedules = registry.hooks, registry.schedules
         self._noting = Noting(self._clock, self._inbox.ring, engine.reader)
         self._executors = Choosing(registry, self._slots, self._inbox, self._clock, program=program)
         self._renewal: Renewal | Supervised = Renewal(
@@ -161,7 +162,8 @@ class Worker:
             raise
 
     def _begin_to_claim(self) -> None:
-        self._store = self._engine.store()
+        self._store = store = self._engine.store()
+        self._declare(store)
         self._coordinator = Coordinator(
             worker=self._info,
             store=self._store,
@@ -191,6 +193,15 @@ class Worker:
         self._thread = thread
         # Threads of ours do not keep a program alive; one that forgets to stop its worker lets jobs end here.
         atexit.register(self.stop)
+
+    def _declare(self, store: Store) -> None:
+        """Save the schedules that the program declares."""
+        if self._schedules:
+            reader = self._engine.reader()
+            try:
+                declare(store, reader, self._schedules.values(), random.random)
+            finally:
+                reader.close()
 
     def _hear(self) -> None:
         """Something may have come: a job, or a command."""

@@ -42,7 +42,15 @@ ARCHIVED = {"archive": True, "keep_finished_ms": MINUTE, "keep_dead_ms": MINUTE}
 
 
 @pytest.mark.shows(
-    "R-DONE-08", "R-HIST-09", "R-HIST-12", "R-HIST-23", "R-DLQ-15", "R-CFG-37", "R-CFG-65", "R-CFG-66"
+    "R-DONE-08",
+    "R-HIST-09",
+    "R-HIST-12",
+    "R-HIST-23",
+    "R-DLQ-15",
+    "R-CFG-37",
+    "R-CFG-65",
+    "R-CFG-66",
+    "R-STORE-42",
 )
 @pytest.mark.parametrize(
     ("state", "days"), [(JobState.COMPLETED, 7), (JobState.CANCELLED, 7), (JobState.DEAD, 30)]
@@ -76,7 +84,7 @@ def test_retention_counts_from_the_end_of_the_job_and_not_from_its_start(
     assert look(reader, job.id).state is JobState.COMPLETED
 
 
-@pytest.mark.shows("R-HIST-12")
+@pytest.mark.shows("R-HIST-12", "R-STORE-43", "R-BUG-21", "R-BUG-22")
 @pytest.mark.parametrize("state", LIVE_STATES)
 def test_a_live_job_is_never_pruned(
     store: Store, reader: Reader, clock: ManualClock, state: JobState

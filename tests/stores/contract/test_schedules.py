@@ -204,7 +204,10 @@ def test_one_move_is_made_once_also_within_one_call(store: Store, reader: Reader
     assert counts_of(reader).pending == 1
 
 
-def test_a_move_is_not_made_before_its_time(store: Store, reader: Reader, clock: ManualClock) -> None:
+@pytest.mark.shows("R-SCHED-39", "R-EDGE-30")
+def test_a_move_is_not_made_before_its_time_by_the_clock_of_the_store(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
     schedule = save(store, reader, clock)
 
     [fired] = store.fire([advance(schedule, T0 + MINUTE, 0.0)])
@@ -214,7 +217,7 @@ def test_a_move_is_not_made_before_its_time(store: Store, reader: Reader, clock:
     assert everything(reader, JobQuery()) == []
 
 
-@pytest.mark.shows("R-EDGE-37", "R-SCHED-35", "R-SCHED-34")
+@pytest.mark.shows("R-EDGE-37", "R-SCHED-35")
 def test_what_was_paused_or_removed_after_somebody_read_it_is_not_fired(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
@@ -271,7 +274,7 @@ def test_cp4_6_runs_that_were_missed_are_caught_up_within_a_bound(
     assert fire_due(store) == []
 
 
-@pytest.mark.shows("R-SCHED-54", "R-SCHED-56", "R-TEST-30", "R-TEST-33")
+@pytest.mark.shows("R-SCHED-54", "R-SCHED-56", "R-TEST-30", "R-TEST-33", "R-CFG-58")
 def test_cp4_5_a_unique_job_that_is_repeated_within_its_window_is_skipped(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:

@@ -22,6 +22,7 @@ def save(state: State, schedule: Schedule, actor: str) -> bool:
     saved = replace(schedule, revision=schedule.revision + 1, created_at=created_at, updated_at=state.now)
     state.write(state.schedules, schedule.name, saved)
     state.record(Event(kind=EventKind.SCHEDULE, actor=actor, detail=f"saved {schedule.name}"))
+    state.has_news = True
     return True
 
 

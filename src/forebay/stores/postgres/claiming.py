@@ -13,10 +13,9 @@ from forebay.domain.job import Job, UniqueUntil, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
 from forebay.stores.postgres.cursor import HEAD, Cursor, Passed, Snapshot, most_arrivals, moved
-from forebay.stores.postgres.rows import claimed_job
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Want
-from forebay.stores.rows import Row
+from forebay.stores.rows import Row, claimed_job
 
 MOST_GATES: Final = 100
 _GIVING: Final = (QueueState.ACTIVE, QueueState.DRAINING)

@@ -9,9 +9,9 @@ from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.worker import Command, CommandKind, answer_as_kept
 from forebay.stores.commanding import commands_to, sent
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.rows import command_from_row, row_from_command
+from forebay.stores.rows import Row, command_from_row, row_from_command
 
-_KINDS: Final = [kind.value for kind in CommandKind]
+KINDS: Final = [kind.value for kind in CommandKind]
 
 
 def send(
@@ -32,8 +32,11 @@ def send(
 
 
 def take(tx: Transaction, workers: Sequence[WorkerId]) -> list[Command]:
-    """What is there for these workers, oldest first; nobody else will get it."""
-    rows = tx.all("commands_take", {"workers": list(workers), "kinds": _KINDS, "now": tx.now})
+    return taken(tx.all("commands_take", {"workers": list(workers), "kinds": KINDS}))
+
+
+def taken(rows: Sequence[Row]) -> list[Command]:
+    """What is there for some workers, oldest first; nobody else will get it."""
     return [command_from_row(row) for row in sorted(rows, key=lambda row: row[-1])]
 
 

@@ -96,37 +96,38 @@ def expire(tx: Transaction, limit: int) -> int:
 
 def end_expired(tx: Transaction, rows: list[Row]) -> int:
     """Cancel jobs that were taken out because they were not started in time."""
-    return end_waiting(tx, rows, JobState.CANCELLED, "expired", EventKind.EXPIRED)
+    return _end_all(tx, rows, JobState.CANCELLED, "expired", EventKind.EXPIRED)
 
 
 def bury_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
     """Move waiting jobs of a dropped queue to the dead letters."""
     rows = tx.all("stragglers", {"queue": queue, "limit": limit})
-    return end_waiting(tx, rows, JobState.DEAD, "queue dropped", EventKind.DROPPED)
+    return _end_all(tx, rows, JobState.DEAD, "queue dropped", EventKind.DROPPED)
+
+
+def _end_all(tx: Transaction, rows: Sequence[Row], state: JobState, reason: str, event: EventKind) -> int:
+    queues = end_waiting(tx, rows, state, reason)
+    for job_id, queue in queues.items():
+        tx.record(Event(kind=event, job_id=job_id, queue=queue))
+    return len(queues)
 
 
 def end_waiting(
-    tx: Transaction,
-    rows: Sequence[Row],
-    state: JobState,
-    reason: str,
-    event: EventKind,
-    actor: str | None = None,
-) -> int:
-    """Move jobs, given as (id, state), whose narrow rows are out, to the finished or the dead."""
+    tx: Transaction, rows: Sequence[Row], state: JobState, reason: str
+) -> Mapping[JobId, QueueName]:
+    """Move jobs, given as (id, state), whose narrow rows are out, to the finished or the dead; answers their
+    queues, in the same order."""
     if not rows:
-        return 0
+        return {}
     old = {job_id: STATES[was] for job_id, was in rows}
     values = {"ids": sorted(old), "reason": reason, "now": tx.now}
     ended = tx.all("bury_waiting" if state is JobState.DEAD else "finish_waiting", values)
     tx.free_keys((row[0], row[1], row[2]) for row in ended)
     tx.listed += (ended[0][3] or ()) if ended else ()
     queues = {row[0]: row[1] for row in ended}
-    detail = reason if event in (EventKind.CANCEL, EventKind.PARENT) else ""
     for job_id, before in old.items():
         tx.move(queues[job_id], before, state)
-        tx.record(Event(kind=event, job_id=job_id, queue=queues[job_id], actor=actor, detail=detail))
-    return len(ended)
+    return {job_id: queues[job_id] for job_id in old}
 
 
 def rescore(tx: Transaction, limit: int) -> int:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from forebay.domain.job import JobId, NewJob
 from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.queue import Queue
-from forebay.domain.workflow import EdgeState, is_forgotten, missing_parent, missing_place, starting_state
+from forebay.domain.workflow import (
+    WAITS,
+    EdgeState,
+    is_forgotten,
+    missing_parent,
+    missing_place,
+    starting_state,
+)
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Receipt
 from forebay.stores.rows import STATES
@@ -36,6 +44,27 @@ def held_states(tx: Transaction, ids: Collection[JobId]) -> dict[JobId, JobState
             for name in ("dead_hold", "cancelled_hold", "completed_among"):
                 states |= {row[0]: STATES[row[1]] for row in tx.all(name, {"ids": left})}
     return states
+
+
+def reopened(tx: Transaction, ids: Sequence[JobId], *, with_parent: bool) -> Counter[JobId]:
+    """How many edges block jobs that are revived. Whoever asks for these very jobs wants them to run without
+    parents that have failed; one that is revived with a parent waits for the others.
+
+    The edges are held first: who settles one of them meanwhile has done so before we count, or waits for us
+    and then finds the job blocked.
+    """
+    into = EdgeState.HELD if with_parent else EdgeState.MET
+    unmet: Counter[JobId] = Counter()
+    failed: set[JobId] = set()
+    for child, stored in tx.all("edges_lock", {"children": sorted(ids)}) if ids else ():
+        state = EdgeState(stored)
+        if state is EdgeState.FAILED:
+            failed.add(child)
+            state = into
+        unmet[child] += state in WAITS
+    if failed:
+        tx.run("edges_reopen", {"children": sorted(failed), "state": into.value})
+    return unmet
 
 
 class Edges:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from forebay.domain.history import EventKind
+from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.workflow import (
@@ -27,6 +27,7 @@ from forebay.domain.workflow import (
 )
 from forebay.stores.postgres.duties import end_waiting
 from forebay.stores.postgres.edges import CHECK, held_states
+from forebay.stores.postgres.holding import held_jobs
 from forebay.stores.postgres.operating import revive
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.rows import Row, edge_from_row
@@ -135,9 +136,10 @@ def _settle(tx: Transaction, aftermath: Aftermath, lines: Sequence[tuple[int, Jo
 
 
 def _revive(tx: Transaction, edges: Sequence[Edge]) -> None:
-    for edge in edges:
-        if edge.state is EdgeState.FAILED:
-            revive(tx, edge.child, None, 0, "", reset=True, dependants=True, with_parent=True)
+    failed = dict.fromkeys(edge.child for edge in edges if edge.state is EdgeState.FAILED)
+    ended = held_jobs(tx, failed)
+    jobs = [ended[child] for child in failed if child in ended]
+    revive(tx, jobs, None, 0, "", reset=True, dependants=True, with_parent=True)
 
 
 def _move_children(tx: Transaction, aftermath: Aftermath, edges: Sequence[Edge]) -> None:
@@ -166,7 +168,8 @@ def _end(tx: Transaction, ends: dict[JobId, tuple[JobState, str]]) -> None:
     tx.run("blocked_remove", {"ids": sorted(ends)})
     for (state, reason), children in _grouped(ends):
         rows = [(child, JobState.BLOCKED.value) for child in children]
-        end_waiting(tx, rows, state, reason, EventKind.PARENT)
+        for child, queue in end_waiting(tx, rows, state, reason).items():
+            tx.record(Event(kind=EventKind.PARENT, job_id=child, queue=queue, detail=reason))
 
 
 def _grouped(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -12,73 +11,16 @@ from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_nam
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import WorkerInfo
-from forebay.domain.workflow import WAITS, Aftermath, EdgeState
+from forebay.domain.workflow import Aftermath
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.duties import bury_queue, end_waiting, forget_history, others_insert
-from forebay.stores.postgres.rows import job_from_row, options_text_with
+from forebay.stores.postgres.edges import reopened
+from forebay.stores.postgres.holding import held_job, narrow
+from forebay.stores.postgres.rows import options_text_with
 from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.protocol import Verdict
 from forebay.stores.rows import json_text, said_text
-
-LOOKS: Final = 20
-
-
-def in_order(tx: Transaction, ids: Sequence[JobId], act: Callable[[JobId], Verdict]) -> list[Verdict]:
-    """Do something to jobs in the order asked. Several are held first, in the order of their ids, as
-    everybody does who locks more than one: so two callers never wait for each other."""
-    if len(ids) > 1:
-        for job_id in sorted(set(ids)):
-            held_job(tx, job_id)
-    return [act(job_id) for job_id in ids]
-
-
-def held_job(tx: Transaction, job_id: JobId) -> Job | None:
-    """A job as it is now; a live one is held by the lock of its narrow row until the transaction ends.
-
-    The narrow row says what state a job is in, so who holds it keeps everybody else from moving the job. It
-    is looked for where the job was seen; if it has moved on meanwhile, we look again. After the lock the job
-    is read once more: it may have moved away and come back in between.
-    """
-    for _ in range(LOOKS):
-        job = _find(tx, job_id)
-        if job is None or is_final(job.state):
-            return job
-        if _locked(tx, job):
-            found = _find(tx, job_id)
-            if found is not None and _stands(found) == _stands(job):
-                return found
-    raise TryAgain
-
-
-def _find(tx: Transaction, job_id: JobId) -> Job | None:
-    row = tx.one("job", {"ids": [job_id]})
-    return None if row is None else job_from_row(row)
-
-
-def _stands(job: Job) -> tuple[object, ...]:
-    return (job.state, job.queue, job.gate, job.capped, job.rank, job.seq)
-
-
-def _locked(tx: Transaction, job: Job) -> bool:
-    if job.state is JobState.RUNNING:
-        place = "leases"
-    elif job.state is JobState.BLOCKED:
-        place = "blocked"
-    elif job.state is not JobState.PENDING:
-        place = "due"
-    else:
-        place = "ready" if job.gate is None else "gated"
-    return tx.one(f"{place}_lock", _narrow(job)) is not None
-
-
-def _narrow(job: Job) -> dict[str, object]:
-    """What names the narrow row of a waiting job."""
-    return {"id": job.id, "queue": job.queue, "capped": job.capped, "rank": job.rank, "seq": job.seq}
-
-
-def _missing(job_id: JobId) -> Verdict:
-    return Verdict(job_id=job_id, done=False, state=None)
 
 
 def _refused(job: Job, reason: str) -> Verdict:
@@ -88,17 +30,22 @@ def _refused(job: Job, reason: str) -> Verdict:
 # Cancel
 
 
-def cancel(tx: Transaction, job_id: JobId, reason: str, actor: str, *, force: bool) -> Verdict:
-    job = held_job(tx, job_id)
-    if job is None:
-        return _missing(job_id)
+def cancel(tx: Transaction, jobs: Sequence[Job], reason: str, actor: str, *, force: bool) -> list[Verdict]:
+    """All that wait are taken out at once; then each has its turn, so that the events are in order."""
+    waiting = [job for job in jobs if job.state in WAITING]
+    for job in waiting:
+        tx.run("waiting_remove", narrow(job))
+    end_waiting(tx, [(job.id, job.state) for job in waiting], JobState.CANCELLED, reason)
+    return [_cancelled(tx, job, reason, actor, force=force) for job in jobs]
+
+
+def _cancelled(tx: Transaction, job: Job, reason: str, actor: str, *, force: bool) -> Verdict:
     if is_final(job.state):
         return _refused(job, f"it is already {job.state}")
     if job.state is JobState.RUNNING:
         return (_take_away if force else _ask)(tx, job, reason, actor)
-    tx.run("waiting_remove", _narrow(job))
-    end_waiting(tx, [(job.id, job.state)], JobState.CANCELLED, reason, EventKind.CANCEL, actor)
-    return Verdict(job_id=job_id, done=True, state=JobState.CANCELLED)
+    tx.record(Event(kind=EventKind.CANCEL, job_id=job.id, queue=job.queue, actor=actor, detail=reason))
+    return Verdict(job_id=job.id, done=True, state=JobState.CANCELLED)
 
 
 def _ask(tx: Transaction, job: Job, reason: str, actor: str) -> Verdict:
@@ -135,7 +82,7 @@ def _take_away(tx: Transaction, job: Job, reason: str, actor: str) -> Verdict:
 def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verdict:
     job = held_job(tx, job_id)
     if job is None:
-        return _missing(job_id)
+        return Verdict(job_id=job_id, done=False, state=None)
     objection = change.objection_of(job.state)
     if objection:
         return _refused(job, objection)
@@ -146,7 +93,7 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     elif job.state is JobState.BLOCKED:
         tx.run("amend_blocked", values)
     else:
-        tx.run("waiting_remove", _narrow(job))
+        tx.run("waiting_remove", narrow(job))
         tx.run("amend", values)
     if state is not job.state:
         tx.move(job.queue, job.state, state)
@@ -203,7 +150,7 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
 
 def revive(
     tx: Transaction,
-    job_id: JobId,
+    jobs: Sequence[Job],
     queue: QueueName | None,
     delay_ms: int,
     actor: str,
@@ -211,72 +158,75 @@ def revive(
     reset: bool,
     dependants: bool = False,
     with_parent: bool = False,
-) -> Verdict:
+) -> list[Verdict]:
+    """Each is judged in its turn, since one may take the key of another; then all are put back."""
     if queue is not None:
         check_queue_name(queue)
-    job = held_job(tx, job_id)
-    if job is None:
-        return _missing(job_id)
+    objections = [_objection_to_revival(tx, job, queue or job.queue) for job in jobs]
+    revived = [job for job, objection in zip(jobs, objections, strict=True) if not objection]
+    unmet = reopened(tx, [job.id for job in revived], with_parent=with_parent)
+    states = {job.id: _state_of_revived(unmet[job.id], delay_ms) for job in revived}
+    for job, (options, errors) in zip(revived, _taken(tx, revived), strict=True):
+        target, state = tx.existing_queue(queue or job.queue), states[job.id]
+        again = _revived(tx, job, target, delay_ms, state, reset=reset)
+        tx.run("revive", {**again, "options": options, "errors": errors, "unmet": unmet[job.id]})
+        tx.count(job.queue, job.state, -1)
+        tx.count(target.name, state, 1)
+        tx.record(Event(kind=EventKind.REVIVED, job_id=job.id, queue=target.name, actor=actor))
+        tx.has_news = True
+    tx.list_if_concerned(list(states), Aftermath.REVIVE if dependants else Aftermath.REVIVED)
+    return [
+        _refused(job, objection) if objection else Verdict(job_id=job.id, done=True, state=states[job.id])
+        for job, objection in zip(jobs, objections, strict=True)
+    ]
+
+
+def _state_of_revived(unmet: int, delay_ms: int) -> JobState:
+    if unmet:
+        return JobState.BLOCKED
+    return JobState.SCHEDULED if delay_ms else JobState.PENDING
+
+
+def _objection_to_revival(tx: Transaction, job: Job, name: QueueName) -> str:
+    """Why a job stays where it is; if nothing speaks against it, it has its key again."""
     if job.state not in (JobState.DEAD, JobState.CANCELLED):
-        return _refused(job, f"a {job.state} job cannot be revived")
-    name = queue or job.queue
+        return f"a {job.state} job cannot be revived"
     target = tx.queue(name) or tx.fresh_queue(name)
     if target.state in (QueueState.DRAINING, QueueState.DROPPED):
-        return _refused(job, f"queue {target.name} is {target.state}")
+        return f"queue {target.name} is {target.state}"
     if job.unique_key is not None:
         key = Key(target.name, "unique", job.unique_key)
         holder = tx.key_holders([key]).get(key)
         if holder is not None:
-            return _refused(job, f"its unique key is held by {holder}")
+            return f"its unique key is held by {holder}"
         if not tx.take_keys([(key, job.id, None)]):
             raise TryAgain
-    unmet = _reopened(tx, job_id, with_parent=with_parent)
-    state = _put_among_live(tx, job, target, delay_ms, unmet, reset=reset)
-    tx.list_if_concerned([job_id], Aftermath.REVIVE if dependants else Aftermath.REVIVED)
-    tx.record(Event(kind=EventKind.REVIVED, job_id=job_id, queue=target.name, actor=actor))
-    tx.has_news = True
-    return Verdict(job_id=job_id, done=True, state=state)
+    return ""
 
 
-def _taken(tx: Transaction, job: Job) -> tuple[str | None, str | None]:
-    """Take a final job out; its options and errors as they are stored."""
-    row = tx.one("take_dead" if job.state is JobState.DEAD else "take_finished", {"id": job.id})
-    if row is None:
-        raise TryAgain  # somebody else has revived, deleted or pruned it since we looked
-    return row[2], row[3]
+def _taken(tx: Transaction, jobs: Sequence[Job]) -> list[tuple[str | None, str | None]]:
+    """Take final jobs out; their options and errors as they are stored."""
+    answers = [
+        tx.run("take_dead" if job.state is JobState.DEAD else "take_finished", {"id": job.id}) for job in jobs
+    ]
+    rows = [row for answer in answers if (row := answer.fetchone()) is not None]
+    if len(rows) < len(jobs):
+        raise TryAgain  # somebody else has revived, deleted or pruned one since we looked
+    return [(options, errors) for _, _, options, errors in rows]
 
 
-def _reopened(tx: Transaction, job_id: JobId, *, with_parent: bool) -> int:
-    """How many edges block a job that is revived. Whoever asks for this very job wants it to run without
-    parents that have failed; one that is revived with a parent waits for the others.
-
-    The edges are held first: who settles one of them meanwhile has done so before we count, or waits for us
-    and then finds the job blocked.
-    """
-    rows = tx.all("edges_lock", {"child": job_id})
-    states = [EdgeState(state) for _, state in rows]
-    into = EdgeState.HELD if with_parent else EdgeState.MET
-    if EdgeState.FAILED in states:
-        tx.run("edges_reopen", {"child": job_id, "state": into.value})
-    return sum((into if state is EdgeState.FAILED else state) in WAITS for state in states)
-
-
-def _put_among_live(
-    tx: Transaction, job: Job, target: Queue, delay_ms: int, unmet: int, *, reset: bool
-) -> JobState:
-    options, errors = _taken(tx, job)
-    tx.existing_queue(target.name)
+def _revived(
+    tx: Transaction, job: Job, target: Queue, delay_ms: int, state: JobState, *, reset: bool
+) -> dict[str, object]:
     failures = 0 if reset else job.failures
-    state = JobState.BLOCKED if unmet else JobState.SCHEDULED if delay_ms else JobState.PENDING
     due_at = tx.now + delay_ms
     where = tx.place(target.name, due_at, job.priority, failures, job.deadline_at)
-    values = {
+    return {
         "id": job.id,
         "seq": job.seq,
         "queue": target.name,
         "task": job.task,
         "priority": job.priority,
-        "options": options,
         "attempt": job.attempt,
         "failures": failures,
         "crashes": 0 if reset else job.crashes,
@@ -288,38 +238,35 @@ def _put_among_live(
         "deadline_at": job.deadline_at,
         "expires_at": job.expires_at if job.expires_at is not None and job.expires_at > tx.now else None,
         "unique_key": job.unique_key,
-        "errors": errors,
         "payload": job.payload,
         "state": state.value,
-        "unmet": unmet,
         "now": tx.now,
     }
-    tx.run("revive", values)
-    tx.count(job.queue, job.state, -1)
-    tx.count(target.name, state, 1)
-    return state
 
 
-def delete(tx: Transaction, job_id: JobId, actor: str) -> Verdict:
-    job = held_job(tx, job_id)
-    if job is None:
-        return _missing(job_id)
-    if job.state is JobState.RUNNING:
-        return _refused(job, "it is running")
-    if job.state in WAITING:
-        tx.run("waiting_remove", _narrow(job))
-        tx.run("remove_live", {"id": job_id})
-        tx.free_keys([(job_id, job.queue, job.unique_key)])
-    else:
-        _taken(tx, job)
-    forget_history(tx, [job_id])
-    if job.state is not JobState.COMPLETED:
-        tx.list_if_concerned([job_id], Aftermath.DELETED)
-    tx.count(job.queue, job.state, -1)
-    tx.record(
-        Event(kind=EventKind.DELETED, job_id=job_id, queue=job.queue, actor=actor, detail=job.state.value)
+def delete(tx: Transaction, jobs: Sequence[Job], actor: str) -> list[Verdict]:
+    deleted = [job for job in jobs if job.state is not JobState.RUNNING]
+    waiting = [job for job in deleted if job.state in WAITING]
+    for job in waiting:
+        tx.run("waiting_remove", narrow(job))
+        tx.run("remove_live", {"id": job.id})
+    tx.free_keys((job.id, job.queue, job.unique_key) for job in waiting)
+    _taken(tx, [job for job in deleted if is_final(job.state)])
+    forget_history(tx, [job.id for job in deleted])
+    tx.list_if_concerned(
+        [job.id for job in deleted if job.state is not JobState.COMPLETED], Aftermath.DELETED
     )
-    return Verdict(job_id=job_id, done=True, state=None)
+    for job in deleted:
+        tx.count(job.queue, job.state, -1)
+        tx.record(
+            Event(kind=EventKind.DELETED, job_id=job.id, queue=job.queue, actor=actor, detail=job.state.value)
+        )
+    return [
+        _refused(job, "it is running")
+        if job.state is JobState.RUNNING
+        else Verdict(job_id=job.id, done=True, state=None)
+        for job in jobs
+    ]
 
 
 # Queues

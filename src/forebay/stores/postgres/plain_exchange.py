@@ -12,11 +12,10 @@ from forebay.domain.settlement import Settlement
 from forebay.stores.postgres.calling import Call, Packed, bigint, bigints, blobs, text, texts
 from forebay.stores.postgres.connection import Connection, Raw, Statements, TryAgain
 from forebay.stores.postgres.cursor import HEAD, LATE_MS, Cursor, Passed, Snapshot, most_arrivals, moved
-from forebay.stores.postgres.rows import claimed_job
 from forebay.stores.postgres.settling import is_plain
 from forebay.stores.postgres.transaction import Memory
 from forebay.stores.protocol import Cancel, Exchange, Want
-from forebay.stores.rows import Row, settings_from_text
+from forebay.stores.rows import CLAIMED, Row, claimed_job, settings_from_text
 
 # What is special mostly stays so for a while, and to find it out takes a trip: so many exchanges after it go
 # the long way at once.
@@ -36,16 +35,21 @@ class Part(NamedTuple):
         """The exchange, if nothing is left of it."""
         return None if self.settlements or self.wants else self.done
 
+    @property
+    def claimed(self) -> int:
+        return 0 if self.done is None else len(self.done.jobs)
+
     def joined(self, rest: Exchange) -> Exchange:
         """The whole exchange, once the rest is done too."""
         done = self.done
         if done is None:
             return rest
+        dues = [due for due in (done.next_due_ms, rest.next_due_ms) if due is not None]
         return replace(
             rest,
             settled=done.settled + rest.settled,
             jobs=done.jobs + rest.jobs,
-            next_due_ms=rest.next_due_ms if self.wants else done.next_due_ms,
+            next_due_ms=min(dues, default=None),
         )
 
 
@@ -90,8 +94,8 @@ class Answer(NamedTuple):
 
 
 class PlainExchange:
-    """The common case of an exchange: successes, and a claim from one queue that this handle knows, in one
-    trip and one commit.
+    """The common case of an exchange: successes, and claims from queues that this handle knows, in one trip
+    and one commit for each want. All that has ended goes with the first.
 
     Where there is more to it the statement does nothing, or settles and claims nothing, and the long way goes
     on from there. Should that fail, it is as if the answer to a whole exchange were lost: settlements that
@@ -108,22 +112,36 @@ class PlainExchange:
     def exchange(
         self, worker: WorkerId, settlements: Sequence[Settlement], wants: Sequence[Want], room: int
     ) -> Part:
-        """Do what can be done this way."""
+        """Do what can be done this way: one want after the other, until one has to go the long way."""
         nothing = Part(None, settlements, wants)
         # A pooler may give the next statement to a session where it was not prepared.
-        if len(wants) != 1 or self._connection.address.pooled or not _are_plain(settlements):
+        if not wants or self._connection.address.pooled or not _are_plain(settlements):
             return nothing
-        [want] = wants
-        most, settings = min(want.most, room), self._memory.open_queues.get(want.queue)
-        if most <= 0 or settings is None or self._is_put_off(want.queue):
+        settings = [self._memory.open_queues.get(want.queue) for want in wants]
+        put_off = [self._is_put_off(want.queue) for want in wants]
+        if None in settings or any(put_off):
             return nothing
         # In this order a place among them is found by a binary search.
-        ends = sorted(settlements, key=lambda end: end.job_id)
-        asked = Asked(worker, ends, want, most, settings)
+        part = Part(None, sorted(settlements, key=lambda end: end.job_id), wants)
+        for want, known in zip(wants, settings, strict=True):
+            ends = part.settlements if part.done is None else ()
+            # Also without room: what is due in this queue has to be found, or when something will be.
+            most = max(0, min(want.most, room - part.claimed))
+            step = self._step(Asked(worker, ends, want, most, known or ""))
+            if step is None or step.done is None:
+                break
+            left = step.settlements if part.done is None else part.settlements
+            part = Part(part.joined(step.done), left, [*step.wants, *part.wants[1:]])
+            if step.wants:
+                break
+        return nothing if part.done is None else part
+
+    def _step(self, asked: Asked) -> Part | None:
+        """What becomes of one want; None if nothing was done."""
         try:
-            return self._connection.call(lambda raw: self._done(raw, asked)) or nothing
+            return self._connection.call(lambda raw: self._done(raw, asked))
         except TryAgain:
-            return nothing
+            return None
 
     def _is_put_off(self, queue: QueueName) -> bool:
         left = self._put_off.get(queue, 0)
@@ -157,9 +175,9 @@ class PlainExchange:
     def _asked(self, raw: Raw, asked: Asked) -> tuple[Answer, list[Job]]:
         *rows, last = self._call.rows(raw, self._values(asked))
         answer, lease_ms = Answer(*last[_COLUMNS:]), asked.lease_ms
-        if not answer.is_special and not answer.is_strange:
+        if asked.room and not answer.is_special and not answer.is_strange:
             self._pass(asked, answer, rows)
-        jobs = [claimed_job(row, asked.worker, answer.now, lease_ms, lease_ms) for row in rows]
+        jobs = [claimed_job(row[:CLAIMED], asked.worker, answer.now, lease_ms, lease_ms) for row in rows]
         jobs.sort(key=lambda job: (job.rank, job.seq))
         return answer, jobs
 

@@ -86,6 +86,7 @@ def save(tx: Transaction, schedule: Schedule, actor: str) -> bool:
     if tx.one("schedule_save", row_from_schedule(saved)) is None:
         return False
     tx.record(Event(kind=EventKind.SCHEDULE, actor=actor, detail=f"saved {schedule.name}"))
+    tx.has_news = True
     return True
 
 

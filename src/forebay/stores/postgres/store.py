@@ -20,9 +20,12 @@ from forebay.stores.completing import check_completed
 from forebay.stores.ids import new_id as next_id
 from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
 from forebay.stores.postgres.borrowed import Borrowed, borrow_async, borrowed
+from forebay.stores.postgres.by_hand import ByHand
+from forebay.stores.postgres.calling import bigint, text, texts
 from forebay.stores.postgres.connection import Address, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
 from forebay.stores.postgres.exchanging import exchange, with_more
+from forebay.stores.postgres.holding import judged
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.plain import PlainInsert
 from forebay.stores.postgres.plain_exchange import Part, PlainExchange
@@ -199,6 +202,7 @@ class PostgresStore(PostgresSchedules):
         self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id)
         self._plain_exchange = PlainExchange(connection, self._statements, self._memory)
         self._unfinished: list[int] = []  # lines of the list of what the ends of jobs mean for others
+        self._by_hand = ByHand(connection, self._statements, "take_duty", "commands_take")
         self._is_closed = False
 
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
@@ -319,8 +323,9 @@ class PostgresStore(PostgresSchedules):
             plain.listed.clear()
         if part.whole is not None:
             return part.whole
+        left = room - part.claimed
         rest = self._transact(
-            lambda tx: exchange(tx, worker, part.settlements, part.wants, room, known, notes)
+            lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
         )
         return part.joined(rest)
 
@@ -380,15 +385,13 @@ class PostgresStore(PostgresSchedules):
         force: bool = False,
         dependants: bool = False,
     ) -> list[Verdict]:
-        def cancel(tx: Transaction) -> list[Verdict]:
-            verdicts = operating.in_order(
-                tx, ids, lambda job_id: operating.cancel(tx, job_id, reason, actor, force=force)
-            )
+        def end(tx: Transaction, jobs: Sequence[Job]) -> list[Verdict]:
+            verdicts = operating.cancel(tx, jobs, reason, actor, force=force)
             if dependants:
-                tx.list_if_concerned(ids, Aftermath.CANCEL)
+                tx.list_if_concerned([job.id for job in jobs], Aftermath.CANCEL)
             return verdicts
 
-        return self._write(cancel)
+        return self._write(lambda tx: judged(tx, ids, partial(end, tx)))
 
     def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
         return self._write(lambda tx: operating.amend(tx, job_id, change, actor))
@@ -403,19 +406,13 @@ class PostgresStore(PostgresSchedules):
         actor: str = "",
         dependants: bool = False,
     ) -> list[Verdict]:
-        # In the order asked, since the first one gets a key that two of them want.
-        def revive(tx: Transaction) -> list[Verdict]:
-            return [
-                operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset, dependants=dependants)
-                for job_id in ids
-            ]
+        def put_back(tx: Transaction, jobs: Sequence[Job]) -> list[Verdict]:
+            return operating.revive(tx, jobs, queue, delay_ms, actor, reset=reset, dependants=dependants)
 
-        return self._write(revive)
+        return self._write(lambda tx: judged(tx, ids, partial(put_back, tx)))
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
-        return self._write(
-            lambda tx: operating.in_order(tx, ids, lambda job_id: operating.delete(tx, job_id, actor))
-        )
+        return self._write(lambda tx: judged(tx, ids, lambda jobs: operating.delete(tx, jobs, actor)))
 
     def save_queue(
         self,
@@ -448,12 +445,21 @@ class PostgresStore(PostgresSchedules):
         return self._write(lambda tx: commanding.send(tx, kind, workers, queue, expires_ms, actor))
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
+        self._check_open()
+        values = {"workers": texts(workers), "kinds": texts(commanding.KINDS)}
+        rows = self._by_hand.all("commands_take", values)
+        if rows is not None:
+            return commanding.taken(rows)
         return self._write(lambda tx: commanding.take(tx, workers))
 
     def answer(self, command_id: str, text: str) -> None:
         self._write(lambda tx: commanding.answer(tx, command_id, text))
 
     def take_duty(self, name: str, every_ms: int) -> bool:
+        self._check_open()
+        rows = self._by_hand.all("take_duty", {"name": text(name), "every_ms": bigint(every_ms)})
+        if rows is not None:
+            return bool(rows)
         return self._write(lambda tx: operating.take_duty(tx, name, every_ms))
 
     def record(self, events: Sequence[Event]) -> None:

@@ -10,9 +10,11 @@ from typing import Final
 import redis
 
 FAILURES: Final = 5
-# Between two attempts to reach a server that is away. Short: a worker waits longer between its own ones, so
-# that none of them is refused here and it goes on within five seconds of the server's return.
-PAUSE_SECONDS: Final = 1.0
+# Between two attempts to reach a server that is away: as long as the last one took. One that refuses at once
+# may be asked often, so that a worker hardly ever meets the breaker and goes on soon after its return; one
+# that lets everybody wait is asked once a second.
+SHORTEST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 class Breaker:
@@ -30,7 +32,7 @@ class Breaker:
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Around one attempt to connect; raises the driver's error where none is to be made."""
-        self._ask()
+        started = self._ask()
         try:
             yield
         except redis.exceptions.AuthenticationError:
@@ -38,17 +40,22 @@ class Breaker:
             raise
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
             self._failures += 1
-            self._next_at = self._clock() + PAUSE_SECONDS
+            now = self._clock()
+            self._next_at = now + _between(now - started)
             raise
         self._failures = 0
 
-    def _ask(self) -> None:
-        if self._failures < FAILURES:
-            return
+    def _ask(self) -> float:
         now = self._clock()
-        if now < self._next_at:
-            raise redis.exceptions.ConnectionError(
-                f"{self._failures} attempts to connect have failed; the next is made in a second at most"
-            )
-        # An attempt may take longer than a pause, and others shall not wait for it.
-        self._next_at = now + PAUSE_SECONDS
+        if self._failures >= FAILURES:
+            if now < self._next_at:
+                raise redis.exceptions.ConnectionError(
+                    f"{self._failures} attempts to connect have failed; the next is made in a second at most"
+                )
+            # An attempt may take long, and others shall not wait for it.
+            self._next_at = now + LONGEST_PAUSE_SECONDS
+        return now
+
+
+def _between(seconds: float) -> float:
+    return min(max(seconds, SHORTEST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)

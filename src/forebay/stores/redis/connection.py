@@ -40,23 +40,17 @@ _MEANING: Final[tuple[tuple[type[redis.RedisError], type[StoreError], str], ...]
         "is read-only now: a replica, or a failover is under way",
     ),
     (redis.exceptions.BusyLoadingError, StoreUnavailable, "is loading its data"),
+    (redis.exceptions.MasterDownError, StoreUnavailable, "is a replica that has lost its master"),
+    (redis.exceptions.ClusterDownError, StoreUnavailable, "is a cluster that is down"),
+    (redis.exceptions.TryAgainError, StoreUnavailable, "is moving our keys to another server"),
     (redis.exceptions.TimeoutError, StoreUnavailable, "did not answer in time"),
     (redis.exceptions.ConnectionError, StoreUnavailable, "cannot be reached"),
 )
 # Errors that have no class of their own, by the word that they begin with.
 _WORDS: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
-    ("OOM", StoreUnavailable, "has no memory left: raise maxmemory or prune"),
     ("MISCONF", StoreUnavailable, "cannot write its own files and refuses to change anything"),
     ("BUSY", StoreUnavailable, "is busy with another script"),
-    ("LOADING", StoreUnavailable, "is loading its data"),
-    ("READONLY", StoreUnavailable, "is read-only now: a replica, or a failover is under way"),
-    ("MASTERDOWN", StoreUnavailable, "is a replica that has lost its master"),
     ("NOREPLICAS", StoreUnavailable, "has too few replicas to accept anything"),
-    ("CLUSTERDOWN", StoreUnavailable, "is a cluster that is down"),
-    ("TRYAGAIN", StoreUnavailable, "is moving our keys to another server"),
-    ("WRONGPASS", StoreUnusable, "does not accept this user"),
-    ("NOAUTH", StoreUnusable, "asks for a password"),
-    ("NOPERM", StoreUnusable, "does not let this user do that: grant it our keys"),
     ("WRONGTYPE", StoreUnusable, "has keys of another program in our namespace: choose another one"),
 )
 

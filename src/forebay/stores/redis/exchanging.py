@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from forebay.domain.history import cut
-from forebay.domain.job import JobId, WorkerId
+from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note, as_kept
 from forebay.domain.outcome import AttemptError
-from forebay.domain.settlement import Settlement
+from forebay.domain.settlement import Ending, Settlement
 from forebay.stores.protocol import Cancel, Exchange, Refusal, Want
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.inserting import Intake, done
-from forebay.stores.redis.rows import job_from_row, line_stored, step_stored
+from forebay.stores.redis.rows import (
+    job_from_row,
+    jobs_from_lists,
+    line_stored,
+    packed_result,
+    step_stored,
+)
 from forebay.stores.rows import json_text, line_text, progress_text
 
-_FIRST = 2  # the number of the first argument after the request
+_FIRST: Final = 2  # the number of the first argument after the request
+# Completions, and claims, of one call: meanwhile the server does nothing else, for a millisecond or two.
+MOST: Final = 200
+_COMPLETED: Final = (Ending.COMPLETED, JobState.COMPLETED)
+_SETTLED: Final = b"settled"
+_REPEATED: Final = b"repeated"
 
 
 def exchange(
@@ -32,53 +45,162 @@ def exchange(
     known: Sequence[Lease] | None,
     notes: Sequence[Note],
 ) -> Exchange:
-    intake = Intake(new_id)
-    arguments: list[bytes | str] = []
-    ask = {
-        "worker": worker,
-        "notes": [_note(note, arguments) for note in notes],
-        "ends": [_ending(end, arguments, intake) for end in settlements],
-        "wants": [_want(want) for want in wants],
-        "room": room,
-        **intake.request(_FIRST + len(arguments)),
-    }
-    if known is not None:
-        ask["known"] = [tuple(lease) for lease in known]
-    answer = done(connection.run("exchange", ask, *arguments, *intake.arguments))
-    return _exchanged(settlements, notes, answer)
+    """A large exchange is several calls; all that may be refused is in the first. When a later one fails,
+    it is as if the answer to the whole had been lost: what is settled twice is known as repeated, and the
+    worker asks which leases it holds."""
+    calls = _Calls(connection, new_id, worker, settlements, wants, room)
+    plain, special = _sorted_out(settlements)
+    for first in range(0, len(plain) or 1, MOST):
+        is_last = first + MOST >= len(plain)
+        calls.run(
+            plain[first : first + MOST],
+            () if first else special,
+            () if first else notes,
+            known if is_last else None,
+            is_claiming=is_last,
+        )
+    while calls.may_claim_more:
+        calls.run(is_claiming=True)
+    return calls.exchanged(notes)
 
 
-def _exchanged(settlements: Sequence[Settlement], notes: Sequence[Note], answer: list[Any]) -> Exchange:
-    _, answers, jobs, adopted, cancels, next_due_ms, noted = answer
-    pairs = list(zip(settlements, answers, strict=True))
-    return Exchange(
-        settled=tuple(end.job_id for end, said in pairs if said == b"settled"),
-        repeated=tuple(end.job_id for end, said in pairs if said == b"repeated"),
-        refused=tuple(
-            Refusal(lease=Lease(end.job_id, end.attempt), reason=said.decode())
-            for end, said in pairs
-            if said not in (b"settled", b"repeated")
-        ),
-        jobs=tuple(map(job_from_row, jobs)),
-        adopted=tuple(map(job_from_row, adopted)),
-        cancels=cancels_of(cancels),
-        next_due_ms=next_due_ms,
-        unnoted=tuple(
-            Refusal(lease=note.lease, reason=said.decode())
-            for note, said in zip(notes, noted, strict=True)
-            if said
-        ),
-    )
+def _sorted_out(settlements: Sequence[Settlement]) -> tuple[Sequence[int], Sequence[int]]:
+    """The numbers of those that only say that a first attempt was completed, and of all others."""
+    plain: list[int] = []
+    special: list[int] = []
+    for number, end in enumerate(settlements):
+        is_plain = (
+            end.attempt == 1
+            and (end.ending, end.state) == _COMPLETED
+            and end.failures == end.crashes == 0
+            and end.error is None
+            and end.reason is None
+            and end.gate is None
+            and not end.follow_ups
+        )
+        (plain if is_plain else special).append(number)
+    if plain and special and len({end.job_id for end in settlements}) < len(settlements):
+        return (), range(len(settlements))  # two about one job: the first counts
+    return plain, special
+
+
+class _Calls:
+    """The calls of one exchange, and what they have answered."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        new_id: Callable[[], JobId],
+        worker: WorkerId,
+        settlements: Sequence[Settlement],
+        wants: Sequence[Want],
+        room: int,
+    ) -> None:
+        self._connection = connection
+        self._new_id = new_id
+        self._worker = worker
+        self._settlements = settlements
+        self._wants = [(want, want.most) for want in wants]
+        self._room = room
+        self._said: dict[int, bytes] = {}  # by number of the settlement, unless it was settled
+        self._noted: Sequence[bytes] = ()
+        self._jobs: list[Job] = []
+        self._adopted: Sequence[Any] = ()
+        self._cancels: Sequence[Any] = ()
+        self._next_due_ms: int | None = None
+        self.may_claim_more = False
+
+    def run(
+        self,
+        plain: Sequence[int] = (),
+        special: Sequence[int] = (),
+        notes: Sequence[Note] = (),
+        known: Sequence[Lease] | None = None,
+        *,
+        is_claiming: bool,
+    ) -> None:
+        ends = self._settlements
+        arguments: list[bytes | str] = []
+        for number in plain:
+            arguments += (ends[number].job_id, packed_result(ends[number].result))
+        intake = Intake(self._new_id)
+        ask: dict[str, Any] = {
+            "worker": self._worker,
+            "completed": len(plain),
+            "notes": [_note(note, arguments) for note in notes],
+            "ends": [_ending(ends[number], arguments, intake) for number in special],
+            "wants": [_want(want, left) for want, left in self._wants] if is_claiming else (),
+            "room": min(self._room, MOST),
+        }
+        if intake.arguments:
+            ask |= intake.request(_FIRST + len(arguments))
+        if known is not None:
+            ask["known"] = [tuple(lease) for lease in known]
+        answer = done(self._connection.run("exchange", ask, *arguments, *intake.arguments))
+        self._settled(plain, special, answer)
+        if is_claiming:
+            self._claimed(answer)
+        if notes:
+            self._noted = answer[-1]
+
+    def _settled(self, plain: Sequence[int], special: Sequence[int], answer: Sequence[Any]) -> None:
+        answers, others, *_ = answer
+        self._said |= {
+            number: said for number, said in zip(special, answers, strict=True) if said != _SETTLED
+        }
+        self._said |= {plain[others[at] - 1]: others[at + 1] for at in range(0, len(others), 2)}
+
+    def _claimed(self, answer: Sequence[Any]) -> None:
+        _, _, claimed, adopted, self._cancels, next_due_ms, _ = answer
+        jobs = jobs_from_lists(*claimed)
+        self._jobs += jobs
+        # Fewer than there was room for means that there are no more.
+        self.may_claim_more = len(jobs) == MOST < self._room
+        self._room -= len(jobs)
+        if self.may_claim_more:
+            given = Counter(job.queue for job in jobs)
+            self._wants = [(want, left - _taken(given, want.queue, left)) for want, left in self._wants]
+        self._adopted = self._adopted or adopted
+        if next_due_ms is not None:
+            self._next_due_ms = min(next_due_ms, self._next_due_ms or next_due_ms)
+
+    def exchanged(self, notes: Sequence[Note]) -> Exchange:
+        ends, said = self._settlements, self._said
+        return Exchange(
+            settled=tuple([end.job_id for number, end in enumerate(ends) if number not in said]),
+            repeated=tuple(ends[number].job_id for number in sorted(said) if said[number] == _REPEATED),
+            refused=tuple(
+                Refusal(lease=Lease(ends[number].job_id, ends[number].attempt), reason=said[number].decode())
+                for number in sorted(said)
+                if said[number] != _REPEATED
+            ),
+            jobs=tuple(self._jobs),
+            adopted=tuple(map(job_from_row, self._adopted)),
+            cancels=cancels_of(self._cancels),
+            next_due_ms=self._next_due_ms,
+            unnoted=tuple(
+                Refusal(lease=note.lease, reason=why_not.decode())
+                for note, why_not in zip(notes, self._noted, strict=True)
+                if why_not
+            ),
+        )
+
+
+def _taken(given: Counter[QueueName], queue: QueueName, most: int) -> int:
+    """How many of the given jobs were for a want of this queue; they are counted once."""
+    number = min(given[queue], most)
+    given[queue] -= number
+    return number
 
 
 def cancels_of(found: Sequence[Sequence[bytes]]) -> tuple[Cancel, ...]:
     return tuple(Cancel(JobId(job_id.decode()), reason.decode()) for job_id, reason in found)
 
 
-def _want(want: Want) -> tuple[Any, ...]:
+def _want(want: Want, left: int) -> tuple[Any, ...]:
     return (
         want.queue,
-        want.most,
+        min(left, MOST),
         want.lease_ms or False,
         False if want.gates is None else list(want.gates),
     )
@@ -97,7 +219,7 @@ def _ending(end: Settlement, arguments: list[bytes | str], intake: Intake) -> tu
         end.delay_ms,
         False if end.reason is None else _written(end.reason),
         False if end.gate is None else _written(end.gate),
-        False if end.result is None else _argument(end.result, arguments),
+        _argument(packed_result(end.result), arguments),
         False if end.error is None else _error_text(end.error),
         len(end.follow_ups),
     )

@@ -17,6 +17,7 @@ Where live jobs stand; a member is the job's seq in 13 digits, a colon and its i
   due:<queue>              sorted set by time: scheduled and retrying jobs
   expiring, rescoring      sorted sets by time: waiting jobs that expire, or that must get a new place
   blocked:<queue>          sorted set by time: jobs that depend on others
+  capped_to                hash    queue -> up to which seq jobs were looked at whose age earns nothing more
   leases:<worker>          sorted set by the end of the lease: running jobs
   holders                  set     workers that may have leases
   wishes                   hash    id -> reason: running jobs that shall stop

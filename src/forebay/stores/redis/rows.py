@@ -46,36 +46,37 @@ Number = int | bool
 
 
 class Head(msgspec.Struct, array_like=True, gc=False):
-    """What changes about a job; the fields of `shared/2_base.lua`, in their order."""
+    """What changes about a job; the fields of `shared/2_base.lua`, in their order. False for a time that is
+    that of the creation."""
 
-    seq: int
     queue: str
-    state: str
     task: str
     priority: int
-    attempt: int
-    failures: int
-    crashes: int
+    lease_ms: Number
+    extension_ms: int
+    until_started: bool
+    seq: str
     created_at: int
-    updated_at: int
-    ready_at: int
-    run_at: int
+    ready_at: Number
+    run_at: Number
     rank: int
-    capped: bool
-    rescore_at: Number
-    gate: Text
+    state: str
+    attempt: int
     worker: Text
     started_at: Number
+    updated_at: Number
+    finished_at: Number
+    gate: Text
+    capped: bool
+    rescore_at: Number
     deadline_at: Number
     expires_at: Number
     unique_key: Text
-    until_started: bool
-    lease_ms: Number
-    extension_ms: int
     cancel_reason: Text
     swept_from: Text
-    finished_at: Number
     reason: Text
+    failures: int
+    crashes: int
     errors: int
     result: msgspec.Raw
 
@@ -87,7 +88,9 @@ class Body(msgspec.Struct, array_like=True, gc=False):
     payload: bytes
 
 
-_decode_head: Final = msgspec.msgpack.Decoder(Head).decode
+_head: Final = msgspec.msgpack.Decoder(Head)
+_VALUES: Final = bytes((0xDC, 0, len(Head.__struct_fields__)))  # so many values follow: a list
+_LENGTHS: Final = 3  # bytes before the values of a head
 _decode_body: Final = msgspec.msgpack.Decoder(Body).decode
 _decode_list: Final = msgspec.msgpack.Decoder(list[Any]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -121,8 +124,25 @@ def _body_in(body: bytes | None) -> Body:
         return _NO_BODY
 
 
+def _decode_head(packed: bytes) -> Head:
+    return _head.decode(_VALUES + packed[_LENGTHS:])
+
+
+def packed_result(result: bytes | None) -> bytes:
+    """A result as a MessagePack string, though it is no text; False for None."""
+    if result is None:
+        return b"\xc2"
+    length = len(result)
+    if length < 1 << 5:
+        return bytes((0xA0 | length,)) + result
+    if length < 1 << 8:
+        return bytes((0xD9, length)) + result
+    width = ">BH" if length < 1 << 16 else ">BI"
+    return struct.pack(width, 0xDA if length < 1 << 16 else 0xDB, length) + result
+
+
 def _bytes(raw: msgspec.Raw) -> bytes | None:
-    """The bytes of a MessagePack string, which are no text here; None for False."""
+    """What `packed_result` has packed."""
     stored = bytes(raw)
     kind = stored[0]
     if kind == 0xC2:  # noqa: PLR2004 - the numbers of MessagePack: false, and strings by the width of their length
@@ -140,9 +160,10 @@ def job_from_row(row: Sequence[Any]) -> Job:
     head = _decode_head(packed)
     body = _body_in(stored)
     has = PLAIN if body.options is None else options_from_text(body.options)
+    created_at = head.created_at
     return Job(
         JobId(job_id.decode()),
-        head.seq,
+        int(head.seq),
         QueueName(head.queue),
         head.task,
         STATES[head.state],
@@ -152,10 +173,10 @@ def job_from_row(row: Sequence[Any]) -> Job:
         head.attempt,
         head.failures,
         head.crashes,
-        head.created_at,
-        head.updated_at,
-        head.ready_at,
-        head.run_at,
+        created_at,
+        head.updated_at or created_at,
+        head.ready_at or created_at,
+        head.run_at or created_at,
         head.rank,
         head.capped,
         _some(head.gate),
@@ -181,6 +202,19 @@ def job_from_row(row: Sequence[Any]) -> Job:
         _some(head.reason),
         _bytes(head.result),
     )
+
+
+def jobs_from_lists(
+    ids: Sequence[bytes],
+    heads: Sequence[bytes],
+    bodies: Sequence[bytes | None],
+    ends: Sequence[int],
+    errors: Sequence[tuple[int, Sequence[bytes]]],
+) -> list[Job]:
+    """Claimed jobs; `errors` are the bad attempts of some of them, by their number from 1 on."""
+    found = dict(errors)
+    bad = map(found.get, range(1, len(ids) + 1))
+    return [job_from_row(row) for row in zip(ids, heads, bodies, ends, bad, strict=True)]
 
 
 def _past_error(packed: bytes) -> PastError:
@@ -321,7 +355,7 @@ def command_from_packed(packed: bytes | None) -> Command | None:
 
 def archived_from_stored(line: bytes) -> Archived:
     length = _LENGTH.unpack_from(line)[0]
-    head = _decode_head(memoryview(line)[2 + length :])
+    head = _decode_head(line[2 + length :])
     ended_at = int(head.finished_at)
     return Archived(
         id=JobId(line[2 : 2 + length].decode()),

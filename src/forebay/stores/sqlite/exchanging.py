@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Final
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from forebay.domain.gate import task_gate
 from forebay.domain.history import Event, EventKind
@@ -15,14 +16,16 @@ from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want, wants_left
-from forebay.stores.rows import json_text
+from forebay.stores.rows import Row, claimed_job, json_text
 from forebay.stores.sqlite.duties import expire, promote_queue
 from forebay.stores.sqlite.following import follow
 from forebay.stores.sqlite.noting import keep_notes
-from forebay.stores.sqlite.rows import claimed_job, job_from_row
+from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.settling import settle_all
 from forebay.stores.sqlite.transaction import Transaction
 
+Head: TypeAlias = Row  # a row of `heads`: its turn, which is two numbers, and the job
+TASK: Final = itemgetter(5)  # of a head
 MOST_GATES: Final = 100
 _GIVING: Final = (QueueState.ACTIVE, QueueState.DRAINING)
 
@@ -94,64 +97,51 @@ class Claim:
 
     def taken_in_turn(self, most: int) -> list[Job]:
         """Up to this many jobs that are for this worker. Others that stand before them go behind the gates
-        of their tasks, and the claim is made again without them."""
+        of their tasks."""
         left = self._want.most_held
         while True:
-            jobs, others = self._tried(most)
+            heads = self._heads(most)
+            others = self._not_for_us(heads)
             if not others:
-                return jobs
+                return self._taken(heads)
             if not left:
                 # Enough for now: what stands before the next of them, and no more.
-                return self._taken(jobs.index(others[0]))
+                return self._taken(heads[: heads.index(others[0])])
             aside = others[:left]
             left -= len(aside)
             self._hold(aside)
 
-    def _tried(self, most: int) -> tuple[list[Job], list[Job]]:
-        """Jobs from the head, and which of them are not for this worker; if there are such, none is taken."""
-        tx, want = self._tx, self._want
-        if want.gates is None:
-            return self._taken(most), []
-        tx.run("mark", {})
-        jobs = self._taken(most)
-        others = [job for job in jobs if not want.passes(task_gate(job.task))]
-        if others:
-            tx.run("unmark", {})
-        tx.run("forget_mark", {})
-        return jobs, others
+    def _heads(self, most: int) -> list[Head]:
+        """The next of the queue, and of what waits behind gates that we may pass, in the claim's order."""
+        tx, queue = self._tx, self._want.queue
+        heads: list[Head] = []
+        for gate in (None, *self._gates()):
+            for capped, zero in ((0, tx.now), (1, self._cap_ms)):
+                values = {
+                    "queue": queue,
+                    "gate": gate,
+                    "capped": capped,
+                    "zero": zero,
+                    "now": tx.now,
+                    "room": most,
+                }
+                heads += tx.all("heads", values)
+        heads.sort()  # by what stands first in each
+        return heads[:most]
 
-    def _taken(self, most: int) -> list[Job]:
-        """Up to this many jobs in their order, wherever they wait: in the queue or behind a gate."""
-        gates = self._gates()
-        if not gates:
-            return self._taken_from(None, most)
-        order = {"queue": self._want.queue, "now": self._tx.now, "cap_ms": self._cap_ms, "room": most}
-        heads = [
-            (-lead, seq, gate)
-            for gate in (None, *gates)
-            for seq, lead in self._tx.all("heads", {**order, "gate": gate})
-        ]
-        heads.sort(key=lambda head: head[:2])
-        shares = Counter(gate for _, _, gate in heads[:most])
-        return self._sorted([job for gate in shares for job in self._taken_from(gate, shares[gate])])
+    def _not_for_us(self, heads: list[Head]) -> list[Head]:
+        strange = {task for task in map(TASK, heads) if not self._want.passes(task_gate(task))}
+        return [head for head in heads if TASK(head) in strange] if strange else []
 
-    def _taken_from(self, gate: str | None, most: int) -> list[Job]:
-        tx, worker, want = self._tx, self._worker, self._want
-        values = {
-            "queue": want.queue,
-            "gate": gate,
-            "room": most,
-            "worker": worker,
-            "now": tx.now,
-            "cap_ms": self._cap_ms,
-            "lease_ms": want.lease_ms,
-            "queue_lease_ms": self._queue_lease_ms,
-        }
-        return self._sorted([claimed_job(row, worker, tx.now) for row in tx.all("claim", values)])
-
-    def _sorted(self, jobs: list[Job]) -> list[Job]:
-        now, cap_ms = self._tx.now, self._cap_ms
-        jobs.sort(key=lambda job: (job.rank - (cap_ms if job.capped else now), job.seq))
+    def _taken(self, heads: list[Head]) -> list[Job]:
+        tx, worker, lease_ms = self._tx, self._worker, self._want.lease_ms
+        jobs = [claimed_job(head[2:], worker, tx.now, lease_ms, self._queue_lease_ms) for head in heads]
+        by_end: defaultdict[int | None, list[int]] = defaultdict(list)
+        for job in jobs:
+            by_end[job.lease_expires_at].append(job.seq)
+        for ends, seqs in by_end.items():
+            values = {"worker": worker, "now": tx.now, "lease_expires_at": ends, "seqs": json_text(seqs)}
+            tx.run("claim", values)
         return jobs
 
     def _gates(self) -> list[str]:
@@ -162,14 +152,12 @@ class Claim:
             rows = tx.all("gates_among", {"queue": want.queue, "gates": json_text(sorted(want.gates))})
         return [gate for (gate,) in rows if want.passes(gate)]
 
-    def _hold(self, jobs: list[Job]) -> None:
+    def _hold(self, heads: list[Head]) -> None:
         tx = self._tx
-        for job in jobs:
-            gate = task_gate(job.task)
-            tx.run("hold", {"seq": job.seq, "gate": gate, "now": tx.now})
-            tx.record(
-                Event(kind=EventKind.HELD, job_id=job.id, queue=job.queue, actor=self._worker, detail=gate)
-            )
+        for _, seq, job_id, _, queue, task, *_ in heads:
+            gate = task_gate(task)
+            tx.run("hold", {"seq": seq, "gate": gate, "now": tx.now})
+            tx.record(Event(kind=EventKind.HELD, job_id=job_id, queue=queue, actor=self._worker, detail=gate))
         tx.has_news = True  # whoever may pass these gates should look
 
 

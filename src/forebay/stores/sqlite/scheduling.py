@@ -90,6 +90,7 @@ def save(tx: Transaction, schedule: Schedule, actor: str) -> bool:
     saved = replace(schedule, revision=revision + 1, created_at=created_at, updated_at=tx.now)
     tx.run("schedule_save", row_from_schedule(saved))
     tx.record(Event(kind=EventKind.SCHEDULE, actor=actor, detail=f"saved {schedule.name}"))
+    tx.has_news = True
     return True
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypedDict
+from typing import TypedDict
 
 from forebay.domain.gate import why_held
 from forebay.domain.history import ERRORS_KEPT, Event, EventKind, cut
@@ -19,8 +19,6 @@ from forebay.stores.protocol import Refusal
 from forebay.stores.rows import STATES, Row, errors_from_text, json_text
 from forebay.stores.sqlite.inserting import insert_follow_ups
 from forebay.stores.sqlite.transaction import Transaction
-
-WIDTH: Final = 7  # values of one row in `complete`, after those that all of them share
 
 
 class Token(TypedDict):
@@ -93,28 +91,33 @@ def settle_all(
 
 def complete(tx: Transaction, worker: WorkerId, successes: Mapping[int, Settlement]) -> set[int]:
     """Finish the jobs among these, by seq, whose lease is held; answers which."""
-    values: list[object] = []
+    alike: defaultdict[tuple[object, ...], dict[int, JobId]] = defaultdict(dict)
     for seq, ended in successes.items():
-        values += (
-            seq,
-            ended.job_id,
-            ended.attempt,
-            ended.failures,
-            ended.crashes,
-            ended.reason,
-            ended.result,
-        )
-    rows = tx.run_rows("complete", (worker, tx.now), values, WIDTH)
-    seqs = {row[0] for row in rows}
-    # No guard is needed here: these were just copied, and the transaction holds the write lock.
-    tx.run("complete_remove", {"seqs": json_text(list(seqs))})
+        alike[ended.attempt, ended.failures, ended.crashes, ended.reason][seq] = ended.job_id
+    result = next(iter(successes.values())).result  # mostly that of all: nothing
+    for (attempt, failures, crashes, reason), ids in alike.items():
+        values = {
+            "worker": worker,
+            "attempt": attempt,
+            "failures": failures,
+            "crashes": crashes,
+            "now": tx.now,
+            "reason": reason,
+            "result": result,
+            "ended": json_text(ids),
+        }
+        tx.run("complete", values)
+    rows = tx.all("complete_remove", {"seqs": json_text(list(successes))})
     for seq, queue, unique_key in rows:
-        tx.free_key(queue, unique_key, successes[seq].job_id)
+        ended = successes[seq]
+        tx.free_key(queue, unique_key, ended.job_id)
+        if ended.result != result:
+            tx.run("complete_result", {"seq": seq, "result": ended.result})
     for queue, jobs in Counter(row[1] for row in rows).items():
         tx.move(queue, JobState.RUNNING, JobState.COMPLETED, jobs)
     if tx.has_edges():
-        tx.list_aftermath([successes[seq].job_id for seq in seqs], Aftermath.COMPLETED)
-    return seqs
+        tx.list_aftermath([successes[row[0]].job_id for row in rows], Aftermath.COMPLETED)
+    return {row[0] for row in rows}
 
 
 def _settle(

@@ -86,18 +86,15 @@ class Transaction:
     def run(self, name: str, values: Values) -> sqlite3.Cursor:
         return self._raw.execute(self._statements[name], values)
 
-    def run_rows(self, name: str, shared: tuple[object, ...], values: list[object], width: int) -> list[Row]:
+    def run_rows(self, name: str, shared: tuple[object, ...], values: list[object], width: int) -> None:
         """Run a statement for many rows, as few times as it takes; `values` holds `width` for each row."""
-        answer: list[Row] = []
         start, left = 0, len(values)
         for rows, statement in for_many_rows(self._statements[name]):
             step = rows * width
             while left >= step:
-                part = [*shared, *values[start : start + step]]
-                answer += self._raw.execute(statement, part).fetchall()
+                self._raw.execute(statement, [*shared, *values[start : start + step]])
                 start += step
                 left -= step
-        return answer
 
     def one(self, name: str, values: Values) -> Row | None:
         row: Row | None = self._raw.execute(self._statements[name], values).fetchone()

@@ -1,10 +1,13 @@
 #!lua flags=allow-oom
 -- Keep notes, settle what has ended, then claim for the room there is.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: worker, notes, ends, wants, room, known; lots and the rest for follow-ups (see
---       intake).  2... results and steps, as the request numbers them; then id and body of each follow-up
--- Returns now, an answer for each settlement (settled, repeated, or why not), rows of claimed and of adopted
--- jobs, cancels, the wait until the next job is due, an answer for each note.
+-- ARGV: 1 the request: worker, notes, ends, completed (how many), wants, room, known; lots and the rest for
+--       follow-ups (see intake).  2... id and packed result of each job that was completed at its first
+--       attempt; results and steps, as the request numbers them; then id and body of each follow-up
+-- Returns an answer for each end (settled, repeated, or why not), number and answer of each completed one that
+-- was not settled, claimed jobs, rows of adopted ones, cancels, the wait until the next job is due, an answer
+-- for each note. Claimed jobs are lists of ids, heads, bodies and ends of leases, and pairs of a number and the
+-- last bad attempts of that job.
 -- Nothing is written before all settlements and follow-ups are known to be possible.
 local worker = ask.worker
 local PROMOTED = 1000
@@ -137,7 +140,7 @@ local function finish_attempt(job, ending)
     if state == 'cancelled' and not reason then
       reason = 'cancelled'
     end
-    put_final(job, state, reason, ending[E_RESULT] and ARGV[ending[E_RESULT]])
+    put_final(job, state, reason, cmsgpack.unpack(ARGV[ending[E_RESULT]]))
   elseif head[CANCEL_REASON] then
     put_final(job, 'cancelled', head[CANCEL_REASON], false)
   else
@@ -188,6 +191,8 @@ local function settle(ending)
 end
 
 -- Claims
+-- Lists of ids, heads, keys of bodies, ends of leases; and numbers with bad attempts.
+local claimed = {{}, {}, {}, {}, {}}
 local W_QUEUE, W_MOST, W_LEASE_MS, W_GATES = 1, 2, 3, 4
 
 local function start(job, queue, lease_ms)
@@ -210,60 +215,93 @@ local function hold(job, gate)
   tell('held', job, worker, false, gate)
 end
 
-local function claim(want, most, claimed)
+local function claim_job(job, queue, lease_ms)
+  start(job, queue, lease_ms)
+  local number = #claimed[1] + 1
+  claimed[1][number], claimed[2][number] = job.id, job.packed
+  claimed[3][number], claimed[4][number] = body_key(job.head[SEQ]), job.lease_ends_at
+  if job.head[ERRORS] > 0 then
+    table.insert(claimed[5], {number, errors_of(job)})
+  end
+end
+
+-- Take or hold a job; answers whether it was held, nothing where there may be no more of these.
+local function claim_or_hold(job, queue, want, passes, may_hold)
+  local gate = 'task:' .. job.head[TASK]
+  -- One that is late is left for the next call, which expires as many again.
+  if job.head[EXPIRES_AT] and job.head[EXPIRES_AT] <= now then
+    return false
+  end
+  if not passes or passes[gate] then
+    claim_job(job, queue, want[W_LEASE_MS])
+    return false
+  end
+  if may_hold then
+    hold(job, gate)
+    return true
+  end
+end
+
+local function gates_passed(want)
+  if not want[W_GATES] then
+    return
+  end
+  local passes = {}
+  for _, gate in ipairs(want[W_GATES]) do
+    passes[gate] = true
+  end
+  return passes
+end
+
+local function claim(want, most)
   local queue = queue_of(want[W_QUEUE])
   if most <= 0 or not queue or (queue[Q_STATE] ~= 'active' and queue[Q_STATE] ~= 'draining') then
     return
   end
-  local passes
-  if want[W_GATES] then
-    passes = {}
-    for _, gate in ipairs(want[W_GATES]) do
-      passes[gate] = true
+  local passes = gates_passed(want)
+  local orders = orders_of(want[W_QUEUE], queue, gates_of(want[W_QUEUE], passes))
+  local lease_ms = {want[W_LEASE_MS], queue[Q_LEASE_MS]}
+  local full, held, most_held = #claimed[1] + most, 0, 4 * want[W_MOST] + 100
+  for _ = 1, most + most_held + LOOKS do
+    local room = full - #claimed[1]
+    local order, one
+    if room > 0 then
+      order, one = leading(orders, most)
     end
-  end
-  local orders, held, looks, taken = orders_of(want[W_QUEUE], queue, gates_of(want[W_QUEUE], passes)), 0, 0, 0
-  local most_held = 4 * want[W_MOST] + 100
-  while taken < most and looks < most + most_held + LOOKS do
-    looks = looks + 1
-    local order, one = leading(orders, most)
     if not order then
       break
     end
-    order.at = order.at + 2
-    local job = loaded[id_in(one)]
-    local gate = job and 'task:' .. job.head[TASK]
-    -- One that is late is left for the next call, which expires as many again.
-    local is_late = job and job.head[EXPIRES_AT] and job.head[EXPIRES_AT] <= now
-    if not job then
-      remove_later(order.key, one)
-    elseif not is_late and (not passes or passes[gate]) then
-      start(job, queue, want[W_LEASE_MS])
-      taken = taken + 1
-      claimed[#claimed + 1] = job
-    elseif not is_late and held == most_held then
-      break
-    elseif not is_late then
-      held = held + 1
-      hold(job, gate)
+    if start_plainly(order, #orders == 1 and room or 1, lease_ms, passes, claimed) == 0 then
+      local job = find(id_in(one))
+      local was_held = job and claim_or_hold(job, queue, want, passes, held < most_held)
+      if job and was_held == nil then
+        break
+      end
+      held = held + (was_held and 1 or 0)
+      order.at = order.at + 1
+      if not job then
+        remove_later(order.key, one)
+      end
     end
   end
 end
 
 local function claim_all()
-  local claimed = {}
   if #ask.wants > 0 then
     expire(PROMOTED)
   end
   for _, want in ipairs(ask.wants) do
     promote_in(want[W_QUEUE], PROMOTED)
-    claim(want, math.min(want[W_MOST], ask.room - #claimed), claimed)
+    claim(want, math.min(want[W_MOST], ask.room - #claimed[1]))
     flush()
   end
-  return claimed
+  if #claimed[1] > 0 then
+    holders[worker] = true
+  end
+  claimed[3] = fetch('MGET', claimed[3])
 end
 
-local function adopted(claimed)
+local function adopted()
   if not ask.known then
     return {}
   end
@@ -271,8 +309,8 @@ local function adopted(claimed)
   for _, lease in ipairs(ask.known) do
     known[lease[1] .. ' ' .. lease[2]] = true
   end
-  for _, job in ipairs(claimed) do
-    known[job.id .. ' ' .. job.head[ATTEMPT]] = true
+  for _, id in ipairs(claimed[1]) do
+    known[id .. ' ' .. find(id).head[ATTEMPT]] = true
   end
   local held = redis.call('ZRANGE', prefix .. 'leases:' .. worker, 0, -1)
   local ids = {}
@@ -282,7 +320,7 @@ local function adopted(claimed)
   table.sort(ids)
   load(ids)
   for _, id in ipairs(ids) do
-    local job = loaded[id]
+    local job = find(id)
     if job and not known[id .. ' ' .. job.head[ATTEMPT]] then
       jobs[#jobs + 1] = job
     end
@@ -301,26 +339,45 @@ local function next_due_ms()
   return first and math.max(0, first - now)
 end
 
+local function settle_all()
+  local answers, others = {}, {}
+  for i, ending in ipairs(ask.ends) do
+    local answer, why_not = settle(ending)
+    if why_not then
+      return nil, nil, why_not
+    end
+    answers[i] = answer
+  end
+  for _, number in ipairs(complete_plainly(ask.completed)) do
+    local id, result = ARGV[2 * number], 2 * number + 1
+    local answer = settle({id, 1, 'completed', 'completed', 0, 0, 0, false, false, result, false, 0})
+    if answer ~= 'settled' then
+      others[#others + 1] = number
+      others[#others + 1] = answer
+    end
+  end
+  flush()
+  return answers, others
+end
+
 -- Notes come first: a job that is settled in the same call is still running for them.
 local ids = {}
 for i, ending in ipairs(ask.ends) do
   ids[i] = ending[E_ID]
 end
-load(ids)
+for number = 1, ask.completed do
+  ids[#ids + 1] = ARGV[2 * number]
+end
+bring(ids)
 local notes_kept, unwritable = note_all()
 if unwritable then
   return {'refused', unwritable}
 end
-local answers = {}
-for i, ending in ipairs(ask.ends) do
-  local answer, why_not = settle(ending)
-  if why_not then
-    return {'refused', why_not}
-  end
-  answers[i] = answer
+local answers, others, why_not = settle_all()
+if why_not then
+  return {'refused', why_not}
 end
-flush()
-local claimed = claim_all()
+claim_all()
 return finish({
-  'done', now, answers, rows_of(claimed), adopted(claimed), cancels_of(worker), next_due_ms() or false, notes_kept,
+  'done', answers, others, claimed, adopted(), cancels_of(worker), next_due_ms() or false, notes_kept,
 })

@@ -15,8 +15,8 @@ while #jobs < ask.limit and looks < ask.limit + LOOKS do
   if not order then
     break
   end
-  order.at = order.at + 2
-  local job = loaded[id_in(one)]
+  order.at = order.at + 1
+  local job = find(id_in(one))
   if job and not (job.head[EXPIRES_AT] and job.head[EXPIRES_AT] <= now) then
     jobs[#jobs + 1] = job
   end

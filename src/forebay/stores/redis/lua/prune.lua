@@ -13,7 +13,7 @@ local function archive(name, job)
   local number = redis.call('INCR', prefix .. 'archive_number')
   local line = {unpack(job.head)}
   line[RESULT] = line[RESULT] and string.sub(line[RESULT], 1, EXCERPT)
-  redis.call('HSET', prefix .. 'archive', number, struct.pack('>H', #job.id) .. job.id .. cmsgpack.pack(line))
+  redis.call('HSET', prefix .. 'archive', number, struct.pack('>H', #job.id) .. job.id .. packed_of(line))
   local one = string.format('%013.0f', number)
   redis.call('ZADD', prefix .. 'archived:' .. name, job.head[FINISHED_AT], one)
 end

@@ -64,10 +64,49 @@ local function reorder(name, queue, limit)
   return queue[Q_REORDERED_TO] and math.max(found, 1) or found
 end
 
+-- Move up to `limit` pending jobs whose age earns nothing more since they were looked at. Jobs that were ready
+-- when they were created stand in no set of times for that; their numbers are in the order of their creation, and
+-- `capped_to` says how far we have come. Answers how many, how far it came now, and whether there may be more.
+local function cap_in(name, queue, limit)
+  local after = tonumber(redis.call('HGET', prefix .. 'capped_to', name) or 0)
+  local block = redis.call('ZRANGEBYSCORE', prefix .. 'blocks', block_of(after + 1), '+inf', 'LIMIT', 0, 1)[1]
+  if not block then
+    return 0, 0, false
+  end
+  -- Not beyond the last number that was given to a job.
+  local last = math.min((block + 1) * BLOCK - 1, tonumber(redis.call('GET', prefix .. 'seq')))
+  local found, reached, is_over = 0, after, false
+  for seq = math.max(after + 1, block * BLOCK), last do
+    local id = id_of_body(seq)
+    local job = id and find(id)
+    is_over = job and job.head[CREATED_AT] + cap_ms(queue) > now or found == limit
+    if is_over then
+      break
+    end
+    reached = seq
+    if job and job.head[QUEUE] == name and job.head[STATE] == 'pending' and not job.head[CAPPED] then
+      lift(job)
+      put_pending(job)
+      found = found + 1
+    end
+  end
+  flush()
+  if reached > after then
+    redis.call('HSET', prefix .. 'capped_to', name, string.format('%.0f', reached))
+  end
+  return found, reached - after, not is_over and reached > after
+end
+
+local walked = 0
 for _, name in ipairs(queue_names()) do
   local queue = queue_of(name)
   if queue[Q_REORDERED_TO] and looked_at < ask.limit then
     looked_at = looked_at + reorder(name, queue, ask.limit - looked_at)
+  end
+  if queue[Q_CAP] and looked_at < ask.limit and walked < BLOCKS_PER_CALL * BLOCK then
+    local found, steps, has_more = cap_in(name, queue, ask.limit - looked_at)
+    walked = walked + steps
+    looked_at = looked_at + (has_more and math.max(found, 1) or found)
   end
 end
 return finish(looked_at)

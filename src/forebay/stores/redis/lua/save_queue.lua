@@ -16,6 +16,9 @@ local live = count_of(ask.name, 'scheduled', 'blocked', 'pending', 'running', 'r
 if live == 0 then
   queue[Q_REORDERED_TO] = false
 end
+if queue[Q_REORDERED_TO] == 0 then
+  redis.call('HDEL', prefix .. 'capped_to', ask.name)
+end
 write_queue(ask.name, queue)
 told[#told + 1] = {'queue', now, false, ask.name, false, ask.actor, ask.detail}
 has_news = true

@@ -13,4 +13,5 @@ schedule[S_CREATED_AT] = known and known[S_CREATED_AT] or now
 schedule[S_UPDATED_AT] = now
 put_schedule(ask.name, schedule)
 told[#told + 1] = {'schedule', now, false, false, false, ask.actor, 'saved ' .. ask.name}
+has_news = true
 return finish(1)

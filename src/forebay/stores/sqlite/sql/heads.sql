@@ -1,19 +1,12 @@
--- heads: the jobs that `claim` would take of a queue's order or of one of its gates, without taking them.
--- Relies on index forebay_jobs_ready, like `claim`.
-select seq, lead from (
-  select seq, :now - rank as lead
-  from forebay_jobs
-  where state = 'pending' and gate is :gate and queue = :queue and capped = 0
-    and (expires_at is null or expires_at > :now)
-  order by rank, seq
-  limit :room
-)
-union all
-select * from (
-  select seq, :cap_ms - rank as lead
-  from forebay_jobs
-  where state = 'pending' and gate is :gate and queue = :queue and capped = 1
-    and (expires_at is null or expires_at > :now)
-  order by rank, seq
-  limit :room
-);
+-- heads: the next pending jobs of one class in a queue's order or behind one of its gates; those with the
+-- greatest lead first, which is how far they are behind zero here, ties by seq.
+-- Relies on index forebay_jobs_ready (queue, gate, capped, rank): one range from its head.
+-- One class and one queue a call: both classes in one statement would copy each row once more (0.5 us), and
+-- with `queue in (...)` the planner sorts the whole backlog.
+select rank - :zero as behind, seq as turn, id, seq, queue, task, payload, priority, options, attempt, failures,
+  crashes, created_at, ready_at, run_at, rank, capped, deadline_at, expires_at, unique_key, errors
+from forebay_jobs
+where state = 'pending' and gate is :gate and queue = :queue and capped = :capped
+  and (expires_at is null or expires_at > :now)
+order by rank, seq
+limit :room;

@@ -9,11 +9,12 @@ local now = now_ms()
 local SLICE = 2000
 
 -- The head of a job: all of it that changes or that scripts must know. `false` stands for nothing.
-local SEQ, QUEUE, STATE, TASK, PRIORITY, ATTEMPT, FAILURES, CRASHES = 1, 2, 3, 4, 5, 6, 7, 8
-local CREATED_AT, UPDATED_AT, READY_AT, RUN_AT, RANK, CAPPED, RESCORE_AT, GATE = 9, 10, 11, 12, 13, 14, 15, 16
-local WORKER, STARTED_AT, DEADLINE_AT, EXPIRES_AT, UNIQUE_KEY, UNTIL_STARTED = 17, 18, 19, 20, 21, 22
-local LEASE_MS, EXTENSION_MS, CANCEL_REASON, SWEPT_FROM = 23, 24, 25, 26
-local FINISHED_AT, REASON, ERRORS, RESULT = 27, 28, 29, 30
+-- First what jobs that are alike have in common, then what is a job's own, then how it stands.
+local QUEUE, TASK, PRIORITY, LEASE_MS, EXTENSION_MS, UNTIL_STARTED = 1, 2, 3, 4, 5, 6
+local SEQ, CREATED_AT, READY_AT, RUN_AT, RANK = 7, 8, 9, 10, 11
+local STATE, ATTEMPT, WORKER, STARTED_AT, UPDATED_AT, FINISHED_AT = 12, 13, 14, 15, 16, 17
+local GATE, CAPPED, RESCORE_AT, DEADLINE_AT, EXPIRES_AT, UNIQUE_KEY = 18, 19, 20, 21, 22, 23
+local CANCEL_REASON, SWEPT_FROM, REASON, FAILURES, CRASHES, ERRORS, RESULT = 24, 25, 26, 27, 28, 29, 30
 
 -- A queue: its state, its settings as text for readers, and as numbers for scripts.
 local Q_STATE, Q_SETTINGS, Q_VERSION, Q_REORDERED_TO, Q_CREATED_AT, Q_UPDATED_AT = 1, 2, 3, 4, 5, 6

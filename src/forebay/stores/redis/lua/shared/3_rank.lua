@@ -45,7 +45,8 @@ local function place(queue, head)
     return
   end
   head[RANK] = head[READY_AT] - worth
-  if capped_from then
+  -- Jobs that were ready when they were created need no entry: they are found by their numbers (see rescore).
+  if capped_from and head[READY_AT] ~= head[CREATED_AT] then
     head[RESCORE_AT] = next_step and math.min(capped_from, next_step) or capped_from
   end
 end

@@ -2,6 +2,7 @@
 -- and what many jobs have in common is written by few commands.
 --
 -- To change a job: lift it out of its places, change its head, put it back.
+local stored = {}     -- id -> packed head; false for one that is not there
 local loaded = {}     -- id -> job; false for one that is not there
 local heads = {}      -- id, packed head, ...
 local additions = {}  -- sorted set -> score, member, ...
@@ -51,31 +52,41 @@ local function edge_name(id, number)
   return id .. '\0' .. string.format('%05d', number)
 end
 
-local function load(ids)
+-- Bring the heads of these jobs, packed.
+local function bring(ids)
   local missing = {}
   for _, id in ipairs(ids) do
-    if loaded[id] == nil then
-      loaded[id] = false
+    if stored[id] == nil then
+      stored[id] = false
       missing[#missing + 1] = id
     end
   end
   local found = fetch('HMGET', missing, prefix .. 'heads')
   for i, id in ipairs(missing) do
-    -- A damaged one is as good as gone: it must not hold up all others.
-    if found[i] then
-      local is_whole, head = pcall(cmsgpack.unpack, found[i])
-      if is_whole and type(head) == 'table' and #head == RESULT then
-        loaded[id] = {id = id, head = head, packed = found[i]}
-      end
-    end
+    stored[id] = found[i]
   end
 end
 
 local function find(id)
   if loaded[id] == nil then
-    load({id})
+    if stored[id] == nil then
+      stored[id] = redis.call('HGET', prefix .. 'heads', id)
+    end
+    loaded[id] = false
+    -- A damaged one is as good as gone: it must not hold up all others.
+    local is_whole, head = pcall(unpacked, stored[id])
+    if is_whole and head[SEQ] then
+      loaded[id] = {id = id, head = head, packed = stored[id]}
+    end
   end
   return loaded[id]
+end
+
+local function load(ids)
+  bring(ids)
+  for _, id in ipairs(ids) do
+    find(id)
+  end
 end
 
 local function queue_of(name)
@@ -103,9 +114,12 @@ local function queue_names()
   return names
 end
 
-local function count(queue, state, change)
-  local name = queue .. ' ' .. state
+local function tally(name, change)
   counted[name] = (counted[name] or 0) + change
+end
+
+local function count(queue, state, change)
+  tally(queue .. ' ' .. state, change)
 end
 
 local function count_of(queue, ...)
@@ -147,6 +161,34 @@ local function final_key(queue, state)
   return prefix .. state .. ':' .. queue
 end
 
+-- Where a waiting job stands: sorted set, score, ...
+local function places_of(head)
+  local queue, places = head[QUEUE], nil
+  if head[STATE] == 'pending' then
+    places = {ready_key(queue, head[GATE], head[CAPPED]), head[RANK]}
+  else
+    places = {prefix .. (head[STATE] == 'blocked' and 'blocked:' or 'due:') .. queue, head[RUN_AT]}
+  end
+  if head[EXPIRES_AT] then
+    places[#places + 1] = prefix .. 'expiring'
+    places[#places + 1] = head[EXPIRES_AT]
+  end
+  if head[RESCORE_AT] then
+    places[#places + 1] = prefix .. 'rescoring'
+    places[#places + 1] = head[RESCORE_AT]
+  end
+  return places
+end
+
+-- Whether a job was put behind its gate, or only taken from there.
+local function mark_gate(head, is_put)
+  local queue, gate = head[QUEUE], head[GATE]
+  if head[STATE] == 'pending' and gate then
+    gates[queue] = gates[queue] or {}
+    gates[queue][gate] = is_put or gates[queue][gate] or false
+  end
+end
+
 -- Take a job out of every place where it stands.
 local function lift(job)
   if job.is_lifted then
@@ -170,45 +212,24 @@ local function lift(job)
     remove_later(final_key(queue, state), job.id)
     return
   end
-  if state == 'pending' then
-    remove_later(ready_key(queue, head[GATE], head[CAPPED]), member(job))
-    if head[GATE] then
-      gates[queue] = gates[queue] or {}
-      gates[queue][head[GATE]] = gates[queue][head[GATE]] or false
-    end
-  else
-    remove_later(prefix .. (state == 'blocked' and 'blocked:' or 'due:') .. queue, member(job))
+  local places = places_of(head)
+  for i = 1, #places, 2 do
+    remove_later(places[i], member(job))
   end
-  if head[EXPIRES_AT] then
-    remove_later(prefix .. 'expiring', member(job))
-  end
-  if head[RESCORE_AT] then
-    remove_later(prefix .. 'rescoring', member(job))
-  end
+  mark_gate(head, false)
 end
 
-local function stand_waiting(job, head, queue)
+local function stand_waiting(head, places, one)
   has_news = true
-  if head[STATE] == 'pending' then
-    add_later(ready_key(queue, head[GATE], head[CAPPED]), head[RANK], member(job))
-    if head[GATE] then
-      gates[queue] = gates[queue] or {}
-      gates[queue][head[GATE]] = true
-    end
-  else
-    add_later(prefix .. (head[STATE] == 'blocked' and 'blocked:' or 'due:') .. queue, head[RUN_AT], member(job))
+  for i = 1, #places, 2 do
+    add_later(places[i], places[i + 1], one)
   end
-  if head[EXPIRES_AT] then
-    add_later(prefix .. 'expiring', head[EXPIRES_AT], member(job))
-  end
-  if head[RESCORE_AT] then
-    add_later(prefix .. 'rescoring', head[RESCORE_AT], member(job))
-  end
+  mark_gate(head, true)
 end
 
 -- Write what has changed in a job that stays where it is.
 local function rewrite(job)
-  job.packed = cmsgpack.pack(job.head)
+  job.packed = packed_of(job.head)
   heads[#heads + 1] = job.id
   heads[#heads + 1] = job.packed
 end
@@ -227,7 +248,7 @@ local function put(job)
   elseif FINAL[state] then
     add_later(final_key(queue, state), head[FINISHED_AT], job.id)
   else
-    stand_waiting(job, head, queue)
+    stand_waiting(head, places_of(head), member(job))
   end
   job.is_lifted = false
   job.is_put = true
@@ -240,14 +261,18 @@ local function put_pending(job)
   put(job)
 end
 
+-- Say in a head that its job begins to wait.
+local function begin_waiting(head, is_blocked)
+  place(queue_of(head[QUEUE]), head)
+  head[STATE] = 'pending'
+  if head[RUN_AT] > now or is_blocked then
+    head[STATE], head[CAPPED], head[RESCORE_AT] = is_blocked and 'blocked' or 'scheduled', false, false
+  end
+end
+
 -- Put a job that begins to wait.
 local function put_new(job, is_blocked)
-  local head = job.head
-  if head[RUN_AT] <= now and not is_blocked then
-    return put_pending(job)
-  end
-  place(queue_of(head[QUEUE]), head)
-  head[STATE], head[CAPPED], head[RESCORE_AT] = is_blocked and 'blocked' or 'scheduled', false, false
+  begin_waiting(job.head, is_blocked)
   put(job)
 end
 

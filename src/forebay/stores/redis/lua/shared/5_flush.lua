@@ -135,10 +135,11 @@ end
 
 local function write_blocks()
   for block, change in pairs(blocks) do
-    if redis.call('HINCRBY', prefix .. 'block_jobs', block, change) == 0 then
+    local jobs = redis.call('HINCRBY', prefix .. 'block_jobs', block, change)
+    if jobs == 0 then
       redis.call('HDEL', prefix .. 'block_jobs', block)
       redis.call('ZREM', prefix .. 'blocks', block)
-    elseif change > 0 then
+    elseif jobs == change then
       redis.call('ZADD', prefix .. 'blocks', block, block)
     end
   end

@@ -5,6 +5,10 @@ local function body_key(seq)
   return prefix .. 'body:' .. string.format('%.0f', seq)
 end
 
+local function errors_of(job)
+  return redis.call('LRANGE', prefix .. 'attempts:' .. job.id, -ERRORS_KEPT, -1)
+end
+
 local function rows_of(jobs)
   local names, rows = {}, {}
   for i, job in ipairs(jobs) do
@@ -15,8 +19,7 @@ local function rows_of(jobs)
     local head = job.head
     local ends_at = head[STATE] == 'running'
       and (job.lease_ends_at or redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], member(job)))
-    local errors = head[ERRORS] > 0
-      and redis.call('LRANGE', prefix .. 'attempts:' .. job.id, -ERRORS_KEPT, -1)
+    local errors = head[ERRORS] > 0 and errors_of(job)
     rows[i] = {job.id, job.packed, found[i], ends_at and tonumber(ends_at), errors}
   end
   return rows

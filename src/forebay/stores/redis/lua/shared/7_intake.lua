@@ -34,8 +34,11 @@ local function look_at_lot(lot, is_follow_up)
   lot.due_at = math.max(now, lot[5] or now + lot[4])
   lot.max_length = not is_follow_up and lot.due_at <= now and queue[Q_MAX_LENGTH]
   lot.head = {
-    0, lot[1], 'pending', lot[2], priority, 0, 0, 0, now, now, lot.due_at, lot.due_at, 0, false, false, false,
-    false, false, lot[6], lot[7], false, lot[10], lot[8], lot[9], false, false, false, false, 0, false,
+    lot[1], lot[2], priority, lot[8], lot[9], lot[10],
+    0, now, lot.due_at, lot.due_at, 0,
+    'pending', 0, false, false, now, false,
+    false, false, false, lot[6], lot[7], false,
+    false, false, false, 0, 0, 0, false,
   }
 end
 
@@ -126,16 +129,10 @@ local function add_edges(id, found, blocking)
   end
 end
 
-local function store(lot, number, keys, found, blocking)
-  local id, body = ARGV[ask.first + 2 * number - 2], ARGV[ask.first + 2 * number - 1]
-  open_queue(lot[1])
-  local seq = take_seq()
-  local job = {id = id, head = lot.head, is_lifted = true}
-  if keys or found then
-    -- Somebody else of this batch may ask for it: it has a head of its own.
-    job.head = {unpack(lot.head)}
-    loaded[id] = job
-  end
+-- Somebody else of this batch may ask for a job that has keys, or depends on others.
+local function store_alone(lot, id, seq, keys, found, blocking)
+  local job = {id = id, head = {unpack(lot.head)}, is_lifted = true}
+  job.head[SEQ] = seq
   if keys then
     job.head[UNIQUE_KEY] = keys[1]
     take_keys(lot, id, keys)
@@ -143,13 +140,42 @@ local function store(lot, number, keys, found, blocking)
   if found then
     add_edges(id, found, blocking)
   end
-  job.head[SEQ] = seq
+  loaded[id] = job
   put_new(job, found and blocking > 0)
+  return job.head[STATE]
+end
+
+-- All others of a lot stand in the same places, and their heads differ in their numbers alone.
+local function store_alike(lot, id, seq)
+  local head = lot.head
+  if not lot.places then
+    begin_waiting(head)
+    lot.places = places_of(head)
+    lot.before, lot.after = halves_of(head)
+  end
+  local number = string.format('%013.0f', seq)
+  heads[#heads + 1] = id
+  heads[#heads + 1] = lot.before .. number .. lot.after
+  stand_waiting(head, lot.places, number .. ':' .. id)
+  count(lot[1], head[STATE], 1)
+  return head[STATE]
+end
+
+local function store(lot, number, keys, found, blocking)
+  local id, body = ARGV[ask.first + 2 * number - 2], ARGV[ask.first + 2 * number - 1]
+  open_queue(lot[1])
+  local seq = take_seq()
+  local state
+  if keys or found then
+    state = store_alone(lot, id, seq, keys, found, blocking)
+  else
+    state = store_alike(lot, id, seq)
+  end
   bodies[#bodies + 1] = body_key(seq)
   bodies[#bodies + 1] = body
   local block = block_of(seq)
   blocks[block] = (blocks[block] or 0) + 1
-  return {id, 1, job.head[STATE]}
+  return {id, 1, state}
 end
 
 local function accept_one(number, on_conflict, is_follow_up)

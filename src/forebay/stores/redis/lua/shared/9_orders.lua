@@ -18,8 +18,8 @@ end
 local function orders_of(name, queue, names)
   local cap = cap_ms(queue)
   local orders = {
-    {key = ready_key(name, false, false), lead = now, from = 0, at = 1, window = {}},
-    {key = ready_key(name, false, true), lead = cap, from = 0, at = 1, window = {}},
+    {key = ready_key(name, false, false), lead = now, from = 0, at = 1, members = {}},
+    {key = ready_key(name, false, true), lead = cap, from = 0, at = 1, members = {}},
   }
   for i, gate in ipairs(names) do
     if i > GATES_AT_A_TIME then
@@ -27,39 +27,50 @@ local function orders_of(name, queue, names)
     end
     for _, capped in ipairs({false, true}) do
       local lead = capped and cap or now
-      orders[#orders + 1] = {key = ready_key(name, gate, capped), lead = lead, from = 0, at = 1, window = {}}
+      orders[#orders + 1] = {key = ready_key(name, gate, capped), lead = lead, from = 0, at = 1, members = {}}
     end
   end
   return orders
 end
 
-local function head_of(order, most)
-  if order.at > #order.window then
-    if order.is_done then
-      return
-    end
-    -- Most claims need no second window; one that does has met jobs that are not for it.
-    local width = order.from == 0 and most or NEXT_WINDOW
-    order.window = redis.call('ZRANGE', order.key, order.from, order.from + width - 1, 'WITHSCORES')
-    order.from, order.at, order.is_done = order.from + width, 1, #order.window < 2 * width
-    local ids = {}
-    for i = 1, #order.window, 2 do
-      ids[#ids + 1] = id_in(order.window[i])
-    end
-    load(ids)
-    if #ids == 0 then
-      return
+-- Ranks are needed only to compare orders.
+local function look_on(order, width, is_alone)
+  local last = order.from + width - 1
+  order.at, order.members, order.ranks = 1, {}, {}
+  if is_alone then
+    order.members = redis.call('ZRANGE', order.key, order.from, last)
+  else
+    local found = redis.call('ZRANGE', order.key, order.from, last, 'WITHSCORES')
+    for i = 1, #found, 2 do
+      order.members[(i + 1) / 2], order.ranks[(i + 1) / 2] = found[i], found[i + 1]
     end
   end
-  return order.window[order.at], order.lead - order.window[order.at + 1]
+  order.from, order.is_done = last + 1, #order.members < width
+  local ids = {}
+  for i, one in ipairs(order.members) do
+    ids[i] = id_in(one)
+  end
+  bring(ids)
+end
+
+local function first_in(order, most, is_alone)
+  if order.at > #order.members and not order.is_done then
+    -- Most claims need no second window; one that does has met jobs that are not for it.
+    look_on(order, order.from == 0 and most or NEXT_WINDOW, is_alone)
+  end
+  return order.members[order.at]
 end
 
 -- The order whose first job leads; ties go to the lower number, which is what members begin with.
 local function leading(orders, most)
   local best, best_member, best_lead
-  for _, order in ipairs(orders) do
-    local one, lead = head_of(order, most)
-    if one and (not best or lead > best_lead or (lead == best_lead and one < best_member)) then
+  for i = #orders, 1, -1 do
+    local order = orders[i]
+    local one = first_in(order, most, #orders == 1)
+    local lead = one and #orders > 1 and order.lead - order.ranks[order.at]
+    if not one then
+      table.remove(orders, i)
+    elseif not best or lead > best_lead or (lead == best_lead and one < best_member) then
       best, best_member, best_lead = order, one, lead
     end
   end

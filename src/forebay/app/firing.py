@@ -1,0 +1,47 @@
+"""Firing what is due: read, work out, move."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from forebay.domain.firing import Move, advance
+from forebay.domain.schedule import Firing, FiringStatus
+from forebay.errors import StoreRefused
+from forebay.stores.protocol import Store
+from forebay.stores.scheduling import Fired
+
+FIRED_AT_ONCE: Final = 100
+
+logger = logging.getLogger(__name__)
+
+
+def fire_due(store: Store, roll: Callable[[], float], most: int = FIRED_AT_ONCE) -> tuple[int, bool]:
+    """Fire up to `most` schedules that are due; how many jobs that made, and whether there may be more."""
+    due = store.due_schedules(most)
+    moves = [advance(schedule, due.now, roll()) for schedule in due.schedules]
+    fired = _fired(store, moves) if moves else []
+    for one in fired:
+        _report(one)
+    return sum(one.jobs for one in fired), len(due.schedules) >= most and any(one.done for one in fired)
+
+
+def _fired(store: Store, moves: Sequence[Move]) -> list[Fired]:
+    try:
+        return store.fire(moves)
+    except StoreRefused as exc:
+        if len(moves) > 1:
+            return [one for move in moves for one in _fired(store, [move])]
+        # It will never be stored: the schedule goes on without this run, and its history says why.
+        [move] = moves
+        errors = [Firing(at=run.at, status=FiringStatus.ERROR, reason=str(exc)) for run in move.runs]
+        return store.fire([replace(move, runs=(), skips=(*move.skips, *errors))])
+
+
+def _report(fired: Fired) -> None:
+    for firing in fired.firings:
+        if firing.status is FiringStatus.ERROR:
+            logger.warning("a run of schedule %r was not enqueued: %s", fired.name, firing.reason)

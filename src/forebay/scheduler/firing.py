@@ -1,0 +1,24 @@
+"""Duty: runs of schedules that are due become jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import random
+
+import msgspec
+
+from forebay.app.firing import FIRED_AT_ONCE, fire_due
+from forebay.stores.protocol import Store
+
+
+class FiringSchedules(msgspec.Struct, frozen=True, kw_only=True):
+    """Whoever comes first fires; who comes to the same conclusion a moment later is refused by the store."""
+
+    name: str = "fire"
+    every_ms: int = 1_000
+    is_ready: bool = True
+    batch: int = FIRED_AT_ONCE
+    roll: Callable[[], float] = random
+
+    def run(self, store: Store) -> bool:
+        return fire_due(store, self.roll, self.batch)[1]

@@ -1,2 +1,0 @@
--- forget_mark: keep what was done since `mark`.
-release claim;

@@ -1,2 +1,0 @@
--- mark: where `unmark` takes the transaction back to, or `forget_mark` gives up going back to.
-savepoint claim;

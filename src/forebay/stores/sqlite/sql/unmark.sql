@@ -1,2 +1,0 @@
--- unmark: undo what was done since `mark`, which stays.
-rollback to claim;

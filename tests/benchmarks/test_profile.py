@@ -1,0 +1,53 @@
+"""`make profile` sorts what it sees into the right stages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.profile import ENQUEUE, IDLE, WORKER, sorted_out
+from forebay.stores.sqlite import connection, transaction
+from forebay.worker import inbox, invoke
+from forebay.worker.executors import threads
+
+TASK = "thread (2): forebay-task-0"
+EXCHANGE = "exchange (forebay/stores/redis/exchanging.py:1)"
+WORKING = "thread (1): forebay-coordinator;Coordinator.turn (forebay/worker/coordinator.py:1)"
+
+
+def test_stacks_become_shares_of_the_looks() -> None:
+    stacks = [
+        f"{TASK};ThreadExecutor._work_until_touched (forebay/worker/executors/threads.py:1) 6",
+        f"{TASK};Invoke.prepared (forebay/worker/invoke.py:9);_parsed (forebay/app/codec.py:2) 4",
+        f"{WORKING};{EXCHANGE};_HiredisParser.read_from_socket (redis/a.py:1) 5",
+        f"{WORKING};{EXCHANGE} 3",
+        f"{WORKING} 2",
+    ]
+
+    assert sorted_out(stacks, WORKER) == {
+        "decode the arguments": 0.4,
+        "settle and claim: the engine": 0.5,
+        "settle and claim: our requests and rows": 0.3,
+        "hand out, take back, count": 0.2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        (threads, ["_work_until_touched"]),
+        (inbox, ["Bell", "wait"]),
+        (invoke, ["prepared", "ended", "_completed"]),
+        (transaction, ["all", "one", "run", "run_rows"]),
+        (connection, ["write", "_begin", "execute"]),
+    ],
+)
+def test_the_functions_that_tell_stages_are_still_there(module: object, names: list[str]) -> None:
+    source = Path(str(getattr(module, "__file__", ""))).read_text(encoding="utf-8")
+
+    for name in names:
+        assert re.search(rf"(def|class) {name}\b", source), name
+        assert any(name in pattern for pattern in [*WORKER.values(), *ENQUEUE.values()]), name
+    assert IDLE in WORKER

@@ -1,0 +1,193 @@
+"""A scheduler that runs alone, and the duty that workers run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from forebay.domain.firing import planned
+from forebay.domain.job import NewJob
+from forebay.domain.schedule import Definition, FiringStatus, Schedule
+from forebay.errors import ConfigError, StoreRefused, StoreUnavailable
+from forebay.scheduler.firing import FiringSchedules
+from forebay.scheduler.scheduler import OUTAGE_SECONDS, Scheduler
+from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.protocol import Engine, Reader, Store
+from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import MINUTE, T0, counts_of
+from tests.worker.support import DEADLINE, eventually
+
+
+class Wrapped:
+    """A store that does something before each call."""
+
+    def __init__(self, store: Store, before: Callable[[str, tuple[Any, ...]], None]) -> None:
+        self._store = store
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._before(name, args)
+            return getattr(self._store, name)(*args, **kwargs)
+
+        return call
+
+    @property
+    def seam(self) -> Store:
+        return cast(Store, self)
+
+
+@pytest.fixture
+def memory(clock: ManualClock) -> MemoryEngine:
+    return MemoryEngine(clock=clock)
+
+
+def save(store: Store, name: str = "t", **changes: Any) -> None:
+    when = changes or {"cron": "* * * * *"}
+    definition = Definition(name=name, job=NewJob(task="t"), **when)
+    assert store.save_schedule(planned(Schedule(definition=definition), T0, 0.0))
+
+
+def scheduler(engine: Engine, clock: ManualClock, **changes: Any) -> Scheduler:
+    return Scheduler(engine, clock=clock, roll=lambda: 0.0, **changes)
+
+
+@pytest.mark.shows("R-SCHED-31", "R-CFG-56")
+def test_it_sleeps_until_the_next_run_and_at_most_a_minute(memory: MemoryEngine, clock: ManualClock) -> None:
+    store, one = memory.store(), scheduler(memory, clock)
+
+    assert one.turn(store) == 60.0
+    save(store, "far", cron="0 0 * * *")
+    assert one.turn(store) == 60.0
+    save(store, "near", every_ms=5_000)
+    clock.advance(ms=1_500)
+    assert one.turn(store) == 3.5
+    clock.advance(ms=3_500)
+    assert (one.turn(store), one.fired) == (5.0, 1)
+
+
+@pytest.mark.shows("R-SCHED-32", "R-SCHED-36")
+def test_what_a_turn_takes_is_not_slept_and_too_much_is_told(
+    memory: MemoryEngine, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = memory.store()
+    seconds = 15.0
+
+    def work(name: str, args: tuple[Any, ...]) -> None:
+        if name == "due_schedules" and args != (1,):
+            clock.advance(seconds=seconds)
+
+    slow = Wrapped(store, work).seam
+    one = scheduler(memory, clock)
+
+    assert one.turn(slow) == 45.0
+    assert caplog.messages == []
+    seconds = 70.0
+    assert one.turn(slow) == 0.0
+    assert "falls behind" in caplog.text
+
+
+@pytest.mark.shows("R-SCHED-31", "R-CFG-57", "R-SCHED-28")
+def test_it_fires_all_that_is_due_in_batches(memory: MemoryEngine, clock: ManualClock) -> None:
+    store, batches = memory.store(), []
+    for number in range(7):
+        save(store, f"s{number}")
+    clock.advance(ms=MINUTE)
+    watched = Wrapped(store, lambda name, args: batches.append(len(args[0])) if name == "fire" else None)
+    one = scheduler(memory, clock, batch=3)
+
+    assert one.turn(watched.seam) == 60.0
+
+    assert (batches, one.fired) == ([3, 3, 1], 7)
+
+
+@pytest.mark.shows("R-SCHED-30")
+def test_it_starts_fires_is_woken_and_stops(engine: Engine, store: Store, reader: Reader) -> None:
+    # By its own clock it would sleep for a minute; the store's clock stands still, and what is due is due.
+    declared = Definition(name="declared", job=NewJob(task="t"), cron="* * * * *", is_declared=True)
+    one = Scheduler(engine, [declared])
+    one.stop()  # before the start is fine
+
+    one = Scheduler(engine, [declared])
+    one.start()
+    try:
+        eventually(lambda: len(reader.schedules()) == 1, DEADLINE)
+        overdue = Definition(name="overdue", job=NewJob(task="t"), cron="* * * * *")
+        store.save_schedule(Schedule(definition=overdue, next_at=T0 - MINUTE, due_at=T0 - MINUTE))
+        eventually(lambda: counts_of(reader).pending >= 1, DEADLINE)
+        was_running = one.is_running
+    finally:
+        one.stop()
+        one.stop()
+
+    assert (was_running, one.is_running) == (True, False)
+    assert [schedule.fired for schedule in reader.schedules()] == [0, 2]
+
+
+@pytest.mark.shows("R-RATE-19")
+def test_while_the_store_is_away_it_tries_again(
+    memory: MemoryEngine, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(name: str, args: tuple[Any, ...]) -> None:
+        raise StoreUnavailable("nobody answers")
+
+    one = scheduler(memory, clock)
+
+    assert one._turned(Wrapped(memory.store(), away).seam) == OUTAGE_SECONDS
+    assert "nobody answers" in caplog.text
+    assert one._turned(memory.store()) == 60.0
+
+
+@pytest.mark.parametrize("longest", [0, -1, 3_601, float("nan")])
+def test_a_sleep_that_makes_no_sense_is_refused(memory: MemoryEngine, longest: float) -> None:
+    with pytest.raises(ConfigError, match="sleeps for more than 0"):
+        Scheduler(memory, longest=longest)
+    with pytest.raises(ConfigError, match="at least one"):
+        Scheduler(memory, batch=0)
+
+
+# ------------------------------------------------------------------ the duty
+
+
+@pytest.mark.shows("R-SCHED-33", "R-SCHED-36")
+def test_the_duty_fires_a_batch_and_says_whether_there_is_more(
+    memory: MemoryEngine, clock: ManualClock
+) -> None:
+    store, duty = memory.store(), FiringSchedules(batch=2, roll=lambda: 0.0)
+    for number in range(3):
+        save(store, f"s{number}")
+    clock.advance(ms=MINUTE)
+
+    assert (duty.run(store), duty.run(store), duty.run(store)) == (True, False, False)
+    assert [one.fired for one in memory.reader().schedules()] == [1, 1, 1]
+
+
+@pytest.mark.shows("R-SCHED-33")
+def test_a_run_that_can_never_be_stored_is_an_error_of_its_own_schedule(
+    memory: MemoryEngine, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = memory.store()
+    for name in ("a", "bad", "c"):
+        save(store, name)
+    clock.advance(ms=MINUTE)
+
+    def refuse(name: str, args: tuple[Any, ...]) -> None:
+        if name == "fire" and any(move.name == "bad" and move.runs for move in args[0]):
+            raise StoreRefused("this text cannot be written")
+
+    with caplog.at_level(logging.WARNING):
+        FiringSchedules(roll=lambda: 0.0).run(Wrapped(store, refuse).seam)
+
+    reader = memory.reader()
+    assert [(one.name, one.fired, one.failed) for one in reader.schedules()] == [
+        ("a", 1, 0),
+        ("bad", 0, 1),
+        ("c", 1, 0),
+    ]
+    [line] = reader.firings("bad")
+    assert (line.status, line.reason) == (FiringStatus.ERROR, "this text cannot be written")
+    assert "a run of schedule 'bad' was not enqueued" in caplog.text
+    assert all(one.next_at == T0 + 2 * MINUTE for one in reader.schedules())

@@ -1,0 +1,100 @@
+"""Operators hold many jobs at once; what moves on while they do is looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from forebay.domain.job import Job, JobId
+from forebay.domain.lifecycle import JobState
+from forebay.stores.postgres import holding
+from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.protocol import Verdict
+from forebay.testing.clock import ManualClock
+from tests.stores.postgres_support import make_engine, problems
+from tests.stores.support import claim, complete, new_job
+
+
+@pytest.fixture
+def engine(clock: ManualClock, postgres: object) -> Iterator[PostgresEngine]:
+    engine = make_engine(clock)
+    yield engine
+    assert problems(engine) == ()
+
+
+@pytest.fixture
+def store(engine: PostgresEngine) -> Iterator[PostgresStore]:
+    store = engine.store()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def other(engine: PostgresEngine) -> Iterator[PostgresStore]:
+    store = engine.store()
+    yield store
+    store.close()
+
+
+class Meanwhile:
+    """Something that happens once, after jobs were seen and before the first is locked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, other: PostgresStore, *, ends: bool) -> None:
+        self._lock = holding._lock
+        self._other = other
+        self._ends = ends
+        self.moved: list[Job] = []
+        monkeypatch.setattr(holding, "_lock", self)
+
+    def __call__(self, tx: Transaction, job: Job) -> object:
+        if not self.moved:
+            self.moved = claim(self._other, 2)
+            if self._ends:
+                self._other.exchange(self.moved[0].worker, [complete(job) for job in self.moved])  # type: ignore[arg-type]  # it has one
+        return self._lock(tx, job)
+
+
+@pytest.mark.parametrize(
+    ("ends", "done", "state"), [(False, True, JobState.RUNNING), (True, False, JobState.COMPLETED)]
+)
+def test_what_moves_on_while_it_is_held_is_judged_as_it_is_then(
+    store: PostgresStore,
+    other: PostgresStore,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: bool,
+    done: bool,
+    state: JobState,
+) -> None:
+    ids = [JobId(receipt.id or "") for receipt in store.insert([new_job()] * 5)]
+    meanwhile = Meanwhile(monkeypatch, other, ends=ends)
+
+    verdicts = store.cancel([*reversed(ids), JobId("nobody")])
+
+    assert [job.id for job in meanwhile.moved] == ids[:2]
+    assert [(one.job_id, one.done, one.state) for one in verdicts] == [
+        *((job_id, True, JobState.CANCELLED) for job_id in reversed(ids[2:])),
+        (ids[1], done, state),
+        (ids[0], done, state),
+        (JobId("nobody"), False, None),
+    ]
+
+
+def test_what_is_named_twice_is_judged_twice(store: PostgresStore) -> None:
+    one, two = (JobId(receipt.id or "") for receipt in store.insert([new_job()] * 2))
+
+    cancelled = store.cancel([one, two, one])
+    revived = store.revive([two, two])
+    deleted = store.delete([one, two, one, two])
+
+    def told(verdicts: list[Verdict]) -> list[tuple[bool, JobState | None]]:
+        return [(verdict.done, verdict.state) for verdict in verdicts]
+
+    assert told(cancelled) == [
+        (True, JobState.CANCELLED),
+        (True, JobState.CANCELLED),
+        (False, JobState.CANCELLED),
+    ]
+    assert told(revived) == [(True, JobState.PENDING), (False, JobState.PENDING)]
+    assert told(deleted) == [(True, None), (True, None), (False, None), (False, None)]
