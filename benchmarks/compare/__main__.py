@@ -49,7 +49,7 @@ class Comparison:
 
     def take(self, row: Row, systems: Sequence[System]) -> None:
         """A B C A B C ..."""
-        for number in range(self._scale.rounds if row.is_main else self._scale.single_rounds):
+        for number in range(row.rounds(self._scale)):
             for system in systems:
                 if row.has(system) and f"{system.name}, {row.name}" not in self.failed:
                     print(
@@ -87,7 +87,8 @@ def chosen_by_user() -> argparse.Namespace:
 
 def scale_of(options: argparse.Namespace) -> Scale:
     scale = QUICK if options.quick else FULL
-    return replace(scale, rounds=options.rounds) if options.rounds else scale
+    few = min(options.rounds or scale.few_rounds, scale.few_rounds)
+    return replace(scale, rounds=options.rounds or scale.rounds, few_rounds=few)
 
 
 def some(names: str, everybody: Sequence[Any]) -> list[Any]:

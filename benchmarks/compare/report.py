@@ -84,9 +84,11 @@ class Report:
         return ((max if measure.is_speed else min)(found)[1]) if found else ""
 
     def _raw(self, measure: Measure, name: str) -> str:
-        """The one that the goal names, as its syncs are like ours."""
+        """The one that the goal names, else one whose syncs are like ours."""
         named = [goal.beside for goal in self._of_goals(measure, name) if goal.beside in self._names(RAW)]
-        return next((raw for raw in (*named, *self._names(RAW)) if self._of(measure, raw)), "")
+        synced = {system.name: system.is_synced for system in self._systems}
+        others = sorted(self._names(RAW), key=lambda raw: synced[raw] != synced[name])
+        return next((raw for raw in (*named, *others) if self._of(measure, raw)), "")
 
     def _of_goals(self, measure: Measure, name: str) -> list[Goal]:
         return [goal for goal in self._goals if (goal.measure, goal.ours) == (measure.name, name)]

@@ -27,7 +27,7 @@ class Scale:
     """How much is measured."""
 
     rounds: int
-    single_rounds: int  # of rows that take long or only describe
+    few_rounds: int  # of rows without a goal
     send_seconds: float
     drain_share: float  # of the jobs that a system drains in a full run
     probe_seconds: float
@@ -40,11 +40,11 @@ class Scale:
 
 
 FULL: Final = Scale(
-    rounds=5, single_rounds=3, send_seconds=2.0, drain_share=1.0, probe_seconds=5.0, idle_seconds=2.0,
+    rounds=5, few_rounds=3, send_seconds=2.0, drain_share=1.0, probe_seconds=5.0, idle_seconds=2.0,
     backlog=1_000_000, backlog_seconds=10.0, burst=2_000, bursts=5, sized=2_000,
 )  # fmt: skip
 QUICK: Final = Scale(
-    rounds=3, single_rounds=1, send_seconds=0.4, drain_share=0.25, probe_seconds=1.0, idle_seconds=0.5,
+    rounds=3, few_rounds=1, send_seconds=0.4, drain_share=0.25, probe_seconds=1.0, idle_seconds=0.5,
     backlog=100_000, backlog_seconds=1.0, burst=500, bursts=2, sized=400,
 )  # fmt: skip
 
@@ -211,6 +211,11 @@ class Row(NamedTuple):
     take: Callable[[Visit], Sequence[float]]
     measures: Sequence[Measure]
     is_main: bool = True  # all can do it, and it is done more often
+
+    def rounds(self, scale: Scale) -> int:
+        if self.name == "backlog":
+            return 1  # filling takes longer than measuring
+        return scale.rounds if self.is_main else scale.few_rounds
 
     def has(self, system: System) -> bool:
         if system.only:

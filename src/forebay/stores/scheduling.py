@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from forebay.domain.firing import HELD_FOR_MS, Move, Run
 from forebay.domain.job import JobId, NewJob, UniqueUntil
 from forebay.domain.retry import RetryPolicy
-from forebay.domain.schedule import CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
+from forebay.domain.schedule import FIRINGS_KEPT, CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
 from forebay.errors import ForebayError
 
 logger = logging.getLogger(__name__)
@@ -110,6 +111,12 @@ class Landing(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule | None
     firings: tuple[Firing, ...] = ()
 
+    @property
+    def may_overflow(self) -> bool:
+        """Whether the history may have more lines than are kept; each line speaks of at least one run."""
+        one = self.schedule
+        return one is not None and one.fired + one.skipped + one.failed > FIRINGS_KEPT and bool(self.firings)
+
 
 def landed(schedule: Schedule, move: Move, receipts: Sequence[Taken], now: int) -> Landing:
     """What a move comes to, once its jobs have been answered. The Redis engine says the same in
@@ -162,9 +169,11 @@ def schedule_text(definition: Definition) -> str:
     return msgspec.json.encode(definition).decode()
 
 
+@lru_cache(maxsize=256)
 def definition_from_text(text: str | bytes) -> Definition:
-    """The other way round. Not by one decoder: what metadata may hold is a type that contains itself, and
-    fields that only a newer program knows are left out."""
+    """The other way round, for a batch of schedules once: they are read to be looked at, and to be moved. Not
+    by one decoder: what metadata may hold is a type that contains itself, and fields that only a newer
+    program knows are left out."""
     raw = msgspec.json.decode(text, type=dict[str, Any])
     job = NewJob(**_fields(raw.pop("job"), NewJob, _JOB_TYPES))
     return Definition(job=job, **_fields(raw, Definition, _TYPES))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -15,7 +15,6 @@ from forebay.domain.schedule import FIRINGS_KEPT, Firing, Schedule
 from forebay.stores.postgres.connection import Values
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.protocol import Receipt
 from forebay.stores.rows import Row
 from forebay.stores.scheduling import (
     DueSchedules,
@@ -30,6 +29,20 @@ from forebay.stores.scheduling import (
 )
 
 T = TypeVar("T")
+
+# The columns that firing changes.
+MOVED: Final = (
+    "name",
+    "revision",
+    "next_at",
+    "due_at",
+    "last_at",
+    "last_job_id",
+    "fired",
+    "skipped",
+    "failed",
+    "updated_at",
+)
 
 
 class Looks(Protocol):
@@ -119,26 +132,37 @@ def fire(tx: Transaction, moves: Sequence[Move]) -> list[Fired]:
         made.append((move, schedule))
     jobs = [run.job for move, schedule in made if schedule is not None for run in move.runs]
     receipts = iter(insert_all(tx, jobs, Rules(), atomic=False) if jobs else ())
-    return [_landed(tx, move, schedule, receipts) for move, schedule in made]
+    landings = [
+        None if schedule is None else landed(schedule, move, [next(receipts) for _ in move.runs], tx.now)
+        for move, schedule in made
+    ]
+    _keep(tx, [(move.name, landing) for move, landing in zip(moves, landings, strict=True) if landing])
+    return [
+        Fired(name=move.name, done=landing is not None, firings=landing.firings if landing else ())
+        for move, landing in zip(moves, landings, strict=True)
+    ]
 
 
-def _landed(tx: Transaction, move: Move, schedule: Schedule | None, receipts: Iterator[Receipt]) -> Fired:
-    if schedule is None:
-        return Fired(name=move.name, done=False)
-    landing = landed(schedule, move, [next(receipts) for _ in move.runs], tx.now)
-    _keep(tx, move.name, landing)
-    return Fired(name=move.name, done=True, firings=landing.firings)
-
-
-def _keep(tx: Transaction, name: str, landing: Landing) -> None:
-    if landing.schedule is None:
+def _keep(tx: Transaction, landings: Sequence[tuple[str, Landing]]) -> None:
+    """Write what the moves have come to, many by one statement."""
+    gone = [name for name, landing in landings if landing.schedule is None]
+    for name in gone:
         _forget(tx, name)
-        return
-    tx.run("schedule_save", row_from_schedule(landing.schedule))
-    for firing in landing.firings:
-        tx.run("firing_add", row_from_firing(name, firing))
-    if landing.firings:
-        tx.run("firings_trim", {"name": name, "kept": FIRINGS_KEPT})
+    stay = [(landing.schedule, landing) for _, landing in landings if landing.schedule is not None]
+    if stay:
+        rows = [row_from_schedule(schedule) for schedule, _ in stay]
+        tx.run("schedules_move", {f"{column}s": [row[column] for row in rows] for column in MOVED})
+    lines = [row_from_firing(one.name, line) for one, landing in stay for line in landing.firings]
+    if lines:
+        columns = {_plural(column): [line[column] for line in lines] for column in lines[0]}
+        tx.run("firings_add", columns)
+    for one, landing in stay:
+        if landing.may_overflow:
+            tx.run("firings_trim", {"name": one.name, "kept": FIRINGS_KEPT})
+
+
+def _plural(column: str) -> str:
+    return f"{column}es" if column.endswith("s") else f"{column}s"
 
 
 def _forget(tx: Transaction, name: str) -> bool:

@@ -123,7 +123,7 @@ def _keep(tx: Transaction, name: str, landing: Landing) -> None:
     tx.run("schedule_save", row_from_schedule(landing.schedule))
     for firing in landing.firings:
         tx.run("firing_add", row_from_firing(name, firing))
-    if landing.firings:
+    if landing.may_overflow:
         _trim(tx, name, FIRINGS_KEPT)
 
 
