@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres bench-pinned bench-flow compare profile growth docs mutate soak soak-postgres soak-redis requirements clean
+.PHONY: help setup check format test test-stores run demo bench bench-workers bench-postgres bench-redis bench-pinned bench-flow compare profile growth docs mutate soak soak-postgres soak-redis requirements clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ bench: $(READY) ## Measure the store, throughput and latency beside SQLite alone
 
 bench-postgres: $(READY) ## Measure the PostgreSQL store beside a bare table: enqueue, drain, pick-up
 	$(BIN)/python -m benchmarks.postgres $(ARGS)
+
+bench-redis: $(READY) ## Measure the Redis store beside bare keys: enqueue, drain, pick-up, a long backlog, a restart
+	$(BIN)/python -m benchmarks.redis $(ARGS)
 
 bench-pinned: $(READY) ## Measure PostgreSQL with a long past, a long backlog and a pinned horizon: fifteen minutes
 	$(BIN)/python -m benchmarks.pinned $(ARGS)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -241,7 +242,16 @@ def draw(part: str, folder: Path = IMAGES) -> None:
     ]
     if points:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"growth-{part}.svg").write_text(svg(f"Growth of the {part}", panels), encoding="utf-8")
+        drawn = svg(f"Growth of the {part}", panels, measured_at(points.values()))
+        (folder / f"growth-{part}.svg").write_text(drawn, encoding="utf-8")
+
+
+def measured_at(points: Iterable[Sequence[Point]]) -> str:
+    """How busy the machine was: where others worked too, heights say little and shapes not much more."""
+    about = [one.about for found in points for one in found]
+    loads = [float(load) for text in about for load in re.findall(r"load ([\d.]+)", text)]
+    cores = about[0].partition(",")[0]
+    return f"{cores}, load {min(loads):.1f} to {max(loads):.1f}" if loads else ""
 
 
 def shown(part: str) -> Iterator[str]:

@@ -32,8 +32,8 @@ class Panel:
     is_log: bool = True
 
 
-def svg(title: str, panels: Sequence[Panel]) -> str:
-    """The panels side by side, and who is who below."""
+def svg(title: str, panels: Sequence[Panel], note: str = "") -> str:
+    """The panels side by side; below them who is who, and a note at the right."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     colours = dict(zip(names, COLOURS, strict=False))
     width, height = WIDTH * len(panels), HEIGHT + 24
@@ -42,6 +42,7 @@ def svg(title: str, panels: Sequence[Panel]) -> str:
         x, y = LEFT + nth * 130, HEIGHT + 12
         body.append(f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{colours[name]}"/>')
         body.append(_text(x + 9, y, name))
+    body.append(_text(width - RIGHT, HEIGHT + 12, note, anchor="end"))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">'
     return "\n".join(
         [head, f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", *body, "</svg>", ""]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay import ConfigError, Forebay, InvalidJob, PayloadError, QueueClosed
-from forebay.app.schedules import TRIES, declare
+from forebay.app.schedules import TRIES, Schedules, declare
 from forebay.domain.firing import planned
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import CatchUp, FiringStatus, Overlap, Schedule
@@ -257,6 +259,43 @@ def test_one_who_is_always_too_late_says_so(plain: Forebay, monkeypatch: pytest.
         schedules.save("t", "tidy", cron="@daily")
 
     assert len(tries) == TRIES
+
+
+# ------------------------------------------------------------------ for coroutines
+
+
+def test_everything_has_a_twin_for_coroutines_with_the_same_parameters() -> None:
+    members = dict(inspect.getmembers(Schedules, inspect.isfunction))
+    blocking = {name for name in members if not name.startswith("_") and not name.endswith("_async")}
+
+    assert {f"{name}_async" for name in blocking} == {name for name in members if name.endswith("_async")}
+    for name in blocking:
+        awaited = members[f"{name}_async"]
+        assert inspect.iscoroutinefunction(awaited), name
+        assert inspect.signature(awaited).parameters == inspect.signature(members[name]).parameters, name
+
+
+def test_coroutines_save_look_at_and_change_schedules(app: Forebay, clock: ManualClock) -> None:
+    task = app.task(name="tidy")(tidy)
+
+    async def use() -> None:
+        schedules = app.schedules
+        saved = await schedules.save_async("t", task, ["cache"], cron="* * * * *")
+        assert (await schedules.keep_async(saved.definition)).revision == saved.revision
+        assert (await schedules.update_async("t", jitter=5)).definition.jitter_ms == 5_000
+        assert await schedules.pause_async("t")
+        assert await schedules.list_async(enabled_only=True) == []
+        assert await schedules.resume_async("t")
+        assert (await schedules.fire_async("t")).is_new
+        assert await schedules.preview_async("t", 1) == [START + timedelta(minutes=1)]
+        assert len(await schedules.history_async("t")) == 1
+        clock.advance(ms=MINUTE + 5_000)
+        assert await schedules.fire_due_async() == 1
+        assert await schedules.recompute_async() == 0
+        assert await schedules.remove_async("t")
+        assert await schedules.get_async("t") is None
+
+    asyncio.run(use())
 
 
 # ------------------------------------------------------------------ declared in code

@@ -14,7 +14,7 @@ from benchmarks.plots import Panel, short, svg
 
 
 def point(at: int, per_second: float = 10.0) -> Point:
-    return Point(at=at, per_second=per_second, p99_ms=1.5, cpu_us=20.0, about="")
+    return Point(at=at, per_second=per_second, p99_ms=1.5, cpu_us=20.0, about="2 cores, load 0.50, 1, 2")
 
 
 @pytest.fixture
@@ -57,6 +57,7 @@ def test_plots_and_tables_show_every_engine_that_was_measured(part: str, folder:
     words = [found.text for found in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert {"sqlite", "redis", "jobs a second", "p99 of a call, ms", "CPU of a job, us"} <= set(words)
     assert "postgres" not in words
+    assert "2 cores, load 0.5 to 0.5" in words
     assert "12,345/s, 1.5 ms, 20 us" in "\n".join(shown(part))
 
 

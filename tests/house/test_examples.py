@@ -43,7 +43,12 @@ def is_alone(program: subprocess.Popen[str]) -> bool:
 
 
 def test_every_example_has_a_test() -> None:
-    assert {path.parent.name for path in EXAMPLES.glob("*/main.py")} == {"hello", "sample", "tour"}
+    assert {path.parent.name for path in EXAMPLES.glob("*/main.py")} == {
+        "cron",
+        "hello",
+        "sample",
+        "tour",
+    }
 
 
 def test_the_store_by_itself(tmp_path: Path) -> None:
@@ -52,6 +57,16 @@ def test_the_store_by_itself(tmp_path: Path) -> None:
 
     assert program.returncode == 0, output
     assert "the store is in order: yes" in output
+
+
+def test_two_workers_fire_each_run_of_a_schedule_once(tmp_path: Path) -> None:
+    with started("cron", "--seconds", "4", folder=tmp_path) as program:
+        output, _ = program.communicate(timeout=DEADLINE_SECONDS)
+
+    assert program.returncode == 0, output
+    assert "tick   for " in output
+    assert "tock   for " in output
+    assert [line.rpartition(", ")[2] for line in output.splitlines()[-2:]] == ["0 of them twice"] * 2
 
 
 def test_the_sample_works_and_stops_by_itself(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from itertools import count
 from threading import Event, Thread
 from typing import Final
 
@@ -24,8 +25,8 @@ class Load:
         self.done: list[JobId] = []
         self.refused = 0
         self._app = Forebay(url)
-        self._is_over = Event()
-        self._producer = Thread(target=self._produce, name="producer")
+        self._is_over, self._has_failed = Event(), Event()
+        self._producer = Thread(target=self._produce, name="producer", daemon=True)
         self._stack = ExitStack()
 
         @self._app.task(name="note", lease=3, max_crashes=50)
@@ -44,11 +45,15 @@ class Load:
     def __exit__(self, *exc: object) -> None:
         try:
             self._is_over.set()
+            if exc[0] is not None:
+                self._has_failed.set()
             self._producer.join(SECONDS)
             if exc[0] is None:
-                eventually(self._is_done, SECONDS)
+                assert not self._producer.is_alive()
+                eventually(self.is_done, SECONDS)
                 assert self._app.client.read(lambda reader: reader.health()).problems == ()
         finally:
+            self._has_failed.set()
             self._stack.close()
 
     def goes_on(self, jobs: int = 30) -> None:
@@ -72,23 +77,30 @@ class Load:
         there = set(self.accepted) - {self.accepted[number] for number in lost}
         return len(set(self.accepted)) == len(self.accepted) and there <= set(self.done)
 
-    def _is_done(self) -> bool:
+    def is_done(self) -> bool:
+        """Whether every job that was accepted and is still there is completed."""
         try:
-            there = self._app.client.read(lambda reader: reader.jobs(list(self.accepted)))
+            accepted = list(self.accepted)
+            there = self._app.client.read(lambda reader: reader.jobs(accepted))
         except StoreUnavailable:
             return False
         return all(job is None or job.state is JobState.COMPLETED for job in there)
 
     def _produce(self) -> None:
-        number = 0
-        while not self._is_over.is_set():
+        for number in count():
+            self._enqueue(number)
+            if self._is_over.wait(0.002):
+                return
+
+    def _enqueue(self, number: int) -> None:
+        """Until it is accepted, also at the end: what was not answered may be there, and be done."""
+        while not self._has_failed.is_set():
             try:
                 # Whoever was not answered asks again, and the key keeps it from being there twice.
                 job = self._task.using(once=str(number)).enqueue(number)
             except StoreUnavailable:
                 self.refused += 1
-                self._is_over.wait(0.05)
+                self._has_failed.wait(0.05)
             else:
                 self.accepted.append(job.id)
-                number += 1
-                self._is_over.wait(0.002)
+                return

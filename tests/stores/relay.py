@@ -1,4 +1,4 @@
-"""A proxy before a PostgreSQL server that passes everything on, until it is told to lose something."""
+"""A proxy before a server that passes everything on, until it is told to lose something."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class Relay:
         self._request = Loss(lambda data: word in data, 1, 1)
         return self._request
 
-    def lose_answer(self, *, every: int = 1, times: int = 1) -> Loss:
+    def lose_answer(self, *, every: int = 1, times: int = 1, fits: Callable[[bytes], bool] = is_done) -> Loss:
         """What the server has done is not heard of."""
-        self._answer = Loss(is_done, every, times)
+        self._answer = Loss(fits, every, times)
         return self._answer
 
     def _accept(self) -> None:

@@ -101,6 +101,41 @@ def test_sentinels_name_another_master() -> None:
             server.close()
 
 
+@pytest.mark.shows("R-STORE-46", "R-STORE-49")
+def test_a_file_is_rewritten_and_its_server_crashes() -> None:
+    server = RedisServer(**SAFE)
+    try:
+        with Load(server.url()) as load, driver.Redis(port=server.port) as admin:
+            admin.bgrewriteaof()
+            load.goes_on()
+            eventually(lambda: not admin.info("persistence")["aof_rewrite_in_progress"])
+            admin.bgrewriteaof()
+            server.stop(signal.SIGKILL)
+            server.start()
+            load.goes_on()
+
+        assert load.accepted_once()
+    finally:
+        server.close()
+
+
+@pytest.mark.shows("R-STORE-50", "R-EDGE-69")
+def test_memory_is_full_for_a_while() -> None:
+    server = RedisServer(**SAFE)
+    try:
+        with Load(server.url()) as load, driver.Redis(port=server.port) as admin:
+            admin.config_set("maxmemory", 1)
+            eventually(lambda: load.refused > 0)
+            # Nobody is held up by that but those who bring more: what is there gets done.
+            eventually(load.is_done)
+            admin.config_set("maxmemory", 0)
+            load.goes_on()
+
+        assert load.accepted_once()
+    finally:
+        server.close()
+
+
 @pytest.mark.shows("R-STORE-51")
 def test_scripts_are_flushed_again_and_again() -> None:
     server = RedisServer()

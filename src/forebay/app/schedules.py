@@ -146,6 +146,72 @@ class Schedules:
         """Work out all next runs again, after new rules for a time zone were installed; how many changed."""
         return sum(self._recomputed(one) for one in self.list() if not one.is_paused)
 
+    # The same for coroutines
+
+    async def save_async(
+        self,
+        name: str,
+        task: str | Task[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        options: CallOptions | None = None,
+        **when: Unpack[WhenOptions],
+    ) -> Schedule:
+        """`save` for coroutines."""
+        definition = define(self._registry, name, task, args, kwargs, options or {}, when)
+        return await self.keep_async(definition)
+
+    async def keep_async(self, definition: Definition) -> Schedule:
+        """`keep` for coroutines."""
+        return await self._client.offloaded(self.keep, definition)
+
+    async def update_async(self, name: str, **changes: Unpack[WhenOptions]) -> Schedule:
+        """`update` for coroutines."""
+        return await self._client.offloaded(self.update, name, **changes)
+
+    async def pause_async(self, name: str) -> bool:
+        """`pause` for coroutines."""
+        return await self._client.offloaded(self.pause, name)
+
+    async def resume_async(self, name: str) -> bool:
+        """`resume` for coroutines."""
+        return await self._client.offloaded(self.resume, name)
+
+    async def remove_async(self, name: str) -> bool:
+        """`remove` for coroutines."""
+        return await self._client.offloaded(self.remove, name)
+
+    async def get_async(self, name: str) -> Schedule | None:
+        """`get` for coroutines."""
+        return await self._client.offloaded(self.get, name)
+
+    async def list_async(self, *, enabled_only: bool = False, task: str | None = None) -> Sequence[Schedule]:
+        """`list` for coroutines."""
+        return await self._client.offloaded(self.list, enabled_only=enabled_only, task=task)
+
+    async def preview_async(self, name: str, runs: int = 10) -> Sequence[datetime]:
+        """`preview` for coroutines."""
+        return await self._client.offloaded(self.preview, name, runs)
+
+    async def history_async(self, name: str, limit: int = 100) -> Sequence[Firing]:
+        """`history` for coroutines."""
+        return await self._client.offloaded(self.history, name, limit)
+
+    async def fire_async(self, name: str) -> JobHandle[Any]:
+        """`fire` for coroutines."""
+        return await self._client.offloaded(self.fire, name)
+
+    async def fire_due_async(self, most: int = 100) -> int:
+        """`fire_due` for coroutines."""
+        return await self._client.offloaded(self.fire_due, most)
+
+    async def recompute_async(self) -> int:
+        """`recompute` for coroutines."""
+        return await self._client.offloaded(self.recompute)
+
+    # How
+
     def _recomputed(self, schedule: Schedule) -> bool:
         def again(now: int, known: Schedule | None) -> Schedule | None:
             # What is due already was worked out by the rules of its time.

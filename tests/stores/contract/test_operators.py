@@ -154,6 +154,16 @@ def test_verdicts_come_in_the_order_asked_and_see_what_went_before(store: Store)
     assert verdicts[3].reason == "it is already cancelled"
 
 
+def test_the_audit_log_has_the_events_of_one_call_in_the_order_asked(store: Store, reader: Reader) -> None:
+    running = started(store).id
+    waiting, scheduled = put(store), put(store, delay_ms=DAY)
+
+    store.cancel([waiting, running, scheduled])
+
+    newest_first = [event.job_id for _, event in reader.audit()]
+    assert newest_first == [scheduled, running, waiting]
+
+
 def test_a_refused_verdict_can_be_raised(store: Store) -> None:
     job_id = make(store, JobState.COMPLETED)
 

@@ -110,11 +110,12 @@ local function start_plainly(order, most, lease_ms, passes, claimed)
     local id = sub(one, 15)
     local packed = opened_jobs[id] == nil and packs[id]
     local high, low, own = byte(packed or '', 1, 3)
-    local standing_at = own and 4 + 256 * high + low + own
-    if not own or sub(packed, standing_at) ~= fresh then
+    local own_at = own and 4 + 256 * high + low
+    local standing_at = own and own_at + own
+    if not own or sub(packed, standing_at) ~= fresh or sub(packed, own_at + 1, own_at + 13) ~= sub(one, 1, 13) then
       break
     end
-    local shape = shape_of(sub(packed, 4, standing_at - own - 1))
+    local shape = shape_of(sub(packed, 4, own_at - 1))
     if not shape or (passes and not passes[shape.gate]) then
       break
     end
