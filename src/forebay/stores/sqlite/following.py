@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.workflow import Aftermath, Edge, EdgeState
+from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath, Edge, EdgeState
 from forebay.stores import following
 from forebay.stores.following import Entry
 from forebay.stores.ids import seq_in_id
-from forebay.stores.rows import Row, edge_from_row
+from forebay.stores.rows import Row, edge_from_row, json_text
 from forebay.stores.sqlite.duties import end_waiting
 from forebay.stores.sqlite.operating import revive
 from forebay.stores.sqlite.transaction import Transaction
@@ -23,7 +23,25 @@ def follow(tx: Transaction) -> int:
         return 0
     if tx.has_new_jobs:
         tx.count_new()  # a job of this very insert may end because of a parent
-    return following.follow(_Following(tx))
+    met = _met_at_once(tx)
+    return met if met >= RELEASED_AT_ONCE else met + following.follow(_Following(tx))
+
+
+def _met_at_once(tx: Transaction) -> int:
+    """What most ends are, together: jobs that have completed. To do this one by one would take six statements
+    for each edge; how many edges were settled."""
+    lines = tx.all("aftermaths_completed", {"limit": RELEASED_AT_ONCE})
+    if not lines:
+        return 0
+    parents = json_text([parent for _, parent in lines])
+    met = tx.all("edges_met", {"parents": parents, "limit": RELEASED_AT_ONCE})
+    engine = _Following(tx)
+    for child in sorted({child for (child,) in met}):
+        if engine.is_blocked(child) and not engine.has_unmet(child):
+            engine.release(child)
+    if len(met) < RELEASED_AT_ONCE:
+        tx.run("aftermaths_remove", {"number": lines[-1][0]})
+    return max(len(met), 1)
 
 
 class _Following:
