@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -100,6 +101,8 @@ def some(names: str, everybody: Sequence[Any]) -> list[Any]:
 
 
 def main() -> None:
+    # Workers are in sessions of their own and would outlive a benchmark that is ended from outside.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = chosen_by_user()
     scale, engine = scale_of(options), options.engine
     is_brief = options.quick and not options.systems

@@ -102,6 +102,12 @@ def test_a_worker_whose_store_cannot_be_opened_has_the_status_for_that(app_folde
     assert "is not a SQLite database" in result.stderr
 
 
+def test_every_command_about_limits(app_folder: Path) -> None:
+    assert json_of(app_folder, "limits", "set", "queue:mail", "--concurrency", "2")["concurrency"] == 2
+    assert [limit["scope"] for limit in json_of(app_folder, "limits", "list")["limits"]] == ["queue:mail"]
+    assert json_of(app_folder, "limits", "remove", "queue:mail")["removed"]
+
+
 def test_every_command_about_jobs(app_folder: Path) -> None:
     made = [json_of(app_folder, "enqueue", "tasks.greet", name)["id"] for name in ("Ada", "Grace", "Joan")]
 
@@ -199,6 +205,9 @@ SHOWN = {
     "jobs delete": test_every_command_about_jobs,
     "jobs amend": test_every_command_about_jobs,
     "jobs wait": test_a_worker_runs_what_was_enqueued_by_hand,
+    "limits list": test_every_command_about_limits,
+    "limits set": test_every_command_about_limits,
+    "limits remove": test_every_command_about_limits,
     "queues list": test_every_command_about_queues,
     "queues show": test_every_command_about_queues,
     "queues create": test_every_command_about_queues,

@@ -86,6 +86,16 @@ def test_after_a_year_away_a_schedule_of_every_second_is_caught_up_at_once() -> 
     assert (skip.at, skip.count >= 1_000) == (T0 + SECOND, True)
 
 
+@pytest.mark.parametrize("catch_up", list(CatchUp))
+def test_a_run_that_has_waited_for_the_one_before_was_not_missed(catch_up: CatchUp) -> None:
+    one = schedule(overlap=Overlap.QUEUE, catch_up=catch_up, catch_up_ms=0, jitter_ms=5 * SECOND)
+    held = replace(one, due_at=T0 + 3 * MINUTE)
+
+    move = advance(held, T0 + 5 * MINUTE + 30 * SECOND, 0.0)
+
+    assert (times(move), skips(move)) == ([5 * MINUTE], [(MINUTE, 4 * MINUTE, 4)])
+
+
 def test_a_run_for_one_time_is_made_up_for_however_late() -> None:
     one = schedule(at=T0 + HOUR)
 
@@ -178,3 +188,25 @@ def test_every_run_is_enqueued_or_skipped_and_none_twice(
     assert set(enqueued) <= set(past)
     assert len(enqueued) + skipped == len(past)
     assert next_run(one.definition, one.next_at - 1) == one.next_at
+
+
+@pytest.mark.parametrize(
+    ("job", "changes", "reason"),
+    [
+        ({}, {}, "this run was enqueued before"),
+        ({}, {"overlap": Overlap.SKIP}, "the run before has not ended"),
+        ({}, {"unique_key": "k"}, "its unique key was used within its window"),
+        ({"unique_key": "k"}, {}, "its unique key is taken"),
+        (
+            {},
+            {"overlap": Overlap.SKIP, "unique_key": "k"},
+            "the run before has not ended or its unique key was used within its window",
+        ),
+    ],
+)
+def test_a_run_says_what_it_means_if_its_key_is_taken(
+    job: dict[str, Any], changes: dict[str, Any], reason: str
+) -> None:
+    [run] = advance(schedule(job, **changes), T0 + MINUTE, 0.0).runs
+
+    assert run.taken == reason

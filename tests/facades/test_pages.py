@@ -14,6 +14,7 @@ import pytest
 
 from forebay import ConfigError, Forebay, JobHandle, RetryPolicy, errors
 from forebay.app.consumer import Consumer
+from forebay.app.schedules import Schedules
 from forebay.app.task import Call
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState, Status, parse_state, status_of
@@ -34,7 +35,7 @@ OURS: dict[str, Any] = {
         kind.__name__: kind
         for kind in (
             *(Consumer, Forebay, Job, JobHandle, QueueSettings, Reader, RetryPolicy, Store),
-            *(TaskQueue, WorkQueue, errors.Discard, errors.Retry),
+            *(Schedules, TaskQueue, WorkQueue, errors.Discard, errors.Retry),
         )
     },
 }

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
+from forebay.domain.limits import Limit, key_scope
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, LeaseLost
@@ -167,3 +168,18 @@ def test_follow_ups_come_true_with_the_completion(engine: PostgresEngine, store:
     counts = {name: (found.pending, found.completed) for name, found in reader.counts().items()}
     assert counts == {"default": (1, 1), "next": (1, 0)}
     reader.close()
+
+
+def test_a_place_under_a_limit_is_free_once_the_worker_knows_of_the_commit(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
+    store.insert([new_job(limit_keys={"tenant": "a"}) for _ in range(2)])
+    [job] = claim(store, 2)
+    with psycopg.connect(server().url()) as caller:
+        engine.complete_within(caller, WORKER, complete(job))
+
+    assert store.standing(WORKER, [lease(job)]) == [Standing.OVER]
+    [other] = claim(store, 2)
+
+    store.exchange(WORKER, [complete(other)])

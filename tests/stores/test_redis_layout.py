@@ -146,6 +146,18 @@ def test_a_retry_stands_by_its_due_time_and_moves_in_one_script(store: Store, ad
     assert set(places(admin, job.id)) == {"ready:default"}
 
 
+@pytest.mark.shows("R-STORE-44", "R-STORE-52")
+def test_many_due_jobs_are_promoted_by_scripts_of_a_hundred(store: Store, admin: driver.Redis) -> None:
+    store.insert([new_job(run_at=1 + now_of(admin) + 60_000)] * 250)
+    for member, _ in admin.zscan_iter("{forebay}:due:default", count=1_000):
+        admin.zadd("{forebay}:due:default", {member: 1})
+    admin.config_resetstat()
+
+    assert (store.promote(220), store.promote()) == (220, 30)
+
+    assert scripts(admin) == 4
+
+
 @pytest.mark.shows("R-STORE-38")
 def test_a_final_job_stands_by_queue_state_and_time(store: Store, admin: driver.Redis) -> None:
     store.insert([new_job()])

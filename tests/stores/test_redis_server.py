@@ -15,7 +15,14 @@ from forebay.domain.job import DEFAULT_QUEUE, QueueName
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
-from forebay.errors import ConfigError, SchemaNewer, StoreError, StoreUnavailable, StoreUnusable
+from forebay.errors import (
+    ConfigError,
+    SchemaNewer,
+    SchemaOutdated,
+    StoreError,
+    StoreUnavailable,
+    StoreUnusable,
+)
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Store
 from forebay.stores.redis.connection import translated
@@ -155,12 +162,17 @@ def test_a_server_that_is_not_there_may_come_later() -> None:
         open_engine(url).store()
 
 
-def test_a_namespace_of_a_newer_program_is_left_alone(engine: Engine, admin: driver.Redis) -> None:
+def test_a_namespace_of_a_newer_or_an_unreleased_program_is_left_alone(
+    engine: Engine, admin: driver.Redis
+) -> None:
     engine.store().close()
     engine.check_schema()
     admin.hset("{forebay}:schema", mapping={"number": 9, "readable_from": 9})
 
     with pytest.raises(SchemaNewer):
+        engine.store()
+    admin.hset("{forebay}:schema", mapping={"number": 1, "readable_from": 1})
+    with pytest.raises(SchemaOutdated, match="another namespace"):
         engine.store()
     admin.delete("{forebay}:schema")
     with pytest.raises(StoreUnusable, match="nothing of Forebay yet"):

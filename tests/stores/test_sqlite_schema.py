@@ -149,7 +149,7 @@ def test_a_newer_schema_that_bears_us_works(store: SqliteStore, path: Path) -> N
 # From the first schema on
 
 
-WORKFLOWS: Final = 4  # the schema with which jobs may depend on others
+WORKFLOWS: Final = 5  # the schema with which jobs may depend on others
 
 
 def as_before(monkeypatch: pytest.MonkeyPatch, known: int = 1) -> None:
@@ -158,6 +158,7 @@ def as_before(monkeypatch: pytest.MonkeyPatch, known: int = 1) -> None:
     monkeypatch.setattr(schema, "load_migrations", lambda package: first)
     monkeypatch.setattr(Transaction, "has_edges", lambda self: False)
     monkeypatch.setattr(Transaction, "may_have_aftermaths", lambda self: False)
+    monkeypatch.setattr(Transaction, "has_limits", False)  # of which it knows nothing
 
 
 OLD_BEAT: Final = """

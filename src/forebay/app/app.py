@@ -27,6 +27,7 @@ from forebay.errors import ConfigError
 if TYPE_CHECKING:
     from forebay.app.consumer import Consumer
     from forebay.app.duty import Duty
+    from forebay.app.limits import Limits
     from forebay.app.middleware import Middleware
     from forebay.app.steps import Step
     from forebay.app.workflow import Workflow
@@ -271,6 +272,13 @@ class Forebay(Declares):
     ) -> Page:
         """`search` for coroutines."""
         return await self.client.offloaded(self.search, query, limit=limit, after=after)
+
+    @property
+    def limits(self) -> Limits:
+        """How many jobs may run at once and start in a time: `set`, `remove` and `list`."""
+        from forebay.app.limits import Limits  # noqa: PLC0415 - most programs set none
+
+        return Limits(self.client)
 
     @property
     def default_queue(self) -> QueueName:

@@ -22,6 +22,7 @@ from forebay.domain.job import (
     NewJob,
     OnFailure,
     UniqueUntil,
+    check_kind,
     check_text,
     check_whole,
 )
@@ -33,6 +34,7 @@ T = TypeVar("T")
 OnTaken = Literal["return", "raise"]
 Until = Literal["final", "started"]
 FailureWord = Literal["cancel", "fail", "ignore", "hold"]
+KeyFrom = str | Callable[..., object]  # the name of an argument, or a function of all of them
 
 
 class HasId(Protocol):
@@ -59,6 +61,8 @@ class TaskOptions(TypedDict, total=False):
     expires: Length | Instant | None
     tags: Sequence[str]
     metadata: Mapping[str, Json]
+    limit_keys: Mapping[str, str]
+    limit_by: Mapping[str, KeyFrom]
 
 
 class CallOptions(TaskOptions, total=False):
@@ -86,6 +90,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     expires_in_ms: int | None = None
     deadline_in_ms: int | None = None
     on_conflict: OnTaken = "return"
+    limit_by: dict[str, KeyFrom] = {}
 
     def made(self, payload: bytes, now_ms: Callable[[], int]) -> NewJob:
         """The job to be inserted. The clock is asked only if a time counts from now."""
@@ -143,6 +148,7 @@ def draft(task: str, options: CallOptions) -> Draft:
         deadline_at=deadline_at,
         tags=_tags(options.get("tags", ())),
         metadata=_metadata(options.get("metadata", {})),
+        limit_keys=_limit_keys(options.get("limit_keys", {})),
         unique_until=UniqueUntil(_one_of("unique_until", options.get("unique_until", "final"), Until)),
         depends_on=_needs(options),
         allow_missing=options.get("allow_missing", False) is True,
@@ -153,6 +159,7 @@ def draft(task: str, options: CallOptions) -> Draft:
         expires_in_ms=expires_in,
         deadline_in_ms=deadline_in,
         on_conflict=_one_of("on_conflict", options.get("on_conflict", "return"), OnTaken),
+        limit_by=_limit_by(options.get("limit_by", {})),
     )
 
 
@@ -229,6 +236,24 @@ def _needs(options: CallOptions) -> tuple[Need, ...]:
         )
     ids = [one if isinstance(one, str) else getattr(one, "id", one) for one in several]
     return needs_of(dict.fromkeys(cast(list[JobId], ids)), on_failure)  # NewJob refuses what is no id
+
+
+def _limit_keys(value: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise InvalidJob(f"limit_keys must be a dict of texts, not {value!r:.60}", field="limit_keys")
+    return dict(value)
+
+
+def _limit_by(value: Mapping[str, KeyFrom]) -> dict[str, KeyFrom]:
+    if not isinstance(value, Mapping):
+        raise InvalidJob(f"limit_by must be a dict, not {value!r:.60}", field="limit_by")
+    for kind, source in value.items():
+        check_kind(kind, "limit_by")
+        if not (isinstance(source, str) or callable(source)):
+            raise InvalidJob(
+                f"limit_by must name an argument or be a function, not {source!r:.60}", field="limit_by"
+            )
+    return dict(value)
 
 
 def _one_of(name: str, value: T, words: object) -> T:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+
+from msgspec.structs import replace
 
 from forebay.app.client import Client
 from forebay.app.codec import encode_call
 from forebay.app.conduct import Conduct, check_order
 from forebay.app.fitting import Fitting
 from forebay.app.handle import JobHandle
-from forebay.app.options import CallOptions, Draft, draft, over
+from forebay.app.options import CallOptions, Draft, KeyFrom, draft, over
 from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, NewJob
 from forebay.errors import ConfigError, PayloadError
 
@@ -51,7 +53,8 @@ class Call(Generic[P, R]):
         """The job this call would enqueue, for `enqueue_many`."""
         self._task.check_fit(args, kwargs)
         payload = encode_call(args, kwargs, limit=self._task.max_payload)
-        return self._draft.made(payload, self._task.client.now_ms)
+        job = self._draft.made(payload, self._task.client.now_ms)
+        return self._task.keyed(job, self._draft.limit_by, args, kwargs) if self._draft.limit_by else job
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for the task to be run; returns when the job is stored safely."""
@@ -123,6 +126,22 @@ class Task(Generic[P, R]):
     def fitted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Stored arguments as the function wants them."""
         return self._fitting.call(args, kwargs)
+
+    def keyed(
+        self, job: NewJob, limit_by: Mapping[str, KeyFrom], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> NewJob:
+        """A job with the keys that its arguments give it for limits; those it has been given stay."""
+        taken = {kind: self._key(source, args, kwargs) for kind, source in limit_by.items()}
+        return replace(job, limit_keys={**taken, **job.limit_keys})
+
+    def _key(self, source: KeyFrom, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        if callable(source):
+            return str(source(*args, **kwargs))
+        bound = inspect.signature(self.func).bind(*args, **kwargs)
+        bound.apply_defaults()
+        if source not in bound.arguments:
+            raise ConfigError(f"task {self.name} has no argument {source!r}, which limit_by names")
+        return str(bound.arguments[source])
 
     def returned(self, value: Any) -> Any:
         """A stored result as the function's annotation says; raises PayloadError if it does not fit."""

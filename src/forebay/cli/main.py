@@ -12,6 +12,7 @@ COMMANDS = {
     "enqueue": ("forebay.cli.enqueue:enqueue", "Ask for a task to be run."),
     "jobs": ("forebay.cli.jobs:jobs", "List, show, cancel, revive, delete, search and await jobs."),
     "queues": ("forebay.cli.queues:queues", "List, create, configure, pause, drain and delete queues."),
+    "limits": ("forebay.cli.limits:limits", "List, set and remove limits on jobs that run and start."),
     "schedules": ("forebay.cli.schedules:schedules", "List, show, add, pause, fire and remove schedules."),
     "scheduler": ("forebay.cli.scheduler:scheduler", "Fire schedules until a signal says stop."),
     "dead": ("forebay.cli.dead:dead", "Look at the dead letters, revive or purge them."),

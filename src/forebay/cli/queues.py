@@ -13,12 +13,14 @@ from forebay.app import bulk
 from forebay.cli.acting import to_matching
 from forebay.cli.filters import Filter, distinct, parsed_pair, with_filter
 from forebay.cli.jobs import DELETABLE, deletion
+from forebay.cli.limits import limit_json, said
 from forebay.cli.opening import Desk
 from forebay.cli.options import Length, QueueParam, at_store, length_in_ms, limit_option, yes_option
 from forebay.cli.output import Output, cell, confirm, jobs_of, moment, progress, record, table
 from forebay.cli.shapes import arguments, counts_json, queue_json, summary_json
 from forebay.domain.job import Job, QueueName, check_queue_name
 from forebay.domain.lifecycle import WAITING, JobState
+from forebay.domain.limits import Limit, scopes_of
 from forebay.domain.query import Counts
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.errors import IllegalTransition, QueueNotEmpty
@@ -92,11 +94,13 @@ def _show(desk: Desk, out: Output, name: str, limit: int) -> None:
     calls = [job for job in desk.reader.jobs([job.id for job in upcoming]) if job is not None]
     known = {job.id: arguments(job.payload) for job in calls}
     next_jobs = [{**summary_json(job), **known[job.id]} for job in upcoming if job.id in known]
+    limits = [limit for limit in desk.reader.limits() if limit.scope in scopes_of(queue.name)]
     answer = {**queue_json(queue, counts), "length": counts.pending, "next": next_jobs}
-    out.answer(answer, lambda: _show_queue(queue, counts, calls))
+    answer["limits"] = [limit_json(limit) for limit in limits]
+    out.answer(answer, lambda: _show_queue(queue, counts, calls, limits))
 
 
-def _show_queue(queue: Queue, counts: Counts, upcoming: list[Job]) -> None:
+def _show_queue(queue: Queue, counts: Counts, upcoming: list[Job], limits: list[Limit]) -> None:
     by_state = {state: number for state, number in counts_json(counts).items() if number}
     record(
         {
@@ -107,6 +111,7 @@ def _show_queue(queue: Queue, counts: Counts, upcoming: list[Job]) -> None:
             "created": moment(queue.created_at),
             "changed": moment(queue.updated_at),
             "settings": _pairs(_written(queue.settings)),
+            "limits": "; ".join(f"{limit.scope} {said(limit)}" for limit in limits) or "none",
         }
     )
     rows = [(job.id, job.task, job.priority, first_args(job)) for job in upcoming]

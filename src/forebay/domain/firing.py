@@ -84,7 +84,8 @@ def advance(schedule: Schedule, now: int, roll: float) -> Move:
     if first is None:
         return Move(name=schedule.name, revision=schedule.revision)
     found = _newest(definition, first, now)
-    chosen = _within(_chosen(definition, found, now), definition, schedule.fired)
+    chosen = found[-1:] if _is_held(schedule, first) else _chosen(definition, found, now)
+    chosen = _within(chosen, definition, schedule.fired)
     at = next_run(definition, now)
     return Move(
         name=schedule.name,
@@ -97,6 +98,13 @@ def advance(schedule: Schedule, now: int, roll: float) -> Move:
         removes=definition.is_one_off and bool(chosen),
         max_firings=definition.max_firings,
     )
+
+
+def _is_held(schedule: Schedule, first: int) -> bool:
+    """Whether a run waits for the one before: then it was not missed, however late it is. Chance alone delays
+    no look for so long."""
+    waits = schedule.definition.overlap is Overlap.QUEUE and schedule.due_at is not None
+    return waits and (schedule.due_at or 0) > first + schedule.definition.jitter_ms
 
 
 def by_hand(schedule: Schedule, now: int) -> Move:

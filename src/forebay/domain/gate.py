@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+
+# Before the others in the order of gates, so that statements can step over all of these at once.
+_LIMIT: Final = "limit:"
 
 
 def task_gate(task: str) -> str:
@@ -13,6 +17,20 @@ def task_gate(task: str) -> str:
 def payload_gate(version: int) -> str:
     """Behind this wait jobs whose payload is for programs that read at least this version."""
     return f"payload:{version}"
+
+
+def limit_gate(scope: str) -> str:
+    """Behind this wait jobs at the limit of their task or key; nobody passes it, claims bring them back."""
+    return f"{_LIMIT}{scope}"
+
+
+def is_limit_gate(gate: str) -> bool:
+    return gate.startswith(_LIMIT)
+
+
+def scope_behind(gate: str) -> str:
+    """The scope of a gate that `limit_gate` has named."""
+    return gate.removeprefix(_LIMIT)
 
 
 def gates_of(tasks: Iterable[str], version: int) -> frozenset[str]:

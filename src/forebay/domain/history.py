@@ -35,6 +35,7 @@ class EventKind(StrEnum):
     PARENT = "parent"  # it was cancelled, or went to the dead letters, because of a job that it depended on
     UNFOLLOWED = "unfollowed"  # a follow-up was not stored because its unique key was taken
     QUEUE = "queue"  # a queue was created, configured, paused, resumed, drained or dropped
+    LIMIT = "limit"  # a limit was set or removed; `detail` says which
     SCHEDULE = "schedule"  # a schedule was saved, paused, resumed or removed; `detail` names it
     COMMAND = "command"  # somebody asked a worker to do something; `detail` names both
     MORE = "more"  # stands for all further events of a job; `detail` counts them

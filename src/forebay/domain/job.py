@@ -27,6 +27,7 @@ MAX_TASK_NAME: Final = 100
 MAX_KEY: Final = 200
 MAX_TAGS: Final = 20
 MAX_NEEDS: Final = 10_000
+MAX_LIMIT_KEYS: Final = 5
 MIN_PRIORITY: Final = -100
 MAX_PRIORITY: Final = 100
 MIN_TIMEOUT_MS: Final = 1
@@ -74,8 +75,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `priority` None takes the queue's default, `lease_ms` None the queue's lease; `timeout_ms` None is
     no limit. A job is due `delay_ms` after its insert by the store's clock, or at `run_at`. One that has
-    not started at `expires_at` is cancelled. It waits `blocked` for the jobs that it `depends_on`; with
-    `allow_missing` one that is gone counts as completed if its id is older than what the queue keeps.
+    not started at `expires_at` is cancelled. `limit_keys` say what it counts as under limits by key: the
+    value of each kind. It waits `blocked` for the jobs that it `depends_on`; with `allow_missing` one that is
+    gone counts as completed if its id is older than what the queue keeps.
     """
 
     task: str
@@ -99,6 +101,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tags: tuple[str, ...] = ()
     correlation_id: str | None = None
     parent_id: JobId | None = None
+    limit_keys: dict[str, str] = {}
     depends_on: tuple[Need, ...] = ()
     allow_missing: bool = False
 
@@ -162,10 +165,15 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             check_text("correlation_id", self.correlation_id)
         if self.parent_id is not None:
             check_text("parent_id", self.parent_id)
+        self._check_collections()
+
+    def _check_collections(self) -> None:
         if self.tags:
             check_tags(self.tags)
         if self.metadata:
             check_metadata(self.metadata)
+        if self.limit_keys:
+            check_limit_keys(self.limit_keys)
 
 
 class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -214,6 +222,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
     finished_at: int | None = None
     reason: str | None = None
     result: bytes | None = None
+    limit_keys: dict[str, str] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and other.id == self.id
@@ -370,6 +379,21 @@ def check_needs(needs: tuple[Need, ...]) -> None:
         if need.parent in seen:
             raise InvalidJob(f"a job depends on {need.parent} twice", field="depends_on")
         seen.add(need.parent)
+
+
+def check_kind(kind: str, field: str = "limit_keys") -> None:
+    """Raise InvalidJob unless this can be the kind of a key: the same letters as in the name of a queue."""
+    if type(kind) is not str or not _QUEUE_NAME.match(kind):
+        raise InvalidJob(f"{field} cannot have a key of kind {kind!r:.60}", field=field)
+
+
+def check_limit_keys(keys: dict[str, str]) -> None:
+    """Raise InvalidJob unless these can be what a job counts as under limits."""
+    if type(keys) is not dict or len(keys) > MAX_LIMIT_KEYS:
+        raise InvalidJob(f"limit_keys must be a dict of at most {MAX_LIMIT_KEYS}", field="limit_keys")
+    for kind, value in keys.items():
+        check_kind(kind)
+        check_text("limit_keys", value)
 
 
 def check_metadata(metadata: dict[str, Json]) -> None:

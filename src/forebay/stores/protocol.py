@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from forebay.domain.gate import is_limit_gate
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Amendment, Job, JobId, JobSummary, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
@@ -35,6 +36,7 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.domain.workflow import Edge
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
+from forebay.stores.limiting import KeepsLimits, LooksAtLimits
 from forebay.stores.scheduling import KeepsSchedules, LooksAtSchedules
 
 OnConflict = Literal["return", "raise", "ignore"]
@@ -80,7 +82,7 @@ class Want(NamedTuple):
     gates: frozenset[str] | None = None
 
     def passes(self, gate: str) -> bool:
-        return self.gates is None or gate in self.gates
+        return not is_limit_gate(gate) if self.gates is None else gate in self.gates
 
     @property
     def most_held(self) -> int:
@@ -111,8 +113,8 @@ class Cancel(NamedTuple):
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """What an exchange did. `jobs` come in the order they should run; `adopted` are leases held under
     this worker id that the caller did not know of; `next_due_ms` is the wait until the next scheduled or
-    retrying job of the wanted queues is due, None when there is none; `unnoted` are leases whose notes were
-    not kept because they are not held."""
+    retrying job of the wanted queues is due or a rate lets another one start, None when there is none;
+    `unnoted` are leases whose notes were not kept because they are not held."""
 
     settled: tuple[JobId, ...] = ()
     repeated: tuple[JobId, ...] = ()
@@ -157,9 +159,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         raise IllegalTransition(f"job {self.job_id}: {self.reason}")
 
 
-class Store(KeepsSchedules, Protocol):
+class Store(KeepsSchedules, KeepsLimits, Protocol):
     """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration. Schedules
-    have a page of their own in `forebay.stores.scheduling`."""
+    and limits have pages of their own in `forebay.stores.scheduling` and `forebay.stores.limiting`."""
 
     def insert(
         self,
@@ -230,6 +232,13 @@ class Store(KeepsSchedules, Protocol):
         waits behind gates that the want may pass is claimed together with the queue's own order, by lead; a
         want for any job may look behind 100 gates at a time. A settlement with a `gate`
         puts a job that goes back to pending behind it, with a HELD event.
+
+        Limits are counted here, in the claim's own transaction: a claim takes no more than each limit of its
+        queue's scopes leaves (see `domain.limits`). Only leases that have not ended count. A claim that a
+        rate has cut short makes `next_due_ms` the wait until it is worth another one. A job at the limit of
+        its task or of one of its keys goes behind the gate of that limit, without an event; at most
+        `most_held` in a claim. Whoever frees a place there, or the time, makes the next claim of that queue
+        bring back as many as may run.
 
         `known` lists every lease the worker knows of; what else it holds is returned as `adopted`.
 
@@ -421,7 +430,7 @@ class Store(KeepsSchedules, Protocol):
         ...
 
 
-class Reader(LooksAtSchedules, Protocol):
+class Reader(LooksAtSchedules, LooksAtLimits, Protocol):
     """The read side. It never blocks writers, and ends its transaction with each answer."""
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:

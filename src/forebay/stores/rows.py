@@ -24,6 +24,7 @@ from forebay.domain.job import (
     WorkerId,
 )
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Bucket, Limit
 from forebay.domain.note import LogLine, Notes, Progress, Step, number_at
 from forebay.domain.outcome import AttemptError
 from forebay.domain.query import Archived
@@ -32,6 +33,7 @@ from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
 from forebay.domain.settlement import Ending
 from forebay.domain.worker import DEFAULT_BEAT_MS, Command, CommandKind, WorkerInfo, WorkerState
 from forebay.domain.workflow import Edge, EdgeState
+from forebay.stores.limiting import Kept
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -66,6 +68,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     correlation_id: str | None = None
     parent_id: JobId | None = None
+    limit_keys: dict[str, str] = {}
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -147,6 +150,7 @@ def options_of(job: Job | NewJob) -> JobOptions:
         tags=job.tags,
         correlation_id=job.correlation_id,
         parent_id=job.parent_id,
+        limit_keys=job.limit_keys,
     )
 
 
@@ -163,6 +167,7 @@ def new_options_text(job: NewJob) -> str | None:
         and not job.tags
         and job.correlation_id is None
         and job.parent_id is None
+        and not job.limit_keys
     ):
         return None
     return options_text(options_of(job))
@@ -192,7 +197,8 @@ def job_of(head: Row, has: JobOptions, middle: Row, limits: Row, errors: str | N
         () if errors is None else errors_from_text(errors),
         *end,
     )
-    return Job(*values)
+    # Few jobs have any, and a positional field more would cost all of them.
+    return replace(Job(*values), limit_keys=has.limit_keys) if has.limit_keys else Job(*values)
 
 
 def claimed_job(
@@ -208,12 +214,13 @@ def claimed_job(
     has = PLAIN if options is None else options_from_text(options)
     lease_ms = has.lease_ms if lease_ms is None else lease_ms
     ends_at = now + (queue_lease_ms if lease_ms is None else lease_ms)
-    return Job(
+    job = Job(
         job_id, seq, queue, task, _RUNNING, payload, priority, has.policy, attempt + 1, failures, crashes,
         created_at, now, ready_at, run_at, rank, bool(capped), None, worker, now, ends_at, has.lease_ms,
         has.extension_ms, has.timeout_ms, deadline_at, expires_at, unique_key, has.unique_until, has.once_key,
         has.metadata or {}, has.tags, has.correlation_id, has.parent_id, None, errors_from_text(errors),
     )  # fmt: skip
+    return replace(job, limit_keys=has.limit_keys) if has.limit_keys else job
 
 
 def summary_from_row(row: Row) -> JobSummary:
@@ -257,6 +264,16 @@ def row_from_queue(queue: Queue, reordered_to: int | None) -> dict[str, object]:
         "created_at": queue.created_at,
         "updated_at": queue.updated_at,
     }
+
+
+def kept_from_row(row: Row) -> Kept:
+    scope, concurrency, rate, per_ms, burst, parts, at = row
+    limit = Limit(scope=scope, concurrency=concurrency, rate=rate, per_ms=per_ms, burst=burst)
+    return Kept(limit, Bucket(parts, at))
+
+
+def row_from_kept(kept: Kept) -> dict[str, object]:
+    return {**asdict(kept.limit), **kept.bucket._asdict()}
 
 
 def event_from_row(row: Row) -> Event:

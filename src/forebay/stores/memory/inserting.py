@@ -186,4 +186,5 @@ def _job(state: State, queue: Queue, new: NewJob, parent_id: JobId | None) -> Jo
         parent_id=parent_id,
         cancel_reason=None,
         errors=(),
+        limit_keys=dict(new.limit_keys),
     )

@@ -17,6 +17,8 @@ from forebay.domain.note import Note, Notes, as_kept
 from forebay.domain.outcome import AttemptError
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Ending, Settlement
+from forebay.stores.limiting import Tally
+from forebay.stores.memory import limiting
 from forebay.stores.memory.duties import expire, promote_in
 from forebay.stores.memory.following import follow
 from forebay.stores.memory.inserting import follow_up, fresh
@@ -49,9 +51,12 @@ def exchange(
     unnoted = tuple(_unnoted(state, worker, notes))
     answers = [(end, _settle(state, worker, end)) for end in settlements]
     settled = [end for end, answer in answers if answer == "settled"]
-    jobs = _claim_all(state, worker, wants, room)
+    limits = limiting.tally(state)
+    jobs = _claim_all(state, worker, wants, room, limits)
     if follow(state) and len(jobs) < room:
-        jobs += _claim_all(state, worker, wants_left(wants, jobs), room - len(jobs))
+        jobs += _claim_all(state, worker, wants_left(wants, jobs), room - len(jobs), limits)
+    limiting.keep(state, limits, freed=len(settled) - len(jobs))
+    limiting.note_waits(state, limits, wants)
     return Exchange(
         settled=tuple(end.job_id for end in settled),
         repeated=tuple(end.job_id for end, answer in answers if answer == "repeated"),
@@ -59,7 +64,7 @@ def exchange(
         jobs=tuple(map(handed_out, jobs)),
         adopted=() if known is None else _adopted(state, worker, {*known, *map(_lease, jobs)}),
         cancels=_cancels(state, worker),
-        next_due_ms=_next_due_ms(state, wants),
+        next_due_ms=limits.sooner(_next_due_ms(state, wants)),
         unnoted=unnoted,
     )
 
@@ -123,6 +128,7 @@ def _settle(state: State, worker: WorkerId, end: Settlement) -> Answer:
     if record is not None and reason is None:
         _end(state, record, worker, end)
         stored: list[JobId | None] = []
+        limiting.free(state, record.job)
         for new in end.follow_ups:
             stored.append(follow_up(state, record.job, worker, new, stored))
         return "settled"
@@ -209,32 +215,43 @@ def _with_error(
     return record._replace(job=replace(job, errors=(*job.errors, past)[-ERRORS_KEPT:]))
 
 
-def _claim_all(state: State, worker: WorkerId, wants: Sequence[Want], room: int) -> list[Job]:
+def _claim_all(state: State, worker: WorkerId, wants: Sequence[Want], room: int, limits: Tally) -> list[Job]:
     jobs: list[Job] = []
     if wants:
         expire(state, PROMOTED_PER_EXCHANGE)
     for want in wants:
         promote_in(state, want.queue, PROMOTED_PER_EXCHANGE)
-        jobs += _claim(state, worker, want, min(want.most, room - len(jobs)))
+        most = limits.room(want.queue, min(want.most, room - len(jobs)))
+        taken = _claim(state, worker, want, most, limits)
+        limits.took(want.queue, len(taken), most)
+        jobs += taken
     return jobs
 
 
-def _claim(state: State, worker: WorkerId, want: Want, most: int) -> list[Job]:
+def _claim(state: State, worker: WorkerId, want: Want, most: int, limits: Tally) -> list[Job]:
     queue = state.queues.get(want.queue)
     if queue is None or queue.state not in (QueueState.ACTIVE, QueueState.DRAINING):
         return []
     jobs: list[Job] = []
+    limiting.bring_back(state, queue.name, limits)
     gates = [None, *filter(want.passes, state.gates_of(queue.name))]
     held = 0
     while len(jobs) < most and (record := _next(state, queue, gates)) is not None:
-        gate = task_gate(record.job.task)
-        if want.passes(gate):
-            jobs.append(_start(state, record, worker, want.lease_ms))
-        elif held < want.most_held:
-            held += 1
-            _hold(state, record, gate, worker)
-        else:
+        task, keys = record.job.task, record.job.limit_keys
+        is_strange = not want.passes(task_gate(task))
+        full = None if is_strange else limits.full_for(task, keys)
+        if not is_strange and full is None:
+            job = _start(state, record, worker, want.lease_ms)
+            limits.start(task, keys, _lease_end(job))
+            jobs.append(job)
+        elif held == want.most_held:
             break
+        elif full is not None:
+            held += 1
+            limiting.put_aside(state, record, full, limits)
+        else:
+            held += 1
+            _hold(state, record, task_gate(task), worker)
     return jobs
 
 

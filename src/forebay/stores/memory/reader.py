@@ -12,6 +12,7 @@ from typing import Final
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Limit
 from forebay.domain.note import Notes
 from forebay.domain.query import (
     EXACT_UP_TO,
@@ -104,6 +105,10 @@ class MemoryReader:
         if names:
             return [queue for queue in queues if queue.name in names]
         return [queue for queue in queues if queue.state is not QueueState.DROPPED]
+
+    def limits(self) -> list[Limit]:
+        with self._looking() as state:
+            return [state.limits[scope].limit for scope in sorted(state.limits)]
 
     def schedules(
         self, names: Sequence[str] | None = None, *, limit: int = 1_000, after: str | None = None

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from forebay.domain.history import MAX_EVENTS, Attempt, Event, EventKind
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import WAITING, JobState
+from forebay.domain.limits import Bucket
 from forebay.domain.note import Notes
 from forebay.domain.query import Archived
 from forebay.domain.queue import Queue
@@ -20,6 +21,7 @@ from forebay.domain.schedule import Firing, Schedule
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Aftermath, Edge
 from forebay.errors import StoreRefused
+from forebay.stores.limiting import Kept
 from forebay.stores.memory.order import Order, Record
 
 K = TypeVar("K")
@@ -57,6 +59,10 @@ class State:
         self.behind: dict[JobId, dict[tuple[JobId, int], int]] = {}
         self.unmet: dict[JobId, int] = {}
         self.aftermaths: dict[int, tuple[JobId, Aftermath]] = {}
+        self.limits: dict[str, Kept] = {}
+        self.buckets: dict[str, Bucket] = {}  # of keys
+        # Gates of limits with jobs behind them, and when to look there.
+        self.closed: dict[tuple[QueueName, str], int] = {}
         self.schedules: dict[str, Schedule] = {}
         self.firings: dict[str, tuple[Firing, ...]] = {}
         self.duties: dict[str, int] = {}

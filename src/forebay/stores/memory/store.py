@@ -12,6 +12,7 @@ from forebay.domain.firing import Move
 from forebay.domain.history import Event
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
+from forebay.domain.limits import Limit
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
@@ -20,7 +21,7 @@ from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, Work
 from forebay.domain.workflow import RELEASED_AT_ONCE
 from forebay.errors import ConfigError, StoreError
 from forebay.stores import ids as job_ids
-from forebay.stores.memory import commanding, duties, inserting, leasing, scheduling, steering
+from forebay.stores.memory import commanding, duties, inserting, leasing, limiting, scheduling, steering
 from forebay.stores.memory.following import follow
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.state import State
@@ -222,6 +223,14 @@ class MemoryStore:
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
         with self._ending() as state:
             return steering.drop_queue(state, name, force, limit, actor)
+
+    def save_limit(self, limit: Limit, *, actor: str = "") -> None:
+        with self._changing() as state:
+            limiting.save(state, limit, actor)
+
+    def drop_limit(self, scope: str, *, actor: str = "") -> bool:
+        with self._changing() as state:
+            return limiting.drop(state, scope, actor)
 
     def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
         with self._changing() as state:

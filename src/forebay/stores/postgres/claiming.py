@@ -7,12 +7,15 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from forebay.domain.gate import task_gate
+from forebay.domain.gate import is_limit_gate, limit_gate, scope_behind, task_gate
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, UniqueUntil, WorkerId
+from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
+from forebay.stores.limiting import Tally
 from forebay.stores.postgres.cursor import HEAD, Cursor, Passed, Snapshot, most_arrivals, moved
+from forebay.stores.postgres.limiting import close_gates, load_for, take_places
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Want
 from forebay.stores.rows import Row, claimed_job
@@ -29,6 +32,7 @@ class Head(NamedTuple):
     behind: str | None  # the gate, if there is one
     is_late: bool  # it has come in behind the cursor
     job: Job
+    aside: str = ""  # the gate behind which it goes, if it is not taken
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -67,6 +71,8 @@ class Claim:
         self._came = 0
         self._first: Look | None = None
         self._gates: psycopg.Cursor[Row] | None = None
+        self._limits = Tally((), 0)
+        self._places: dict[Lease, list[str]] = {}
 
     def ask_first(self, room: int) -> None:
         """Ask before the queue's settings are known, by what they were."""
@@ -78,9 +84,10 @@ class Claim:
         """What was asked is out of date; what it has locked is free with the commit."""
         self._first = None
 
-    def taken(self, room: int) -> list[Job]:
+    def taken(self, room: int, limits: Tally) -> list[Job]:
         """Up to this many jobs that are for this worker. Others that stand before them go behind the gates
-        of their tasks, and the rest is taken from those that follow."""
+        of their tasks or of their limits, and the rest is taken from those that follow."""
+        self._limits = limits
         most = min(self._want.most, room)
         queue = self._tx.queue(self._want.queue)
         if most <= 0 or queue is None or queue.state not in _GIVING:
@@ -156,15 +163,30 @@ class Claim:
         what stands behind the next of them is left alone."""
         mine: list[Head] = []
         others: list[Head] = []
+        load_for(self._tx, self._limits, [head.job for head in heads])
         for head in heads:
-            if self._want.passes(task_gate(head.job.task)):
+            aside = self._aside(head.job)
+            if aside is None:
                 mine.append(head)
             elif self._left > len(others):
-                others.append(head)
+                others.append(head._replace(aside=aside))
             else:
                 return mine, others, True
         self._left -= len(others)
         return mine, others, False
+
+    def _aside(self, job: Job) -> str | None:
+        """The gate that keeps a job from this worker; None if it takes it, and a place under its limits."""
+        gate, limits = task_gate(job.task), self._limits
+        if not self._want.passes(gate):
+            return gate
+        full = limits.full_for(job.task, job.limit_keys)
+        if full is not None:
+            return limit_gate(full)
+        self._places[Lease(job.id, job.attempt)] = limits.start(
+            job.task, job.limit_keys, job.lease_expires_at or 0
+        )
+        return None
 
     def _start(self, heads: list[Head]) -> list[Job]:
         if not heads:
@@ -184,6 +206,8 @@ class Claim:
             "leases": [job.lease_ms for job in jobs],
         }
         tx.run("claim", values)
+        take_places(tx, self._places)
+        self._places = {}
         tx.free_keys(
             (job.id, job.queue, job.unique_key) for job in jobs if job.unique_until is UniqueUntil.STARTED
         )
@@ -204,7 +228,7 @@ class Claim:
         if not heads:
             return
         tx, jobs = self._tx, [head.job for head in heads]
-        gates = [task_gate(job.task) for job in jobs]
+        gates = [head.aside for head in heads]
         behind = [head.spot for head in heads if head.behind is not None]
         if behind:
             # They were let through one gate, and by their task they belong behind another one.
@@ -221,8 +245,14 @@ class Claim:
             "expires": [job.expires_at for job in jobs],
         }
         tx.run("hold", values)
+        full = {scope_behind(gate): None for gate in gates if is_limit_gate(gate)}
+        if full:
+            close_gates(tx, self._want.queue, list(full), self._limits)
         for job, gate in zip(jobs, gates, strict=True):
-            tx.record(
-                Event(kind=EventKind.HELD, job_id=job.id, queue=job.queue, actor=self._worker, detail=gate)
-            )
+            if not is_limit_gate(gate):
+                self._tell_held(job, gate)
+
+    def _tell_held(self, job: Job, gate: str) -> None:
+        tx = self._tx
+        tx.record(Event(kind=EventKind.HELD, job_id=job.id, queue=job.queue, actor=self._worker, detail=gate))
         tx.has_news = True  # whoever may pass these gates should look

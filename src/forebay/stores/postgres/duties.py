@@ -16,6 +16,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.worker import COMMANDS_KEPT_MS
 from forebay.domain.workflow import Aftermath
+from forebay.stores.postgres import limiting
 from forebay.stores.postgres.floors import (
     COUNTS,
     DUE,
@@ -242,6 +243,8 @@ def prune(tx: Transaction, limit: int) -> int:
     _prune_lines(tx, floors, EVENTS, tx.now - AUDIT_MS, limit)
     tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
     tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})
+    if tx.has_limits:
+        limiting.prune(tx)
     _fold_counts(tx, floors)
     floors.save()
     return pruned

@@ -11,9 +11,11 @@ from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import Note
 from forebay.domain.settlement import Settlement
+from forebay.stores.limiting import Tally
 from forebay.stores.postgres.claiming import Claim
 from forebay.stores.postgres.cursor import HEAD, LATE_MS
 from forebay.stores.postgres.duties import end_expired, promote_rows
+from forebay.stores.postgres.limiting import bring_back, free_places, keep, tally
 from forebay.stores.postgres.noting import keep_notes
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.settling import settle_all
@@ -42,7 +44,9 @@ def exchange(
     cancels = tx.run("cancels", {"worker": worker})
     claims = Claims(tx, worker, wants, room)
     ended.look()
+    free_places(tx, ended.settled)
     jobs = claims.taken()
+    keep(tx, claims.limits, wants, freed=len(ended.settled) - len(jobs))
     return Exchange(
         settled=tuple(ended.settled),
         repeated=tuple(ended.repeated),
@@ -50,7 +54,7 @@ def exchange(
         jobs=tuple(jobs),
         adopted=() if known is None else tuple(_adopted(tx, worker, known, jobs)),
         cancels=tuple(sorted(Cancel(*row) for row in cancels)),
-        next_due_ms=claims.next_due_ms(),
+        next_due_ms=claims.limits.sooner(claims.next_due_ms()),
         unnoted=unnoted,
     )
 
@@ -69,6 +73,7 @@ class Claims:
         self._worker = worker
         self._wants = wants
         self._room = room
+        self.limits = Tally((), 0)
         if not wants:
             return
         self._expired = tx.run("expired", {"limit": BATCH})
@@ -96,9 +101,16 @@ class Claims:
         tx.know_queues(sorted({want.queue for want in self._wants}), self._queues.fetchall())
         if sum(self._promoted(name) for name in self._due):
             self._claims[0].forget_first()
+        queues = [want.queue for want in self._wants]
+        self.limits = tally(tx, queues)
+        if self._wants[0].queue in bring_back(tx, queues, self.limits):
+            self._claims[0].forget_first()
         jobs: list[Job] = []
-        for claim in self._claims:
-            jobs += claim.taken(self._room - len(jobs))
+        for want, claim in zip(self._wants, self._claims, strict=True):
+            most = self.limits.room(want.queue, min(want.most, self._room - len(jobs)))
+            taken = claim.taken(most, self.limits)
+            self.limits.took(want.queue, len(taken), most)
+            jobs += taken
         return jobs
 
     def _promoted(self, name: QueueName) -> int:

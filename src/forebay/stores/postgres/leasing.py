@@ -12,6 +12,7 @@ from forebay.domain.queue import QueueState
 from forebay.stores.postgres.duties import all_queues, bury_queue
 from forebay.stores.postgres.exchanging import cancels_for
 from forebay.stores.postgres.floors import LEASES, Floors
+from forebay.stores.postgres.limiting import note_over
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.settling import why_refused
 from forebay.stores.postgres.transaction import Transaction
@@ -55,6 +56,7 @@ def standing(tx: Transaction, worker: WorkerId, leases: Sequence[Lease]) -> list
     ends. What is there besides is locked, and what is gone by the second look is over by now."""
     held = {Lease(*row) for row in tx.all("leases_free", _tokens(worker, leases))}
     there = held if len(held) == len(leases) else held | _there(tx, worker, leases, None)
+    note_over(tx, [lease for lease in leases if lease not in there])
     return [
         Standing.HELD if lease in held else Standing.OPEN if lease in there else Standing.OVER
         for lease in leases

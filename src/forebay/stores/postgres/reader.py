@@ -27,6 +27,7 @@ from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge
 from forebay.errors import StoreError
 from forebay.stores.postgres.connection import DRIVER_ERRORS, Connection, Raw, Statements, Values, translated
+from forebay.stores.postgres.limiting import LooksAtPostgresLimits
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.scheduling import LooksAtPostgresSchedules
 from forebay.stores.postgres.schema import schema_number
@@ -81,7 +82,7 @@ class Look:
         return {(queue, state): jobs for queue, state, jobs in self.all("counts")}
 
 
-class PostgresReader(LooksAtPostgresSchedules):
+class PostgresReader(LooksAtPostgresSchedules, LooksAtPostgresLimits):
     """A handle to look at one store."""
 
     def __init__(self, connection: Connection, statements: Statements) -> None:

@@ -27,6 +27,7 @@ from forebay.stores.postgres.cursor import Cursor
 from forebay.stores.postgres.exchanging import exchange, with_more
 from forebay.stores.postgres.holding import judged
 from forebay.stores.postgres.inserting import Rules, insert_all
+from forebay.stores.postgres.limiting import PostgresLimits
 from forebay.stores.postgres.plain import PlainInsert
 from forebay.stores.postgres.plain_exchange import Part, PlainExchange
 from forebay.stores.postgres.reader import PostgresReader
@@ -189,7 +190,7 @@ class PostgresEngine:
         return connection
 
 
-class PostgresStore(PostgresSchedules):
+class PostgresStore(PostgresSchedules, PostgresLimits):
     """A handle to write to one store."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:

@@ -14,6 +14,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.rank import Place, Scoring, place
 from forebay.domain.workflow import CONCERNED, Aftermath
+from forebay.stores.limiting import Kept
 from forebay.stores.postgres.connection import Statements, TryAgain, Values
 from forebay.stores.postgres.cursor import Cursor, Cursors
 from forebay.stores.rows import STATES, Row, queue_from_row, row_from_queue
@@ -37,6 +38,7 @@ class Memory:
         self.caps: dict[str, int] = {}
         self.open_queues: dict[str, str] = {}  # queues that take jobs, with their settings as they are stored
         self.cursors = Cursors()
+        self.limited: set[str] = set()  # queues that had limits when this handle last looked
 
 
 class Runs(Protocol):
@@ -70,6 +72,8 @@ class Transaction:
         self._caps = memory.caps
         self._open_queues = memory.open_queues
         self.cursors = memory.cursors
+        self.limited = memory.limited
+        self.kept_limits: dict[str, Kept] = {}  # those that this transaction has locked
         # Cursors, and until when nothing that was due is left, as they are once this is committed.
         self.moved: dict[str, Cursor] = {}
         self.due_from: dict[str, int] = {}
@@ -91,6 +95,17 @@ class Transaction:
             row = self._clock.fetchone()
             self._now = 0 if row is None else row[0]
         return self._now
+
+    def later(self) -> int:
+        """Go on by a clock that is read again, behind a lock that others have held meanwhile."""
+        row = self.one("now")
+        self._now = self.now if row is None else row[0]
+        return self.now
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether this handle has met limits; only a hint."""
+        return bool(self.limited)
 
     def run(self, name: str, values: Values | None = None) -> psycopg.Cursor[Row]:
         """Send a statement; its answer can be fetched later."""
@@ -148,6 +163,7 @@ class Transaction:
             queue = self._know(queue_from_row(row))
             if queue.state in OPEN:
                 self._open_queues[queue.name] = row[2]
+            (self.limited.add if row[7] else self.limited.discard)(queue.name)
 
     def forget_queues(self, names: Iterable[str]) -> None:
         """Somebody else has changed them: look again."""

@@ -53,6 +53,12 @@ The rest
   schedules, schedules_due hash name -> schedule; sorted set of names by the time they are worth a look
   schedule_names           sorted set: all of them, in the order of their names
   firings:<name>           list    what became of the last runs of a schedule, newest last
+  limits                   hash    scope -> limit, with what is left of its rate
+  bucket:<scope>           string  what is left of the rate of one value of a key; forgotten when it is full
+  places:<scope>           set     ids of jobs that run under the limit of a task or of one value of a key
+  places_of                hash    id -> the scopes in which a running job has a place
+  closed:<queue>           sorted set by time: scopes with jobs behind their gates, and when to look there
+  closed_queues            set     queues that have such scopes
   duties                   hash    name -> when it is next due
   schema                   hash    number of this layout, and the oldest program that can work with it
   news                     channel hints that work may have come

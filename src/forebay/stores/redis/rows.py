@@ -201,6 +201,7 @@ def job_from_row(row: Sequence[Any]) -> Job:
         _some(head.finished_at),
         _some(head.reason),
         _bytes(head.result),
+        has.limit_keys or {},
     )
 
 

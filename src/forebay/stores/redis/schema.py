@@ -8,9 +8,10 @@ from typing import Any, Final
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnusable
 from forebay.stores.redis.connection import Connection
 
-SCHEMA: Final = 1
+# 1 was never released.
+SCHEMA: Final = 2
 # The oldest layout that programs must know to work with what this one writes.
-READABLE_FROM: Final = 1
+READABLE_FROM: Final = 2
 
 
 def prepare(connection: Connection) -> None:
@@ -46,4 +47,7 @@ def _check(place: str, found: Sequence[Any]) -> None:
     if readable_from > SCHEMA:
         raise SchemaNewer(f"{place} is of a newer Forebay: upgrade this program")
     if number < READABLE_FROM:
-        raise SchemaOutdated(f"{place} is of an older Forebay: run `forebay migrate`")
+        raise SchemaOutdated(
+            f"{place} was written by a Forebay before the first release, in a layout that cannot be read: "
+            "use another namespace (?namespace=...), or remove its keys"
+        )

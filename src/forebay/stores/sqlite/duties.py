@@ -15,6 +15,7 @@ from forebay.domain.queue import Queue
 from forebay.domain.worker import COMMANDS_KEPT_MS
 from forebay.domain.workflow import Aftermath
 from forebay.stores.rows import STATES, Row, queue_from_row
+from forebay.stores.sqlite import limiting
 from forebay.stores.sqlite.noting import forget_notes
 from forebay.stores.sqlite.transaction import Transaction
 
@@ -151,6 +152,8 @@ def prune(tx: Transaction, limit: int) -> int:
             before = tx.now - settings.keep_archive_ms
             tx.run("archive_prune", {"queue": queue.name, "before": before, "limit": limit})
     tx.run("keys_prune", {"now": tx.now, "limit": limit})
+    if tx.has_limits:
+        limiting.prune(tx)
     tx.run("events_prune", {"before": tx.now - AUDIT_MS, "limit": limit})
     tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
     tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})

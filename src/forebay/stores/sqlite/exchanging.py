@@ -12,13 +12,16 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import narrow_scopes
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
+from forebay.stores.limiting import Tally
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want, wants_left
-from forebay.stores.rows import Row, claimed_job, json_text
+from forebay.stores.rows import Row, claimed_job, json_text, options_from_text
 from forebay.stores.sqlite.duties import expire, promote_queue
 from forebay.stores.sqlite.following import follow
+from forebay.stores.sqlite.limiting import bring_back, keep, load, put_aside, take_places, tally
 from forebay.stores.sqlite.noting import keep_notes
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.settling import settle_all
@@ -26,6 +29,7 @@ from forebay.stores.sqlite.transaction import Transaction
 
 Head: TypeAlias = Row  # a row of `heads`: its turn, which is two numbers, and the job
 TASK: Final = itemgetter(5)  # of a head
+OPTIONS: Final = itemgetter(8)
 MOST_GATES: Final = 100
 _GIVING: Final = (QueueState.ACTIVE, QueueState.DRAINING)
 
@@ -44,9 +48,11 @@ def exchange(
     claim that follows should see both."""
     unnoted = keep_notes(tx, worker, notes) if notes else ()
     ended = settle_all(tx, new_id, worker, settlements)
-    jobs = _claim_all(tx, worker, wants, room)
+    limits = tally(tx)
+    jobs = _claim_all(tx, worker, wants, room, limits)
     if follow(tx) and len(jobs) < room:
-        jobs += _claim_all(tx, worker, wants_left(wants, jobs), room - len(jobs))
+        jobs += _claim_all(tx, worker, wants_left(wants, jobs), room - len(jobs), limits)
+    keep(tx, limits, wants, freed=len(ended.settled) - len(jobs))
     return Exchange(
         settled=tuple(ended.settled),
         repeated=tuple(ended.repeated),
@@ -54,12 +60,14 @@ def exchange(
         jobs=tuple(jobs),
         adopted=() if known is None else tuple(_adopted(tx, worker, known, jobs)),
         cancels=cancels_for(tx, worker),
-        next_due_ms=_next_due_ms(tx, wants),
+        next_due_ms=limits.sooner(_next_due_ms(tx, wants)),
         unnoted=unnoted,
     )
 
 
-def _claim_all(tx: Transaction, worker: WorkerId, wants: Sequence[Want], room: int) -> list[Job]:
+def _claim_all(
+    tx: Transaction, worker: WorkerId, wants: Sequence[Want], room: int, limits: Tally
+) -> list[Job]:
     if wants:
         if tx.has_new_jobs:
             tx.count_new()  # follow-ups of this very exchange may be claimed in it
@@ -67,17 +75,19 @@ def _claim_all(tx: Transaction, worker: WorkerId, wants: Sequence[Want], room: i
     jobs: list[Job] = []
     for want in wants:
         promote_queue(tx, want.queue, PROMOTED_PER_EXCHANGE)
-        most = min(want.most, room - len(jobs))
-        if most > 0:
-            jobs += _claim(tx, worker, want, most)
+        most = limits.room(want.queue, min(want.most, room - len(jobs)))
+        taken = _claim(tx, worker, want, most, limits) if most > 0 else []
+        limits.took(want.queue, len(taken), most)
+        jobs += taken
     return jobs
 
 
-def _claim(tx: Transaction, worker: WorkerId, want: Want, most: int) -> list[Job]:
+def _claim(tx: Transaction, worker: WorkerId, want: Want, most: int, limits: Tally) -> list[Job]:
     queue = tx.queue(want.queue)
     if queue is None or queue.state not in _GIVING:
         return []
-    jobs = Claim(tx, worker, want, queue).taken_in_turn(most)
+    claim = Claim(tx, worker, want, queue)
+    jobs = claim.taken_within(limits, most) if tx.has_limits else claim.taken_in_turn(most)
     for job in jobs:
         if job.unique_until is UniqueUntil.STARTED:
             tx.free_key(job.queue, job.unique_key, job.id)
@@ -110,6 +120,48 @@ class Claim:
             aside = others[:left]
             left -= len(aside)
             self._hold(aside)
+
+    def taken_within(self, limits: Tally, most: int) -> list[Job]:
+        """The same under limits: jobs at the limit of their task or of a key go behind its gate."""
+        bring_back(self._tx, self._want.queue, limits)
+        left, jobs = self._want.most_held, list[Job]()
+        while len(jobs) < most:
+            mine, others = self._sorted_out(self._heads(most - len(jobs)), limits, left)
+            jobs += self._taken(mine)
+            left -= others
+            if not others or not left:
+                break
+        return jobs
+
+    def _sorted_out(self, heads: list[Head], limits: Tally, left: int) -> tuple[list[Head], int]:
+        """Which of these may start, and how many others were put aside."""
+        tx, others, mine = self._tx, 0, list[Head]()
+        options = [options_from_text(OPTIONS(head)) for head in heads]
+        places: list[tuple[str, int, JobId]] = []
+        if limits.has_narrow:
+            keyed = zip(map(TASK, heads), options, strict=True)
+            load(
+                tx, limits, {scope for task, has in keyed for _, scope in narrow_scopes(task, has.limit_keys)}
+            )
+        for head, has in zip(heads, options, strict=True):
+            task, seq = TASK(head), head[1]
+            is_mine = self._want.passes(task_gate(task))
+            full = limits.full_for(task, has.limit_keys) if is_mine else None
+            if is_mine and full is None:
+                lease_ms = self._want.lease_ms or has.lease_ms or self._queue_lease_ms
+                scopes = limits.start(task, has.limit_keys, tx.now + lease_ms)
+                places += [(scope, seq, head[2]) for scope in scopes]
+                mine.append(head)
+                continue
+            if others == left:
+                break
+            others += 1
+            if full is None:
+                self._hold([head])
+            else:
+                put_aside(tx, self._want.queue, seq, full, limits)
+        take_places(tx, places)
+        return mine, others
 
     def _heads(self, most: int) -> list[Head]:
         """The next of the queue, and of what waits behind gates that we may pass, in the claim's order."""

@@ -18,6 +18,7 @@ from forebay.stores.ids import seq_in_id
 from forebay.stores.protocol import Refusal
 from forebay.stores.rows import STATES, Row, errors_from_text, json_text
 from forebay.stores.sqlite.inserting import insert_follow_ups
+from forebay.stores.sqlite.limiting import free_places
 from forebay.stores.sqlite.transaction import Transaction
 
 
@@ -86,6 +87,7 @@ def settle_all(
     for settlement in settlements:
         settling.add(settlement)
     settling.flush()
+    free_places(tx, settling.settled)
     return settling
 
 

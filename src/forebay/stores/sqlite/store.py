@@ -37,6 +37,7 @@ from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, Durabili
 from forebay.stores.sqlite.exchanging import exchange
 from forebay.stores.sqlite.following import follow
 from forebay.stores.sqlite.inserting import Rules, insert_all
+from forebay.stores.sqlite.limiting import SqliteLimits
 from forebay.stores.sqlite.liveness import Liveness
 from forebay.stores.sqlite.places import Places
 from forebay.stores.sqlite.reader import SqliteReader
@@ -142,7 +143,7 @@ class SqliteEngine:
         return connection
 
 
-class SqliteStore(SqliteSchedules):
+class SqliteStore(SqliteSchedules, SqliteLimits):
     """A handle to write to one database file."""
 
     def __init__(

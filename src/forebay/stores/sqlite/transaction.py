@@ -18,6 +18,7 @@ from forebay.domain.rank import Place, Scoring, place
 from forebay.domain.workflow import Aftermath
 from forebay.errors import StoreError
 from forebay.stores.ids import RANDOM_BITS, IdsBySeq, first_seq, seq_in_id
+from forebay.stores.limiting import Kept
 from forebay.stores.rows import STATES, Row, json_text, queue_from_row, row_from_queue
 
 UNCOUNTED: Final = 256
@@ -46,6 +47,7 @@ class Seen:
         self.uncounted = 0  # jobs that this handle has inserted and left to others to count
         self.has_edges: bool | None = None  # whether any job depends on another one
         self.may_have_aftermaths = True
+        self.has_limits: bool | None = None
 
     def refresh(self, raw: sqlite3.Connection) -> None:
         # data_version changes with every commit of somebody else; our own changes pass through here.
@@ -60,6 +62,7 @@ class Seen:
         self.last_seq = None
         self.has_edges = None
         self.may_have_aftermaths = True
+        self.has_limits = None
 
 
 class Runs(Protocol):
@@ -74,7 +77,8 @@ class Transaction:
     def __init__(self, raw: Runs, statements: Mapping[str, str], seen: Seen, now: int) -> None:
         self._raw = raw
         self._statements = statements
-        self._seen = seen
+        self.seen = seen
+        self.kept_limits: dict[str, Kept] = {}  # those that this transaction has looked at
         self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
         self.id_of = seen.id_of
         self.now = now
@@ -119,7 +123,7 @@ class Transaction:
         whoever moves jobs counts the new ones first; a job must not be moved before it was counted.
         """
         self.has_new_jobs = False
-        self._seen.uncounted = 0
+        self.seen.uncounted = 0
         (counted,) = self.one("counted", {}) or (0,)
         rows = self.all("uncounted", {"counted": counted})
         for queue, state, jobs, _ in rows:
@@ -130,13 +134,13 @@ class Transaction:
     def counted_all(self) -> None:
         """Say that every job is counted that has a number."""
         self.has_new_jobs = False
-        if self._seen.last_seq is not None:
-            self.run("counted_save", {"counted": self._seen.last_seq})
+        if self.seen.last_seq is not None:
+            self.run("counted_save", {"counted": self.seen.last_seq})
 
     def leave_uncounted(self, jobs: int) -> None:
         """Leave new jobs to the next writer, but not more than a few: it counts under the write lock."""
-        self._seen.uncounted += jobs
-        if self._seen.uncounted >= UNCOUNTED:
+        self.seen.uncounted += jobs
+        if self.seen.uncounted >= UNCOUNTED:
             self.count_new()
 
     def counted(self, queue: str, *states: JobState) -> int:
@@ -144,6 +148,19 @@ class Transaction:
         rows = (self.one("count_of", {"queue": queue, "state": state.value}) for state in states)
         stored: int = sum(row[0] for row in rows if row is not None)
         return stored + sum(self._counts[queue, state] for state in states)
+
+    def running(self) -> int:
+        """How many jobs run, with what this transaction has done so far."""
+        (stored,) = self.one("running", {}) or (0,)
+        return int(stored) + sum(n for (_, state), n in self._counts.items() if state is JobState.RUNNING)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether there are limits, or jobs behind the gates of some that there were."""
+        if self.seen.has_limits is None:
+            (found,) = self.one("limits_exist", {}) or (0,)
+            self.seen.has_limits = bool(found)
+        return self.seen.has_limits
 
     def flush_counts(self) -> None:
         """Write each counter once, however many jobs have moved."""
@@ -154,18 +171,18 @@ class Transaction:
 
     def next_seq(self) -> int:
         """A number above every one that was given; in a generated id it is also the time."""
-        last = self._seen.last_seq
+        last = self.seen.last_seq
         if last is None:
             (last,) = self.one("last_seq", {}) or (0,)
         seq: int = last + 1
         seq = max(seq, self._first_seq)
-        self._seen.last_seq = seq
+        self.seen.last_seq = seq
         return seq
 
     # Queues
 
     def queue(self, name: str) -> Queue | None:
-        queues = self._seen.queues
+        queues = self.seen.queues
         if name not in queues:
             row = self.one("queue", {"name": name})
             queues[name] = None if row is None else queue_from_row(row)
@@ -182,12 +199,12 @@ class Transaction:
     def save_queue(self, queue: Queue, reordered_to: int | None = None) -> Queue:
         """Write a queue; `reordered_to` matters only while it is being reordered."""
         self.run("queue_save", row_from_queue(queue, (reordered_to or 0) if queue.reordering else None))
-        self._seen.queues[queue.name] = queue
-        self._seen.scorings.pop(queue.name, None)
+        self.seen.queues[queue.name] = queue
+        self.seen.scorings.pop(queue.name, None)
         return queue
 
     def scoring(self, name: QueueName) -> Scoring:
-        scorings = self._seen.scorings
+        scorings = self.seen.scorings
         if name not in scorings:
             scorings[name] = self.existing_queue(name).settings.scoring
         return scorings[name]
@@ -223,27 +240,27 @@ class Transaction:
 
     def has_edges(self) -> bool:
         """Whether any job depends on another one; one look for many transactions."""
-        if self._seen.has_edges is None:
-            self._seen.has_edges = self.one("edges_any", {}) == (1,)
-        return self._seen.has_edges
+        if self.seen.has_edges is None:
+            self.seen.has_edges = self.one("edges_any", {}) == (1,)
+        return self.seen.has_edges
 
     def now_has_edges(self) -> None:
-        self._seen.has_edges = True
+        self.seen.has_edges = True
 
     def list_aftermath(self, parents: Iterable[JobId], aftermath: Aftermath) -> None:
         """Remember to look at what depends on these jobs; nothing does on most."""
         if self.has_edges():
             added = self.run("aftermath_add", {"parents": json_text(list(parents)), "aftermath": aftermath})
             if added.rowcount:
-                self._seen.may_have_aftermaths = self.has_listed = True
+                self.seen.may_have_aftermaths = self.has_listed = True
 
     def may_have_aftermaths(self) -> bool:
         """Whether the list may hold something: false once this handle has found it empty, until somebody
         else writes."""
-        return self._seen.may_have_aftermaths
+        return self.seen.may_have_aftermaths
 
     def has_no_aftermaths(self) -> None:
-        self._seen.may_have_aftermaths = False
+        self.seen.may_have_aftermaths = False
 
     # Jobs and events
 

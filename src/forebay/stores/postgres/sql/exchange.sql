@@ -21,6 +21,8 @@ with state as materialized (
       from forebay.queues
       where name = %(queue)s::text and state in ('active', 'draining') and settings = %(settings)s::text
     )
+    or exists (select 1 from forebay.limits where scope = 'queue:' || %(queue)s or scope not like 'queue:%%')
+    or exists (select 1 from forebay.closed where queue = %(queue)s)
     or (select rank from forebay.ready where queue = %(queue)s and capped = true order by rank limit 1) is not null
     or exists (select 1 from forebay.gated where queue = %(queue)s) and (
       %(gates)s::text[] is null

@@ -1,7 +1,8 @@
--- gates: behind which gates of a queue jobs wait, by one probe for each of them and one more.
+-- gates: behind which gates of a queue jobs wait that somebody can pass, by one probe for each of them and one more.
+-- Those of limits come before all others, and are stepped over.
 -- Relies on index gated_order (queue, gate, ...).
 with recursive closed (gate) as (
-  (select gate from forebay.gated where queue = %(queue)s order by gate limit 1)
+  (select gate from forebay.gated where queue = %(queue)s and gate > 'l~' order by gate limit 1)
   union all
   select (
     select g.gate

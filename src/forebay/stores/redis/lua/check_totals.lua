@@ -19,7 +19,7 @@ local running, total = 0, 0
 local promoted_at = tonumber(redis.call('HGET', prefix .. 'duties', 'promote') or 0)
 for _, name in ipairs(queue_names()) do
   local pending = card('ready:' .. name) + card('capped:' .. name)
-  for _, gate in ipairs(gates_of(name)) do
+  for _, gate in ipairs(all_gates_of(name)) do
     pending = pending + redis.call('ZCARD', ready_key(name, gate, false))
       + redis.call('ZCARD', ready_key(name, gate, true))
   end

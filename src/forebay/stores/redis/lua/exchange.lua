@@ -233,10 +233,18 @@ local function claim_or_hold(job, queue, want, passes, may_hold)
     return false
   end
   if not passes or passes[gate] then
-    claim_job(job, queue, want[W_LEASE_MS])
-    return false
-  end
-  if may_hold then
+    local scopes = is_narrow and narrow_scopes(job) or {}
+    local full = full_among(scopes)
+    if not full then
+      claim_job(job, queue, want[W_LEASE_MS])
+      take_places(job, scopes)
+      return false
+    end
+    if may_hold then
+      put_aside(job, full)
+      return true
+    end
+  elseif may_hold then
     hold(job, gate)
     return true
   end
@@ -258,6 +266,7 @@ local function claim(want, most)
   if most <= 0 or not queue or (queue[Q_STATE] ~= 'active' and queue[Q_STATE] ~= 'draining') then
     return
   end
+  bring_back(want[W_QUEUE])
   local passes = gates_passed(want)
   local orders = orders_of(want[W_QUEUE], queue, gates_of(want[W_QUEUE], passes))
   local lease_ms = {want[W_LEASE_MS], queue[Q_LEASE_MS]}
@@ -271,7 +280,7 @@ local function claim(want, most)
     if not order then
       break
     end
-    if start_plainly(order, #orders == 1 and room or 1, lease_ms, passes, claimed) == 0 then
+    if is_narrow or start_plainly(order, #orders == 1 and room or 1, lease_ms, passes, claimed) == 0 then
       local job = find(id_in(one))
       local was_held = job and claim_or_hold(job, queue, want, passes, held < most_held)
       if job and was_held == nil then
@@ -292,7 +301,10 @@ local function claim_all()
   end
   for _, want in ipairs(ask.wants) do
     promote_in(want[W_QUEUE], PROMOTED)
-    claim(want, math.min(want[W_MOST], ask.room - #claimed[1]))
+    local before = #claimed[1]
+    local most = room_within(want[W_QUEUE], math.min(want[W_MOST], ask.room - before))
+    claim(want, most)
+    take_within(want[W_QUEUE], #claimed[1] - before, most)
     flush()
   end
   if #claimed[1] > 0 then
@@ -336,8 +348,15 @@ local function next_due_ms()
       first = tonumber(due[2])
     end
   end
-  return first and math.max(0, first - now)
+  first = first and math.max(0, first - now)
+  for _, wait in ipairs(waits) do
+    first = first and math.min(first, wait) or wait
+  end
+  return first
 end
+
+-- Ids of those that were settled.
+local settled = {}
 
 local function settle_all()
   local answers, others = {}, {}
@@ -347,13 +366,23 @@ local function settle_all()
       return nil, nil, why_not
     end
     answers[i] = answer
+    if answer == 'settled' then
+      settled[#settled + 1] = ending[E_ID]
+    end
   end
+  local missed = {}
   for _, number in ipairs(complete_plainly(ask.completed)) do
     local id, result = ARGV[2 * number], 2 * number + 1
     local answer = settle({id, 1, 'completed', 'completed', 0, 0, 0, false, false, result, false, 0})
     if answer ~= 'settled' then
       others[#others + 1] = number
       others[#others + 1] = answer
+      missed[number] = true
+    end
+  end
+  for number = 1, ask.completed do
+    if not missed[number] then
+      settled[#settled + 1] = ARGV[2 * number]
     end
   end
   flush()
@@ -377,7 +406,9 @@ local answers, others, why_not = settle_all()
 if why_not then
   return {'refused', why_not}
 end
+free_places(settled)
 claim_all()
+keep_limits(#settled - #claimed[1], ask.wants)
 return finish({
   'done', answers, others, claimed, adopted(), cancels_of(worker), next_due_ms() or false, notes_kept,
 })

@@ -5,10 +5,12 @@
 -- Returns {queue, gate, jobs} by queue and gate.
 local found = {}
 for _, name in ipairs(queue_names()) do
-  for _, gate in ipairs(gates_of(name)) do
+  for _, gate in ipairs(all_gates_of(name)) do
     local jobs = redis.call('ZCARD', ready_key(name, gate, false))
       + redis.call('ZCARD', ready_key(name, gate, true))
-    found[#found + 1] = {name, gate, jobs}
+    if jobs > 0 then
+      found[#found + 1] = {name, gate, jobs}
+    end
   end
 end
 return found

@@ -180,10 +180,10 @@ local function places_of(head)
   return places
 end
 
--- Whether a job was put behind its gate, or only taken from there.
+-- Whether a job was put behind its gate, or only taken from there. Gates of limits are kept elsewhere.
 local function mark_gate(head, is_put)
   local queue, gate = head[QUEUE], head[GATE]
-  if head[STATE] == 'pending' and gate then
+  if head[STATE] == 'pending' and gate and string.sub(gate, 1, 6) ~= 'limit:' then
     gates[queue] = gates[queue] or {}
     gates[queue][gate] = is_put or gates[queue][gate] or false
   end

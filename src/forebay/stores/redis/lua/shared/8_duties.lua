@@ -89,8 +89,7 @@ end
 -- Move up to `limit` jobs that wait in a dropped queue to the dead letters: first those that are not due
 -- yet or blocked, then the pending ones in their order.
 local function bury(queue, limit)
-  local names = redis.call('SMEMBERS', prefix .. 'gates:' .. queue)
-  table.sort(names)
+  local names = all_gates_of(queue)
   local keys = {ready_key(queue, false, false), ready_key(queue, false, true)}
   for _, gate in ipairs(names) do
     keys[#keys + 1] = ready_key(queue, gate, false)

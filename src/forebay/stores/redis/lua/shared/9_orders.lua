@@ -14,6 +14,16 @@ local function gates_of(queue, passes)
   return names
 end
 
+-- All gates with jobs behind them, those of limits too.
+local function all_gates_of(queue)
+  local names = gates_of(queue)
+  for _, scope in ipairs(redis.call('ZRANGE', prefix .. 'closed:' .. queue, 0, -1)) do
+    names[#names + 1] = 'limit:' .. scope
+  end
+  table.sort(names)
+  return names
+end
+
 -- The orders from which a claim takes, each with a window that is moved on when it is used up.
 local function orders_of(name, queue, names)
   local cap = cap_ms(queue)

@@ -1,4 +1,4 @@
--- oldest: 3
+-- oldest: 4
 -- Jobs that depend on others. An older program would end jobs without a word to those that wait for them.
 
 -- Set by whoever inserts a job that depends on this one, so that all who end it know without a look at the edges.

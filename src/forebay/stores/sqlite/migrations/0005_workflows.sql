@@ -1,4 +1,4 @@
--- oldest: 4
+-- oldest: 5
 -- Jobs that depend on others. An older program would end jobs without a word to those that wait for them.
 -- An edge goes with its child; the one to a parent that is gone stays as it was.
 

@@ -1,0 +1,74 @@
+"""`app.limits`: how many jobs may run at once, and how many may start in a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forebay.app.client import Client
+from forebay.app.times import Length, length_within
+from forebay.domain.job import DAY_MS
+from forebay.domain.limits import Limit
+
+
+class Limits:
+    """The limits of a store. A change holds from the next claim of every worker on.
+
+    app.limits.set("global", concurrency=50)
+    app.limits.set("queue:mail", rate=10, per=60, burst=20)
+    app.limits.set("task:report", concurrency=2)
+    app.limits.set("key:tenant", concurrency=3)  # for each value of the key by itself
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def set(
+        self,
+        scope: str,
+        *,
+        concurrency: int | None = None,
+        rate: int | None = None,
+        per: Length = 1,
+        burst: int | None = None,
+    ) -> Limit:
+        """Set the limit of a scope, in the place of another one: "global", "queue:NAME", "task:NAME" or
+        "key:KIND", for each value of a key of this kind by itself.
+
+        At most `concurrency` jobs run at once, and at most `rate` start in `per`; after a pause `burst` may
+        start together, twice the rate unless said otherwise. What is left out is not limited. Raises
+        ConfigError for a wrong value.
+        """
+        per_ms = length_within("per", per, 1, DAY_MS)
+        limit = Limit(scope=scope, concurrency=concurrency, rate=rate, per_ms=per_ms, burst=burst)
+        self._client.write(lambda store: store.save_limit(limit))
+        return limit
+
+    async def set_async(
+        self,
+        scope: str,
+        *,
+        concurrency: int | None = None,
+        rate: int | None = None,
+        per: Length = 1,
+        burst: int | None = None,
+    ) -> Limit:
+        """`set` for coroutines."""
+        return await self._client.offloaded(
+            self.set, scope, concurrency=concurrency, rate=rate, per=per, burst=burst
+        )
+
+    def remove(self, scope: str) -> bool:
+        """Remove the limit of a scope; whether there was one."""
+        return self._client.write(lambda store: store.drop_limit(scope))
+
+    async def remove_async(self, scope: str) -> bool:
+        """`remove` for coroutines."""
+        return await self._client.offloaded(self.remove, scope)
+
+    def list(self) -> Sequence[Limit]:
+        """All limits, by scope."""
+        return self._client.read(lambda reader: reader.limits())
+
+    async def list_async(self) -> Sequence[Limit]:
+        """`list` for coroutines."""
+        return await self._client.offloaded(self.list)

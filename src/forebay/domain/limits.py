@@ -1,0 +1,156 @@
+"""Limits: how many jobs may run at once, and how many may start in a time.
+
+A rate is a token bucket. It is counted in parts of a token, of which a token has as many as the rate's time
+has milliseconds: so a bucket gains `rate` parts in each millisecond, and nothing is ever rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from forebay.domain.job import DAY_MS, QueueName, check_kind, check_queue_name, check_task_name
+from forebay.errors import ConfigError, InvalidJob
+
+GLOBAL: Final = "global"
+MAX_LIMIT: Final = 1_000_000
+_QUEUE: Final = "queue:"
+_TASK: Final = "task:"
+_KEY: Final = "key:"
+_CHECKS: Final[dict[str, Callable[[str], None]]] = {
+    _QUEUE: check_queue_name,
+    _TASK: check_task_name,
+    _KEY: check_kind,
+}
+
+
+def queue_scope(queue: str) -> str:
+    """The scope of all jobs of one queue."""
+    return f"{_QUEUE}{queue}"
+
+
+def scopes_of(queue: str) -> tuple[str, str]:
+    """The scopes of a job of this queue, in the order in which they are locked."""
+    return GLOBAL, queue_scope(queue)
+
+
+def key_scope(kind: str) -> str:
+    """The scope of all jobs with a key of this kind, for each value by itself."""
+    return f"{_KEY}{kind}"
+
+
+def narrow_scopes(task: str, keys: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The scopes of a job that not all jobs of its queue are in: of the limit, and of what it counts."""
+    yield f"{_TASK}{task}", f"{_TASK}{task}"
+    for kind in sorted(keys):
+        yield key_scope(kind), f"{_KEY}{kind}:{keys[kind]}"
+
+
+def limit_scope(scope: str) -> str:
+    """The scope of the limit that counts this one: of a key, that of its kind."""
+    return ":".join(scope.split(":", 2)[:2]) if scope.startswith(_KEY) else scope
+
+
+class Bucket(NamedTuple):
+    """What a rate had left at a time, in parts of a token."""
+
+    parts: int
+    at: int
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """At most `concurrency` jobs of a scope run at once, and at most `rate` of them start in `per_ms`.
+
+    A scope is "global" for all jobs, "queue:NAME", "task:NAME", or "key:KIND" for the jobs of each value of
+    such a key. None is no limit. After a pause `burst` may start together, twice the rate unless said
+    otherwise.
+    """
+
+    scope: str
+    concurrency: int | None = None
+    rate: int | None = None
+    per_ms: int = 1_000
+    burst: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_scope(self.scope)
+        if self.concurrency is None and self.rate is None:
+            raise ConfigError(f"the limit of {self.scope} needs a concurrency or a rate")
+        for name in ("concurrency", "rate", "burst"):
+            value = getattr(self, name)
+            if value is not None:
+                _check_whole(name, value, MAX_LIMIT)
+        _check_whole("per_ms", self.per_ms, DAY_MS)
+        if self.rate is None and (self.burst is not None or self.per_ms != 1_000):  # noqa: PLR2004 - the default
+            raise ConfigError("burst and per_ms go with a rate")
+
+    @property
+    def queue(self) -> QueueName | None:
+        """The queue that it is for, None for one that is for any."""
+        return QueueName(self.scope.removeprefix(_QUEUE)) if self.scope.startswith(_QUEUE) else None
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it is for some jobs of a queue: those at the limit must not hold up the others."""
+        return self.scope.startswith((_TASK, _KEY))
+
+    @property
+    def most_at_once(self) -> int:
+        """How many may start together after a pause."""
+        return self.burst or min(2 * (self.rate or 0), MAX_LIMIT)
+
+    def full(self, now: int) -> Bucket:
+        """The bucket of a limit that nobody has used."""
+        return Bucket(self.most_at_once * self.per_ms, now)
+
+    def filled(self, bucket: Bucket, now: int) -> Bucket:
+        """The bucket at another time. A clock that was set back gives nothing, and counts from there."""
+        most = self.most_at_once * self.per_ms
+        rate = self.rate or 0
+        # More time than it takes to fill it does not matter, and keeps the numbers small.
+        passed = min(max(0, now - bucket.at), self.per_ms * MAX_LIMIT)
+        return Bucket(min(most, bucket.parts + passed * rate), now)
+
+    def tokens(self, bucket: Bucket, now: int) -> int:
+        """How many jobs may start."""
+        return max(0, self.filled(bucket, now).parts // self.per_ms)
+
+    def spent(self, bucket: Bucket, jobs: int, now: int) -> Bucket:
+        """The bucket once this many have started; fewer than none are given back, as far as there is room."""
+        parts, at = self.filled(bucket, now)
+        return Bucket(min(self.most_at_once * self.per_ms, parts - jobs * self.per_ms), at)
+
+    def wait_ms(self, bucket: Bucket, now: int) -> int:
+        """After how long the next job may start."""
+        missing = self.per_ms - self.filled(bucket, now).parts
+        return max(0, -(-missing // (self.rate or 1)))
+
+    def changed_from(self, old: Limit | None, bucket: Bucket, now: int) -> Bucket:
+        """The bucket of this limit where another one was: what is left of the old one, as far as there is
+        room for it. So nobody gains a burst by a change."""
+        if old is None or old.rate is None or self.rate is None:
+            return self.full(now)
+        left = old.filled(bucket, now).parts * self.per_ms // old.per_ms
+        return Bucket(min(left, self.most_at_once * self.per_ms), now)
+
+
+def _check_scope(scope: str) -> None:
+    if scope == GLOBAL:
+        return
+    kind, colon, name = str(scope).partition(":")
+    check = _CHECKS.get(kind + colon)
+    if check is None:
+        raise ConfigError(
+            f"{scope!r} is no scope of a limit: there are {GLOBAL}, queue:NAME, task:NAME and key:KIND"
+        )
+    try:
+        check(name)
+    except InvalidJob as exc:
+        raise ConfigError(f"the scope of a limit: {exc}") from exc
+
+
+def _check_whole(name: str, value: int, most: int) -> None:
+    if type(value) is not int or not 1 <= value <= most:
+        raise ConfigError(f"{name} must be a whole number from 1 to {most}, not {value!r}")

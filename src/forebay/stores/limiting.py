@@ -1,0 +1,198 @@
+"""The part of the seam that keeps limits, and what they leave for the claims of one exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from forebay.domain.limits import Bucket, Limit, limit_scope, narrow_scopes, scopes_of
+
+# Jobs that one claim brings back from behind gates, and gates that it looks at for that.
+MOST_BACK: Final = 1_000
+MOST_LOOKS: Final = 100
+# After so long somebody looks again behind a gate that nobody seems to keep closed.
+LOOK_AGAIN_MS: Final = 1_000
+
+
+class KeepsLimits(Protocol):
+    """The write side of limits. What is saved holds from the next claim on, whoever makes it."""
+
+    def save_limit(self, limit: Limit, *, actor: str = "") -> None:
+        """Set the limit of its scope, in the place of another one. What is left of a rate stays left, so a
+        change gives nobody a burst; jobs that run go on, however many they are. Leaves a LIMIT event and is
+        worth a wake-up."""
+        ...
+
+    def drop_limit(self, scope: str, *, actor: str = "") -> bool:
+        """Remove the limit of a scope; whether there was one. Leaves a LIMIT event and is worth a wake-up."""
+        ...
+
+
+class LooksAtLimits(Protocol):
+    """The read side of limits."""
+
+    def limits(self) -> list[Limit]:
+        """All limits, by scope."""
+        ...
+
+
+class Kept(NamedTuple):
+    """A limit as it is stored."""
+
+    limit: Limit
+    bucket: Bucket
+
+
+class Gauge:
+    """One limit while an exchange claims: under its lock, so that nobody else counts or takes meanwhile."""
+
+    __slots__ = ("bucket", "ends_at", "has_changed", "limit", "running", "scope")
+
+    def __init__(
+        self, kept: Kept, running: int, *, scope: str | None = None, ends_at: int | None = None
+    ) -> None:
+        self.limit, self.bucket = kept
+        self.scope = scope or kept.limit.scope  # what it counts: of a limit by key, one value
+        self.running = (
+            running  # jobs of its scope with a lease that has not ended; 0 where nobody asks for it
+        )
+        self.ends_at = ends_at  # when the first of these leases ends
+        self.has_changed = False
+
+    def room(self, now: int) -> int | None:
+        """How many may start; None for any number."""
+        most = None
+        if self.limit.concurrency is not None:
+            most = max(0, self.limit.concurrency - self.running)
+        if self.limit.rate is not None:
+            tokens = self.limit.tokens(self.bucket, now)
+            most = tokens if most is None else min(most, tokens)
+        return most
+
+    def take(self, jobs: int, now: int) -> None:
+        self.running += jobs
+        # Of a clock that was set back note is taken at once, so that time counts again from there.
+        if self.limit.rate is not None and (jobs or self.bucket.at > now):
+            self.bucket = self.limit.spent(self.bucket, jobs, now)
+            self.has_changed = True
+
+    def wait_ms(self, now: int) -> int | None:
+        """After how long its rate lets somebody in; None if it does, or if that is not what holds jobs up."""
+        if self.limit.rate is None or self.limit.tokens(self.bucket, now):
+            return None
+        return self.limit.wait_ms(self.bucket, now)
+
+    def look_at(self, now: int, back: int) -> int:
+        """When to look again behind its gate, once `back` jobs were brought back: with its next token, or
+        when the first lease ends. Whoever frees a place before makes that earlier."""
+        limit = self.limit
+        if limit.rate is not None and (limit.concurrency is None or self.running < limit.concurrency):
+            return now + max(1, limit.wait_ms(limit.spent(self.bucket, back, now), now))
+        return max(now + 1, self.ends_at or now + LOOK_AGAIN_MS)
+
+
+def buckets_values(old: Limit, new: Limit, now: int) -> dict[str, object]:
+    """What the engines on SQL need to give the buckets of a key to another limit, as `changed_from` does."""
+    return {
+        "scope": new.scope,
+        "now": now,
+        "old_rate": old.rate or 0,
+        "old_per_ms": old.per_ms,
+        "old_full": old.most_at_once * old.per_ms,
+        "per_ms": new.per_ms,
+        "full": new.most_at_once * new.per_ms,
+    }
+
+
+Load = Callable[[Limit, str], Gauge]
+
+
+class Tally:
+    """The limits of one exchange. Claims ask for room, and say what they took.
+
+    Limits of a task or a key are looked at when a job comes that they are for: `load` counts what runs under
+    one of them.
+    """
+
+    def __init__(
+        self, gauges: Iterable[Gauge], now: int, narrow: Iterable[Limit] = (), load: Load | None = None
+    ) -> None:
+        self._gauges = {gauge.scope: gauge for gauge in gauges}
+        self._narrow = {limit.scope: limit for limit in narrow}
+        self._load = load
+        self._now = now
+        self._waits: list[int] = []
+
+    @property
+    def has_narrow(self) -> bool:
+        """Whether single jobs have to be looked at."""
+        return bool(self._narrow)
+
+    def room(self, queue: str, most: int) -> int:
+        """How many of `most` jobs of a queue may start."""
+        rooms = [gauge.room(self._now) for gauge in self._of(queue)]
+        return min([most, *(room for room in rooms if room is not None)])
+
+    def took(self, queue: str, jobs: int, most: int) -> None:
+        """So many jobs of a queue have started, of as many as the limits left room for."""
+        for gauge in self._of(queue):
+            gauge.take(jobs, self._now)
+        if jobs == most:
+            waits = [wait for gauge in self._of(queue) if (wait := gauge.wait_ms(self._now)) is not None]
+            # There may be more to start, and all of its limits have to let it in.
+            self._waits += [max(waits)] if waits else []
+
+    def full_for(self, task: str, keys: Mapping[str, str]) -> str | None:
+        """The scope in which there is no room for such a job; None if it may start."""
+        return next(
+            (gauge.scope for gauge in self._narrow_of(task, keys) if gauge.room(self._now) == 0), None
+        )
+
+    def start(self, task: str, keys: Mapping[str, str], ends_at: int) -> list[str]:
+        """Such a job has started, with a lease that ends then; the scopes in which it has a place now."""
+        gauges = list(self._narrow_of(task, keys))
+        for gauge in gauges:
+            gauge.take(1, self._now)
+            gauge.ends_at = min(ends_at, gauge.ends_at or ends_at)
+        return [gauge.scope for gauge in gauges]
+
+    def missing(self, scopes: Iterable[str]) -> dict[str, Limit]:
+        """Which of these scopes have a limit that nobody has looked at yet, for engines that ask for many at
+        once; `add` takes the answers."""
+        known = {scope: self._narrow.get(limit_scope(scope)) for scope in scopes}
+        return {scope: limit for scope, limit in known.items() if limit and scope not in self._gauges}
+
+    def add(self, gauge: Gauge) -> None:
+        self._gauges[gauge.scope] = gauge
+
+    def gauge(self, scope: str) -> Gauge | None:
+        """What counts a scope of a task or a key; None if there is no limit for it any more."""
+        limit = self._narrow.get(limit_scope(scope))
+        return None if limit is None else self._loaded(limit, scope)
+
+    @property
+    def changed(self) -> list[Gauge]:
+        """Those whose buckets are to be written."""
+        return [gauge for gauge in self._gauges.values() if gauge.has_changed]
+
+    def wait(self, ms: int | None) -> None:
+        """It is worth to ask again after this time."""
+        self._waits += [] if ms is None else [max(0, ms)]
+
+    def sooner(self, next_due_ms: int | None) -> int | None:
+        """After how long it is worth to ask again: when a job is due, or when a limit lets one in."""
+        waits = self._waits if next_due_ms is None else [*self._waits, next_due_ms]
+        return min(waits, default=None)
+
+    def _of(self, queue: str) -> list[Gauge]:
+        return [self._gauges[scope] for scope in scopes_of(queue) if scope in self._gauges]
+
+    def _narrow_of(self, task: str, keys: Mapping[str, str]) -> Iterator[Gauge]:
+        for of, scope in narrow_scopes(task, keys):
+            if of in self._narrow:
+                yield self._loaded(self._narrow[of], scope)
+
+    def _loaded(self, limit: Limit, scope: str) -> Gauge:
+        if scope not in self._gauges and self._load is not None:
+            self._gauges[scope] = self._load(limit, scope)
+        return self._gauges[scope]

@@ -1,0 +1,141 @@
+"""Limits: saved, removed, and what they leave for a claim."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from forebay.domain.gate import limit_gate
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import Job, QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Bucket, Limit, limit_scope, narrow_scopes
+from forebay.stores.limiting import MOST_BACK, Gauge, Kept, Tally
+from forebay.stores.memory.order import Record
+from forebay.stores.memory.state import State
+from forebay.stores.protocol import Want
+
+
+def save(state: State, limit: Limit, actor: str) -> None:
+    old, bucket = state.limits.get(limit.scope, (None, Bucket(0, state.now)))
+    state.write(state.limits, limit.scope, Kept(limit, limit.changed_from(old, bucket, state.now)))
+    for scope, bucket in list(state.buckets.items()):
+        if limit_scope(scope) == limit.scope:
+            state.write(state.buckets, scope, limit.changed_from(old, bucket, state.now))
+    _tell(state, limit.scope, actor, "saved")
+
+
+def drop(state: State, scope: str, actor: str) -> bool:
+    if scope not in state.limits:
+        return False
+    state.write(state.limits, scope, None)
+    for one in [one for one in state.buckets if limit_scope(one) == scope]:
+        state.write(state.buckets, one, None)
+    _tell(state, scope, actor, "removed")
+    return True
+
+
+def tally(state: State) -> Tally:
+    """What all limits leave now."""
+    limits = [kept.limit for kept in state.limits.values()]
+    broad = [_gauge(state, limit, limit.scope) for limit in limits if not limit.is_narrow]
+    narrow = [limit for limit in limits if limit.is_narrow]
+    ends = _ends_by_scope(state) if narrow else {}
+    return Tally(broad, state.now, narrow, partial(_narrow_gauge, state, ends))
+
+
+def keep(state: State, limits: Tally, *, freed: int) -> None:
+    """Write what claims have taken. Where places were freed that nobody took, others may want them."""
+    for gauge in limits.changed:
+        if gauge.scope in state.limits:
+            state.write(state.limits, gauge.scope, Kept(gauge.limit, gauge.bucket))
+        else:
+            state.write(state.buckets, gauge.scope, gauge.bucket)
+    if freed > 0 and state.limits:
+        state.has_news = True
+
+
+def put_aside(state: State, record: Record, scope: str, limits: Tally) -> None:
+    """A job that this scope has no room for waits behind its gate."""
+    gauge, queue = limits.gauge(scope), record.job.queue
+    state.put(record._replace(job=replace(record.job, gate=limit_gate(scope), updated_at=state.now)))
+    if gauge is not None:
+        state.write(state.closed, (queue, scope), gauge.look_at(state.now, 0))
+
+
+def bring_back(state: State, queue: QueueName, limits: Tally) -> None:
+    """Open gates that it is time to look behind, as far as there is room."""
+    left = MOST_BACK
+    for scope in [scope for (name, scope), at in state.closed.items() if name == queue and at <= state.now]:
+        gauge = limits.gauge(scope)
+        room = None if gauge is None else gauge.room(state.now)
+        waiting = _behind(state, queue, scope)
+        back = waiting[: left if room is None else min(room, left)]
+        for record in back:
+            state.put(record._replace(job=replace(record.job, gate=None, updated_at=state.now)))
+        left -= len(back)
+        at = state.now if gauge is None else gauge.look_at(state.now, len(back))
+        state.write(state.closed, (queue, scope), at if len(back) < len(waiting) else None)
+
+
+def free(state: State, job: Job) -> None:
+    """The attempt has ended: whoever claims next looks behind the gates of its scopes."""
+    scopes = {scope for _, scope in narrow_scopes(job.task, job.limit_keys)}
+    for queue, scope in list(state.closed):
+        if scope in scopes:
+            state.write(state.closed, (queue, scope), 0)
+
+
+def note_waits(state: State, limits: Tally, wants: Sequence[Want]) -> None:
+    """When somebody should look behind the gates of these queues again."""
+    queues = {want.queue for want in wants}
+    looks = [at for (queue, _), at in state.closed.items() if queue in queues]
+    limits.wait(min(looks) - state.now if looks else None)
+
+
+def _behind(state: State, queue: QueueName, scope: str) -> list[Record]:
+    gate = limit_gate(scope)
+    waiting = [record for record in state.among(queue, [JobState.PENDING]) if record.job.gate == gate]
+    return sorted(waiting, key=lambda record: (record.job.capped, record.job.rank, record.job.seq))
+
+
+def _gauge(state: State, limit: Limit, scope: str) -> Gauge:
+    full = limit.full(state.now)
+    bucket = state.limits[scope].bucket if scope in state.limits else state.buckets.get(scope, full)
+    is_counted = limit.concurrency is not None and not limit.is_narrow
+    running = _running(state, limit.queue) if is_counted else ()
+    return Gauge(Kept(limit, bucket), sum(1 for _ in running), scope=scope)
+
+
+def _narrow_gauge(state: State, ends: dict[str, list[int]], limit: Limit, scope: str) -> Gauge:
+    gauge, found = _gauge(state, limit, scope), ends.get(scope, [])
+    gauge.running, gauge.ends_at = len(found), min(found, default=None)
+    return gauge
+
+
+def _ends_by_scope(state: State) -> dict[str, list[int]]:
+    """When the leases end that count under tasks and keys."""
+    ends: dict[str, list[int]] = defaultdict(list)
+    for job in _running(state, None):
+        for _, scope in narrow_scopes(job.task, job.limit_keys):
+            ends[scope].append(job.lease_expires_at or 0)
+    return ends
+
+
+def _running(state: State, queue: QueueName | None) -> Iterator[Job]:
+    """The jobs of a queue, or of all, with a lease that has not ended."""
+    for name in state.queues if queue is None else [queue]:
+        for record in state.among(name, [JobState.RUNNING]):
+            if (record.job.lease_expires_at or 0) > state.now:
+                yield record.job
+
+
+def _tell(state: State, scope: str, actor: str, what: str) -> None:
+    for queue, one in list(state.closed):
+        if limit_scope(one) == scope:
+            state.write(state.closed, (queue, one), 0)
+    state.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}"))
+    state.has_news = True

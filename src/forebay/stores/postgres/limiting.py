@@ -1,0 +1,200 @@
+"""Limits: saved, removed, and what they leave for a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+from forebay.domain.gate import limit_gate
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import Job, JobId
+from forebay.domain.lease import Lease
+from forebay.domain.limits import Bucket, Limit, narrow_scopes, scopes_of
+from forebay.stores.limiting import MOST_BACK, MOST_LOOKS, Gauge, Kept, Tally, buckets_values
+from forebay.stores.postgres.connection import TryAgain, Values
+from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.protocol import Want
+from forebay.stores.rows import Row, kept_from_row, row_from_kept
+
+T = TypeVar("T")
+
+
+class Looks(Protocol):
+    """What a look at the store can ask."""
+
+    def all(self, name: str, values: Values | None = None) -> list[Row]: ...
+
+
+class PostgresLimits:
+    """The part of a handle to write that keeps limits."""
+
+    def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
+        raise NotImplementedError
+
+    def save_limit(self, limit: Limit, *, actor: str = "") -> None:
+        self._write(lambda tx: save(tx, limit, actor))
+
+    def drop_limit(self, scope: str, *, actor: str = "") -> bool:
+        return self._write(lambda tx: drop(tx, scope, actor))
+
+
+class LooksAtPostgresLimits:
+    """The part of a handle to look that shows limits."""
+
+    def _looking(self) -> AbstractContextManager[Looks]:
+        raise NotImplementedError
+
+    def limits(self) -> list[Limit]:
+        with self._looking() as look:
+            return [kept_from_row(row).limit for row in look.all("limits")]
+
+
+def save(tx: Transaction, limit: Limit, actor: str) -> None:
+    locked = tx.all("limits_lock", {"scopes": [limit.scope]})
+    known = {kept.limit.scope: kept for kept in map(kept_from_row, locked)}
+    now = tx.later()
+    old, bucket = known.get(limit.scope, (None, Bucket(0, now)))
+    tx.run("limit_save", row_from_kept(Kept(limit, limit.changed_from(old, bucket, now))))
+    if old is not None and limit.is_narrow:
+        tx.run("buckets_change", buckets_values(old, limit, now))
+    _tell(tx, limit.scope, actor, "saved")
+
+
+def drop(tx: Transaction, scope: str, actor: str) -> bool:
+    if tx.one("limit_remove", {"scope": scope}) is None:
+        return False
+    tx.run("buckets_remove", {"scope": scope})
+    _tell(tx, scope, actor, "removed")
+    return True
+
+
+def tally(tx: Transaction, queues: Collection[str]) -> Tally:
+    """What the limits of these queues leave, under their lock.
+
+    The time is read again behind the lock: whoever had it before us may have claimed later than this
+    transaction began, and for a rate time must not run backwards.
+    """
+    limited = [queue for queue in queues if queue in tx.limited]
+    if not limited:
+        return Tally((), tx.now)
+    scopes = sorted({scope for queue in limited for scope in scopes_of(queue)})
+    kept = tx.run("limits_lock", {"scopes": scopes})
+    asked = tx.run("limits_running", {"scopes": scopes})
+    tx.run("freed_take")
+    found = {one.limit.scope: one for one in map(kept_from_row, kept)}
+    running = {scope: jobs for scope, _, jobs in asked}
+    now = tx.later()
+    broad = [one for one in found.values() if not one.limit.is_narrow]
+    if any(one.limit.scope not in running for one in broad):
+        raise TryAgain  # it was removed just now
+    narrow = [one.limit for one in found.values() if one.limit.is_narrow]
+    tx.kept_limits = found
+    return Tally([Gauge(one, running[one.limit.scope]) for one in broad], now, narrow)
+
+
+def load(tx: Transaction, limits: Tally, scopes: Iterable[str]) -> None:
+    """Count what runs in these scopes of tasks and keys, all at once."""
+    missing = limits.missing(scopes)
+    if not missing:
+        return
+    rows = tx.all("places_count", {"scopes": sorted(missing), "now": tx.now})
+    for scope, running, ends_at, parts, at in rows:
+        limit = missing[scope]
+        if scope == limit.scope:
+            bucket = tx.kept_limits[scope].bucket
+        else:
+            bucket = limit.full(tx.now) if parts is None else Bucket(parts, at)
+        limits.add(Gauge(Kept(limit, bucket), running, scope=scope, ends_at=ends_at))
+
+
+def load_for(tx: Transaction, limits: Tally, jobs: Iterable[Job]) -> None:
+    """Count what these jobs have to be compared with."""
+    if limits.has_narrow:
+        load(tx, limits, {scope for job in jobs for _, scope in narrow_scopes(job.task, job.limit_keys)})
+
+
+def bring_back(tx: Transaction, queues: Collection[str], limits: Tally) -> set[str]:
+    """Open gates that it is time to look behind, as far as there is room; the queues of these gates."""
+    limited = [queue for queue in queues if queue in tx.limited]
+    if not limited:
+        return set()
+    due: dict[str, list[str]] = {}
+    for queue, scope in tx.all("closed_due", {"queues": limited, "limit": MOST_LOOKS}):
+        due.setdefault(queue, []).append(scope)
+    load(tx, limits, {scope for scopes in due.values() for scope in scopes})
+    for queue, scopes in due.items():
+        _bring_back(tx, queue, scopes, limits)
+    return set(due)
+
+
+def _bring_back(tx: Transaction, queue: str, scopes: Sequence[str], limits: Tally) -> None:
+    gauges = [limits.gauge(scope) for scope in scopes]
+    rooms = [MOST_BACK if gauge is None else gauge.room(tx.now) for gauge in gauges]
+    most = [MOST_BACK if room is None else min(MOST_BACK, room) for room in rooms]
+    tx.run("bring_back", {"queue": queue, "gates": [limit_gate(scope) for scope in scopes], "rooms": most})
+    looks = [
+        tx.now if gauge is None else gauge.look_at(tx.now, back)
+        for gauge, back in zip(gauges, most, strict=True)
+    ]
+    tx.run("closed_save", {"queue": queue, "scopes": list(scopes), "looks": looks})
+
+
+def close_gates(tx: Transaction, queue: str, scopes: Collection[str], limits: Tally) -> None:
+    """Jobs were put behind the gates of these scopes."""
+    gauges = {scope: limits.gauge(scope) for scope in scopes}
+    looks = [tx.now if gauge is None else gauge.look_at(tx.now, 0) for gauge in gauges.values()]
+    tx.run("closed_save", {"queue": queue, "scopes": list(gauges), "looks": looks})
+
+
+def take_places(tx: Transaction, places: Mapping[Lease, Sequence[str]]) -> None:
+    rows = [(scope, *lease) for lease, scopes in places.items() for scope in scopes]
+    if rows:
+        scopes, ids, attempts = zip(*sorted(rows), strict=True)
+        tx.run("places_take", {"scopes": list(scopes), "ids": list(ids), "attempts": list(attempts)})
+
+
+def free_places(tx: Transaction, ids: Sequence[JobId]) -> None:
+    """Attempts at these jobs have ended: whoever claims next looks behind the gates of their scopes."""
+    if ids and tx.has_limits:
+        tx.run("places_free", {"ids": sorted(ids)})
+
+
+def note_over(tx: Transaction, leases: Sequence[Lease]) -> None:
+    """These have ended in a caller's own transaction, which has committed; nobody has settled them here."""
+    if leases and tx.has_limits:
+        ids, attempts = zip(*leases, strict=True)
+        tx.run("places_over", {"ids": list(ids), "attempts": list(attempts)})
+        tx.has_news = True
+
+
+def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], *, freed: int) -> None:
+    """Write what claims have taken, and note when it is worth to look behind gates again. Where places were
+    freed that nobody took, others may want them."""
+    if not tx.has_limits:
+        return
+    keys = [gauge for gauge in limits.changed if gauge.scope != gauge.limit.scope]
+    for gauge in limits.changed:
+        if gauge.scope == gauge.limit.scope:
+            values = {"scope": gauge.scope, "parts": gauge.bucket.parts, "at": gauge.bucket.at}
+            tx.run("limit_spend", values)
+    if keys:
+        values = {"parts": [gauge.bucket.parts for gauge in keys], "ats": [gauge.bucket.at for gauge in keys]}
+        tx.run("buckets_save", {"scopes": [gauge.scope for gauge in keys], **values})
+    limited = [want.queue for want in wants if want.queue in tx.limited]
+    row = tx.one("closed_next", {"queues": limited}) if limited else None
+    limits.wait(None if row is None or row[0] is None else row[0] - tx.now)
+    if freed > 0:
+        tx.has_news = True
+
+
+def prune(tx: Transaction) -> None:
+    """Forget places and buckets that count for nothing."""
+    tx.run("places_prune")
+    tx.run("buckets_prune")
+
+
+def _tell(tx: Transaction, scope: str, actor: str, what: str) -> None:
+    tx.run("closed_look", {"scope": scope})
+    tx.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}"))
+    tx.has_news = True

@@ -1,0 +1,3 @@
+-- buckets_remove: a limit by key begins anew for each value.
+delete from forebay.buckets
+where scope > %(scope)s || ':' and scope < %(scope)s || '<';

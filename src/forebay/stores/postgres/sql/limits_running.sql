@@ -1,0 +1,15 @@
+-- limits_running: how many jobs run under limits that were locked before: those with a lease that has not ended.
+-- A statement of its own after the lock, because it must see what others have claimed while we waited for it.
+select l.scope, n.now,
+  case when l.concurrency is not null then (
+    select count(*)
+    from (
+      select 1
+      from forebay.leases
+      where until > n.now and (l.scope = 'global' or queue = substr(l.scope, 7))
+      limit l.concurrency
+    ) as held
+  ) else 0 end
+from forebay.limits l
+cross join (select forebay.now_ms() as now offset 0) as n
+where l.scope = any(%(scopes)b::text[]) and (l.scope = 'global' or l.scope like 'queue:%%');

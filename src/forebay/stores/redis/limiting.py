@@ -1,0 +1,42 @@
+"""Limits: saved, removed and shown."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from forebay.domain.limits import Limit
+from forebay.stores.redis.connection import Connection
+
+_decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+class RedisLimits:
+    """The part of a handle to write that keeps limits."""
+
+    _connection: Connection
+
+    def save_limit(self, limit: Limit, *, actor: str = "") -> None:
+        rate = (limit.rate or False, limit.per_ms, limit.burst or False, limit.most_at_once)
+        ask = {"scope": limit.scope, "limit": [limit.concurrency or False, *rate], "actor": actor}
+        self._connection.run("save_limit", ask)
+
+    def drop_limit(self, scope: str, *, actor: str = "") -> bool:
+        return bool(self._connection.run("drop_limit", {"scope": scope, "actor": actor}))
+
+
+class LooksAtRedisLimits:
+    """The part of a handle to look that shows limits."""
+
+    _connection: Connection
+
+    def limits(self) -> list[Limit]:
+        found = self._connection.ask("HGETALL", f"{self._connection.address.tag}:limits")
+        kept = dict(zip(found[::2], map(_decode, found[1::2]), strict=True))
+        return [_limit(scope.decode(), kept[scope]) for scope in sorted(kept)]
+
+
+def _limit(scope: str, stored: list[Any]) -> Limit:
+    concurrency, rate, per_ms, burst, *_ = (one or None for one in stored)
+    return Limit(scope=scope, concurrency=concurrency, rate=rate, per_ms=per_ms or 1, burst=burst)

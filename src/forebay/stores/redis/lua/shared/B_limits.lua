@@ -1,0 +1,341 @@
+-- Limits, as domain/limits.py has them: what they leave for claims. A token has `per_ms` parts.
+-- A gauge is a limit and what counts under it: running, ends_at (when the first of these leases ends), parts and at.
+local L_CONCURRENCY, L_RATE, L_PER_MS, L_BURST, L_MOST, L_PARTS, L_AT = 1, 2, 3, 4, 5, 6, 7
+local MOST_BACK, MOST_LOOKS, LOOK_AGAIN_MS = 1000, 100, 1000
+local limits          -- scope -> limit, those of tasks and keys among them; false where there are none
+local gauges = {}     -- scope -> gauge; false for one without a limit
+local is_narrow       -- whether there are limits of tasks or keys
+local waits = {}      -- after how long it is worth to ask again
+
+-- Whether there are limits, or jobs behind the gates of some that there were.
+local function has_limits()
+  if limits == nil then
+    limits = redis.call('EXISTS', prefix .. 'limits', prefix .. 'closed_queues') > 0 and {}
+    local stored_limits = limits and redis.call('HGETALL', prefix .. 'limits') or {}
+    for i = 1, #stored_limits, 2 do
+      limits[stored_limits[i]] = cmsgpack.unpack(stored_limits[i + 1])
+      is_narrow = is_narrow or string.find(stored_limits[i], '^task:') or string.find(stored_limits[i], '^key:')
+    end
+  end
+  return limits
+end
+
+local function filled(limit, parts, at)
+  return math.min(limit[L_MOST] * limit[L_PER_MS], parts + math.max(0, now - at) * limit[L_RATE])
+end
+
+-- Running jobs whose lease has ended, of a queue or of all. They are few: the next sweep takes them away.
+local function lapsed_in(queue)
+  local lapsed = 0
+  for _, holder in ipairs(redis.call('SMEMBERS', prefix .. 'holders')) do
+    for _, one in ipairs(redis.call('ZRANGEBYSCORE', prefix .. 'leases:' .. holder, '-inf', now)) do
+      local job = not queue or find(id_in(one))
+      if job == true or (job and job.head[QUEUE] == queue) then
+        lapsed = lapsed + 1
+      end
+    end
+  end
+  return lapsed
+end
+
+local function running_in(queue)
+  if queue then
+    return count_of(queue, 'running') - lapsed_in(queue)
+  end
+  local running = 0
+  for _, holder in ipairs(redis.call('SMEMBERS', prefix .. 'holders')) do
+    running = running + redis.call('ZCARD', prefix .. 'leases:' .. holder)
+  end
+  return running - lapsed_in()
+end
+
+-- What runs in a scope of a task or a key. A job that does not run any more has no place.
+local function count_places(gauge, scope)
+  gauge.running = 0
+  for _, id in ipairs(redis.call('SMEMBERS', prefix .. 'places:' .. scope)) do
+    local job = find(id)
+    local head = job and job.head
+    local ends_at = head and head[STATE] == 'running'
+      and redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], member(job))
+    if not ends_at then
+      redis.call('SREM', prefix .. 'places:' .. scope, id)
+    elseif tonumber(ends_at) > now then
+      gauge.running = gauge.running + 1
+      gauge.ends_at = math.min(gauge.ends_at or tonumber(ends_at), tonumber(ends_at))
+    end
+  end
+end
+
+-- What is left of the rate of one value of a key. It remembers its limit: under another one it is counted anew.
+local function bucket_of(limit, scope)
+  local full = limit[L_MOST] * limit[L_PER_MS]
+  local packed = redis.call('GET', prefix .. 'bucket:' .. scope)
+  if not packed then
+    return full, now
+  end
+  local old = cmsgpack.unpack(packed)
+  if old[L_RATE] == limit[L_RATE] and old[L_PER_MS] == limit[L_PER_MS] and old[L_MOST] == limit[L_MOST] then
+    return old[L_PARTS], old[L_AT]
+  end
+  local left = filled(old, old[L_PARTS], old[L_AT])
+  return math.min(full, math.floor(left * limit[L_PER_MS] / old[L_PER_MS])), now
+end
+
+local function limit_of(scope)
+  return has_limits() and limits[string.match(scope, '^key:[^:]*') or scope]
+end
+
+-- `queue` is that of a limit of a queue; limits of tasks and keys count places.
+local function gauge_of(scope, queue)
+  if gauges[scope] == nil then
+    local limit = limit_of(scope)
+    gauges[scope] = limit and {limit = limit, parts = limit[L_PARTS], at = limit[L_AT]} or false
+    local gauge = gauges[scope]
+    if gauge and string.find(scope, '^key:') and limit[L_RATE] then
+      gauge.parts, gauge.at = bucket_of(limit, scope)
+    end
+    if gauge and limit[L_CONCURRENCY] then
+      if queue or scope == 'global' then
+        gauge.running = running_in(queue)
+      else
+        count_places(gauge, scope)
+      end
+    end
+  end
+  return gauges[scope]
+end
+
+-- How many may start; nothing for any number.
+local function room_of(gauge)
+  local limit, room = gauge.limit, nil
+  if limit[L_CONCURRENCY] then
+    room = math.max(0, limit[L_CONCURRENCY] - gauge.running)
+  end
+  if limit[L_RATE] then
+    local tokens = math.floor(math.max(0, filled(limit, gauge.parts, gauge.at)) / limit[L_PER_MS])
+    room = room and math.min(room, tokens) or tokens
+  end
+  return room
+end
+
+local function take_of(gauge, jobs)
+  local limit = gauge.limit
+  if limit[L_CONCURRENCY] then
+    gauge.running = gauge.running + jobs
+  end
+  -- Of a clock that was set back note is taken at once, so that time counts again from there.
+  if limit[L_RATE] and (jobs > 0 or gauge.at > now) then
+    gauge.parts, gauge.at = filled(limit, gauge.parts, gauge.at) - jobs * limit[L_PER_MS], now
+    gauge.has_changed = true
+  end
+end
+
+-- After how long the token after so many is there.
+local function wait_of(gauge, jobs)
+  local limit = gauge.limit
+  local missing = (jobs + 1) * limit[L_PER_MS] - filled(limit, gauge.parts, gauge.at)
+  return math.max(0, math.ceil(missing / limit[L_RATE]))
+end
+
+-- When to look again behind a gate, once so many jobs were brought back.
+local function look_at_of(gauge, back)
+  local limit = gauge.limit
+  if limit[L_RATE] and (not limit[L_CONCURRENCY] or gauge.running < limit[L_CONCURRENCY]) then
+    return now + math.max(1, wait_of(gauge, back))
+  end
+  return math.max(now + 1, gauge.ends_at or now + LOOK_AGAIN_MS)
+end
+
+-- How many of `most` jobs of a queue may start.
+local function room_within(queue, most)
+  if has_limits() then
+    for _, scope in ipairs({'global', 'queue:' .. queue}) do
+      local gauge = gauge_of(scope, scope ~= 'global' and queue)
+      most = math.min(most, gauge and room_of(gauge) or most)
+    end
+  end
+  return most
+end
+
+-- So many jobs of a queue have started, of as many as there was room for.
+local function take_within(queue, jobs, most)
+  if not has_limits() then
+    return
+  end
+  local wait
+  for _, scope in ipairs({'global', 'queue:' .. queue}) do
+    local gauge = gauge_of(scope, queue)
+    if gauge then
+      take_of(gauge, jobs)
+      if gauge.limit[L_RATE] and wait_of(gauge, 0) > 0 then
+        wait = math.max(wait or 0, wait_of(gauge, 0))
+      end
+    end
+  end
+  if wait and jobs == most then
+    waits[#waits + 1] = wait
+  end
+end
+
+-- The scopes of a job that not all jobs of its queue are in, those that have a limit.
+local function narrow_scopes(job)
+  local scopes = {}
+  if limit_of('task:' .. job.head[TASK]) then
+    scopes[1] = 'task:' .. job.head[TASK]
+  end
+  local body = redis.call('GET', body_key(job.head[SEQ])) or ''
+  if not string.find(body, '"limit_keys"', 1, true) then
+    return scopes
+  end
+  -- Behind the id a list of two begins, options and payload; only the first is looked at.
+  local _, _, words = pcall(cmsgpack.unpack_one, body, 3 + struct.unpack('>H', body))
+  local is_json, options = pcall(cjson.decode, words or '{}')
+  local names = {}
+  for kind, value in pairs(is_json and options.limit_keys or {}) do
+    names[#names + 1] = 'key:' .. kind .. ':' .. value
+  end
+  table.sort(names)
+  for _, scope in ipairs(names) do
+    if limit_of(scope) then
+      scopes[#scopes + 1] = scope
+    end
+  end
+  return scopes
+end
+
+-- Which of these scopes has no room.
+local function full_among(scopes)
+  for _, scope in ipairs(scopes) do
+    if room_of(gauge_of(scope)) == 0 then
+      return scope
+    end
+  end
+end
+
+local function take_places(job, scopes)
+  for _, scope in ipairs(scopes) do
+    local gauge = gauge_of(scope)
+    take_of(gauge, 1)
+    gauge.ends_at = math.min(gauge.ends_at or job.lease_ends_at, job.lease_ends_at)
+    redis.call('SADD', prefix .. 'places:' .. scope, job.id)
+  end
+  if #scopes > 0 then
+    redis.call('HSET', prefix .. 'places_of', job.id, cmsgpack.pack(scopes))
+  end
+end
+
+local function close_gate(queue, scope, look_at)
+  redis.call('ZADD', prefix .. 'closed:' .. queue, look_at, scope)
+  redis.call('SADD', prefix .. 'closed_queues', queue)
+end
+
+-- A job that this scope has no room for waits behind its gate.
+local function put_aside(job, scope)
+  lift(job)
+  job.head[GATE], job.head[UPDATED_AT] = 'limit:' .. scope, now
+  put(job)
+  close_gate(job.head[QUEUE], scope, look_at_of(gauge_of(scope), 0))
+end
+
+-- Bring the first jobs behind a gate back to the order of their queue; answers how many.
+local function bring_from(queue, scope, most)
+  local back = 0
+  for _, capped in ipairs({false, true}) do
+    local key = ready_key(queue, 'limit:' .. scope, capped)
+    local found = most > back and redis.call('ZRANGE', key, 0, most - back - 1) or {}
+    for _, one in ipairs(found) do
+      local job = find(id_in(one))
+      back = back + 1
+      if job then
+        lift(job)
+        job.head[GATE], job.head[UPDATED_AT] = false, now
+        put(job)
+      else
+        remove_later(key, one)
+      end
+    end
+  end
+  flush()
+  return back
+end
+
+-- Open gates that it is time to look behind, as far as there is room.
+local function bring_back(queue)
+  if not has_limits() then
+    return
+  end
+  local closed, left = prefix .. 'closed:' .. queue, MOST_BACK
+  for _, scope in ipairs(redis.call('ZRANGEBYSCORE', closed, '-inf', now, 'LIMIT', 0, MOST_LOOKS)) do
+    local gauge = gauge_of(scope)
+    local room = gauge and room_of(gauge) or nil
+    local back = bring_from(queue, scope, math.min(room or left, left))
+    left = left - back
+    local gate = 'limit:' .. scope
+    if redis.call('EXISTS', ready_key(queue, gate, false), ready_key(queue, gate, true)) == 0 then
+      redis.call('ZREM', closed, scope)
+    else
+      close_gate(queue, scope, gauge and look_at_of(gauge, back) or now)
+    end
+  end
+  if redis.call('EXISTS', closed) == 0 then
+    redis.call('SREM', prefix .. 'closed_queues', queue)
+  end
+end
+
+-- Whoever claims next looks behind the gates of these scopes.
+local function look_behind(fits)
+  for _, queue in ipairs(redis.call('SMEMBERS', prefix .. 'closed_queues')) do
+    for _, scope in ipairs(redis.call('ZRANGE', prefix .. 'closed:' .. queue, 0, -1)) do
+      if fits(scope) then
+        redis.call('ZADD', prefix .. 'closed:' .. queue, 0, scope)
+      end
+    end
+  end
+end
+
+-- Attempts at these jobs have ended.
+local function free_places(ids)
+  if #ids == 0 or redis.call('EXISTS', prefix .. 'places_of') == 0 then
+    return
+  end
+  local queues_closed = redis.call('SMEMBERS', prefix .. 'closed_queues')
+  for i, packed in ipairs(fetch('HMGET', ids, prefix .. 'places_of')) do
+    for _, scope in ipairs(packed and cmsgpack.unpack(packed) or {}) do
+      redis.call('SREM', prefix .. 'places:' .. scope, ids[i])
+      for _, queue in ipairs(queues_closed) do
+        redis.call('ZADD', prefix .. 'closed:' .. queue, 'XX', 0, scope)
+      end
+    end
+  end
+  send('HDEL', prefix .. 'places_of', ids)
+end
+
+-- Write what claims have taken. Where places were freed that nobody took, others may want them.
+local function keep_limits(freed, wants)
+  if not has_limits() then
+    return
+  end
+  for scope, gauge in pairs(gauges) do
+    if gauge and gauge.has_changed then
+      local limit = gauge.limit
+      local packed = cmsgpack.pack({
+        limit[L_CONCURRENCY], limit[L_RATE], limit[L_PER_MS], limit[L_BURST], limit[L_MOST], gauge.parts, gauge.at,
+      })
+      if string.find(scope, '^key:') then
+        local kept_ms = math.max(1000, math.ceil(2 * limit[L_MOST] * limit[L_PER_MS] / limit[L_RATE]))
+        redis.call('SET', prefix .. 'bucket:' .. scope, packed, 'PX', string.format('%.0f', kept_ms))
+      else
+        redis.call('HSET', prefix .. 'limits', scope, packed)
+      end
+    end
+  end
+  for _, want in ipairs(wants) do
+    local first = redis.call('ZRANGE', prefix .. 'closed:' .. want[1], 0, 0, 'WITHSCORES')
+    if first[2] then
+      waits[#waits + 1] = math.max(0, tonumber(first[2]) - now)
+    end
+  end
+  if freed > 0 then
+    has_news = true
+  end
+end

@@ -1,0 +1,164 @@
+"""Limits: saved, removed, and what they leave for a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from forebay.domain.gate import limit_gate
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import JobId, QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Bucket, Limit
+from forebay.stores.limiting import MOST_BACK, MOST_LOOKS, Gauge, Kept, Tally, buckets_values
+from forebay.stores.protocol import Want
+from forebay.stores.rows import Row, json_text, kept_from_row, row_from_kept
+from forebay.stores.sqlite.transaction import Transaction
+
+T = TypeVar("T")
+
+
+class SqliteLimits:
+    """The part of a handle to write that keeps limits."""
+
+    def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T:
+        raise NotImplementedError
+
+    def save_limit(self, limit: Limit, *, actor: str = "") -> None:
+        self._write(lambda tx: save(tx, limit, actor), durable=True, moves=False)
+
+    def drop_limit(self, scope: str, *, actor: str = "") -> bool:
+        return self._write(lambda tx: drop(tx, scope, actor), durable=True, moves=False)
+
+
+class LooksAtSqliteLimits:
+    """The part of a handle to look that shows limits."""
+
+    def _looked(self, name: str, values: dict[str, object]) -> list[Row]:
+        raise NotImplementedError
+
+    def limits(self) -> list[Limit]:
+        return [kept_from_row(row).limit for row in self._looked("limits", {})]
+
+
+def save(tx: Transaction, limit: Limit, actor: str) -> None:
+    known = {kept.limit.scope: kept for kept in _kept(tx)}
+    old, bucket = known.get(limit.scope, (None, Bucket(0, tx.now)))
+    tx.run("limit_save", row_from_kept(Kept(limit, limit.changed_from(old, bucket, tx.now))))
+    if old is not None and limit.is_narrow:
+        tx.run("buckets_change", buckets_values(old, limit, tx.now))
+    _tell(tx, limit.scope, actor, "saved")
+
+
+def drop(tx: Transaction, scope: str, actor: str) -> bool:
+    if tx.run("limit_remove", {"scope": scope}).rowcount == 0:
+        return False
+    tx.run("buckets_remove", {"scope": scope})
+    _tell(tx, scope, actor, "removed")
+    return True
+
+
+def tally(tx: Transaction) -> Tally:
+    """What all limits leave now."""
+    if not tx.has_limits:
+        return Tally((), tx.now)
+    found = _kept(tx)
+    broad = [Gauge(kept, _running(tx, kept.limit)) for kept in found if not kept.limit.is_narrow]
+    narrow = [kept.limit for kept in found if kept.limit.is_narrow]
+    tx.kept_limits = {kept.limit.scope: kept for kept in found}
+    return Tally(broad, tx.now, narrow)
+
+
+def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], *, freed: int) -> None:
+    """Write what claims have taken, and note when it is worth to look behind gates again. Where places were
+    freed that nobody took, others may want them."""
+    if not tx.has_limits:
+        return
+    for gauge in limits.changed:
+        values = {"scope": gauge.scope, "parts": gauge.bucket.parts, "at": gauge.bucket.at}
+        tx.run("limit_spend" if gauge.scope == gauge.limit.scope else "bucket_save", values)
+    for want in wants:
+        (look_at,) = tx.one("closed_next", {"queue": want.queue}) or (None,)
+        limits.wait(None if look_at is None else look_at - tx.now)
+    if freed > 0:
+        tx.has_news = True
+
+
+def put_aside(tx: Transaction, queue: QueueName, seq: int, scope: str, limits: Tally) -> None:
+    """A job that this scope has no room for waits behind its gate."""
+    gauge = limits.gauge(scope)
+    tx.run("hold", {"seq": seq, "gate": limit_gate(scope), "now": tx.now})
+    look_at = tx.now if gauge is None else gauge.look_at(tx.now, 0)
+    tx.run("closed_save", {"queue": queue, "scope": scope, "look_at": look_at})
+
+
+def bring_back(tx: Transaction, queue: QueueName, limits: Tally) -> None:
+    """Open gates that it is time to look behind, as far as there is room."""
+    left = MOST_BACK
+    due = tx.all("closed_due", {"queue": queue, "now": tx.now, "limit": MOST_LOOKS})
+    load(tx, limits, [scope for (scope,) in due])
+    for (scope,) in due:
+        gauge = limits.gauge(scope)
+        room = None if gauge is None else gauge.room(tx.now)
+        gate = {"queue": queue, "gate": limit_gate(scope)}
+        most = left if room is None else min(room, left)
+        back = tx.run("bring_back", {**gate, "room": most, "now": tx.now}).rowcount
+        left -= back
+        if tx.one("gate_first", gate) is None:
+            tx.run("closed_remove", {"queue": queue, "scope": scope})
+        else:
+            look_at = tx.now if gauge is None else gauge.look_at(tx.now, back)
+            tx.run("closed_save", {"queue": queue, "scope": scope, "look_at": look_at})
+
+
+def take_places(tx: Transaction, places: Sequence[tuple[str, int, JobId]]) -> None:
+    if places:
+        tx.run("places_take", {"places": json_text(places)})
+
+
+def free_places(tx: Transaction, ids: Sequence[JobId]) -> None:
+    """Attempts at these jobs have ended: whoever claims next looks behind the gates of their scopes."""
+    if ids and tx.has_limits:
+        tx.run("places_open", {"ids": json_text(ids)})
+        tx.run("places_free", {"ids": json_text(ids)})
+
+
+def prune(tx: Transaction) -> None:
+    """Forget places and buckets that count for nothing."""
+    tx.run("places_prune", {})
+    tx.run("buckets_prune", {"now": tx.now})
+
+
+def _kept(tx: Transaction) -> list[Kept]:
+    return [kept_from_row(row) for row in tx.all("limits", {})]
+
+
+def load(tx: Transaction, limits: Tally, scopes: Iterable[str]) -> None:
+    """Count what runs in these scopes of tasks and keys, all at once."""
+    missing = limits.missing(scopes)
+    if not missing:
+        return
+    rows = tx.all("places_count", {"scopes": json_text(list(missing)), "now": tx.now})
+    for scope, running, ends_at, parts, at in rows:
+        limit = missing[scope]
+        if scope == limit.scope:
+            bucket = tx.kept_limits[scope].bucket
+        else:
+            bucket = limit.full(tx.now) if parts is None else Bucket(parts, at)
+        limits.add(Gauge(Kept(limit, bucket), running, scope=scope, ends_at=ends_at))
+
+
+def _running(tx: Transaction, limit: Limit) -> int:
+    """Every job that runs is counted; those whose lease has ended are few, and do not count."""
+    if limit.concurrency is None:
+        return 0
+    (lapsed,) = tx.one("lapsed", {"queue": limit.queue, "now": tx.now}) or (0,)
+    running = tx.running() if limit.queue is None else tx.counted(limit.queue, JobState.RUNNING)
+    return running - int(lapsed)
+
+
+def _tell(tx: Transaction, scope: str, actor: str, what: str) -> None:
+    tx.run("closed_look", {"scope": scope})
+    tx.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}"))
+    tx.seen.has_limits = None
+    tx.has_news = True

@@ -1,0 +1,3 @@
+-- limit_remove: forget a limit.
+delete from forebay_limits
+where scope = :scope;

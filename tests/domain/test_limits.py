@@ -1,0 +1,125 @@
+"""Limits: what they take, and buckets that are never wrong by a part of a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.limits import GLOBAL, MAX_LIMIT, Bucket, Limit, queue_scope, scopes_of
+from forebay.errors import ConfigError
+
+LIMITS = st.builds(
+    Limit,
+    scope=st.just(GLOBAL),
+    rate=st.integers(1, MAX_LIMIT),
+    per_ms=st.integers(1, DAY_MS),
+    burst=st.none() | st.integers(1, MAX_LIMIT),
+)
+NOW = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"scope": "mail", "rate": 1}, "'mail' is no scope"),
+        ({"scope": 7, "rate": 1}, "7 is no scope"),
+        ({"scope": "queue:", "rate": 1}, "the scope of a limit: '' cannot name a queue"),
+        ({"scope": "queue:a b", "rate": 1}, "the scope of a limit: 'a b' cannot name a queue"),
+        ({"scope": GLOBAL}, "the limit of global needs a concurrency or a rate"),
+        ({"scope": GLOBAL, "concurrency": 0}, "concurrency must be a whole number from 1"),
+        ({"scope": GLOBAL, "concurrency": True}, "concurrency must be a whole number from 1"),
+        ({"scope": GLOBAL, "rate": 1_000_001}, "rate must be a whole number from 1 to 1000000"),
+        ({"scope": GLOBAL, "rate": 1, "burst": 0}, "burst must be a whole number"),
+        ({"scope": GLOBAL, "rate": 1, "per_ms": 0}, "per_ms must be a whole number"),
+        ({"scope": GLOBAL, "concurrency": 1, "burst": 2}, "burst and per_ms go with a rate"),
+        ({"scope": GLOBAL, "concurrency": 1, "per_ms": 2}, "burst and per_ms go with a rate"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused(values: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Limit(**values)
+
+
+def test_a_scope_is_for_all_or_for_a_queue() -> None:
+    assert Limit(scope=GLOBAL, rate=1).queue is None
+    assert Limit(scope=queue_scope("mail"), rate=1).queue == QueueName("mail")
+    assert scopes_of("mail") == ("global", "queue:mail")
+
+
+@pytest.mark.shows("R-RATE-08", "R-CFG-28")
+def test_a_burst_starts_at_once_and_the_rest_by_and_by() -> None:
+    limit = Limit(scope=GLOBAL, rate=10)
+    bucket = limit.full(NOW)
+
+    assert limit.tokens(bucket, NOW) == 20
+    bucket = limit.spent(bucket, 20, NOW)
+
+    assert (limit.tokens(bucket, NOW), limit.wait_ms(bucket, NOW)) == (0, 100)
+    assert [limit.tokens(bucket, NOW + ms) for ms in (99, 100, 199, 200, 2_000, 9_000)] == [
+        0,
+        1,
+        1,
+        2,
+        20,
+        20,
+    ]
+    assert limit.wait_ms(bucket, NOW + 150) == 0
+
+
+@pytest.mark.shows("R-RATE-10")
+def test_time_that_runs_backwards_gives_nothing_and_counts_from_there() -> None:
+    limit = Limit(scope=GLOBAL, rate=10)
+    bucket = limit.spent(limit.full(NOW), 20, NOW)
+
+    back = limit.filled(bucket, NOW - 60_000)
+
+    assert back == Bucket(0, NOW - 60_000)
+    assert limit.tokens(back, NOW - 59_900) == 1
+
+
+def test_tokens_that_are_given_back_never_overflow() -> None:
+    limit = Limit(scope=GLOBAL, rate=1, burst=2)
+
+    assert limit.spent(Bucket(0, NOW), -1, NOW) == Bucket(1_000, NOW)
+    assert limit.spent(limit.full(NOW), -5, NOW) == limit.full(NOW)
+
+
+@given(LIMITS, st.lists(st.tuples(st.integers(0, DAY_MS), st.integers(0, 2 * MAX_LIMIT)), max_size=20))
+def test_no_sequence_of_starts_exceeds_a_rate(limit: Limit, steps: list[tuple[int, int]]) -> None:
+    bucket, now, started = limit.full(NOW), NOW, 0
+    for passed, wanted in steps:
+        now += passed
+        taken = min(wanted, limit.tokens(bucket, now))
+        bucket = limit.spent(bucket, taken, now)
+        started += taken
+        assert 0 <= bucket.parts <= limit.most_at_once * limit.per_ms
+        assert started <= limit.most_at_once + (now - NOW) * (limit.rate or 0) // limit.per_ms
+        assert bucket.parts < 2**53
+
+
+@given(LIMITS, st.integers(0, 10**14))
+def test_a_wait_is_long_enough_and_no_longer(limit: Limit, parts: int) -> None:
+    bucket = Bucket(min(parts, limit.most_at_once * limit.per_ms), NOW)
+    wait = limit.wait_ms(bucket, NOW)
+
+    assert limit.tokens(bucket, NOW + wait) >= 1
+    assert wait == 0 or limit.tokens(bucket, NOW + wait - 1) == 0
+
+
+@given(LIMITS, LIMITS, st.integers(0, 10**14))
+def test_a_change_gives_no_tokens(old: Limit, new: Limit, parts: int) -> None:
+    bucket = Bucket(min(parts, old.most_at_once * old.per_ms), NOW)
+
+    assert new.tokens(new.changed_from(old, bucket, NOW), NOW) <= old.tokens(bucket, NOW)
+
+
+def test_a_rate_that_is_new_begins_full() -> None:
+    limit = Limit(scope=GLOBAL, rate=3)
+    other = Limit(scope=GLOBAL, concurrency=3)
+
+    assert limit.changed_from(None, Bucket(0, 0), NOW) == limit.full(NOW)
+    assert limit.changed_from(other, other.full(NOW), NOW) == limit.full(NOW)

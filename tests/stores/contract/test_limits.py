@@ -1,0 +1,506 @@
+"""Limits: never more leases than a concurrency allows, never more starts than a rate does, whoever claims."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forebay.domain.history import EventKind
+from forebay.domain.job import Amendment, Job, JobId, QueueName, WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
+from forebay.domain.outcome import Completed, Failed, Lost
+from forebay.stores.protocol import Engine, Reader, Store, Want
+from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import (
+    BOOM,
+    DEFAULT,
+    HOUR,
+    MAIL,
+    MINUTE,
+    SECOND,
+    SWEEPER,
+    T0,
+    W1,
+    W2,
+    claimed,
+    counts_of,
+    ended,
+    lease,
+    look,
+    put,
+    put_many,
+    settle,
+    start,
+    states,
+    together,
+)
+
+HERE = queue_scope(DEFAULT)
+
+
+def both(n: int) -> list[Want]:
+    return [Want(MAIL, n), Want(DEFAULT, n)]
+
+
+def took(store: Store, n: int, worker: WorkerId = W1) -> list[Job]:
+    return list(store.exchange(worker, wants=both(n), room=n).jobs)
+
+
+@pytest.mark.shows("R-CONC-01", "R-CONC-08", "R-CONC-10")
+def test_the_global_limit_bounds_the_jobs_of_all_queues(store: Store, other_store: Store) -> None:
+    store.save_limit(Limit(scope=GLOBAL, concurrency=3))
+    put_many(store, 5)
+    put_many(store, 5, queue=MAIL)
+
+    first = took(store, 2)
+    rest = took(other_store, 10, W2)
+
+    assert (len(first), len(rest)) == (2, 1)
+    assert took(store, 10) == []
+
+
+@pytest.mark.shows("R-CONC-05", "R-QUEUE-13")
+def test_the_limit_of_a_queue_leaves_other_queues_alone(store: Store) -> None:
+    store.save_limit(Limit(scope=HERE, concurrency=2))
+    put_many(store, 5)
+    put_many(store, 5, queue=MAIL)
+
+    jobs = took(store, 20)
+
+    assert sorted(job.queue for job in jobs) == [DEFAULT] * 2 + [MAIL] * 5
+
+
+def test_a_claim_that_settles_takes_the_places_it_frees(store: Store) -> None:
+    store.save_limit(Limit(scope=HERE, concurrency=3))
+    put_many(store, 10)
+    jobs = store.exchange(W1, wants=[Want(DEFAULT, 10)], room=10).jobs
+
+    answer = store.exchange(
+        W1, [ended(job, Completed(b"1")) for job in jobs[:2]], [Want(DEFAULT, 10)], room=10
+    )
+
+    assert (len(jobs), len(answer.jobs)) == (3, 2)
+
+
+def test_a_retry_frees_its_place(store: Store) -> None:
+    store.save_limit(Limit(scope=HERE, concurrency=1))
+    put_many(store, 2)
+    settle(store, start(store), Failed(BOOM, HOUR))
+
+    assert len(claimed(store, 5)) == 1
+
+
+@pytest.mark.shows("R-CONC-02", "R-CONC-07", "R-SWEEP-26")
+def test_a_lease_that_has_ended_does_not_count(store: Store, clock: ManualClock) -> None:
+    store.save_limit(Limit(scope=HERE, concurrency=1))
+    store.save_limit(Limit(scope=GLOBAL, concurrency=1))
+    put_many(store, 3)
+    start(store, W1)
+    assert claimed(store, 1, W2) == []
+
+    clock.advance(ms=30 * SECOND)
+
+    assert len(claimed(store, 2, W2)) == 1
+    [swept] = store.sweep(SWEEPER)
+    assert settle(store, swept, Lost("it died"), SWEEPER).settled == (swept.id,)
+    assert claimed(store, 1) == []
+
+
+@pytest.mark.shows("R-CONC-02")
+def test_a_renewed_lease_counts(store: Store, clock: ManualClock) -> None:
+    store.save_limit(Limit(scope=HERE, concurrency=1))
+    put_many(store, 2)
+    job = start(store, W1)
+    clock.advance(ms=20 * SECOND)
+    store.renew(W1, [lease(job)])
+
+    clock.advance(ms=20 * SECOND)
+
+    assert claimed(store, 1, W2) == []
+
+
+def test_a_job_that_is_ended_by_force_frees_its_place(store: Store) -> None:
+    store.save_limit(Limit(scope=HERE, concurrency=1))
+    put_many(store, 2)
+
+    store.cancel([start(store).id], force=True)
+
+    assert len(claimed(store, 1)) == 1
+
+
+@pytest.mark.shows("R-RATE-06", "R-RATE-07", "R-RATE-08", "R-TEST-58", "R-BUG-30", "R-WORK-24")
+def test_a_rate_lets_its_burst_start_at_once_and_the_rest_by_and_by(store: Store, clock: ManualClock) -> None:
+    store.save_limit(Limit(scope=HERE, rate=10, burst=20))
+    put_many(store, 30)
+
+    answer = store.exchange(W1, wants=[Want(DEFAULT, 30)], room=30)
+    assert (len(answer.jobs), answer.next_due_ms) == (20, 100)
+
+    clock.advance(ms=99)
+    answer = store.exchange(W1, wants=[Want(DEFAULT, 10)], room=10)
+    assert (len(answer.jobs), answer.next_due_ms) == (0, 1)
+
+    starts: list[int] = []
+    for _ in range(10):
+        clock.advance(ms=1 if not starts else 100)
+        starts.append(len(claimed(store, 10)))
+    assert starts == [1] * 10
+
+
+@pytest.mark.shows("R-CFG-28")
+def test_a_burst_is_twice_the_rate_by_default(store: Store, clock: ManualClock) -> None:
+    store.save_limit(Limit(scope=GLOBAL, rate=3, per_ms=MINUTE))
+    put_many(store, 30)
+
+    assert len(claimed(store, 30)) == 6
+    clock.advance(ms=MINUTE)
+    assert len(claimed(store, 30)) == 3
+    clock.advance(ms=HOUR)
+    assert len(claimed(store, 30)) == 6
+
+
+def test_jobs_that_are_not_there_take_no_tokens(store: Store) -> None:
+    store.save_limit(Limit(scope=HERE, rate=1, burst=3))
+    put_many(store, 1)
+
+    assert len(claimed(store, 10)) == 1
+    put_many(store, 5)
+    assert len(claimed(store, 10)) == 2
+
+
+@pytest.mark.shows("R-RATE-10")
+def test_a_clock_that_is_set_back_gives_no_tokens_and_takes_none(store: Store, clock: ManualClock) -> None:
+    store.save_limit(Limit(scope=HERE, rate=10, burst=10))
+    put_many(store, 30)
+    assert len(claimed(store, 30)) == 10
+
+    clock.set(T0 - MINUTE)
+    assert claimed(store, 30) == []
+    clock.advance(ms=100)
+    assert len(claimed(store, 30)) == 1
+
+
+def test_all_limits_hold_together(store: Store) -> None:
+    store.save_limit(Limit(scope=GLOBAL, concurrency=4, rate=1, burst=6))
+    store.save_limit(Limit(scope=HERE, concurrency=9, rate=2, burst=3))
+    put_many(store, 10)
+    put_many(store, 10, queue=MAIL)
+
+    first = claimed(store, 10)
+    second = claimed(store, 10, queue=MAIL)
+
+    assert (len(first), len(second)) == (3, 1)
+
+
+@pytest.mark.shows("R-EDGE-54")
+def test_a_lowered_limit_stops_nothing_and_holds_new_jobs_back(store: Store, reader: Reader) -> None:
+    put_many(store, 10)
+    jobs = store.exchange(W1, wants=[Want(DEFAULT, 5)], room=5).jobs
+
+    store.save_limit(Limit(scope=HERE, concurrency=2))
+
+    assert claimed(store, 5) == []
+    assert counts_of(reader).running == 5
+    store.exchange(W1, [ended(job, Completed(b"1")) for job in jobs[:4]])
+    assert len(claimed(store, 5)) == 1
+
+
+def test_a_change_is_seen_by_handles_that_are_open(store: Store, other_store: Store) -> None:
+    put_many(store, 10)
+    assert len(claimed(other_store, 1, W2)) == 1
+
+    store.save_limit(Limit(scope=HERE, concurrency=2))
+    assert len(claimed(other_store, 5, W2)) == 1
+    store.save_limit(Limit(scope=HERE, concurrency=4))
+    assert len(claimed(other_store, 5, W2)) == 2
+    store.drop_limit(HERE)
+    assert len(claimed(other_store, 5, W2)) == 5
+
+
+def test_a_changed_rate_gives_nobody_a_burst(store: Store) -> None:
+    store.save_limit(Limit(scope=HERE, rate=2, burst=2))
+    put_many(store, 30)
+    assert len(claimed(store, 30)) == 2
+
+    store.save_limit(Limit(scope=HERE, rate=20, per_ms=MINUTE, burst=20))
+
+    assert claimed(store, 30) == []
+
+
+def test_limits_are_listed_by_scope_and_leave_a_trace(store: Store, reader: Reader) -> None:
+    mail = Limit(scope=queue_scope(MAIL), concurrency=1)
+    everywhere = Limit(scope=GLOBAL, rate=5, per_ms=MINUTE, burst=7)
+    store.save_limit(mail, actor="ann")
+    store.save_limit(everywhere, actor="bob")
+
+    assert reader.limits() == [everywhere, mail]
+    assert store.drop_limit(GLOBAL, actor="cid")
+    assert not store.drop_limit(GLOBAL)
+    assert reader.limits() == [mail]
+    said = [(event.actor, event.detail) for _, event in reader.audit() if event.kind is EventKind.LIMIT]
+    assert said == [("cid", "removed global"), ("bob", "saved global"), ("ann", "saved queue:mail")]
+
+
+@pytest.mark.shows("R-CONC-03")
+def test_claims_at_once_do_not_exceed_a_limit_together(engine: Engine, store: Store, reader: Reader) -> None:
+    store.save_limit(Limit(scope=GLOBAL, concurrency=5))
+    store.save_limit(Limit(scope=HERE, rate=1, per_ms=HOUR, burst=4))
+    put_many(store, 50)
+    put_many(store, 50, queue=MAIL)
+    workers = [WorkerId(f"w{n}") for n in range(8)]
+
+    taken = together(engine, [partial(took, n=2, worker=worker) for worker in workers])
+
+    jobs = [job for one in taken for job in one]
+    assert len(jobs) == 5
+    assert sum(job.queue == DEFAULT for job in jobs) <= 4
+
+
+@pytest.mark.shows("R-CONC-01", "R-CONC-02", "R-RATE-10")
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_history_of_claims_exceeds_its_limits(
+    store: Store, clock: ManualClock, data: st.DataObject
+) -> None:
+    queue = QueueName(f"q{next(NUMBERS)}")
+    limit = data.draw(
+        st.builds(
+            Limit,
+            scope=st.just(queue_scope(queue)),
+            concurrency=st.integers(1, 5),
+            rate=st.integers(1, 5),
+            per_ms=st.integers(1, 2_000),
+            burst=st.integers(1, 6),
+        )
+    )
+    store.save_limit(limit)
+    put_many(store, 40, queue=queue)
+    starts: list[int] = []
+    held: list[Job] = []
+    for _ in range(data.draw(st.integers(1, 12))):
+        ending = held[: data.draw(st.integers(0, 3))]
+        n = data.draw(st.integers(1, 8))
+        answer = store.exchange(W1, [ended(job, Completed(b"1")) for job in ending], [Want(queue, n)], room=n)
+        held = [*held[len(ending) :], *answer.jobs]
+        starts += [job.started_at or 0 for job in answer.jobs]
+        assert len(held) <= (limit.concurrency or 0)
+        clock.advance(ms=data.draw(st.integers(0, 700)))
+    for first, at in enumerate(starts):
+        for last in range(first, len(starts)):
+            allowed = limit.most_at_once + (starts[last] - at) * (limit.rate or 0) // limit.per_ms
+            assert last - first + 1 <= allowed
+    for job in held:
+        settle(store, job, Completed(b"1"))
+
+
+NUMBERS = count()
+
+
+def test_a_paused_queue_and_other_states_are_as_they_were(store: Store, reader: Reader) -> None:
+    store.save_limit(Limit(scope=HERE, concurrency=1))
+    ids = put_many(store, 3)
+
+    job = start(store)
+
+    assert job.id == ids[0]
+    assert counts_of(reader).pending == 2
+    assert job.state is JobState.RUNNING
+
+
+# Limits of tasks and of keys
+
+
+def keyed(store: Store, tenant: str, n: int = 1, **changes: Any) -> list[JobId]:
+    return put_many(store, n, limit_keys={"tenant": tenant}, **changes)
+
+
+def tenants(jobs: Sequence[Job]) -> list[str]:
+    return [job.limit_keys["tenant"] for job in jobs]
+
+
+def taken(store: Store, n: int, worker: WorkerId = W1) -> list[Job]:
+    return list(store.exchange(worker, wants=[Want(DEFAULT, n)], room=n).jobs)
+
+
+TENANT = key_scope("tenant")
+
+
+def test_the_limit_of_a_task_holds_up_no_other_task(store: Store, reader: Reader) -> None:
+    store.save_limit(Limit(scope="task:slow", concurrency=2))
+    slow = put_many(store, 5, task="slow")
+    quick = put_many(store, 3, task="quick")
+
+    jobs = taken(store, 10)
+
+    assert [job.id for job in jobs] == [*slow[:2], *quick]
+    assert counts_of(reader).pending == 3
+    assert look(reader, slow[2]).gate == "limit:task:slow"
+    answer = store.exchange(W1, [ended(jobs[0], Completed(b"1"))], [Want(DEFAULT, 5)], room=5)
+    assert [job.id for job in answer.jobs] == [slow[2]]
+
+
+@pytest.mark.shows("R-PRI-33")
+def test_each_value_of_a_key_has_a_limit_of_its_own(store: Store) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    keyed(store, "a", 5)
+    keyed(store, "b", 5)
+    put_many(store, 2)
+
+    jobs = taken(store, 20)
+
+    assert [job.limit_keys.get("tenant") for job in jobs] == ["a", "b", None, None]
+
+
+def test_keys_are_kept_with_the_job(store: Store, reader: Reader) -> None:
+    [job_id] = put_many(store, 1, limit_keys={"tenant": "a", "host": "h:1"})
+
+    assert look(reader, job_id).limit_keys == {"tenant": "a", "host": "h:1"}
+    [job] = taken(store, 1)
+    assert job.limit_keys == {"tenant": "a", "host": "h:1"}
+    settle(store, job, Completed(b"1"))
+    assert look(reader, job_id).limit_keys == {"tenant": "a", "host": "h:1"}
+
+
+def test_what_waits_at_its_limit_comes_back_in_order_with_each_end(store: Store) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    ids = keyed(store, "a", 4)
+    late = []
+    [job] = taken(store, 9)
+    for _ in range(3):
+        late += keyed(store, "a")
+        [next_job] = store.exchange(W1, [ended(job, Completed(b"1"))], [Want(DEFAULT, 9)], room=9).jobs
+        assert next_job.id == ids[ids.index(job.id) + 1]
+        job = next_job
+    [next_job] = store.exchange(W1, [ended(job, Completed(b"1"))], [Want(DEFAULT, 9)], room=9).jobs
+    assert next_job.id == late[0]
+
+
+def test_an_end_in_one_exchange_is_seen_by_the_next_claim_of_anybody(
+    store: Store, other_store: Store
+) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    ids = keyed(store, "a", 3)
+    [job] = taken(store, 3)
+    assert taken(other_store, 3, W2) == []
+
+    settle(store, job, Failed(BOOM, HOUR))
+
+    assert [one.id for one in taken(other_store, 3, W2)] == [ids[1]]
+
+
+def test_a_lease_that_ends_opens_the_gate(store: Store, clock: ManualClock) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    ids = keyed(store, "a", 3)
+    answer = store.exchange(W1, wants=[Want(DEFAULT, 3)], room=3)
+    assert answer.next_due_ms == 30 * SECOND
+
+    clock.advance(ms=30 * SECOND)
+
+    assert [one.id for one in taken(store, 3, W2)] == [ids[1]]
+
+
+def test_a_rate_by_key_opens_its_gates_with_the_time(store: Store, clock: ManualClock) -> None:
+    store.save_limit(Limit(scope=TENANT, rate=1, burst=2))
+    keyed(store, "a", 5)
+    keyed(store, "b", 1)
+
+    answer = store.exchange(W1, wants=[Want(DEFAULT, 9)], room=9)
+    assert (tenants(answer.jobs), answer.next_due_ms) == (["a", "a", "b"], SECOND)
+    clock.advance(ms=SECOND - 1)
+    answer = store.exchange(W1, wants=[Want(DEFAULT, 9)], room=9)
+    assert (tenants(answer.jobs), answer.next_due_ms) == ([], 1)
+    clock.advance(ms=1)
+    assert tenants(taken(store, 9)) == ["a"]
+    clock.advance(ms=2 * SECOND)
+    assert tenants(taken(store, 9)) == ["a", "a"]
+
+
+def test_a_backlog_of_one_key_holds_up_no_other(store: Store) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    keyed(store, "a", 300)
+    keyed(store, "b", 1)
+
+    found = [tenant for _ in range(4) for tenant in tenants(taken(store, 5))]
+
+    assert sorted(found) == ["a", "b"]
+
+
+def test_a_higher_or_dropped_limit_lets_more_in(store: Store) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    keyed(store, "a", 9)
+    assert len(taken(store, 9)) == 1
+
+    store.save_limit(Limit(scope=TENANT, concurrency=3))
+    assert len(taken(store, 9)) == 2
+    store.drop_limit(TENANT)
+    assert len(taken(store, 9)) == 6
+
+
+def test_jobs_at_their_limit_can_be_cancelled_and_amended(store: Store, reader: Reader) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    ids = keyed(store, "a", 4)
+    [job] = taken(store, 9)
+
+    store.cancel([ids[1]])
+    store.amend(ids[3], Amendment(priority=50))
+
+    assert states(reader, ids) == [
+        JobState.RUNNING,
+        JobState.CANCELLED,
+        JobState.PENDING,
+        JobState.PENDING,
+    ]
+    [next_job] = store.exchange(W1, [ended(job, Completed(b"1"))], [Want(DEFAULT, 9)], room=9).jobs
+    assert next_job.id == ids[3]
+
+
+def test_limits_by_task_key_and_queue_hold_together(store: Store) -> None:
+    store.save_limit(Limit(scope=HERE, concurrency=4))
+    store.save_limit(Limit(scope="task:t", concurrency=3))
+    store.save_limit(Limit(scope=TENANT, concurrency=2))
+    store.save_limit(Limit(scope=key_scope("host"), concurrency=1))
+    put_many(store, 3, limit_keys={"tenant": "a", "host": "x"})
+    put_many(store, 3, limit_keys={"tenant": "a", "host": "y"})
+    put_many(store, 3, limit_keys={"tenant": "b"})
+    put_many(store, 3, task="u")
+
+    jobs = taken(store, 20)
+
+    assert [(job.task, job.limit_keys) for job in jobs] == [
+        ("t", {"tenant": "a", "host": "x"}),
+        ("t", {"tenant": "a", "host": "y"}),
+        ("t", {"tenant": "b"}),
+        ("u", {}),
+    ]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    most=st.integers(1, 3),
+    values=st.lists(st.sampled_from("abc"), min_size=1, max_size=20),
+    steps=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 8)), max_size=12),
+)
+def test_no_history_of_claims_exceeds_limits_by_key_and_none_is_forgotten(
+    store: Store, reader: Reader, most: int, values: list[str], steps: list[tuple[int, int]]
+) -> None:
+    kind = f"k{next(NUMBERS)}"
+    queue = QueueName(f"q-{kind}")
+    store.save_limit(Limit(scope=key_scope(kind), concurrency=most))
+    ids = [put(store, queue=queue, limit_keys={kind: value}) for value in values]
+    held: list[Job] = []
+    for ends, n in [*steps, *[(3, 8)] * 30]:
+        settlements = [ended(job, Completed(b"1")) for job in held[:ends]]
+        answer = store.exchange(W1, settlements, [Want(queue, n)], room=n)
+        held = [*held[ends:], *answer.jobs]
+        counted = Counter(job.limit_keys[kind] for job in held)
+        assert all(number <= most for number in counted.values())
+    assert set(states(reader, ids)) == {JobState.COMPLETED}
+    store.drop_limit(key_scope(kind))
