@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from forebay.domain.job import Amendment, JobId, NewJob, QueueName
 from forebay.domain.lifecycle import WAITING
 from forebay.domain.queue import Queue
 from forebay.domain.workflow import EdgeState, with_priorities
 from forebay.errors import InvalidJob
-from forebay.stores.protocol import Reader, Store
+
+if TYPE_CHECKING:
+    from forebay.stores.protocol import Reader, Store
 
 MOST_RAISED: Final = 100
 
