@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned compare profile growth docs mutate soak soak-postgres soak-redis requirements clean
+.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow compare profile growth docs mutate soak soak-postgres soak-redis requirements clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ bench-redis: $(READY) ## Measure the Redis store beside bare keys: enqueue, drai
 
 bench-pinned: $(READY) ## Measure PostgreSQL with a long past, a long backlog and a pinned horizon: fifteen minutes
 	$(BIN)/python -m benchmarks.pinned $(ARGS)
+
+bench-flow: $(READY) ## Measure a fan-out of 10,000 with a join beside plain jobs: URL=sqlite:////tmp/flow.db
+	$(BIN)/python -m benchmarks.flow $(URL) $(ARGS)
 
 bench-limits: $(READY) ## Measure a drain under limits beside the same without, on every engine
 	$(BIN)/python -m benchmarks.limits $(ARGS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from forebay.app.app import Forebay
 from forebay.app.current import current_job
 from forebay.app.handle import JobHandle
+from forebay.app.steps import chain, group
 from forebay.domain.retry import RetryPolicy
 from forebay.errors import (
     Cancel,
@@ -57,7 +58,9 @@ __all__ = [
     "StoreUnavailable",
     "WaitTimeout",
     "__version__",
+    "chain",
     "current_job",
+    "group",
 ]
 
 __version__ = "0.1.0.dev0"

@@ -10,7 +10,7 @@ import pytest
 from forebay import ConfigError, Forebay, ForebayError, InvalidJob, RetryPolicy
 from forebay.app.options import CallOptions, TaskOptions
 from forebay.app.task import Task
-from forebay.domain.job import DEFAULT_TIMEOUT_MS, NewJob, UniqueUntil
+from forebay.domain.job import DEFAULT_TIMEOUT_MS, JobId, Need, NewJob, OnFailure, UniqueUntil
 from forebay.domain.retry import PRESETS
 from forebay.testing.clock import ManualClock
 
@@ -74,6 +74,10 @@ OF_CALLS: list[Any] = [
     ({"once": "pay-1"}, {"once_key": "pay-1", "once_ms": 86_400_000}),
     ({"once": "pay-1", "once_for": 60}, {"once_key": "pay-1", "once_ms": 60_000}),
     ({"correlation_id": "req-1"}, {"correlation_id": "req-1"}),
+    (
+        {"depends_on": ["a"], "on_failure": "hold", "allow_missing": True},
+        {"depends_on": (Need(JobId("a"), OnFailure.HOLD),), "allow_missing": True},
+    ),
 ]
 
 

@@ -132,6 +132,7 @@ def test_every_command_about_jobs(app_folder: Path) -> None:
     assert ids(json_of(app_folder, "jobs", "list")["jobs"]) == made[::-1]
     assert ids(json_of(app_folder, "jobs", "search", "Grace")["jobs"]) == [made[1]]
     assert json_of(app_folder, "jobs", "show", made[0])["timeline"][0]["what"] == "enqueued"
+    assert json_of(app_folder, "jobs", "tree", made[0])["dependants"] == []
     assert json_of(app_folder, "jobs", "amend", made[0], "--priority", "5")["amended"] is True
     assert json_of(app_folder, "jobs", "cancel", made[0], "--yes")["cancelled"] == 1
     assert json_of(app_folder, "jobs", "revive", made[0])["revived"] == 1
@@ -222,6 +223,7 @@ SHOWN = {
     "jobs revive": test_every_command_about_jobs,
     "jobs delete": test_every_command_about_jobs,
     "jobs amend": test_every_command_about_jobs,
+    "jobs tree": test_every_command_about_jobs,
     "jobs wait": test_a_worker_runs_what_was_enqueued_by_hand,
     "limits list": test_every_command_about_limits,
     "limits set": test_every_command_about_limits,

@@ -27,6 +27,7 @@ PROGRAMS: Final = (
     "guide/retries.md",
     "guide/schedules.md",
     "guide/tasks.md",
+    "guide/workflows.md",
     "reference/api.md",
 )
 # Run by a test below.

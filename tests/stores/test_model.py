@@ -9,6 +9,7 @@ compared, then all that readers can see. For a longer run:
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
@@ -31,7 +32,17 @@ from msgspec.structs import asdict, replace
 
 from forebay.domain.gate import gates_of
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, UniqueUntil, WorkerId
+from forebay.domain.job import (
+    Amendment,
+    Job,
+    JobId,
+    Need,
+    NewJob,
+    OnFailure,
+    QueueName,
+    UniqueUntil,
+    WorkerId,
+)
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.note import LogLine, Note, Progress, Step
@@ -155,7 +166,23 @@ special = st.fixed_dictionaries(
         "task": st.just("u"),
     },
 )
-wishes: st.SearchStrategy[dict[str, Any]] = st.one_of(plain, keyed, timed, special)
+# Parents among the newest jobs, one that nobody has, or the job just before.
+parents = st.lists(
+    st.tuples(st.one_of(picks, st.none()), st.sampled_from(OnFailure)),
+    min_size=1,
+    max_size=2,
+    unique_by=lambda need: need[0],
+)
+dependent = st.fixed_dictionaries(
+    {"queue": queues, "parents": parents},
+    optional={
+        "delay_ms": waits,
+        "expires_in": moments,
+        "unique_key": st.just("u1"),
+        "id": st.sampled_from(["mine-1", "mine-3"]),
+    },
+)
+wishes: st.SearchStrategy[dict[str, Any]] = st.one_of(plain, keyed, timed, special, dependent)
 outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
     [
         Completed(b"1"),
@@ -225,9 +252,16 @@ changes = st.sampled_from(
 )
 
 
-def new_job(wish: dict[str, Any], now: int) -> NewJob:
-    """The request for a wish, whose times count from now."""
+def new_job(wish: dict[str, Any], now: int, ids: Sequence[JobId] = ()) -> NewJob:
+    """The request for a wish, whose times count from now, and whose parents are among these jobs."""
     fields = {"task": "t", "payload": b"{}", **wish}
+    if "parents" in fields:
+        named = [NOBODY, *ids]
+        needs = {
+            1 if number is None else named[-1 - number % len(named)]: on_failure
+            for number, on_failure in fields.pop("parents")
+        }
+        fields["depends_on"] = tuple(Need(parent, on_failure) for parent, on_failure in needs.items())
     for relative, absolute in (
         ("run_in", "run_at"),
         ("expires_in", "expires_at"),
@@ -269,9 +303,23 @@ class Side:
         """Each side numbers its jobs itself; one that is gone has no number."""
         found = self.reader.jobs(self.ids([each.job_id for each in ours]))
         return [
-            replace(each, job_id=self.id(each.job_id), seq=None if job is None else job.seq)
+            replace(
+                each,
+                job_id=self.id(each.job_id),
+                seq=None if job is None else job.seq,
+                follow_ups=tuple(self.jobs(each.follow_ups)),
+            )
             for each, job in zip(ours, found, strict=True)
         ]
+
+    def jobs(self, ours: Sequence[NewJob]) -> list[NewJob]:
+        return [
+            replace(each, depends_on=tuple(map(self._need, each.depends_on))) if each.depends_on else each
+            for each in ours
+        ]
+
+    def _need(self, ours: Need) -> Need:
+        return ours if isinstance(ours.parent, int) else replace(ours, parent=self.id(ours.parent))
 
     def learn(self, ours: JobId, theirs: JobId) -> None:
         self._theirs[ours] = theirs
@@ -339,8 +387,9 @@ class Side:
     def _text(self, text: str) -> str:
         if text in self._ours:
             return self._ours[text]
-        before, space, last = text.rpartition(" ")  # as in "its unique key is held by ..."
-        return before + space + self._ours.get(last, last)
+        # As in "its unique key is held by ..." and "..., which it depends on, is dead".
+        words = re.split("([ ,])", text)
+        return "".join(self._ours.get(word, word) for word in words)
 
     def view(self, ids: Sequence[JobId], closely: Sequence[JobId]) -> dict[str, Any]:
         """All that readers can see; of some jobs also what takes longer to look at."""
@@ -354,6 +403,8 @@ class Side:
             "held": reader.held(),
             "position": [reader.position(each) for each in some],
             "history": [reader.history(each) for each in some],
+            "parents": reader.parents(theirs),
+            "dependants": sorted(self.plain(reader.dependants(theirs)), key=str),
             "audit": [event for _, event in reader.audit(limit=1_000)],
             "queues": reader.queues(),
             "named queues": reader.queues(QUEUES),
@@ -410,8 +461,8 @@ class SideBySide(RuleBasedStateMachine):
         self.both(lambda side: side.store.save_queue(A, kept))
         for outcome in settled:
             self.run_through({"queue": A}, WORKERS[0], outcome)
-        jobs = [new_job(wish, self.now()) for wish in [*wished, {"queue": A}, {"queue": B}]]
-        self.both(lambda side: side.store.insert(jobs))
+        jobs = [new_job(wish, self.now(), self.ids) for wish in [*wished, {"queue": A}, {"queue": B}]]
+        self.both(lambda side: side.store.insert(side.jobs(jobs)))
         self._exchange(WORKERS[1], [], [Want(A, 1), Want(B, 1)], 2, None)
 
     def _open(self) -> None:
@@ -482,7 +533,7 @@ class SideBySide(RuleBasedStateMachine):
         return [
             replace(
                 decide(leases[number % len(leases)], outcome, 0.0),
-                follow_ups=tuple(new_job(wish, self.now()) for wish in wishes),
+                follow_ups=tuple(new_job(wish, self.now(), self.ids) for wish in wishes),
             )
             for number, outcome, wishes in wished
             if leases
@@ -499,19 +550,23 @@ class SideBySide(RuleBasedStateMachine):
     def insert(
         self, wished: list[dict[str, Any]], on_conflict: OnConflict, atomic: bool, create: bool
     ) -> None:
-        jobs = [new_job(wish, self.now()) for wish in wished]
+        jobs = [new_job(wish, self.now(), self.ids) for wish in wished]
         self.both(
-            lambda side: side.store.insert(jobs, on_conflict=on_conflict, atomic=atomic, create_queues=create)
+            lambda side: side.store.insert(
+                side.jobs(jobs), on_conflict=on_conflict, atomic=atomic, create_queues=create
+            )
         )
 
     @rule(wish=wishes)
     def insert_one(self, wish: dict[str, Any]) -> None:
-        self.both(lambda side: side.store.insert([new_job(wish, self.now())]))
+        job = new_job(wish, self.now(), self.ids)
+        self.both(lambda side: side.store.insert(side.jobs([job])))
 
     @rule(wish=wishes, worker=workers, outcome=outcomes)
     def run_through(self, wish: dict[str, Any], worker: WorkerId, outcome: Outcome) -> None:
         """What happens to most jobs: it comes, it runs, it ends."""
-        self.both(lambda side: side.store.insert([new_job(wish, self.now())]))
+        job = new_job(wish, self.now(), self.ids)
+        self.both(lambda side: side.store.insert(side.jobs([job])))
         self._exchange(worker, [], [Want(wish["queue"], 1)], 1, None)
         if self.held:
             self._exchange(worker, [decide(self.held[-1], outcome, 0.0)], [], 0, None)
@@ -672,10 +727,15 @@ class SideBySide(RuleBasedStateMachine):
         reason=st.sampled_from(["no longer needed", "wrong"]),
         force=st.booleans(),
         actor=st.sampled_from(["", "ann"]),
+        dependants=st.booleans(),
     )
-    def cancel(self, numbers: list[int], reason: str, force: bool, actor: str) -> None:
+    def cancel(self, numbers: list[int], reason: str, force: bool, actor: str, dependants: bool) -> None:
         ids = self.picked(numbers)
-        self.both(lambda side: side.store.cancel(side.ids(ids), reason, actor=actor, force=force))
+        self.both(
+            lambda side: side.store.cancel(
+                side.ids(ids), reason, actor=actor, force=force, dependants=dependants
+            )
+        )
 
     @rule(
         number=picks,
@@ -695,12 +755,15 @@ class SideBySide(RuleBasedStateMachine):
         queue=st.one_of(st.none(), queues, st.just(QueueName("no name!"))),
         delay_ms=st.sampled_from([0, SECOND]),
         reset=st.booleans(),
+        dependants=st.booleans(),
     )
-    def revive(self, numbers: list[int], queue: QueueName | None, delay_ms: int, reset: bool) -> None:
+    def revive(
+        self, numbers: list[int], queue: QueueName | None, delay_ms: int, reset: bool, dependants: bool
+    ) -> None:
         ids = self.picked(numbers)
         self.both(
             lambda side: side.store.revive(
-                side.ids(ids), queue=queue, delay_ms=delay_ms, reset=reset, actor="ann"
+                side.ids(ids), queue=queue, delay_ms=delay_ms, reset=reset, actor="ann", dependants=dependants
             )
         )
 

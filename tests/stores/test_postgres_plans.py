@@ -17,7 +17,7 @@ from tests.stores.postgres_support import new_schema, raw, server
 ROWS: Final = 100_000
 HOT: Final = (
     "jobs", "ready", "leases", "due", "gated", "finished", "dead", "keys", "events", "attempts", "archive",
-    "notes", "count_deltas", "commands",
+    "notes", "count_deltas", "commands", "edges", "blocked", "aftermaths",
 )  # fmt: skip
 MOST_READ: Final = 5_000
 BAD_NODES: Final = ("Seq Scan", "Bitmap Heap Scan", "Hash Join", "Merge Join")
@@ -54,6 +54,9 @@ from generate_series(1, {n}) i;
 insert into {s}.notes select 'r' || i, 'line', 1, null, 1, i, 'x' from generate_series(1, {n}) i;
 insert into {s}.count_deltas (queue, state, jobs)
 select 'default', 'pending', 0 from generate_series(1, {n}) i;
+insert into {s}.edges select 'b' || i, 0, 'l' || i, 'cancel', 'open' from generate_series(1, {n}) i;
+insert into {s}.blocked select 'b' || i, 'default', i, i, 1, i from generate_series(1, {n}) i;
+insert into {s}.aftermaths (parent, aftermath) select 'l' || i, 'dead' from generate_series(1, {n}) i;
 insert into {s}.commands (id, worker, kind, actor, sent_at, expires_at)
 select 'c' || i, 'w' || i, 'stop', '', i, i from generate_series(1, {n}) i;
 """
@@ -84,6 +87,10 @@ SOME: Final[dict[str, Any]] = {
     "lows": [1, 1], "whole_at": [1, 1], "is_pending": True, "payloads": [b"x"] * 100,
     "unique_keys": [None] * 100, "settings": "{}", "channel": "c", "scope": "key:a",
     "scopes": [f"key:a:{number}" for number in HUNDRED], "looks": [1] * 100, "rooms": [1] * 100,
+    "dependants": [False] * 100,
+    "unmet": [1] * 100, "children": IDS, "numbers": list(HUNDRED), "parents": IDS, "child": "l1",
+    "on_failures": ["cancel"] * 100, "aftermaths": ["dead"] * 100, "aftermath": "dead", "readies": [1] * 100,
+    "after_child": "", "after_number": 0,
 }  # fmt: skip
 # Where a name means something else than in other statements.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
@@ -96,8 +103,17 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "put_back": {"failures": 0, "crashes": 0, "state": "pending", "gate": None},
     "bury": {"failures": 0, "crashes": 0, "state": "dead"},
     "archive_add": {"failures": 0, "day": "d1", "state": "completed"},
-    "revive": {"failures": 0, "crashes": 0, "id": "new", "state": "scheduled", "seq": 9_000_000},
-    "insert": {"ids": NEW, "seqs": [9_000_000 + number for number in HUNDRED]},
+    "revive": {"failures": 0, "crashes": 0, "id": "new", "state": "scheduled", "seq": 9_000_000, "unmet": 0},
+    "insert": {"ids": NEW, "seqs": [9_000_000 + number for number in HUNDRED], "options": [None] * 100,
+               "state": "pending"},
+    "edges_add": {"children": NEW, "states": ["open"] * 100},
+    "edges_behind": {"states": ["open"]},
+    "edges_reopen": {"state": "met"},
+    "edges_set": {"state": "met"},
+    "aftermaths_if": {"states": ["open"]},
+    "aftermaths_remove": {"states": ["open"]},
+    "release": {"capped": [False] * 100},
+    "dependants": {"after": "l1"},
     "insert_one": {"id": "new"},
     "insert_alike": {"ids": NEW, "options": [None] * 100},
     "seqs": {"jobs": 100},
@@ -118,6 +134,7 @@ THROUGH_ALL: Final = {
     "check_counts": "when an operator asks whether all is well",
     "check_jobs": "when an operator asks whether all is well",
     "check_keys": "when an operator asks whether all is well",
+    "check_edges": "when an operator asks whether all is well",
     "counts": "what was not folded yet; a duty keeps that short",
     "day_counts": "when a day is dropped whole",
     "day_history_remove": "when a day is dropped whole",

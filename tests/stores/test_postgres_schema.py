@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from forebay.domain.workflow import needs_of
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnusable
 from forebay.stores.migrations import Migration, load_migrations
 from forebay.stores.postgres import schema
@@ -95,21 +96,20 @@ def test_an_older_schema_waits_for_the_migration(
     store.close()
 
 
-def test_the_tables_of_schedules_are_added_to_a_store_that_has_jobs(engine: PostgresEngine) -> None:
-    store, name = engine.store(), engine.address.schema
-    store.insert([new_job()])
-    with raw() as connection:
-        connection.execute(f"drop table {name}.schedules, {name}.firings")
-        limits = ("limits", "buckets", "places", "closed", "freed")
-        connection.execute(f"drop table {', '.join(f'{name}.{table}' for table in limits)}")
-        connection.execute(f"delete from {name}.schema where number > 1")
+def test_what_came_later_is_added_to_a_store_of_the_first_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = PostgresEngine(Address(dsn=server().url(), schema=new_schema()))
+    with monkeypatch.context() as before:
+        first = load_migrations(schema.PACKAGE)[:1]
+        before.setattr(schema, "load_migrations", lambda package: first)
+        store = engine.store()
 
     with pytest.raises(SchemaOutdated, match="forebay migrate"):
         engine.store()
     assert store.migrate() == NEWEST
 
+    store.insert([new_job(), new_job(depends_on=needs_of([1]))])
     assert store.due_schedules().schedules == ()
-    assert len(claim(store)) == 1
+    assert len(claim(store, 2)) == 1
     store.close()
 
 
@@ -151,5 +151,6 @@ def test_tables_through_which_jobs_flow_are_vacuumed_by_the_number_of_their_dead
         ).fetchall()
 
     flow = {"jobs", "ready", "gated", "due", "leases", "keys", "count_deltas"}
+    flow |= {"blocked", "edges", "aftermaths"}
     flow |= {"limits", "buckets", "places", "closed", "freed"}
     assert {name for (name,) in rows} == flow

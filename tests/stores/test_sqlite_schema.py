@@ -149,10 +149,15 @@ def test_a_newer_schema_that_bears_us_works(store: SqliteStore, path: Path) -> N
 # From the first schema on
 
 
-def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the program know the first migration only."""
-    first = load_migrations(PACKAGE)[:1]
+WORKFLOWS: Final = 5  # the schema with which jobs may depend on others
+
+
+def as_before(monkeypatch: pytest.MonkeyPatch, known: int = 1) -> None:
+    """Let the program know the first migrations only, and nothing of workflows."""
+    first = load_migrations(PACKAGE)[:known]
     monkeypatch.setattr(schema, "load_migrations", lambda package: first)
+    monkeypatch.setattr(Transaction, "has_edges", lambda self: False)
+    monkeypatch.setattr(Transaction, "may_have_aftermaths", lambda self: False)
     monkeypatch.setattr(Transaction, "has_limits", False)  # of which it knows nothing
 
 
@@ -200,22 +205,33 @@ def test_a_program_of_the_first_schema_works_on_beside_a_newer_one(
     with monkeypatch.context() as before:
         as_before(before)
         old = SqliteEngine(str(path)).store()
-    new = SqliteEngine(str(path)).store()
+    with monkeypatch.context() as before:
+        as_before(before, WORKFLOWS - 1)
+        new = SqliteEngine(str(path)).store()
     with monkeypatch.context() as before:
         as_before(before)
         late = SqliteEngine(str(path)).store()
 
-    for store in (old, late):
-        store.insert([new_job()])
-        answer = store.exchange(WORKER, [complete(job) for job in claim(store)])
-        assert len(answer.settled) == 1
-        store.close()
+        for store in (old, late):
+            store.insert([new_job()])
+            answer = store.exchange(WORKER, [complete(job) for job in claim(store)])
+            assert len(answer.settled) == 1
+            store.close()
     with raw(path) as connection:
         connection.execute(OLD_BEAT)
 
     assert new.send(CommandKind.STOP, [WorkerId("old")])
     new.close()
     assert problems(SqliteEngine(str(path))) == ()
+
+
+def test_a_program_that_knows_nothing_of_workflows_is_refused_where_there_may_be_some(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_before(monkeypatch, WORKFLOWS - 1)
+
+    with pytest.raises(SchemaNewer, match=f"schema {WORKFLOWS} or newer"):
+        SqliteEngine(str(path)).store()
 
 
 # Migrations that fail

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from forebay.app.duty import Duty
     from forebay.app.limits import Limits
     from forebay.app.middleware import Middleware
+    from forebay.app.steps import Step
+    from forebay.app.workflow import Workflow
     from forebay.domain.query import Counts, JobQuery, Page
     from forebay.stores.protocol import OnConflict
     from forebay.worker.worker import Worker
@@ -218,6 +220,21 @@ class Forebay(Declares):
         """`enqueue_within` with a connection on this event loop: of psycopg, asyncpg or SQLAlchemy."""
         checked = self._by_name.checked(jobs)
         return await self.client.enqueue_within_async(connection, checked, on_conflict=on_conflict)
+
+    def workflow(self, *steps: Step) -> Workflow:
+        """Jobs that depend on each other, put together and then stored in one call.
+
+            flow = app.workflow(chain(load.job(), group(*(clean.job(n) for n in range(9))), report.job()))
+            done = flow.enqueue()
+
+        Steps that are given here run beside each other; `add` brings further ones.
+        """
+        from forebay.app.workflow import Workflow  # noqa: PLC0415 - programs without workflows never load it
+
+        flow = Workflow(self.client, self._by_name.checked)
+        for step in steps:
+            flow.add(step)
+        return flow
 
     # Look
 

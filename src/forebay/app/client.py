@@ -10,11 +10,13 @@ from contextlib import contextmanager, suppress
 from threading import Lock, local
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+from forebay.app.graphs import has_needs, inheriting, raise_ancestors
 from forebay.app.handle import JobHandle
 from forebay.app.looking import Looks
 from forebay.app.offload import Offload
 from forebay.clock import Clock
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.workflow import arranged
 from forebay.errors import ForebayError, InvalidJob, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from forebay.domain.note import Notes
     from forebay.domain.query import Counts, JobQuery, Page
     from forebay.domain.settlement import Settlement
+    from forebay.domain.workflow import Edge
     from forebay.stores.protocol import Engine, OnConflict, Reader, Receipt, Store, Verdict
 
 P = ParamSpec("P")
@@ -103,6 +106,8 @@ class Client:
     ) -> list[JobHandle[Any]]:
         """Store jobs; a handle each, in order. Without `atomic`, handles of refused jobs hold the error."""
         jobs = _checked(jobs)
+        if has_needs(jobs):
+            return self._enqueue_graph(jobs, on_conflict, atomic)
         if not atomic:
             receipts = self.write(lambda store: store.insert(jobs, on_conflict=on_conflict, atomic=False))
         elif (stored := self._at_once(jobs, on_conflict)) is not None:
@@ -129,15 +134,17 @@ class Client:
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
         """Store jobs in the caller's own open transaction: with its commit they are there, and not before."""
-        receipts = self._engine.insert_within(connection, _checked(jobs), on_conflict=on_conflict)
-        return [JobHandle(self, receipt) for receipt in receipts]
+        placed, went = arranged(_checked(jobs))
+        receipts = self._engine.insert_within(connection, placed, on_conflict=on_conflict)
+        return [JobHandle(self, receipts[place]) for place in went]
 
     async def enqueue_within_async(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
         """`enqueue_within` with a connection that lives on this event loop."""
-        receipts = await self._engine.insert_within_async(connection, _checked(jobs), on_conflict=on_conflict)
-        return [JobHandle(self, receipt) for receipt in receipts]
+        placed, went = arranged(_checked(jobs))
+        receipts = await self._engine.insert_within_async(connection, placed, on_conflict=on_conflict)
+        return [JobHandle(self, receipts[place]) for place in went]
 
     def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
         """End a lease as completed in the caller's own open transaction."""
@@ -157,11 +164,22 @@ class Client:
         One that is cancelled while it waits has stored nothing, unless the store was already at it.
         """
         jobs = _checked(jobs)
-        if not atomic:
-            return await self._offload(self.enqueue, jobs, on_conflict=on_conflict, atomic=False)
+        if not atomic or has_needs(jobs):
+            return await self._offload(self.enqueue, jobs, on_conflict=on_conflict, atomic=atomic)
         with self._asked(Request(jobs, on_conflict)) as request:
             receipts = await self._offload(self._answered, request)
         return [JobHandle(self, receipt) for receipt in receipts]
+
+    def _enqueue_graph(
+        self, jobs: Sequence[NewJob], on_conflict: OnConflict, atomic: bool
+    ) -> list[JobHandle[Any]]:
+        """Store jobs that depend on others, by a call of their own: they name each other by their places."""
+        placed, went = arranged(jobs)
+        lifted = self.read(lambda reader: inheriting(reader, placed))
+        receipts = self.write(lambda store: store.insert(lifted, on_conflict=on_conflict, atomic=atomic))
+        if any(job.priority is not None for job in lifted):
+            self.write(lambda store: self.read(lambda reader: raise_ancestors(store, reader, lifted)))
+        return [JobHandle(self, receipts[place]) for place in went]
 
     @contextmanager
     def _asked(self, request: Request) -> Iterator[Request]:
@@ -249,19 +267,32 @@ class Client:
         """Jobs by queue and state."""
         return self.read(lambda reader: reader.counts(queues))
 
+    def parents(self, ids: Sequence[JobId]) -> list[Edge]:
+        """The edges that lead to jobs."""
+        return self.read(lambda reader: reader.parents(ids))
+
+    def dependants(self, ids: Sequence[JobId], *, limit: int = 1_000) -> list[Edge]:
+        """The edges that lead from jobs."""
+        return self.read(lambda reader: reader.dependants(ids, limit=limit))
+
     def cancel(
-        self, ids: Sequence[JobId], reason: str = "cancelled", *, force: bool = False
+        self,
+        ids: Sequence[JobId],
+        reason: str = "cancelled",
+        *,
+        force: bool = False,
+        dependants: bool = False,
     ) -> list[Verdict]:
         """Cancel jobs that wait; ask running ones to stop."""
-        return self.write(lambda store: store.cancel(ids, reason, force=force))
+        return self.write(lambda store: store.cancel(ids, reason, force=force, dependants=dependants))
 
     def amend(self, job_id: JobId, change: Amendment) -> Verdict:
         """Change a job that waits."""
         return self.write(lambda store: store.amend(job_id, change))
 
-    def revive(self, ids: Sequence[JobId]) -> list[Verdict]:
+    def revive(self, ids: Sequence[JobId], *, dependants: bool = False) -> list[Verdict]:
         """Put dead and cancelled jobs back."""
-        return self.write(lambda store: store.revive(ids))
+        return self.write(lambda store: store.revive(ids, dependants=dependants))
 
     # Handles
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from forebay.app.codec import decode_result, encode_result
 from forebay.app.fitting import Fitting
+from forebay.app.results import parent_results
 from forebay.app.saying import Pending
 from forebay.clock import SystemClock
 from forebay.domain.job import Job, JobId, NewJob, WorkerId
@@ -229,6 +230,24 @@ class JobContext:
         return () if self._own is None else tuple(self._own.follow_ups)
 
     # Complete
+
+    def results(self) -> list[Any]:
+        """What the jobs returned on which this one depends, in the order in which it named them.
+
+        One that failed, where that is ignored, is there as the JobFailed or JobCancelled that asking for its
+        result would raise; one that was forgotten meanwhile as JobNotFound.
+        """
+        return parent_results(self._asking(), self.id)
+
+    async def results_async(self) -> list[Any]:
+        """`results` for coroutines."""
+        client = self._asking()
+        return await client.offloaded(parent_results, client, self.id)
+
+    def _asking(self) -> Client:
+        if self.client is None:
+            raise ConfigError("no worker runs this job, so there is nobody to ask")
+        return self.client
 
     def complete_within(self, connection: object, result: Any = None) -> None:
         """Complete this job in your own open transaction on the store's database. With its commit the job is

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from forebay.app.codec import decode_result
@@ -15,6 +16,7 @@ from forebay.errors import ForebayError, JobCancelled, JobFailed, JobNotFound, W
 if TYPE_CHECKING:
     from forebay.domain.history import Timeline
     from forebay.domain.note import LogLine, Notes, Progress
+    from forebay.domain.workflow import Edge
     from forebay.stores.protocol import Receipt, Verdict
 
 P = ParamSpec("P")
@@ -38,13 +40,28 @@ class Desk(Protocol):
 
     def notes(self, job_id: JobId) -> Notes: ...
 
-    def cancel(self, ids: Sequence[JobId], reason: str = "cancelled") -> list[Verdict]: ...
+    def parents(self, ids: Sequence[JobId]) -> list[Edge]: ...
+
+    def dependants(self, ids: Sequence[JobId], *, limit: int = 1_000) -> list[Edge]: ...
+
+    def cancel(
+        self, ids: Sequence[JobId], reason: str = "cancelled", *, dependants: bool = False
+    ) -> list[Verdict]: ...
 
     def returned(self, task: str, value: Any) -> Any: ...
 
     async def job_async(self, job_id: JobId) -> Job | None: ...
 
     async def offloaded(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+
+def result_of(job: Job, returned: Callable[[str, Any], Any]) -> Any:
+    """What the task of a final job returned; raises JobFailed or JobCancelled instead."""
+    if job.state is JobState.CANCELLED:
+        raise JobCancelled(f"job {job.id} was cancelled: {job.reason}")
+    if job.state is JobState.DEAD:
+        raise JobFailed(f"job {job.id} failed for good: {job.reason}")
+    return returned(job.task, None if job.result is None else decode_result(job.result))
 
 
 class JobHandle(Generic[R]):
@@ -106,32 +123,40 @@ class JobHandle(Generic[R]):
         return self._result_of(await self.wait_async(timeout))
 
     def _result_of(self, job: Job) -> R:
-        if job.state is JobState.CANCELLED:
-            raise JobCancelled(f"job {job.id} was cancelled: {job.reason}")
-        if job.state is JobState.DEAD:
-            raise JobFailed(f"job {job.id} failed for good: {job.reason}")
-        value = None if job.result is None else decode_result(job.result)
-        fitted: R = self._client.returned(job.task, value)
+        fitted: R = result_of(job, self._client.returned)
         return fitted
 
     @overload
-    def cancel(self, reason: str = "cancelled", *, wait: Literal[False] = False) -> bool: ...
+    def cancel(
+        self, reason: str = "cancelled", *, wait: Literal[False] = False, dependants: bool = False
+    ) -> bool: ...
 
     @overload
     def cancel(
-        self, reason: str = "cancelled", *, wait: Literal[True], timeout: Length | None = None
+        self,
+        reason: str = "cancelled",
+        *,
+        wait: Literal[True],
+        timeout: Length | None = None,
+        dependants: bool = False,
     ) -> JobState: ...
 
     def cancel(
-        self, reason: str = "cancelled", *, wait: bool = False, timeout: Length | None = None
+        self,
+        reason: str = "cancelled",
+        *,
+        wait: bool = False,
+        timeout: Length | None = None,
+        dependants: bool = False,
     ) -> bool | JobState:
-        """Cancel the job if it waits, ask it to stop if it runs; false if it is final or gone.
+        """Cancel the job if it waits, ask it to stop if it runs; false if it is final or gone. With
+        `dependants` all that depends on it is cancelled too.
 
         With `wait`, come back when it does not run any more, with the state it is in then: a task that does
         not listen may still complete. Raises WaitTimeout if it runs on after `timeout` seconds.
         """
         patience = Patience(timeout)
-        done = self._client.cancel([self.id], reason)[0].done
+        done = self._client.cancel([self.id], reason, dependants=dependants)[0].done
         if not wait:
             return done
         while (job := self.refresh()).state is JobState.RUNNING:
@@ -139,19 +164,32 @@ class JobHandle(Generic[R]):
         return job.state
 
     @overload
-    async def cancel_async(self, reason: str = "cancelled", *, wait: Literal[False] = False) -> bool: ...
+    async def cancel_async(
+        self, reason: str = "cancelled", *, wait: Literal[False] = False, dependants: bool = False
+    ) -> bool: ...
 
     @overload
     async def cancel_async(
-        self, reason: str = "cancelled", *, wait: Literal[True], timeout: Length | None = None
+        self,
+        reason: str = "cancelled",
+        *,
+        wait: Literal[True],
+        timeout: Length | None = None,
+        dependants: bool = False,
     ) -> JobState: ...
 
     async def cancel_async(
-        self, reason: str = "cancelled", *, wait: bool = False, timeout: Length | None = None
+        self,
+        reason: str = "cancelled",
+        *,
+        wait: bool = False,
+        timeout: Length | None = None,
+        dependants: bool = False,
     ) -> bool | JobState:
         """`cancel` for coroutines."""
         patience = Patience(timeout)
-        done = (await self._client.offloaded(self._client.cancel, [self.id], reason))[0].done
+        call = partial(self._client.cancel, [self.id], reason, dependants=dependants)
+        done = (await self._client.offloaded(call))[0].done
         if not wait:
             return done
         from asyncio import sleep  # noqa: PLC0415 - as above
@@ -159,6 +197,22 @@ class JobHandle(Generic[R]):
         while (job := await self.refresh_async()).state is JobState.RUNNING:
             await sleep(patience.pause(job, STILL_RUNS))
         return job.state
+
+    def parents(self) -> list[Edge]:
+        """The edges to the jobs that this one depends on, in the order in which it named them."""
+        return self._client.parents([self.id])
+
+    async def parents_async(self) -> list[Edge]:
+        """`parents` for coroutines."""
+        return await self._client.offloaded(self.parents)
+
+    def dependants(self, limit: int = 1_000) -> list[Edge]:
+        """The edges to jobs that depend on this one."""
+        return self._client.dependants([self.id], limit=limit)
+
+    async def dependants_async(self, limit: int = 1_000) -> list[Edge]:
+        """`dependants` for coroutines."""
+        return await self._client.offloaded(self.dependants, limit)
 
     def progress(self) -> Progress | None:
         """How far the job has come, as its last attempt has said; None if none has said anything."""

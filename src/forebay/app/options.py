@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, TypedDict, TypeVar, cast, get_args
+from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -16,20 +16,32 @@ from forebay.domain.job import (
     MAX_TIMEOUT_MS,
     MIN_LEASE_MS,
     MIN_TIMEOUT_MS,
+    JobId,
     Json,
+    Need,
     NewJob,
+    OnFailure,
     UniqueUntil,
     check_kind,
     check_text,
     check_whole,
 )
 from forebay.domain.retry import DEFAULT_POLICY, MAX_RETRIES, PRESETS, RetryPolicy
+from forebay.domain.workflow import needs_of
 from forebay.errors import ConfigError, InvalidJob
 
 T = TypeVar("T")
 OnTaken = Literal["return", "raise"]
 Until = Literal["final", "started"]
+FailureWord = Literal["cancel", "fail", "ignore", "hold"]
 KeyFrom = str | Callable[..., object]  # the name of an argument, or a function of all of them
+
+
+class HasId(Protocol):
+    """A job in the hand: a handle, or a record."""
+
+    @property
+    def id(self) -> JobId: ...
 
 
 class TaskOptions(TypedDict, total=False):
@@ -66,6 +78,9 @@ class CallOptions(TaskOptions, total=False):
     once_for: Length
     correlation_id: str
     on_conflict: OnTaken
+    depends_on: Sequence[str | HasId] | str | HasId
+    on_failure: FailureWord
+    allow_missing: bool
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +150,8 @@ def draft(task: str, options: CallOptions) -> Draft:
         metadata=_metadata(options.get("metadata", {})),
         limit_keys=_limit_keys(options.get("limit_keys", {})),
         unique_until=UniqueUntil(_one_of("unique_until", options.get("unique_until", "final"), Until)),
+        depends_on=_needs(options),
+        allow_missing=options.get("allow_missing", False) is True,
         **_fields(cast(Mapping[str, Any], options)),  # NewJob checks what is left
     )
     return Draft(
@@ -206,6 +223,19 @@ def _metadata(value: Mapping[str, Json]) -> dict[str, Json]:
     if not isinstance(value, Mapping):
         raise InvalidJob(f"metadata must be a dict, not {value!r:.60}", field="metadata")
     return dict(value)
+
+
+def _needs(options: CallOptions) -> tuple[Need, ...]:
+    """The jobs that one depends on, by their ids or handles."""
+    on_failure = OnFailure(_one_of("on_failure", options.get("on_failure", "cancel"), FailureWord))
+    given = options.get("depends_on", ())
+    several = [given] if isinstance(given, str) or hasattr(given, "id") else given
+    if not isinstance(several, Iterable):
+        raise InvalidJob(
+            f"depends_on must be a list of handles or ids, not {given!r:.60}", field="depends_on"
+        )
+    ids = [one if isinstance(one, str) else getattr(one, "id", one) for one in several]
+    return needs_of(dict.fromkeys(cast(list[JobId], ids)), on_failure)  # NewJob refuses what is no id
 
 
 def _limit_keys(value: Mapping[str, str]) -> dict[str, str]:

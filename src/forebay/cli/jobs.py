@@ -18,6 +18,7 @@ from forebay.cli.opening import Desk
 from forebay.cli.options import Command, Length, QueueParam, at_store, limit_option, yes_option
 from forebay.cli.output import Output, json_line, length, moment, record, table, text
 from forebay.cli.shapes import arguments, iso, job_json, result, story, summary_json, timeline_json
+from forebay.cli.tree import edges_json, edges_of, show_edges, tree
 from forebay.domain.history import Timeline
 from forebay.domain.job import Amendment, Job, JobId, JobSummary, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, JobState
@@ -35,12 +36,18 @@ TAKEN = ("taken", "taken from the worker and put to the dead letters")
 ID = click.argument("job_id", metavar="ID")
 IDS = click.argument("ids", metavar="[ID]...", nargs=-1)
 ALL = click.option("--all", "everything", is_flag=True, help="All there are; no condition needed.")
+DEPENDANTS = click.option(
+    "--dependants", is_flag=True, help="With all that depends on them, or ended because of them."
+)
 AFTER = click.option("--after", metavar="PLACE", help="Go on behind an earlier list.")
 
 
 @click.group()
 def jobs() -> None:
     """List, show, cancel, revive, delete, search and await jobs."""
+
+
+jobs.add_command(tree)
 
 
 @jobs.command("list")
@@ -80,23 +87,30 @@ def show(desk: Desk, out: Output, job_id: str) -> None:
 @IDS
 @click.option("--reason", default="cancelled", show_default=True, help="Why; it is kept with the job.")
 @click.option("--force", is_flag=True, help="Take running jobs from their workers and bury them.")
+@DEPENDANTS
 @ALL
 @yes_option
 @with_filter()
 @at_store()
-def cancel(desk: Desk, out: Output, reason: str, force: bool, **which: Any) -> None:
+def cancel(desk: Desk, out: Output, reason: str, force: bool, dependants: bool, **which: Any) -> None:
     """Cancel jobs that wait; ask running ones to stop."""
     choice = Choice(**which)
     if force and not choice.ids:
         raise click.UsageError("--force is for jobs that are named by their ids.")
-    act(desk, out, cancelling(desk, reason, force=force), choice)
+    _check_dependants(choice, dependants)
+    act(desk, out, cancelling(desk, reason, force=force, dependants=dependants), choice)
 
 
-def cancelling(desk: Desk, reason: str, *, force: bool) -> Deed:
+def _check_dependants(choice: Choice, dependants: bool) -> None:
+    if dependants and not choice.ids:
+        raise click.UsageError("--dependants is for jobs that are named by their ids.")
+
+
+def cancelling(desk: Desk, reason: str, *, force: bool, dependants: bool = False) -> Deed:
     """The deed that cancels jobs, or asks them to stop, or takes them away."""
 
     def cancel_ids(ids: Sequence[JobId]) -> list[Verdict]:
-        return desk.store.cancel(ids, reason, actor=desk.actor, force=force)
+        return desk.store.cancel(ids, reason, actor=desk.actor, force=force, dependants=dependants)
 
     def cancel_all(query: JobQuery, tell: Callable[[int], None]) -> Tally:
         tally = Counter(deed.tally([]))
@@ -136,19 +150,36 @@ def revival_options(func: Command) -> Command:
 @jobs.command()
 @IDS
 @revival_options
+@DEPENDANTS
 @ALL
 @yes_option
 @with_filter()
 @at_store()
 def revive(
-    desk: Desk, out: Output, target: str | None, delay: int, keep_failures: bool, **which: Any
+    desk: Desk,
+    out: Output,
+    target: str | None,
+    delay: int,
+    keep_failures: bool,
+    dependants: bool,
+    **which: Any,
 ) -> None:
     """Put dead and cancelled jobs back."""
-    deed = revival(desk, REVIVABLE, target, delay, reset=not keep_failures)
-    act(desk, out, deed, Choice(**which))
+    choice = Choice(**which)
+    _check_dependants(choice, dependants)
+    deed = revival(desk, REVIVABLE, target, delay, reset=not keep_failures, dependants=dependants)
+    act(desk, out, deed, choice)
 
 
-def revival(desk: Desk, allowed: frozenset[JobState], target: str | None, delay: int, *, reset: bool) -> Deed:
+def revival(
+    desk: Desk,
+    allowed: frozenset[JobState],
+    target: str | None,
+    delay: int,
+    *,
+    reset: bool,
+    dependants: bool = False,
+) -> Deed:
     """The deed that puts jobs back."""
     if target is not None:
         check_queue_name(target)
@@ -167,7 +198,7 @@ def revival(desk: Desk, allowed: frozenset[JobState], target: str | None, delay:
         verb="revive",
         past="revived",
         allowed=allowed,
-        to_ids=lambda ids: desk.store.revive(ids, **how),
+        to_ids=lambda ids: desk.store.revive(ids, dependants=dependants, **how),
         to_all=revive_all,
         asks_for_ids=False,  # a job that was put back can be cancelled again
     )
@@ -297,6 +328,7 @@ def show_timeline(desk: Desk, out: Output, timeline: Timeline, more: dict[str, i
     def people() -> None:
         progress = {"progress": _progress(timeline.notes)}
         record({**_facts(timeline.job), **progress, "ahead of it": place and place["ahead"], **told})
+        show_edges(edges)
         table(
             ("when", "what", "detail"),
             [(moment(at), what, detail) for at, what, detail in story(timeline)],
@@ -307,7 +339,8 @@ def show_timeline(desk: Desk, out: Output, timeline: Timeline, more: dict[str, i
             if attempt.error.traceback:
                 click.echo(f"\nAttempt {attempt.attempt}:\n{text(attempt.error.traceback).rstrip()}")
 
-    out.answer({**timeline_json(timeline), "position": place, **instants}, people)
+    edges = edges_of(desk.reader, timeline.job.id)
+    out.answer({**timeline_json(timeline), "position": place, **instants, **edges_json(edges)}, people)
 
 
 def _progress(notes: Notes) -> str | None:

@@ -32,6 +32,7 @@ class EventKind(StrEnum):
     EXPIRED = "expired"
     DROPPED = "dropped"  # its queue was dropped by force
     HELD = "held"  # it waits behind a gate: a worker of its queue could not run it
+    PARENT = "parent"  # it was cancelled, or went to the dead letters, because of a job that it depended on
     UNFOLLOWED = "unfollowed"  # a follow-up was not stored because its unique key was taken
     QUEUE = "queue"  # a queue was created, configured, paused, resumed, drained or dropped
     LIMIT = "limit"  # a limit was set or removed; `detail` says which

@@ -17,6 +17,7 @@ Rules that hold for every method of `Store`:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
@@ -33,6 +34,7 @@ from forebay.domain.query import Archived, Counts, Health, HeldJobs, JobQuery, P
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
+from forebay.domain.workflow import Edge
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
 from forebay.stores.limiting import KeepsLimits, LooksAtLimits
 from forebay.stores.scheduling import KeepsSchedules, LooksAtSchedules
@@ -86,6 +88,12 @@ class Want(NamedTuple):
     def most_held(self) -> int:
         """How many jobs that are not for the caller one claim puts aside before it gives up."""
         return 4 * self.most + 100
+
+
+def wants_left(wants: Sequence[Want], jobs: Sequence[Job]) -> list[Want]:
+    """What is still wanted after these jobs were claimed."""
+    taken = Counter(job.queue for job in jobs)
+    return [want._replace(most=max(0, want.most - taken[want.queue])) for want in wants]
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +185,13 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
         the receipt names the holder and is not new; also for two jobs of one batch. `on_conflict="raise"`
         makes it a DuplicateJob; "ignore" makes a taken id an answer too. A `once_key` is held for its time
         whatever becomes of the job, so its holder may be gone: then the receipt's `state` is None.
+
+        A job whose parents have not all ended is `blocked`: in no order, and not counted for `max_length`.
+        Parents that have completed count as met; where one is dead or cancelled the edge's `on_failure` is
+        applied at once. Jobs of one insert stand after the parents that they name by place; a parent that
+        was not new because its key is taken is then the holder. An unknown parent refuses the job
+        (InvalidJob), unless it `allow_missing` and that id is older than the queue's retention: then it is
+        met. In a caller's own transaction an engine may leave the look at parents to `promote`.
         """
         ...
 
@@ -226,6 +241,13 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
         bring back as many as may run.
 
         `known` lists every lease the worker knows of; what else it holds is returned as `adopted`.
+
+        The end of a job that others depend on is put on a list in the transaction that ends it, here and
+        wherever else jobs end, and the list is worked through: see `domain.workflow`. Some hundred edges are
+        settled before the call returns; what is left goes on with the next one and with `promote`. What this
+        very call has released is claimed after what was there, if there is room. A child whose last edge is
+        met becomes pending, or scheduled if its time is not yet there, with a new `ready_at`; one that ends
+        because of a parent gets a PARENT event.
         """
         ...
 
@@ -263,7 +285,8 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
 
     def promote(self, limit: int = BATCH) -> int:
         """Make up to `limit` due scheduled and retrying jobs pending, earliest first, with fresh ranks;
-        cancel waiting jobs past `expires_at`. Answers how many jobs moved."""
+        cancel waiting jobs past `expires_at`; go on with what the ends of jobs mean for those that depend on
+        them. Answers how many jobs moved, and at least `limit` while there is more of that."""
         ...
 
     def rescore(self, limit: int = BATCH) -> int:
@@ -279,12 +302,19 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
         ...
 
     def cancel(
-        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+        self,
+        ids: Sequence[JobId],
+        reason: str = "cancelled",
+        *,
+        actor: str = "",
+        force: bool = False,
+        dependants: bool = False,
     ) -> list[Verdict]:
         """Cancel waiting jobs; store the wish on running ones (`done`, still `running`); refuse final ones.
 
         With `force` a running job goes to the dead letters at once and its lease is taken away. Leaves a
-        CANCEL or FORCED event.
+        CANCEL or FORCED event. With `dependants` all that waits for these jobs is cancelled, and what waits
+        for that, whatever the edges say about failure.
         """
         ...
 
@@ -304,6 +334,7 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
         delay_ms: int = 0,
         reset: bool = True,
         actor: str = "",
+        dependants: bool = False,
     ) -> list[Verdict]:
         """Put dead and cancelled jobs back to pending (scheduled with a delay), in their own queue or in
         another one, with a new `ready_at`, their old seq and without the wish to be cancelled.
@@ -311,12 +342,18 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
         `attempt` goes on growing; `reset` sets failures and crashes to 0. The unique key is taken again;
         if somebody else has it, the job stays where it is and the reason names the holder. A dropped or
         draining target queue refuses. Leaves a REVIVED event.
+
+        A job that depends on others is blocked again while one of them has not ended; those that have failed
+        do not hold it up any more, since somebody wants it to run without them. What is held because of a
+        revived job waits for its next end; with `dependants` what has ended because of it is revived too.
         """
         ...
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
-        """Remove jobs that are not running, with their unique key and their history; `state` None after it.
-        Leaves a DELETED event in the audit log, which is no part of the job's history."""
+        """Remove jobs that are not running, with their unique key, their history and the edges to their
+        parents; `state` None after it. Leaves a DELETED event in the audit log, which is no part of the job's
+        history. Jobs that wait for one that has not completed fare as if it had been cancelled, and so do
+        those that are held because of it."""
         ...
 
     def save_queue(
@@ -433,6 +470,16 @@ class Reader(LooksAtSchedules, LooksAtLimits, Protocol):
     def commands(self, ids: Sequence[str]) -> list[Command | None]:
         """Commands as they are now, in the order asked; None for unknown ones. They are kept until
         an hour after they have expired."""
+        ...
+
+    def parents(self, ids: Sequence[JobId]) -> list[Edge]:
+        """The edges that lead to these jobs, by child in the order asked, then by number."""
+        ...
+
+    def dependants(
+        self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
+    ) -> list[Edge]:
+        """The edges that lead from these jobs, by parent, child and number, from `after` on."""
         ...
 
     def notes(self, job_id: JobId) -> Notes:

@@ -17,6 +17,7 @@ from forebay.domain.job import (
     JobId,
     JobSummary,
     NewJob,
+    OnFailure,
     PastError,
     QueueName,
     UniqueUntil,
@@ -31,6 +32,7 @@ from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
 from forebay.domain.settlement import Ending
 from forebay.domain.worker import DEFAULT_BEAT_MS, Command, CommandKind, WorkerInfo, WorkerState
+from forebay.domain.workflow import Edge, EdgeState
 from forebay.stores.limiting import Kept
 
 Row = tuple[Any, ...]
@@ -39,6 +41,8 @@ T = TypeVar("T")
 _KINDS: Final = {kind.value: kind for kind in EventKind}
 _COMMANDS: Final = {kind.value: kind for kind in CommandKind}
 _WORKER_STATES: Final = {state.value: state for state in WorkerState}
+_ON_FAILURE: Final = {each.value: each for each in OnFailure}
+_EDGE_STATES: Final = {state.value: state for state in EdgeState}
 STATES: Final = {state.value: state for state in JobState}
 _encode: Final = msgspec.json.Encoder().encode
 _errors: Final = msgspec.json.Decoder(tuple[PastError, ...])
@@ -373,6 +377,23 @@ def command_from_row(row: Row) -> Command:
 
 def row_from_command(command: Command) -> dict[str, object]:
     return {**asdict(command), "kind": command.kind.value}
+
+
+def edge_from_row(row: Row) -> Edge:
+    return Edge(
+        child=row[0],
+        number=row[1],
+        parent=row[2],
+        on_failure=_ON_FAILURE[row[3]],
+        state=_EDGE_STATES[row[4]],
+    )
+
+
+def start_after(edge: Edge | None) -> dict[str, object]:
+    """Where a list of edges goes on."""
+    if edge is None:
+        return {"after": None, "after_child": None, "after_number": None}
+    return {"after": edge.parent, "after_child": edge.child, "after_number": edge.number}
 
 
 def archived_from_row(row: Row) -> Archived:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.firing import HELD_FOR_MS, Move, Run
-from forebay.domain.job import JobId, NewJob, UniqueUntil
+from forebay.domain.job import JobId, Need, NewJob, UniqueUntil
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.schedule import FIRINGS_KEPT, CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
 from forebay.errors import ForebayError
@@ -185,6 +185,7 @@ _JOB_TYPES: Final[dict[str, Any]] = {
     "policy": RetryPolicy,
     "unique_until": UniqueUntil,
     "tags": tuple[str, ...],
+    "depends_on": tuple[Need, ...],
 }
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from forebay.domain.job import Job, UniqueUntil
 from forebay.domain.lifecycle import LIVE, WAITING, JobState
+from forebay.domain.workflow import WAITS
 from forebay.stores.memory.order import Record
 from forebay.stores.memory.state import State
 
@@ -22,6 +23,7 @@ def problems(state: State) -> Iterator[str]:
     yield from _left_behind(state)
     yield from _loose_keys(state)
     yield from _loose_history(state)
+    yield from _loose_edges(state)
 
 
 def _misplaced(state: State) -> Iterator[str]:
@@ -98,3 +100,15 @@ def _loose_history(state: State) -> Iterator[str]:
     for job_id, numbers in state.events_of.items():
         if any(number not in state.events for number in numbers):
             yield f"job {job_id} has events that are gone"
+
+
+def _loose_edges(state: State) -> Iterator[str]:
+    for child, edges in state.edges.items():
+        unmet = sum(edge.state in WAITS for edge in edges.values())
+        if edges and child not in state.jobs:
+            yield f"job {child} is gone and its edges are not"
+        if unmet != state.unmet.get(child, 0):
+            yield f"job {child} has {unmet} edges that block it, and another count of them"
+    for job_id, record in state.jobs.items():
+        if record.job.state in WAITING and (record.job.state is JobState.BLOCKED) != (job_id in state.unmet):
+            yield f"job {job_id} is {record.job.state}, and its edges say otherwise"

@@ -10,6 +10,7 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId, Json, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.workflow import Edge, EdgeState
 from forebay.errors import (
     DuplicateJob,
     ForebayError,
@@ -19,6 +20,7 @@ from forebay.errors import (
     QueueNotFound,
     StoreRefused,
 )
+from forebay.stores.memory.edges import add_edges, edges_of
 from forebay.stores.memory.state import State
 from forebay.stores.protocol import OnConflict, Receipt
 
@@ -26,10 +28,11 @@ from forebay.stores.protocol import OnConflict, Receipt
 def insert(
     state: State, jobs: Sequence[NewJob], on_conflict: OnConflict, atomic: bool, create_queues: bool
 ) -> list[Receipt]:
-    receipts = []
+    receipts: list[Receipt] = []
     for new in jobs:
         try:
-            receipts.append(_insert_one(state, new, on_conflict, create_queues))
+            before = [receipt.id for receipt in receipts] if new.depends_on else []
+            receipts.append(_insert_one(state, new, on_conflict, create_queues, before))
         except ForebayError as exc:
             if atomic:
                 raise
@@ -37,25 +40,29 @@ def insert(
     return receipts
 
 
-def follow(state: State, parent: Job, worker: WorkerId, new: NewJob) -> None:
-    """Store a job that a task handed back; neither the queue's length nor its state matters."""
+def follow_up(
+    state: State, parent: Job, worker: WorkerId, new: NewJob, before: Sequence[JobId | None]
+) -> JobId:
+    """Store a job that a task handed back; neither the queue's length nor its state matters. Answers its id,
+    or that of the job that has its key."""
     try:
-        _queue(state, new.queue).priority_of(new.priority)
+        state.queue_or_fresh(new.queue).priority_of(new.priority)
         if new.id in state.jobs:
             raise DuplicateJob(f"the id {new.id} is taken", holder=new.id or "")
+        holder = _key_holder(state, new)
+        edges = edges_of(state, new, before) if holder is None else ()
     except (InvalidJob, DuplicateJob) as exc:
         raise StoreRefused(f"the follow-up {new.task} of job {parent.id} cannot be stored: {exc}") from exc
-    holder = _key_holder(state, new)
     if holder is None:
-        _store(state, new, new.parent_id or parent.id)
-    else:
-        detail = f"{new.task}: key taken by {holder}"
-        state.tell(EventKind.UNFOLLOWED, parent, actor=worker, attempt=parent.attempt, detail=detail)
+        return _store(state, new, new.parent_id or parent.id, edges).id
+    detail = f"{new.task}: key taken by {holder}"
+    state.tell(EventKind.UNFOLLOWED, parent, actor=worker, attempt=parent.attempt, detail=detail)
+    return holder
 
 
 def open_queue(state: State, name: QueueName) -> Queue:
     """The queue of this name, created if there is none."""
-    queue = _queue(state, name)
+    queue = state.queue_or_fresh(name)
     if name not in state.queues:
         state.write(state.queues, name, queue)
     return queue
@@ -67,11 +74,17 @@ def fresh(metadata: dict[str, Json]) -> dict[str, Json]:
     return copy
 
 
-def _insert_one(state: State, new: NewJob, on_conflict: OnConflict, create_queues: bool) -> Receipt:
+def _insert_one(
+    state: State,
+    new: NewJob,
+    on_conflict: OnConflict,
+    create_queues: bool,
+    before: Sequence[JobId | None],
+) -> Receipt:
     # Every check comes before the first write: a refused member of a batch leaves no trace of its own.
     if new.queue not in state.queues and not create_queues:
         raise QueueNotFound(f"there is no queue {new.queue}")
-    queue = _queue(state, new.queue)
+    queue = state.queue_or_fresh(new.queue)
     if queue.state in (QueueState.DRAINING, QueueState.DROPPED):
         raise QueueClosed(f"queue {queue.name} is {queue.state} and takes no new jobs")
     queue.priority_of(new.priority)
@@ -79,13 +92,11 @@ def _insert_one(state: State, new: NewJob, on_conflict: OnConflict, create_queue
     if holder is not None:
         held = state.jobs.get(holder)
         return Receipt(id=holder, is_new=False, state=None if held is None else held.job.state)
-    _check_room(state, queue, new)
-    job = _store(state, new, new.parent_id)
+    edges = edges_of(state, new, before)
+    if all(edge.state is EdgeState.MET for edge in edges):
+        _check_room(state, queue, new)
+    job = _store(state, new, new.parent_id, edges)
     return Receipt(id=job.id, is_new=True, state=job.state)
-
-
-def _queue(state: State, name: QueueName) -> Queue:
-    return state.queues.get(name) or Queue(name=name, created_at=state.now, updated_at=state.now)
 
 
 def _check_room(state: State, queue: Queue, new: NewJob) -> None:
@@ -120,10 +131,12 @@ def _due_at(state: State, new: NewJob) -> int:
     return max(state.now, state.now + new.delay_ms if new.run_at is None else new.run_at)
 
 
-def _store(state: State, new: NewJob, parent_id: JobId | None) -> Job:
+def _store(state: State, new: NewJob, parent_id: JobId | None, edges: Sequence[Edge]) -> Job:
     queue = open_queue(state, new.queue)
     job = _job(state, queue, new, parent_id)
     _take_keys(state, job, new.once_ms)
+    if edges:
+        add_edges(state, job.id, edges)
     state.put_new(job)
     return state.jobs[job.id].job
 

@@ -20,7 +20,8 @@ from forebay.domain.settlement import Ending, Settlement
 from forebay.stores.limiting import Tally
 from forebay.stores.memory import limiting
 from forebay.stores.memory.duties import expire, promote_in
-from forebay.stores.memory.inserting import follow, fresh
+from forebay.stores.memory.following import follow
+from forebay.stores.memory.inserting import follow_up, fresh
 from forebay.stores.memory.order import Record, is_in_time, turn
 from forebay.stores.memory.state import State, check_writable
 from forebay.stores.protocol import (
@@ -31,6 +32,7 @@ from forebay.stores.protocol import (
     Renewal,
     Standing,
     Want,
+    wants_left,
 )
 
 Answer = Literal["settled", "repeated"] | Refusal
@@ -51,6 +53,8 @@ def exchange(
     settled = [end for end, answer in answers if answer == "settled"]
     limits = limiting.tally(state)
     jobs = _claim_all(state, worker, wants, room, limits)
+    if follow(state) and len(jobs) < room:
+        jobs += _claim_all(state, worker, wants_left(wants, jobs), room - len(jobs), limits)
     limiting.keep(state, limits, freed=len(settled) - len(jobs))
     limiting.note_waits(state, limits, wants)
     return Exchange(
@@ -123,9 +127,10 @@ def _settle(state: State, worker: WorkerId, end: Settlement) -> Answer:
     reason = _refusal(record, end.attempt, worker)
     if record is not None and reason is None:
         _end(state, record, worker, end)
+        stored: list[JobId | None] = []
         limiting.free(state, record.job)
         for new in end.follow_ups:
-            follow(state, record.job, worker, new)
+            stored.append(follow_up(state, record.job, worker, new, stored))
         return "settled"
     if record is not None and _has_ended(state, record.job, end.attempt, worker):
         return "repeated"

@@ -29,6 +29,7 @@ from forebay.domain.query import (
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Firing, Schedule
 from forebay.domain.worker import Command, WorkerInfo
+from forebay.domain.workflow import Edge, by_parent
 from forebay.errors import StoreError
 from forebay.stores.matching import fits, summary_of
 from forebay.stores.memory.checking import problems
@@ -131,6 +132,21 @@ class MemoryReader:
     def commands(self, ids: Sequence[str]) -> list[Command | None]:
         with self._looking() as state:
             return [state.commands.get(command_id) for command_id in ids]
+
+    def parents(self, ids: Sequence[JobId]) -> list[Edge]:
+        with self._looking() as state:
+            return [edge for child in ids for _, edge in sorted(state.edges.get(child, {}).items())]
+
+    def dependants(
+        self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
+    ) -> list[Edge]:
+        check_limit(limit)
+        with self._looking() as state:
+            found = [
+                state.edges[child][number] for parent in ids for child, number in state.behind.get(parent, {})
+            ]
+        rest = [edge for edge in found if after is None or by_parent(edge) > by_parent(after)]
+        return nsmallest(limit, rest, key=by_parent)
 
     def notes(self, job_id: JobId) -> Notes:
         with self._looking() as state:

@@ -19,6 +19,7 @@ from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, place
 from forebay.domain.schedule import Firing, Schedule
 from forebay.domain.worker import Command, WorkerInfo
+from forebay.domain.workflow import Aftermath, Edge
 from forebay.errors import StoreRefused
 from forebay.stores.limiting import Kept
 from forebay.stores.memory.order import Order, Record
@@ -53,6 +54,11 @@ class State:
         self.workers: dict[WorkerId, WorkerInfo] = {}
         self.commands: dict[str, Command] = {}
         self.notes: dict[JobId, Notes] = {}
+        # Edges by child and number; who has edges to children; how many edges block a child; the list.
+        self.edges: dict[JobId, dict[int, Edge]] = {}
+        self.behind: dict[JobId, dict[tuple[JobId, int], int]] = {}
+        self.unmet: dict[JobId, int] = {}
+        self.aftermaths: dict[int, tuple[JobId, Aftermath]] = {}
         self.limits: dict[str, Kept] = {}
         self.buckets: dict[str, Bucket] = {}  # of keys
         # Gates of limits with jobs behind them, and when to look there.
@@ -100,8 +106,11 @@ class State:
         self.has_news = self.has_news or job.state in WAITING
 
     def put_new(self, job: Job) -> None:
-        """Write a job that begins to wait: pending if it is due, else scheduled."""
-        if job.run_at <= self.now:
+        """Write a job that begins to wait: blocked by its parents, pending if it is due, else scheduled."""
+        if job.id in self.unmet:
+            at = self._place(job)
+            self.put(Record(replace(job, state=JobState.BLOCKED, rank=at.rank, capped=False)))
+        elif job.run_at <= self.now:
             self.put_pending(job)
         else:
             self.put(Record(replace(job, state=JobState.SCHEDULED, rank=self._place(job).rank, capped=False)))
@@ -126,10 +135,17 @@ class State:
             updated_at=self.now,
         )
         self.put(Record(ended, ended=self.number("ended")))
+        self.list_aftermath(job.id, Aftermath(state.value))
+
+    def list_aftermath(self, parent: JobId, aftermath: Aftermath) -> None:
+        """Remember to look at what depends on a job; nothing does on most."""
+        if self.behind.get(parent):
+            self.write(self.aftermaths, self.number("aftermath"), (parent, aftermath))
 
     def remove(self, job: Job) -> None:
-        """Forget a job with its unique key, its history and its notes."""
+        """Forget a job with its unique key, its history, its notes and the edges to its parents."""
         self.free_unique(job)
+        self._remove_edges(job)
         self._undo.append(partial(self._stand, job.id, self.jobs[job.id]))
         self._stand(job.id, None)
         self.write(self.attempts, job.id, None)
@@ -137,6 +153,18 @@ class State:
         for number in self.events_of.get(job.id, ()):
             self.write(self.events, number, None)
         self.write(self.events_of, job.id, None)
+
+    def _remove_edges(self, job: Job) -> None:
+        if job.state is not JobState.COMPLETED:
+            self.list_aftermath(job.id, Aftermath.DELETED)
+        for edge in list(self.edges.get(job.id, {}).values()):
+            self.write(self.edges[job.id], edge.number, None)
+            self.write(self.behind[edge.parent], (job.id, edge.number), None)
+        self.write(self.unmet, job.id, None)
+
+    def queue_or_fresh(self, name: QueueName) -> Queue:
+        """The queue of this name, or how it would be made."""
+        return self.queues.get(name) or Queue(name=name, created_at=self.now, updated_at=self.now)
 
     def free_unique(self, job: Job) -> None:
         """Free the job's unique key if it names this very job."""

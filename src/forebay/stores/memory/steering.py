@@ -11,15 +11,23 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, WAITING, JobState
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.workflow import Aftermath, EdgeState
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.memory.duties import bury
+from forebay.stores.memory.edges import reopen
 from forebay.stores.memory.inserting import fresh, open_queue
 from forebay.stores.memory.state import State
 from forebay.stores.protocol import Verdict
 
 
-def cancel(state: State, ids: Sequence[JobId], reason: str, actor: str, force: bool) -> list[Verdict]:
-    return [_cancel_one(state, job_id, reason, actor, force) for job_id in ids]
+def cancel(
+    state: State, ids: Sequence[JobId], reason: str, actor: str, *, force: bool, dependants: bool
+) -> list[Verdict]:
+    verdicts = [_cancel_one(state, job_id, reason, actor, force) for job_id in ids]
+    if dependants:
+        for job_id in ids:
+            state.list_aftermath(job_id, Aftermath.CANCEL)
+    return verdicts
 
 
 def amend(state: State, job_id: JobId, change: Amendment, actor: str) -> Verdict:
@@ -41,11 +49,17 @@ def amend(state: State, job_id: JobId, change: Amendment, actor: str) -> Verdict
 
 
 def revive(
-    state: State, ids: Sequence[JobId], queue: QueueName | None, delay_ms: int, reset: bool, actor: str
+    state: State,
+    ids: Sequence[JobId],
+    queue: QueueName | None,
+    delay_ms: int,
+    reset: bool,
+    actor: str,
+    dependants: bool,
 ) -> list[Verdict]:
     if queue is not None:
         check_queue_name(queue)
-    return [_revive_one(state, job_id, queue, delay_ms, reset, actor) for job_id in ids]
+    return [revive_one(state, job_id, queue, delay_ms, reset, actor, dependants=dependants) for job_id in ids]
 
 
 def delete(state: State, ids: Sequence[JobId], actor: str) -> list[Verdict]:
@@ -138,8 +152,16 @@ def _amended(state: State, job: Job, change: Amendment) -> Job:
     return job
 
 
-def _revive_one(
-    state: State, job_id: JobId, queue: QueueName | None, delay_ms: int, reset: bool, actor: str
+def revive_one(
+    state: State,
+    job_id: JobId,
+    queue: QueueName | None,
+    delay_ms: int,
+    reset: bool,
+    actor: str,
+    *,
+    dependants: bool,
+    with_parent: bool = False,
 ) -> Verdict:
     record = state.jobs.get(job_id)
     if record is None:
@@ -152,7 +174,11 @@ def _revive_one(
     job = _revived(state, record.job, target, delay_ms, reset)
     if job.unique_key is not None:
         state.write(state.unique, (target, job.unique_key), job.id)
+    # Whoever asks for this very job wants it to run without parents that have failed; one that is revived
+    # with a parent waits for the others.
+    reopen(state, job_id, EdgeState.HELD if with_parent else EdgeState.MET)
     state.put_new(job)
+    state.list_aftermath(job_id, Aftermath.REVIVE if dependants else Aftermath.REVIVED)
     state.tell(EventKind.REVIVED, job, actor=actor)
     return _done(job_id, state.jobs[job_id].job.state)
 

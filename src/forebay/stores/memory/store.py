@@ -18,9 +18,11 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
+from forebay.domain.workflow import RELEASED_AT_ONCE
 from forebay.errors import ConfigError, StoreError
 from forebay.stores import ids as job_ids
 from forebay.stores.memory import commanding, duties, inserting, leasing, limiting, scheduling, steering
+from forebay.stores.memory.following import follow
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.state import State
 from forebay.stores.memory.wakeups import Bell, MemoryWakeups
@@ -125,7 +127,7 @@ class MemoryStore:
         atomic: bool = True,
         create_queues: bool = True,
     ) -> list[Receipt]:
-        with self._changing() as state:
+        with self._ending() as state:
             return inserting.insert(state, jobs, on_conflict, atomic, create_queues)
 
     def exchange(
@@ -157,27 +159,34 @@ class MemoryStore:
         only_dead: bool = False,
         dead: Collection[WorkerId] = (),
     ) -> list[Job]:
-        with self._changing() as state:
+        with self._ending() as state:
             duties.bury_stragglers(state, limit)
             return leasing.sweep(state, sweeper, limit, lease_ms, only_dead=only_dead, dead=dead)
 
     def promote(self, limit: int = BATCH) -> int:
         with self._changing() as state:
-            return duties.promote(state, limit)
+            moved = duties.promote(state, limit)
+            return max(moved, limit) if follow(state) >= RELEASED_AT_ONCE else moved
 
     def rescore(self, limit: int = BATCH) -> int:
         with self._changing() as state:
             return duties.rescore(state, limit)
 
     def prune(self, limit: int = BATCH) -> int:
-        with self._changing() as state:
+        with self._ending() as state:
             return duties.prune(state, limit)
 
     def cancel(
-        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+        self,
+        ids: Sequence[JobId],
+        reason: str = "cancelled",
+        *,
+        actor: str = "",
+        force: bool = False,
+        dependants: bool = False,
     ) -> list[Verdict]:
-        with self._changing() as state:
-            return steering.cancel(state, ids, reason, actor, force)
+        with self._ending() as state:
+            return steering.cancel(state, ids, reason, actor, force=force, dependants=dependants)
 
     def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
         with self._changing() as state:
@@ -191,12 +200,13 @@ class MemoryStore:
         delay_ms: int = 0,
         reset: bool = True,
         actor: str = "",
+        dependants: bool = False,
     ) -> list[Verdict]:
-        with self._changing() as state:
-            return steering.revive(state, ids, queue, delay_ms, reset, actor)
+        with self._ending() as state:
+            return steering.revive(state, ids, queue, delay_ms, reset, actor, dependants)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
-        with self._changing() as state:
+        with self._ending() as state:
             return steering.delete(state, ids, actor)
 
     def save_queue(
@@ -211,7 +221,7 @@ class MemoryStore:
             return steering.save_queue(changed, name, changes, state, actor)
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
-        with self._changing() as state:
+        with self._ending() as state:
             return steering.drop_queue(state, name, force, limit, actor)
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
@@ -281,6 +291,13 @@ class MemoryStore:
 
     def close(self) -> None:
         self._closed = True
+
+    @contextmanager
+    def _ending(self) -> Iterator[State]:
+        """For a call that may end jobs, or revive them: others may depend on these."""
+        with self._changing() as state:
+            yield state
+            follow(state)
 
     @contextmanager
     def _changing(self) -> Iterator[State]:

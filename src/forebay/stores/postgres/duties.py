@@ -15,6 +15,7 @@ from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.worker import COMMANDS_KEPT_MS
+from forebay.domain.workflow import Aftermath
 from forebay.stores.postgres import limiting
 from forebay.stores.postgres.floors import (
     COUNTS,
@@ -123,7 +124,8 @@ def end_waiting(
     values = {"ids": sorted(old), "reason": reason, "now": tx.now}
     ended = tx.all("bury_waiting" if state is JobState.DEAD else "finish_waiting", values)
     tx.free_keys((row[0], row[1], row[2]) for row in ended)
-    queues = {job_id: queue for job_id, queue, _ in ended}
+    tx.listed += (ended[0][3] or ()) if ended else ()
+    queues = {row[0]: row[1] for row in ended}
     for job_id, before in old.items():
         tx.move(queues[job_id], before, state)
     return {job_id: queues[job_id] for job_id in old}
@@ -272,13 +274,16 @@ def _prune_table(tx: Transaction, floors: Floors, queue: Queue, table: str, befo
         for row in rows:
             tx.run("archive_add", _archive_line(row))
     forget_history(tx, [row[1] for row in rows])
+    tx.list_if_concerned(
+        [row[1] for row in rows if STATES[row[4]] is not JobState.COMPLETED], Aftermath.DELETED
+    )
     for state, jobs in Counter(row[4] for row in rows).items():
         tx.count(queue.name, STATES[state], -jobs)
     return len(rows)
 
 
 def forget_history(tx: Transaction, ids: Sequence[JobId]) -> None:
-    """The attempts, events and notes of jobs go with them."""
+    """The attempts, events and notes of jobs go with them, and the edges to their parents."""
     if ids:
         tx.run("history_remove", {"ids": list(ids)})
 

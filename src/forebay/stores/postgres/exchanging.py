@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import psycopg
+from msgspec.structs import replace
 
 from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.lease import Lease
@@ -56,6 +57,11 @@ def exchange(
         next_due_ms=claims.limits.sooner(claims.next_due_ms()),
         unnoted=unnoted,
     )
+
+
+def with_more(done: Exchange, more: Exchange) -> Exchange:
+    """An exchange after which more was claimed."""
+    return replace(done, jobs=done.jobs + more.jobs, next_due_ms=more.next_due_ms)
 
 
 class Claims:

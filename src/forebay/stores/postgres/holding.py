@@ -64,6 +64,8 @@ def _stands(job: Job) -> tuple[object, ...]:
 def _lock(tx: Transaction, job: Job) -> psycopg.Cursor[Row]:
     if job.state is JobState.RUNNING:
         place = "leases"
+    elif job.state is JobState.BLOCKED:
+        place = "blocked"
     elif job.state is not JobState.PENDING:
         place = "due"
     else:

@@ -13,6 +13,7 @@ from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
+from forebay.domain.workflow import EdgeState
 from forebay.errors import (
     DuplicateJob,
     ForebayError,
@@ -23,6 +24,7 @@ from forebay.errors import (
     StoreRefused,
 )
 from forebay.stores.postgres.connection import TryAgain
+from forebay.stores.postgres.edges import Edges
 from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.protocol import OnConflict, Receipt
 from forebay.stores.rows import new_options_text
@@ -45,6 +47,7 @@ class Lot:
     """Jobs of one insert that differ only in id, options, key and payload, and are written together."""
 
     __slots__ = (
+        "dependants",
         "due_at",
         "ids",
         "job",
@@ -56,6 +59,7 @@ class Lot:
         "size",
         "state",
         "unique_keys",
+        "unmet",
     )
 
     def __init__(self, job: NewJob, priority: int, due_at: int, state: JobState) -> None:
@@ -68,6 +72,8 @@ class Lot:
         self.options: list[str | None] = []
         self.unique_keys: list[str | None] = []
         self.payloads: list[bytes] = []
+        self.dependants: list[bool] = []  # whether others of this insert depend on it
+        self.unmet: list[int] = []  # how many edges block it
         self.size = 0
 
 
@@ -92,6 +98,9 @@ class Intake:
         brought = {job.id for job in jobs if job.id is not None}
         self._states = tx.states([*brought, *self._holders.values()])
         self._taken: list[tuple[Key, JobId, int | None]] = []
+        self.receipts: list[Receipt] = []  # of the jobs that came before
+        self._spots: dict[JobId, tuple[Lot, int]] = {}
+        self._edges = Edges(tx, jobs, self._holders.values(), is_borrowed=rules.is_borrowed)
         self._brought: set[JobId] = set()
 
     def _rooms(self, jobs: Iterable[NewJob]) -> Iterator[tuple[str, int]]:
@@ -115,18 +124,40 @@ class Intake:
             taken = self._taken_by(job)
             if taken is not None:
                 return taken
+        if job.depends_on:
+            return self._add_child(job, lot)
         if lot.state is JobState.PENDING and job.queue in self._room:
             self._check_length(job.queue)
         return Receipt(id=self._write(job, lot), is_new=True, state=lot.state)
 
-    def _lot_of(self, job: NewJob) -> Lot:
+    def _add_child(self, job: NewJob, lot: Lot) -> Receipt:
+        """Accept a job that depends on others, which may be jobs of this very batch."""
+        queue = self._tx.queue(job.queue) or self._tx.fresh_queue(job.queue)
+        parents = self._edges.needed(job, queue, self.receipts, self._spots)
+        unmet = sum(state is not EdgeState.MET for _, state in parents)
+        if unmet:
+            lot = self._lot_of(job, is_blocked=True)
+        elif lot.state is JobState.PENDING and job.queue in self._room:
+            self._check_length(job.queue)
+        job_id = self._write(job, lot, unmet)
+        self._edges.add(job_id, job, parents)
+        for parent, _ in parents:
+            if parent in self._spots:
+                of, place = self._spots[parent]
+                of.dependants[place] = True
+        return Receipt(id=job_id, is_new=True, state=lot.state)
+
+    def _lot_of(self, job: NewJob, *, is_blocked: bool = False) -> Lot:
         alike = (
             job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
+            is_blocked,
         )  # fmt: skip
         lot = self._open_lots.get(alike)
         if lot is None or lot.size >= LOT_BYTES:
             lot = self._open_lots[alike] = self._new_lot(job)
             self._lots.append(lot)
+            if is_blocked:
+                lot.state = JobState.BLOCKED
         return lot
 
     def _new_lot(self, job: NewJob) -> Lot:
@@ -170,7 +201,7 @@ class Intake:
             )
         return Receipt(id=holder, is_new=False, state=self._states.get(holder))
 
-    def _write(self, job: NewJob, lot: Lot) -> JobId:
+    def _write(self, job: NewJob, lot: Lot, unmet: int = 0) -> JobId:
         job_id = job.id or self._tx.new_id()
         if job.id is not None:
             self._brought.add(job.id)
@@ -188,7 +219,11 @@ class Intake:
         lot.options.append(new_options_text(job))
         lot.unique_keys.append(job.unique_key)
         lot.payloads.append(job.payload)
+        lot.dependants.append(False)
+        lot.unmet.append(unmet)
         lot.size += len(job.payload)
+        if self._edges.is_used:
+            self._spots[job_id] = lot, len(lot.ids) - 1
         return job_id
 
     def flush(self) -> None:
@@ -203,6 +238,7 @@ class Intake:
         for lot in lots:
             tx.count(lot.job.queue, lot.state, len(lot.ids))
             tx.has_new_jobs = True
+        self._edges.flush()
 
     def _check_brought(self, lots: list[Lot], answers: list[list[tuple[int]]]) -> None:
         """Ids that callers brought must be nobody else's, wherever that job is by now."""
@@ -226,16 +262,18 @@ class Intake:
             "now": tx.now,
             "due_at": lot.due_at,
             "rank": where.rank,
-            "capped": where.capped,
+            "capped": where.capped and is_pending,
             "rescore_at": where.rescore_at if is_pending and job.deadline_at is not None else None,
             "deadline_at": job.deadline_at,
             "expires_at": job.expires_at,
-            "is_pending": is_pending,
+            "state": lot.state.value,
             "ids": lot.ids,
             "seqs": lot.seqs,
             "options": lot.options,
             "unique_keys": lot.unique_keys,
             "payloads": lot.payloads,
+            "dependants": lot.dependants,
+            "unmet": lot.unmet,
         }
 
 
@@ -249,7 +287,7 @@ def _keys_of(job: NewJob) -> Iterator[Key]:
 def insert_all(tx: Transaction, jobs: Sequence[NewJob], rules: Rules, *, atomic: bool) -> list[Receipt]:
     """Accept jobs in order; the first error ends an atomic insert and is noted by another."""
     intake = Intake(tx, jobs, rules)
-    receipts = []
+    receipts = intake.receipts
     for job in jobs:
         try:
             receipts.append(intake.add(job))

@@ -11,9 +11,11 @@ from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_nam
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import WorkerInfo
+from forebay.domain.workflow import Aftermath
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.duties import bury_queue, end_waiting, forget_history, others_insert
+from forebay.stores.postgres.edges import reopened
 from forebay.stores.postgres.holding import held_job, narrow
 from forebay.stores.postgres.rows import options_text_with
 from forebay.stores.postgres.transaction import Key, Transaction
@@ -55,9 +57,10 @@ def _ask(tx: Transaction, job: Job, reason: str, actor: str) -> Verdict:
 
 
 def _take_away(tx: Transaction, job: Job, reason: str, actor: str) -> Verdict:
-    [(queue, unique_key, attempt)] = tx.all(
+    [(queue, unique_key, attempt, listed)] = tx.all(
         "bury_running", {"job_id": job.id, "reason": reason, "now": tx.now}
     )
+    tx.listed += listed or ()
     tx.free_keys([(job.id, queue, unique_key)])
     tx.move(queue, JobState.RUNNING, JobState.DEAD)
     tx.record(
@@ -87,6 +90,8 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     values = _amended(tx, job, change, state)
     if job.state is JobState.RUNNING:
         tx.run("amend_running", values)
+    elif job.state is JobState.BLOCKED:
+        tx.run("amend_blocked", values)
     else:
         tx.run("waiting_remove", narrow(job))
         tx.run("amend", values)
@@ -151,25 +156,35 @@ def revive(
     actor: str,
     *,
     reset: bool,
+    dependants: bool = False,
+    with_parent: bool = False,
 ) -> list[Verdict]:
     """Each is judged in its turn, since one may take the key of another; then all are put back."""
     if queue is not None:
         check_queue_name(queue)
     objections = [_objection_to_revival(tx, job, queue or job.queue) for job in jobs]
     revived = [job for job, objection in zip(jobs, objections, strict=True) if not objection]
-    state = JobState.SCHEDULED if delay_ms else JobState.PENDING
+    unmet = reopened(tx, [job.id for job in revived], with_parent=with_parent)
+    states = {job.id: _state_of_revived(unmet[job.id], delay_ms) for job in revived}
     for job, (options, errors) in zip(revived, _taken(tx, revived), strict=True):
-        target = tx.existing_queue(queue or job.queue)
+        target, state = tx.existing_queue(queue or job.queue), states[job.id]
         again = _revived(tx, job, target, delay_ms, state, reset=reset)
-        tx.run("revive", {**again, "options": options, "errors": errors})
+        tx.run("revive", {**again, "options": options, "errors": errors, "unmet": unmet[job.id]})
         tx.count(job.queue, job.state, -1)
         tx.count(target.name, state, 1)
         tx.record(Event(kind=EventKind.REVIVED, job_id=job.id, queue=target.name, actor=actor))
         tx.has_news = True
+    tx.list_if_concerned(list(states), Aftermath.REVIVE if dependants else Aftermath.REVIVED)
     return [
-        _refused(job, objection) if objection else Verdict(job_id=job.id, done=True, state=state)
+        _refused(job, objection) if objection else Verdict(job_id=job.id, done=True, state=states[job.id])
         for job, objection in zip(jobs, objections, strict=True)
     ]
+
+
+def _state_of_revived(unmet: int, delay_ms: int) -> JobState:
+    if unmet:
+        return JobState.BLOCKED
+    return JobState.SCHEDULED if delay_ms else JobState.PENDING
 
 
 def _objection_to_revival(tx: Transaction, job: Job, name: QueueName) -> str:
@@ -218,7 +233,7 @@ def _revived(
         "created_at": job.created_at,
         "due_at": due_at,
         "rank": where.rank,
-        "capped": where.capped,
+        "capped": where.capped and state is JobState.PENDING,
         "rescore_at": where.rescore_at if state is JobState.PENDING else None,
         "deadline_at": job.deadline_at,
         "expires_at": job.expires_at if job.expires_at is not None and job.expires_at > tx.now else None,
@@ -238,6 +253,9 @@ def delete(tx: Transaction, jobs: Sequence[Job], actor: str) -> list[Verdict]:
     tx.free_keys((job.id, job.queue, job.unique_key) for job in waiting)
     _taken(tx, [job for job in deleted if is_final(job.state)])
     forget_history(tx, [job.id for job in deleted])
+    tx.list_if_concerned(
+        [job.id for job in deleted if job.state is not JobState.COMPLETED], Aftermath.DELETED
+    )
     for job in deleted:
         tx.count(job.queue, job.state, -1)
         tx.record(

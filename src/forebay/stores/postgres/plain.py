@@ -125,7 +125,7 @@ def _are_plain(jobs: Sequence[NewJob]) -> bool:
     for job in jobs:
         if job.id is not None or job.unique_key is not None or job.once_key is not None:
             return False
-        if job.delay_ms or job.run_at is not None or job.deadline_at is not None:
+        if job.delay_ms or job.run_at is not None or job.deadline_at is not None or job.depends_on:
             return False
         if job is not first and (job.queue, job.task, job.priority, job.expires_at) != (
             first.queue, first.task, first.priority, first.expires_at,

@@ -86,6 +86,7 @@ class Answer(NamedTuple):
     settled: list[JobId] | None  # None if all are
     cancels: list[JobId] | None
     cancel_reasons: list[str] | None
+    listed: list[int] | None
 
     @property
     def next_due_ms(self) -> int | None:
@@ -106,6 +107,7 @@ class PlainExchange:
         self._call = Call("exchange", statements["exchange"])
         self._memory = memory
         self._put_off: dict[QueueName, int] = {}
+        self.listed: list[int] = []  # lines of the list of what the ends of jobs mean for others
 
     def exchange(
         self, worker: WorkerId, settlements: Sequence[Settlement], wants: Sequence[Want], room: int
@@ -152,6 +154,7 @@ class PlainExchange:
         asked = asked._replace(start=cursors.start(asked.queue))
         answer, jobs = self._asked(raw, asked)
         settled, left = _sorted_out(asked.settlements, answer)
+        self.listed += answer.listed or ()
         if answer.is_special or answer.is_strange:
             self._put_off[asked.queue] = PUT_OFF
             return None if answer.is_special else Part(Exchange(settled=settled), left, [asked.want])

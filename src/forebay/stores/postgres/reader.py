@@ -24,6 +24,7 @@ from forebay.domain.query import (
 )
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
+from forebay.domain.workflow import Edge
 from forebay.errors import StoreError
 from forebay.stores.postgres.connection import DRIVER_ERRORS, Connection, Raw, Statements, Values, translated
 from forebay.stores.postgres.limiting import LooksAtPostgresLimits
@@ -35,11 +36,13 @@ from forebay.stores.rows import (
     archived_from_row,
     attempt_from_row,
     command_from_row,
+    edge_from_row,
     event_from_row,
     is_strange,
     json_text,
     notes_from_rows,
     queue_from_row,
+    start_after,
     summary_from_row,
     worker_from_row,
 )
@@ -169,6 +172,18 @@ class PostgresReader(LooksAtPostgresSchedules, LooksAtPostgresLimits):
             rows = {row[0]: row for row in look.all("command", {"ids": list(ids)}) if not is_strange(row)}
         return [command_from_row(rows[each]) if each in rows else None for each in ids]
 
+    def parents(self, ids: Sequence[JobId]) -> list[Edge]:
+        with self._looking() as look:
+            return [edge_from_row(row) for row in look.all("parents", {"ids": list(ids)})]
+
+    def dependants(
+        self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
+    ) -> list[Edge]:
+        check_limit(limit)
+        values = {"ids": list(ids), "limit": limit, **start_after(after)}
+        with self._looking() as look:
+            return [edge_from_row(row) for row in look.all("dependants", values)]
+
     def notes(self, job_id: JobId) -> Notes:
         with self._looking() as look:
             return notes_from_rows(look.all("notes", {"job_id": job_id}))
@@ -206,7 +221,7 @@ class PostgresReader(LooksAtPostgresSchedules, LooksAtPostgresLimits):
         with self._looking() as look:
             look.all("check_planning")
             problems = list(_miscounted(look))
-            for name in ("check_jobs", "check_keys"):
+            for name in ("check_jobs", "check_keys", "check_edges"):
                 problems += [f"{what} {trouble}" for what, trouble in look.all(name, {"late_ms": LATE_MS})]
             number = schema_number(look.raw, self._statements)
         return Health(engine="postgresql", schema=number, problems=tuple(problems))

@@ -164,6 +164,7 @@ def complete(tx: Transaction, worker: WorkerId, successes: Mapping[JobId, Settle
 def completed(tx: Transaction, rows: list[Row]) -> set[JobId]:
     """What follows from the answer to `complete`: which jobs have ended."""
     tx.free_keys((row[0], row[1], row[2]) for row in rows)
+    tx.listed += (rows[0][3] or ()) if rows else ()
     for queue, jobs in Counter(row[1] for row in rows).items():
         tx.move(queue, JobState.RUNNING, JobState.COMPLETED, jobs)
     return {row[0] for row in rows}
@@ -192,7 +193,8 @@ def finish(
         "result": settlement.result,
         "errors": errors,
     }
-    [(queue, unique_key)] = tx.all("bury" if state is JobState.DEAD else "finish", values)
+    [(queue, unique_key, listed)] = tx.all("bury" if state is JobState.DEAD else "finish", values)
+    tx.listed += listed or ()
     tx.free_keys([(held.id, queue, unique_key)])
     tx.move(queue, JobState.RUNNING, state)
 

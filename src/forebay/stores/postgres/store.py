@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from forebay.domain.history import Event
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
@@ -14,16 +14,17 @@ from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
-from forebay.errors import StoreError
+from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
+from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.completing import check_completed
 from forebay.stores.ids import new_id as next_id
-from forebay.stores.postgres import commanding, duties, leasing, operating, partitions
+from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
 from forebay.stores.postgres.borrowed import Borrowed, borrow_async, borrowed
 from forebay.stores.postgres.by_hand import ByHand
 from forebay.stores.postgres.calling import bigint, text, texts
 from forebay.stores.postgres.connection import Address, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
-from forebay.stores.postgres.exchanging import exchange
+from forebay.stores.postgres.exchanging import exchange, with_more
 from forebay.stores.postgres.holding import judged
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.limiting import PostgresLimits
@@ -45,9 +46,12 @@ from forebay.stores.protocol import (
     Standing,
     Verdict,
     Want,
+    wants_left,
 )
 
 T = TypeVar("T")
+# Transactions that a call makes at most, one after the other, for jobs that depend on those it has ended.
+ROUNDS: Final = 4
 
 
 def finish(tx: Transaction, address: Address) -> None:
@@ -198,26 +202,53 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         self._pokes = Pokes(connection.address)
         self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id)
         self._plain_exchange = PlainExchange(connection, self._statements, self._memory)
+        self._unfinished: list[int] = []  # lines of the list of what the ends of jobs mean for others
         self._by_hand = ByHand(connection, self._statements, "take_duty", "commands_take")
         self._is_closed = False
 
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
+        """Do some work in one transaction, and then what the ends of jobs in it mean for others."""
+        answer = self._transact(work, defines=defines)
+        if self._unfinished:
+            self._follow()
+        return answer
+
+    def _follow(self) -> int:
+        """Go on with what the ends of jobs mean for others, for a while; how many edges were settled. What is
+        left is done with the next call, and if there is none by whoever promotes: it is on the list."""
+        settled = 0
+        for _ in range(ROUNDS):
+            numbers, self._unfinished = self._unfinished, []
+            if not numbers:
+                break
+            try:
+                done = self._transact(partial(following.follow, numbers=numbers))
+            except StoreUnavailable:
+                break  # what was asked for has happened all the same
+            self._unfinished += done.left
+            settled += done.edges
+        return settled
+
+    def _transact(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
         """Do some work in one transaction; what is worth a look is told with its commit."""
         self._check_open()
         moved: tuple[dict[str, Cursor], dict[str, int]] = {}, {}
+        listed: list[int] = []
 
         def transact(raw: Raw) -> T:
-            nonlocal moved
+            nonlocal moved, listed
             self._memory.cursors.keep_for(self._connection.generation)
             tx = Transaction(raw, self._statements, self._new_id, self._memory)
             answer = work(tx)
             tx.flush_counts()
             self._pokes.send(tx)
             moved = tx.moved, tx.due_from
+            listed = tx.listed
             return answer
 
         answer = self._connection.write(transact, defines=defines)
         self._memory.cursors.move(*moved)
+        self._unfinished += listed
         self._told()
         return answer
 
@@ -229,7 +260,7 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         """After a commit: what it did not tell may have to be told now."""
         if self._pokes.committed():
             with suppress(StoreError):  # a hint that gets lost costs delay, never a job
-                self._write(tell)
+                self._transact(tell)
 
     def make_queues(self, names: Sequence[QueueName]) -> None:
         """Make queues with default settings, where nobody has."""
@@ -267,13 +298,36 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         notes: Sequence[Note] = (),
     ) -> Exchange:
         self._check_open()
+        done = self._exchange(worker, settlements, wants, room, known, notes)
+        if self._unfinished and self._follow():
+            # What has just been released may be claimed at once.
+            left = room - len(done.jobs)
+            if wants and left > 0:
+                rest = wants_left(wants, done.jobs)
+                return with_more(done, self._exchange(worker, (), rest, left, None, ()))
+        return done
+
+    def _exchange(
+        self,
+        worker: WorkerId,
+        settlements: Sequence[Settlement],
+        wants: Sequence[Want],
+        room: int,
+        known: Sequence[Lease] | None,
+        notes: Sequence[Note],
+    ) -> Exchange:
         part = Part(None, settlements, wants)
+        plain = self._plain_exchange
         if known is None and not notes:
-            part = self._plain_exchange.exchange(worker, settlements, wants, room)
+            part = plain.exchange(worker, settlements, wants, room)
+            self._unfinished += plain.listed
+            plain.listed.clear()
         if part.whole is not None:
             return part.whole
         left = room - part.claimed
-        rest = self._write(lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes))
+        rest = self._transact(
+            lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
+        )
         return part.joined(rest)
 
     def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
@@ -294,7 +348,9 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         return self._write(lambda tx: leasing.sweep(tx, sweeper, dead, limit, lease_ms, only_dead=only_dead))
 
     def promote(self, limit: int = BATCH) -> int:
-        return self._write(lambda tx: duties.promote(tx, limit))
+        moved = self._write(lambda tx: duties.promote(tx, limit))
+        more = self._write(following.follow).edges >= RELEASED_AT_ONCE
+        return max(moved, limit) if more else moved
 
     def rescore(self, limit: int = BATCH) -> int:
         return self._write(lambda tx: duties.rescore(tx, limit))
@@ -322,10 +378,19 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
                 self._write(make, defines=True)
 
     def cancel(
-        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+        self,
+        ids: Sequence[JobId],
+        reason: str = "cancelled",
+        *,
+        actor: str = "",
+        force: bool = False,
+        dependants: bool = False,
     ) -> list[Verdict]:
         def end(tx: Transaction, jobs: Sequence[Job]) -> list[Verdict]:
-            return operating.cancel(tx, jobs, reason, actor, force=force)
+            verdicts = operating.cancel(tx, jobs, reason, actor, force=force)
+            if dependants:
+                tx.list_if_concerned([job.id for job in jobs], Aftermath.CANCEL)
+            return verdicts
 
         return self._write(lambda tx: judged(tx, ids, partial(end, tx)))
 
@@ -340,9 +405,10 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         delay_ms: int = 0,
         reset: bool = True,
         actor: str = "",
+        dependants: bool = False,
     ) -> list[Verdict]:
         def put_back(tx: Transaction, jobs: Sequence[Job]) -> list[Verdict]:
-            return operating.revive(tx, jobs, queue, delay_ms, actor, reset=reset)
+            return operating.revive(tx, jobs, queue, delay_ms, actor, reset=reset, dependants=dependants)
 
         return self._write(lambda tx: judged(tx, ids, partial(put_back, tx)))
 

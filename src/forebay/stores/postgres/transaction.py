@@ -13,6 +13,7 @@ from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.rank import Place, Scoring, place
+from forebay.domain.workflow import CONCERNED, Aftermath
 from forebay.stores.limiting import Kept
 from forebay.stores.postgres.connection import Statements, TryAgain, Values
 from forebay.stores.postgres.cursor import Cursor, Cursors
@@ -83,6 +84,7 @@ class Transaction:
         self.new_id = new_id
         self.has_news = False  # somebody should look: something has changed
         self.has_new_jobs = False  # somebody should look: work has come
+        self.listed: list[int] = []  # lines of the list of what the ends of jobs mean for others
         self._clock = self.run("now")
         self._now: int | None = None
 
@@ -262,6 +264,20 @@ class Transaction:
         """The states of these jobs, wherever they are."""
         wanted = sorted(set(ids))
         return {row[0]: STATES[row[1]] for row in self.all("states", {"ids": wanted})} if wanted else {}
+
+    def list_aftermaths(self, aftermaths: Sequence[tuple[JobId, str]]) -> None:
+        """Remember to look at what depends on these jobs."""
+        if aftermaths:
+            parents, words = zip(*aftermaths, strict=True)
+            rows = self.all("aftermaths_add", {"parents": list(parents), "aftermaths": list(words)})
+            self.listed += [number for (number,) in rows]
+
+    def list_if_concerned(self, parents: Sequence[JobId], aftermath: Aftermath) -> None:
+        """The same for jobs of which nobody knows whether any depends on them."""
+        if parents:
+            states = [state.value for state in CONCERNED[aftermath]]
+            values = {"parents": list(parents), "aftermath": aftermath.value, "states": states}
+            self.listed += [number for (number,) in self.all("aftermaths_if", values)]
 
     def record_all(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -204,6 +204,7 @@ class Connection:
         self._key = address.tag.encode()
         self._scripts = load_scripts(address.clock)
         self._is_closed = False
+        self.has_listed = False  # a job has ended that others depend on, and `follow` was not called since
         self._used_at = monotonic()
 
     def run(self, name: str, ask: dict[str, Any], *arguments: bytes | str) -> Any:
@@ -215,9 +216,13 @@ class Connection:
         except UnicodeEncodeError as exc:
             raise StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}") from exc
         try:
-            return self._called(script, request)
+            answer = self._called(script, request)
         except redis.RedisError as exc:
             raise translated(self.address.place, exc) from exc
+        if type(answer) is list and answer and answer[0] == b"listed":
+            self.has_listed = True
+            return answer[1]
+        return answer
 
     def ask(self, *words: bytes | str | int) -> Any:
         """One command and its answer, errors in our words."""

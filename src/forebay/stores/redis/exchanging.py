@@ -207,8 +207,8 @@ def _want(want: Want, left: int) -> tuple[Any, ...]:
 
 
 def _ending(end: Settlement, arguments: list[bytes | str], intake: Intake) -> tuple[Any, ...]:
-    for job in end.follow_ups:
-        intake.add(job if job.parent_id is not None else replace(job, parent_id=end.job_id))
+    for place, job in enumerate(end.follow_ups):
+        intake.add(job if job.parent_id is not None else replace(job, parent_id=end.job_id), place)
     return (
         end.job_id,
         end.attempt,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from forebay.domain.job import JobId, NewJob, QueueName, UniqueUntil
+from forebay.domain.job import JobId, Need, NewJob, QueueName, UniqueUntil
 from forebay.domain.lifecycle import JobState
+from forebay.domain.ulid import ulid_created_at
+from forebay.domain.workflow import missing_parent, missing_place
 from forebay.errors import (
     DuplicateJob,
     ForebayError,
@@ -33,9 +35,11 @@ class Intake:
         self._lots: dict[tuple[Any, ...], int] = {}
         self._lot_of: list[int] = []
         self._keyed: dict[int, tuple[Any, ...]] = {}
+        self._needs: dict[int, list[Any]] = {}
         self.arguments: list[bytes | str] = []
 
-    def add(self, job: NewJob) -> None:
+    def add(self, job: NewJob, before: int) -> None:
+        """Take a job along; `before` is how many it may name by their place."""
         alike = (
             job.queue,
             job.task,
@@ -52,18 +56,34 @@ class Intake:
         if job.id is not None or job.unique_key is not None or job.once_key is not None:
             keys = (job.unique_key or False, job.once_key or False, job.once_ms, job.id is not None)
             self._keyed[len(self._lot_of)] = keys
+        if job.depends_on:
+            needs = [_need(need, before) for need in job.depends_on]
+            self._needs[len(self._lot_of)] = [job.allow_missing, *needs]
         job_id = job.id or self._new_id()
         self.arguments += (job_id, body_of(job_id, job))
 
     def request(self, first: int) -> dict[str, Any]:
         """What the script must know of them; their ids and bodies are its arguments from `first` on."""
+        needs = {"needs": self._needs} if self._needs else {}
         return {
+            **needs,
             "lots": list(self._lots),
             "lot_of": self._lot_of,
             "keyed": self._keyed,
             "first": first,
             "fresh": FRESH_QUEUE,
         }
+
+
+def _need(need: Need, before: int) -> tuple[Any, ...]:
+    """A need as scripts take it. No job stands on its own place, so that one is refused there."""
+    if isinstance(need.parent, int):
+        return (need.parent if need.parent <= before else 0, need.on_failure.value, need.parent)
+    try:
+        made_at: int | bool = ulid_created_at(need.parent)
+    except InvalidJob:
+        made_at = False
+    return (need.parent, need.on_failure.value, made_at)
 
 
 def state_of(text: bytes | None) -> JobState | None:
@@ -116,6 +136,8 @@ _ERRORS: dict[str, Callable[..., ForebayError]] = {
     "DuplicateKey": lambda queue, holder: DuplicateJob(
         f"a key of queue {queue} is held by {holder}", holder=holder
     ),
+    "MissingParent": lambda task, parent, allowed: missing_parent(task, JobId(parent), bool(allowed)),
+    "MissingPlace": missing_place,
     "IllegalTransition": lambda state: IllegalTransition(f"a running job cannot become {state}"),
     "StoreRefused": _refused,
     "Unwritable": lambda job_id: StoreRefused(f"a text about job {job_id} cannot be written as UTF-8"),

@@ -16,6 +16,7 @@ Where live jobs stand; a member is the job's seq in 13 digits, a colon and its i
   gates:<queue>            set     gates with jobs behind them
   due:<queue>              sorted set by time: scheduled and retrying jobs
   expiring, rescoring      sorted sets by time: waiting jobs that expire, or that must get a new place
+  blocked:<queue>          sorted set by time: jobs that depend on others
   capped_to                hash    queue -> up to which seq jobs were looked at whose age earns nothing more
   leases:<worker>          sorted set by the end of the lease: running jobs
   holders                  set     workers that may have leases
@@ -29,6 +30,13 @@ Where final jobs stand
 Keys that callers give
   unique:<queue>           hash    key -> id
   once:<queue>, once_until:<queue>   hash key -> id and end; sorted set of keys by their end
+
+Jobs that depend on others
+  edges:<id>               hash    number -> what the failure of a parent means, and its id
+  behind:<id>              sorted set by state: the edges that lead from a job, each a child and its number
+  unmet                    hash    id -> how many edges block a job
+  edge_count               string  how many edges there are; no key while there is none
+  aftermaths               list    jobs that have ended, and what that means for others is not done yet
 
 What is remembered
   attempts:<id>            list    attempts that ended badly, oldest first

@@ -38,6 +38,7 @@ def revive(
     delay_ms: int,
     reset: bool,
     actor: str,
+    dependants: bool,
 ) -> list[Verdict]:
     if queue is not None:
         check_queue_name(queue)
@@ -47,6 +48,7 @@ def revive(
         "delay_ms": delay_ms,
         "reset": reset,
         "actor": actor,
+        "dependants": dependants,
         "fresh": FRESH_QUEUE,
     }
     return verdicts(ids, connection.run("revive", ask))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from heapq import merge
+from heapq import merge, nsmallest
 from itertools import islice
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from forebay.domain.query import (
 )
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
+from forebay.domain.workflow import Edge, by_parent
 from forebay.stores.matching import fits, summary_of
 from forebay.stores.redis.commanding import workers_of
 from forebay.stores.redis.connection import Connection
@@ -33,6 +34,7 @@ from forebay.stores.redis.rows import (
     archived_from_stored,
     attempt_from_packed,
     command_from_packed,
+    edge_from_stored,
     event_from_packed,
     job_from_row,
     notes_from_stored,
@@ -135,6 +137,19 @@ class RedisReader(LooksAtRedisSchedules, LooksAtRedisLimits):
         return [
             command_from_packed(one) for one in self._connection.ask("HMGET", self._key("commands"), *ids)
         ]
+
+    def parents(self, ids: Sequence[JobId]) -> list[Edge]:
+        order = {job_id: place for place, job_id in enumerate(ids)}
+        edges = map(edge_from_stored, self._run("parents", {"ids": list(order)}))
+        return sorted(edges, key=lambda edge: (order[edge.child], edge.number))
+
+    def dependants(
+        self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
+    ) -> list[Edge]:
+        check_limit(limit)
+        edges = map(edge_from_stored, self._run("dependants", {"ids": list(ids)}))
+        rest = (edge for edge in edges if after is None or by_parent(edge) > by_parent(after))
+        return nsmallest(limit, rest, key=by_parent)
 
     def notes(self, job_id: JobId) -> Notes:
         found = self._run("history", {"id": job_id})

@@ -14,11 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from forebay.domain.history import Attempt, Event
-from forebay.domain.job import Job, JobId, NewJob, PastError, QueueName
+from forebay.domain.job import Job, JobId, NewJob, OnFailure, PastError, QueueName
 from forebay.domain.note import LogLine, Notes, Step
 from forebay.domain.query import Archived
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.worker import Command, WorkerInfo
+from forebay.domain.workflow import Edge, EdgeState
 from forebay.stores.rows import (
     PLAIN,
     STATES,
@@ -370,4 +371,18 @@ def archived_from_stored(line: bytes) -> Archived:
         failures=head.failures,
         excerpt=(_bytes(head.result) or b"").decode(errors="replace")[:_EXCERPT],
         reason=_some(head.reason),
+    )
+
+
+_EDGE_STATES: Final = (EdgeState.OPEN, EdgeState.HELD, EdgeState.FAILED, EdgeState.MET)
+
+
+def edge_from_stored(row: Sequence[Any]) -> Edge:
+    child, number, parent, on_failure, state = row
+    return Edge(
+        child=JobId(child.decode()),
+        number=number,
+        parent=JobId(parent.decode()),
+        on_failure=OnFailure(on_failure.decode()),
+        state=_EDGE_STATES[state],
     )

@@ -50,7 +50,7 @@ class RedisSchedules:
         asked, number = [], 0
         for move in moves:
             for run in move.runs:
-                intake.add(run.job)
+                intake.add(run.job, 0)
             asked.append(_asked(move, number))
             number += len(move.runs)
         ask = {

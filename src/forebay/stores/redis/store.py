@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from forebay.domain.history import Event
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
@@ -18,6 +20,7 @@ from forebay.domain.worker import (
     WorkerInfo,
     answer_as_kept,
 )
+from forebay.domain.workflow import RELEASED_AT_ONCE
 from forebay.errors import ConfigError, StoreUnavailable
 from forebay.stores import ids as job_ids
 from forebay.stores.protocol import (
@@ -31,6 +34,7 @@ from forebay.stores.protocol import (
     Standing,
     Verdict,
     Want,
+    wants_left,
 )
 from forebay.stores.redis import commanding, operating
 from forebay.stores.redis.breaker import Breaker
@@ -40,16 +44,29 @@ from forebay.stores.redis.inserting import Intake, done, receipts_of
 from forebay.stores.redis.limiting import RedisLimits
 from forebay.stores.redis.pruning import Pruning
 from forebay.stores.redis.reader import RedisReader
-from forebay.stores.redis.rows import event_row, job_from_row
+from forebay.stores.redis.rows import FRESH_QUEUE, event_row, job_from_row
 from forebay.stores.redis.scheduling import RedisSchedules
 from forebay.stores.redis.schema import SCHEMA, check_schema, look_or_prepare, prepare
 from forebay.stores.redis.server import Watch, check_server
 from forebay.stores.redis.wakeups import RedisWakeups
 
+T = TypeVar("T")
+
 # How often history goes, a hundred jobs each time, before a job is refused because memory is full.
 ROOM_ROUNDS: Final = 50
 # How many jobs one script makes pending: a thousand took 24 ms of the server's processor.
 PROMOTED_AT_ONCE: Final = 100
+
+# Calls that one call makes at most, one after the other, for jobs that depend on those it has ended.
+ROUNDS: Final = 4
+_FOLLOWING: Final = {
+    "limit": RELEASED_AT_ONCE,
+    "delay_ms": 0,
+    "reset": True,
+    "actor": "",
+    "dependants": True,
+    "fresh": FRESH_QUEUE,
+}
 
 NOTHING_TO_JOIN: Final = (
     "Redis has no transactions of a caller that could be joined; use sqlite:/// or postgresql:// for that"
@@ -134,18 +151,18 @@ class RedisStore(RedisSchedules, RedisLimits):
         create_queues: bool = True,
     ) -> list[Receipt]:
         intake = Intake(self._new_id)
-        for job in jobs:
-            intake.add(job)
+        for place, job in enumerate(jobs):
+            intake.add(job, place)
         rules = {"on_conflict": on_conflict, "atomic": atomic, "create_queues": create_queues}
         ask = {**intake.request(2), **rules}
         for _ in range(ROOM_ROUNDS):
             try:
-                return self._inserted(ask, intake)
+                return self._followed(self._inserted(ask, intake))
             except StoreUnavailable as exc:
                 # The server refuses such a script before it has begun, so it can be called again.
                 if not is_full(exc) or not self._pruning.make_room():
                     raise
-        return self._inserted(ask, intake)
+        return self._followed(self._inserted(ask, intake))
 
     def _inserted(self, ask: dict[str, Any], intake: Intake) -> list[Receipt]:
         [receipts] = done(self._run("insert", ask, *intake.arguments))
@@ -160,7 +177,45 @@ class RedisStore(RedisSchedules, RedisLimits):
         known: Sequence[Lease] | None = None,
         notes: Sequence[Note] = (),
     ) -> Exchange:
+        done = self._exchange(worker, settlements, wants, room, known, notes)
+        if not self._connection.has_listed or not self._follow():
+            return done
+        # What has just been released may be claimed at once.
+        left = room - len(done.jobs)
+        if not wants or left <= 0:
+            return done
+        more = self._exchange(worker, (), wants_left(wants, done.jobs), left, None, ())
+        return replace(done, jobs=done.jobs + more.jobs, next_due_ms=more.next_due_ms)
+
+    def _exchange(
+        self,
+        worker: WorkerId,
+        settlements: Sequence[Settlement],
+        wants: Sequence[Want],
+        room: int,
+        known: Sequence[Lease] | None,
+        notes: Sequence[Note],
+    ) -> Exchange:
         return exchange(self._connection, self._new_id, worker, settlements, wants, room, known, notes)
+
+    def _follow(self) -> int:
+        """Go on with what the ends of jobs mean for others, for a while; how many edges were looked at. What
+        is left is done with the next call, and if there is none by whoever promotes: it is on the list."""
+        looked_at = 0
+        for _ in range(ROUNDS):
+            if not self._connection.has_listed:
+                break
+            self._connection.has_listed = False
+            try:
+                looked_at += self._count("follow", _FOLLOWING)
+            except StoreUnavailable:
+                break  # what was asked for has happened all the same
+        return looked_at
+
+    def _followed(self, answer: T) -> T:
+        """The answer, after what the ends of jobs mean for others."""
+        self._follow()
+        return answer
 
     def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
         reasons = self._run("standing", {"worker": worker, "leases": [tuple(lease) for lease in leases]})
@@ -194,7 +249,7 @@ class RedisStore(RedisSchedules, RedisLimits):
             "only_dead": only_dead,
             "dead": sorted(dead),
         }
-        return [job_from_row(row) for row in self._run("sweep", ask)]
+        return self._followed([job_from_row(row) for row in self._run("sweep", ask)])
 
     def promote(self, limit: int = BATCH) -> int:
         moved = 0
@@ -204,20 +259,27 @@ class RedisStore(RedisSchedules, RedisLimits):
             moved += now_moved
             if now_moved < most:
                 break
-        return moved
+        self._follow()
+        return max(moved, limit) if self._connection.has_listed else moved
 
     def rescore(self, limit: int = BATCH) -> int:
         return self._count("rescore", {"limit": limit})
 
     def prune(self, limit: int = BATCH) -> int:
         self._watch.look()  # here, since this is asked for by the clock
-        return self._pruning.prune(limit)
+        return self._followed(self._pruning.prune(limit))
 
     def cancel(
-        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+        self,
+        ids: Sequence[JobId],
+        reason: str = "cancelled",
+        *,
+        actor: str = "",
+        force: bool = False,
+        dependants: bool = False,
     ) -> list[Verdict]:
-        ask = {"ids": list(ids), "reason": reason, "actor": actor, "force": force}
-        return operating.verdicts(ids, self._run("cancel", ask))
+        ask = {"ids": list(ids), "reason": reason, "actor": actor, "force": force, "dependants": dependants}
+        return self._followed(operating.verdicts(ids, self._run("cancel", ask)))
 
     def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
         return operating.amend(self._connection, job_id, change, actor)
@@ -230,11 +292,15 @@ class RedisStore(RedisSchedules, RedisLimits):
         delay_ms: int = 0,
         reset: bool = True,
         actor: str = "",
+        dependants: bool = False,
     ) -> list[Verdict]:
-        return operating.revive(self._connection, ids, queue, delay_ms, reset, actor)
+        return self._followed(
+            operating.revive(self._connection, ids, queue, delay_ms, reset, actor, dependants)
+        )
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
-        return operating.verdicts(ids, self._run("delete", {"ids": list(ids), "actor": actor}))
+        answers = self._run("delete", {"ids": list(ids), "actor": actor})
+        return self._followed(operating.verdicts(ids, answers))
 
     def save_queue(
         self,
@@ -249,7 +315,7 @@ class RedisStore(RedisSchedules, RedisLimits):
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
         ask = {"name": name, "force": force, "limit": limit, "actor": actor}
         [left] = done(self._run("drop_queue", ask))
-        return int(left)
+        return self._followed(int(left))
 
     def beat(self, worker: WorkerInfo) -> None:
         self._run("beat", {"worker": commanding.worker_row_of(worker)})

@@ -13,6 +13,7 @@ from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.worker import COMMANDS_KEPT_MS
+from forebay.domain.workflow import Aftermath
 from forebay.stores.rows import STATES, Row, queue_from_row
 from forebay.stores.sqlite import limiting
 from forebay.stores.sqlite.noting import forget_notes
@@ -71,6 +72,7 @@ def end_waiting(tx: Transaction, seq: int, job_id: JobId, state: JobState, reaso
     queue, old, unique_key = removed[0]
     tx.free_key(queue, unique_key, job_id)
     tx.move(queue, STATES[old], state)
+    tx.list_aftermath([job_id], Aftermath(state.value))
     return QueueName(queue)
 
 
@@ -166,6 +168,7 @@ def _prune_table(tx: Transaction, queue: Queue, table: str, before: int, limit: 
     for seq, job_id, _, _, state, *_ in rows:
         tx.all(f"remove_{table}", {"seq": seq, "job_id": job_id})
         forget_history(tx, job_id)
+        forget_edges(tx, job_id, STATES[state])
         tx.count(queue.name, STATES[state], -1)
     forget_notes(tx, [row[0] for row in rows])
     return len(rows)
@@ -175,6 +178,14 @@ def forget_history(tx: Transaction, job_id: JobId) -> None:
     """A job's attempts and events go with it."""
     tx.run("attempts_remove", {"job_id": job_id})
     tx.run("events_remove", {"job_id": job_id})
+
+
+def forget_edges(tx: Transaction, job_id: JobId, state: JobState) -> None:
+    """The edges to a job's parents go with it; what waits for it hears of it, unless it has completed."""
+    if tx.has_edges():
+        tx.run("edges_remove", {"child": job_id})
+        if state is not JobState.COMPLETED:
+            tx.list_aftermath([job_id], Aftermath.DELETED)
 
 
 def _archive_line(row: Row) -> dict[str, object]:

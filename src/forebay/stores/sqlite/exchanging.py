@@ -17,9 +17,10 @@ from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.stores.limiting import Tally
-from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
+from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want, wants_left
 from forebay.stores.rows import Row, claimed_job, json_text, options_from_text
 from forebay.stores.sqlite.duties import expire, promote_queue
+from forebay.stores.sqlite.following import follow
 from forebay.stores.sqlite.limiting import bring_back, keep, load, put_aside, take_places, tally
 from forebay.stores.sqlite.noting import keep_notes
 from forebay.stores.sqlite.rows import job_from_row
@@ -49,6 +50,8 @@ def exchange(
     ended = settle_all(tx, new_id, worker, settlements)
     limits = tally(tx)
     jobs = _claim_all(tx, worker, wants, room, limits)
+    if follow(tx) and len(jobs) < room:
+        jobs += _claim_all(tx, worker, wants_left(wants, jobs), room - len(jobs), limits)
     keep(tx, limits, wants, freed=len(ended.settled) - len(jobs))
     return Exchange(
         settled=tuple(ended.settled),

@@ -12,6 +12,7 @@ from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
+from forebay.domain.workflow import EdgeState
 from forebay.errors import (
     DuplicateJob,
     ForebayError,
@@ -23,6 +24,7 @@ from forebay.errors import (
 )
 from forebay.stores.protocol import OnConflict, Receipt
 from forebay.stores.rows import new_options_text
+from forebay.stores.sqlite.edges import Edges
 from forebay.stores.sqlite.transaction import UNCOUNTED, Transaction
 
 _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
@@ -65,6 +67,8 @@ class Intake:
         self._lots: dict[tuple[object, ...], Lot] = {}
         self._alike: tuple[object, ...] = ()  # the last job's
         self._lot: Lot
+        self._edges = Edges(tx, self.flush)
+        self.receipts: list[Receipt] = []  # of the jobs that came before
 
     def add(self, job: NewJob) -> Receipt:
         """Accept one job, or raise why not."""
@@ -72,6 +76,8 @@ class Intake:
             job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
             job.id is None,
         )  # fmt: skip
+        if job.depends_on:
+            return self._add_child(job, alike)
         lot = self._lot if alike == self._alike else self._lot_of(alike, job)
         if job.id is not None or job.unique_key is not None or job.once_key is not None:
             taken = self._taken(job)
@@ -80,6 +86,23 @@ class Intake:
         if lot.max_length is not None:
             self._check_length(job.queue, lot.max_length)
         return Receipt(id=self._write(job, lot), is_new=True, state=lot.state)
+
+    def _add_child(self, job: NewJob, alike: tuple[object, ...]) -> Receipt:
+        """Accept a job that depends on others, which may be jobs of this very batch."""
+        lot = self._lot_of(alike, job)
+        taken = self._taken(job)
+        if taken is not None:
+            return taken
+        queue = self._tx.queue(job.queue) or self._tx.fresh_queue(job.queue)
+        parents = self._edges.needed(job, queue, self.receipts)
+        if any(state is not EdgeState.MET for _, state in parents):
+            blocked = Lot(job.queue, lot.priority, lot.due_at, JobState.BLOCKED, None)
+            lot = self._lots.setdefault((*alike, JobState.BLOCKED), blocked)
+        elif lot.max_length is not None:
+            self._check_length(job.queue, lot.max_length)
+        job_id = self._write(job, lot)
+        self._edges.add(job_id, job, parents)
+        return Receipt(id=job_id, is_new=True, state=lot.state)
 
     def flush(self) -> None:
         """Write what has been gathered, many rows by one statement."""
@@ -93,6 +116,7 @@ class Intake:
                 lot.uncounted += len(lot.rows) // WIDTH
                 lot.rows.clear()
                 tx.has_news = tx.has_new_jobs = True
+        self._edges.flush()
 
     def count_new(self) -> None:
         """Count every job that is not, of this insert or of one before."""
@@ -202,7 +226,7 @@ def insert_all(
     is_large = len(jobs) >= UNCOUNTED
     if is_large:
         intake.count_new()  # so that none but ours are left in the end; to look at each of these takes 0.4 us
-    receipts = []
+    receipts = intake.receipts
     for job in jobs:
         try:
             receipts.append(intake.add(job))

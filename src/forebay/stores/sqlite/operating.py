@@ -12,10 +12,11 @@ from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_nam
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import WorkerInfo
+from forebay.domain.workflow import Aftermath, EdgeState
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.protocol import Verdict
 from forebay.stores.rows import json_text, said_text
-from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_history
+from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_edges, forget_history
 from forebay.stores.sqlite.noting import forget_notes
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.transaction import Transaction
@@ -73,6 +74,7 @@ def _take_away(tx: Transaction, job: Named, reason: str, actor: str) -> Verdict:
     queue, unique_key, attempt = tx.all("remove_running", job)[0]
     tx.free_key(queue, unique_key, job_id)
     tx.move(queue, JobState.RUNNING, JobState.DEAD)
+    tx.list_aftermath([job_id], Aftermath.DEAD)
     tx.record(
         Event(
             kind=EventKind.FORCED,
@@ -149,7 +151,15 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
 
 
 def revive(
-    tx: Transaction, job_id: JobId, queue: QueueName | None, delay_ms: int, actor: str, *, reset: bool
+    tx: Transaction,
+    job_id: JobId,
+    queue: QueueName | None,
+    delay_ms: int,
+    actor: str,
+    *,
+    reset: bool,
+    dependants: bool = False,
+    with_parent: bool = False,
 ) -> Verdict:
     if queue is not None:
         check_queue_name(queue)
@@ -167,16 +177,31 @@ def revive(
         if holder is not None:
             return _refused(job, f"its unique key is held by {holder}")
         tx.take_key(target.name, "unique", job.unique_key, job.id, None)
-    state = _put_among_live(tx, job, target, delay_ms, reset=reset)
+    state = JobState.SCHEDULED if delay_ms else JobState.PENDING
+    if _is_blocked_again(tx, job_id, with_parent):
+        state = JobState.BLOCKED
+    _put_among_live(tx, job, target, delay_ms, state, reset=reset)
+    tx.list_aftermath([job_id], Aftermath.REVIVE if dependants else Aftermath.REVIVED)
     tx.record(Event(kind=EventKind.REVIVED, job_id=job_id, queue=target.name, actor=actor))
     tx.has_news = True
     return Verdict(job_id=job_id, done=True, state=state)
 
 
-def _put_among_live(tx: Transaction, job: Job, target: Queue, delay_ms: int, *, reset: bool) -> JobState:
+def _is_blocked_again(tx: Transaction, job_id: JobId, with_parent: bool) -> bool:
+    """Whoever asks for this very job wants it to run without parents that have failed; one that is revived
+    with a parent waits for the others."""
+    if not tx.has_edges():
+        return False
+    into = EdgeState.HELD if with_parent else EdgeState.MET
+    tx.run("edges_reopen", {"child": job_id, "state": into.value})
+    return tx.one("unmet", {"child": job_id}) == (1,)
+
+
+def _put_among_live(
+    tx: Transaction, job: Job, target: Queue, delay_ms: int, state: JobState, *, reset: bool
+) -> None:
     tx.existing_queue(target.name)
     failures = 0 if reset else job.failures
-    state = JobState.SCHEDULED if delay_ms else JobState.PENDING
     due_at = tx.now + delay_ms
     where = tx.place(target.name, due_at, job.priority, failures, job.deadline_at)
     values = {
@@ -188,7 +213,7 @@ def _put_among_live(tx: Transaction, job: Job, target: Queue, delay_ms: int, *, 
         "crashes": 0 if reset else job.crashes,
         "due_at": due_at,
         "rank": where.rank,
-        "capped": where.capped,
+        "capped": where.capped and state is JobState.PENDING,
         "rescore_at": where.rescore_at if state is JobState.PENDING else None,
         "now": tx.now,
     }
@@ -197,7 +222,6 @@ def _put_among_live(tx: Transaction, job: Job, target: Queue, delay_ms: int, *, 
     tx.all(f"remove_{table}", {"seq": job.seq, "job_id": job.id})
     tx.count(job.queue, job.state, -1)
     tx.count(target.name, state, 1)
-    return state
 
 
 def delete(tx: Transaction, job_id: JobId, actor: str) -> Verdict:
@@ -210,6 +234,7 @@ def delete(tx: Transaction, job_id: JobId, actor: str) -> Verdict:
     queue = _remove(tx, {"seq": seq, "job_id": job_id}, state)
     forget_history(tx, job_id)
     forget_notes(tx, [seq])
+    forget_edges(tx, job_id, state)
     tx.count(queue, state, -1)
     tx.record(Event(kind=EventKind.DELETED, job_id=job_id, queue=queue, actor=actor, detail=state.value))
     return Verdict(job_id=job_id, done=True, state=None)

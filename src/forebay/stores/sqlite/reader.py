@@ -25,6 +25,7 @@ from forebay.domain.query import (
 )
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
+from forebay.domain.workflow import Edge
 from forebay.errors import StoreError
 from forebay.stores.ids import seq_in_id
 from forebay.stores.rows import (
@@ -32,11 +33,13 @@ from forebay.stores.rows import (
     archived_from_row,
     attempt_from_row,
     command_from_row,
+    edge_from_row,
     event_from_row,
     is_strange,
     json_text,
     notes_from_rows,
     queue_from_row,
+    start_after,
     summary_from_row,
     worker_from_row,
 )
@@ -189,6 +192,18 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits):
             rows = [self._one("command", {"id": command_id}) for command_id in ids]
         return [None if row is None or is_strange(row) else command_from_row(row) for row in rows]
 
+    def parents(self, ids: Sequence[JobId]) -> list[Edge]:
+        with self._looking():
+            return [edge_from_row(row) for row in self._all("parents", {"ids": json_text(ids)})]
+
+    def dependants(
+        self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
+    ) -> list[Edge]:
+        check_limit(limit)
+        values = {"ids": json_text(ids), "limit": limit, **start_after(after)}
+        with self._looking():
+            return [edge_from_row(row) for row in self._all("dependants", values)]
+
     def notes(self, job_id: JobId) -> Notes:
         with self._looking():
             found = self._one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
@@ -231,7 +246,7 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits):
                 if line != "ok":
                     problems.append(f"the file is damaged: {line}")
             problems += self._miscounted()
-            for name in ("check_jobs", "check_orders", "check_keys"):
+            for name in ("check_jobs", "check_orders", "check_keys", "check_edges"):
                 found = self._all(name, {"late_ms": LATE_MS})
                 problems += [f"{what} {trouble}" for what, trouble in found]
             number = schema_number(self._connection, self._statements)

@@ -13,6 +13,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING, JobState, check_transition
 from forebay.domain.rank import Place
 from forebay.domain.settlement import Settlement
+from forebay.domain.workflow import Aftermath
 from forebay.stores.ids import seq_in_id
 from forebay.stores.protocol import Refusal
 from forebay.stores.rows import STATES, Row, errors_from_text, json_text
@@ -116,6 +117,8 @@ def complete(tx: Transaction, worker: WorkerId, successes: Mapping[int, Settleme
             tx.run("complete_result", {"seq": seq, "result": ended.result})
     for queue, jobs in Counter(row[1] for row in rows).items():
         tx.move(queue, JobState.RUNNING, JobState.COMPLETED, jobs)
+    if tx.has_edges():
+        tx.list_aftermath([successes[row[0]].job_id for row in rows], Aftermath.COMPLETED)
     return {row[0] for row in rows}
 
 
@@ -191,6 +194,7 @@ def _finish(
     queue, unique_key = tx.all("finish_remove", token)[0]
     tx.free_key(queue, unique_key, settlement.job_id)
     tx.move(queue, JobState.RUNNING, state)
+    tx.list_aftermath([settlement.job_id], Aftermath(state.value))
     return QueueName(queue)
 
 

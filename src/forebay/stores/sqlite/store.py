@@ -16,6 +16,7 @@ from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
+from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
 from forebay.errors import ConfigError, StoreError
 from forebay.stores.completing import check_completed
 from forebay.stores.protocol import (
@@ -34,6 +35,7 @@ from forebay.stores.sqlite import commanding, duties, leasing, operating
 from forebay.stores.sqlite.borrowed import Borrowed
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, Durability, translated
 from forebay.stores.sqlite.exchanging import exchange
+from forebay.stores.sqlite.following import follow
 from forebay.stores.sqlite.inserting import Rules, insert_all
 from forebay.stores.sqlite.limiting import SqliteLimits
 from forebay.stores.sqlite.liveness import Liveness
@@ -126,6 +128,8 @@ class SqliteEngine:
             check_schema(borrowed, statements, self._places.database)
             tx = Transaction(borrowed, statements, Seen(), self._clock.now_ms())
             yield tx
+            if tx.has_listed:
+                follow(tx)
             tx.flush_counts()
 
     def _connection(self) -> Connection:
@@ -168,6 +172,8 @@ class SqliteStore(SqliteSchedules, SqliteLimits):
             if moves:
                 tx.count_new()
             answer = work(tx)
+            if tx.has_listed:
+                follow(tx)
             tx.flush_counts()
             has_news = tx.has_news
             return answer
@@ -239,7 +245,11 @@ class SqliteStore(SqliteSchedules, SqliteLimits):
         return jobs
 
     def promote(self, limit: int = BATCH) -> int:
-        return self._write(lambda tx: duties.promote(tx, limit))
+        def promote(tx: Transaction) -> int:
+            moved = duties.promote(tx, limit)
+            return max(moved, limit) if follow(tx) >= RELEASED_AT_ONCE else moved
+
+        return self._write(promote)
 
     def rescore(self, limit: int = BATCH) -> int:
         return self._write(lambda tx: duties.rescore(tx, limit))
@@ -251,11 +261,21 @@ class SqliteStore(SqliteSchedules, SqliteLimits):
         return pruned
 
     def cancel(
-        self, ids: Sequence[JobId], reason: str = "cancelled", *, actor: str = "", force: bool = False
+        self,
+        ids: Sequence[JobId],
+        reason: str = "cancelled",
+        *,
+        actor: str = "",
+        force: bool = False,
+        dependants: bool = False,
     ) -> list[Verdict]:
-        return self._write(
-            lambda tx: [operating.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
-        )
+        def cancel(tx: Transaction) -> list[Verdict]:
+            verdicts = [operating.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
+            if dependants:
+                tx.list_aftermath(ids, Aftermath.CANCEL)
+            return verdicts
+
+        return self._write(cancel)
 
     def amend(self, job_id: JobId, change: Amendment, *, actor: str = "") -> Verdict:
         return self._write(lambda tx: operating.amend(tx, job_id, change, actor))
@@ -268,11 +288,15 @@ class SqliteStore(SqliteSchedules, SqliteLimits):
         delay_ms: int = 0,
         reset: bool = True,
         actor: str = "",
+        dependants: bool = False,
     ) -> list[Verdict]:
-        return self._write(
-            lambda tx: [operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset) for job_id in ids],
-            durable=True,
-        )
+        def revive(tx: Transaction) -> list[Verdict]:
+            return [
+                operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset, dependants=dependants)
+                for job_id in ids
+            ]
+
+        return self._write(revive, durable=True)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
         return self._write(lambda tx: [operating.delete(tx, job_id, actor) for job_id in ids])

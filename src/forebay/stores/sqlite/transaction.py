@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from random import getrandbits
 from typing import Any, Final, Protocol
@@ -15,10 +15,11 @@ from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, Scoring, place
+from forebay.domain.workflow import Aftermath
 from forebay.errors import StoreError
 from forebay.stores.ids import RANDOM_BITS, IdsBySeq, first_seq, seq_in_id
 from forebay.stores.limiting import Kept
-from forebay.stores.rows import STATES, Row, queue_from_row, row_from_queue
+from forebay.stores.rows import STATES, Row, json_text, queue_from_row, row_from_queue
 
 UNCOUNTED: Final = 256
 Values = Mapping[str, object] | tuple[object, ...]
@@ -44,6 +45,8 @@ class Seen:
         self.scorings: dict[str, Scoring] = {}
         self.last_seq: int | None = None
         self.uncounted = 0  # jobs that this handle has inserted and left to others to count
+        self.has_edges: bool | None = None  # whether any job depends on another one
+        self.may_have_aftermaths = True
         self.has_limits: bool | None = None
 
     def refresh(self, raw: sqlite3.Connection) -> None:
@@ -57,6 +60,8 @@ class Seen:
         self.queues.clear()
         self.scorings.clear()
         self.last_seq = None
+        self.has_edges = None
+        self.may_have_aftermaths = True
         self.has_limits = None
 
 
@@ -80,6 +85,7 @@ class Transaction:
         self._first_seq = first_seq(now)
         self.has_new_jobs = False  # inserted by this transaction and not counted
         self.has_news = False  # somebody should look: work has come, or something changed
+        self.has_listed = False  # a job has ended that others depend on
 
     def run(self, name: str, values: Values) -> sqlite3.Cursor:
         return self._raw.execute(self._statements[name], values)
@@ -229,6 +235,32 @@ class Transaction:
     def free_key(self, queue: str, key: str | None, job_id: JobId) -> None:
         if key is not None:
             self.run("key_free", {"queue": queue, "key": key, "job_id": job_id})
+
+    # Edges
+
+    def has_edges(self) -> bool:
+        """Whether any job depends on another one; one look for many transactions."""
+        if self.seen.has_edges is None:
+            self.seen.has_edges = self.one("edges_any", {}) == (1,)
+        return self.seen.has_edges
+
+    def now_has_edges(self) -> None:
+        self.seen.has_edges = True
+
+    def list_aftermath(self, parents: Iterable[JobId], aftermath: Aftermath) -> None:
+        """Remember to look at what depends on these jobs; nothing does on most."""
+        if self.has_edges():
+            added = self.run("aftermath_add", {"parents": json_text(list(parents)), "aftermath": aftermath})
+            if added.rowcount:
+                self.seen.may_have_aftermaths = self.has_listed = True
+
+    def may_have_aftermaths(self) -> bool:
+        """Whether the list may hold something: false once this handle has found it empty, until somebody
+        else writes."""
+        return self.seen.may_have_aftermaths
+
+    def has_no_aftermaths(self) -> None:
+        self.seen.may_have_aftermaths = False
 
     # Jobs and events
 

@@ -5,6 +5,11 @@ with held as (
 ),
 gone as (
   delete from forebay.jobs where id = any(array(select id from held)) returning *
+),
+listed as (
+  insert into forebay.aftermaths (parent, aftermath)
+  select id, 'dead' from gone where has_dependants
+  returning number
 )
 insert into forebay.dead (
   id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
@@ -17,4 +22,4 @@ select
   h.cancel_reason, g.errors, %(now)s, %(reason)s::text, g.payload
 from gone g
 cross join held h
-returning queue, unique_key, attempt;
+returning queue, unique_key, attempt, (select array_agg(number) from listed);

@@ -1,6 +1,11 @@
 -- bury_waiting: jobs whose narrow row this transaction has removed go to the dead letters.
 with gone as (
   delete from forebay.jobs where id = any(%(ids)b::text[]) returning *
+),
+listed as (
+  insert into forebay.aftermaths (parent, aftermath)
+  select id, 'dead' from gone where has_dependants
+  returning number
 )
 insert into forebay.dead (
   id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
@@ -12,4 +17,4 @@ select
   ready_at, run_at, rank, capped, worker, started_at, deadline_at, expires_at, unique_key, errors,
   %(now)s, %(reason)s::text, payload
 from gone
-returning id, queue, unique_key;
+returning id, queue, unique_key, (select array_agg(number) from listed);

@@ -6,6 +6,8 @@ with narrow as (
   union all
   select id, queue, 'due' from forebay.due
   union all
+  select id, queue, 'blocked' from forebay.blocked
+  union all
   select id, queue, 'leases' from forebay.leases
 )
 select id, 'is in two places' from forebay.all_jobs group by id having count(*) > 1

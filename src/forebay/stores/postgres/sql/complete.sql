@@ -15,6 +15,11 @@ ends as (
 ),
 gone as (
   delete from forebay.jobs where id = any(array(select id from held)) returning *
+),
+listed as (
+  insert into forebay.aftermaths (parent, aftermath)
+  select id, 'completed' from gone where has_dependants
+  returning number
 )
 insert into forebay.finished (
   id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
@@ -31,4 +36,4 @@ cross join ends e
 cross join lateral (
   select array_position(%(ids)b::text[], g.id) as i, array_position(e.ids, g.id) as k
 ) as p
-returning id, queue, unique_key;
+returning id, queue, unique_key, (select array_agg(number) from listed);

@@ -31,6 +31,7 @@ with state as materialized (
     or exists (select 1 from forebay.ready where expires_at >= %(since)s and expires_at <= c.now)
     or exists (select 1 from forebay.due where expires_at >= %(since)s and expires_at <= c.now)
     or exists (select 1 from forebay.gated where expires_at >= %(since)s and expires_at <= c.now)
+    or exists (select 1 from forebay.blocked where expires_at >= %(since)s and expires_at <= c.now)
     as is_special
   from (select forebay.now_ms() as now offset 0) as c
   left join lateral (
@@ -54,6 +55,13 @@ gone as (
 ),
 settled as materialized (
   select count(*) as jobs, array_agg(id) as ids from gone
+),
+-- Whoever has inserted a job that depends on one of these holds its row and marks it: we have waited for it, and `gone`
+-- has the row with the mark.
+listed as (
+  insert into forebay.aftermaths (parent, aftermath)
+  select id, 'completed' from gone where has_dependants
+  returning number
 ),
 finished as (
   insert into forebay.finished (
@@ -199,7 +207,8 @@ counted as (
 select id, seq, queue, task, payload, priority, options, attempt, failures, crashes, created_at, ready_at, run_at, rank,
   capped, deadline_at, expires_at, unique_key, errors, is_late, null::text as snapshot, null::bigint as now,
   null::bigint as next_due, null::boolean as is_special, null::boolean as is_strange, null::bigint as came,
-  null::double precision as seconds, null::text[] as settled, null::text[] as cancels, null::text[] as cancel_reasons
+  null::double precision as seconds, null::text[] as settled, null::text[] as cancels, null::text[] as cancel_reasons,
+  null::bigint[] as listed
 from mine
 union all
 select null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
@@ -207,7 +216,8 @@ select null, null, null, null, null, null, null, null, null, null, null, null, n
   (select count(*) from found) > (select count(*) from mine), (select count(*) from came),
   (select extract(epoch from clock_timestamp() - began)::double precision from open),
   -- Nearly always all of them, and the caller knows which these are.
-  case when e.jobs < cardinality(%(ids)s) then coalesce(e.ids, '{}') end, c.ids, c.reasons
+  case when e.jobs < cardinality(%(ids)s) then coalesce(e.ids, '{}') end, c.ids, c.reasons,
+  (select array_agg(number) from listed)
 from state s
 cross join settled e
 cross join (

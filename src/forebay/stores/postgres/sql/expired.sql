@@ -1,5 +1,5 @@
 -- expired: take waiting jobs that were not started in time out of their tables, soonest first.
--- Relies on the three indexes on expires_at, which hold only jobs that have such a time, from the floor on if the duty
+-- Relies on the four indexes on expires_at, which hold only jobs that have such a time, from the floor on if the duty
 -- that looks for them keeps one; every claim asks for this, so the floor is looked up here.
 with floor as materialized (
   select coalesce(max(walked_to), -9223372036854775808) as low
@@ -38,12 +38,24 @@ g as materialized (
   limit %(limit)s
   for update skip locked
 ),
+b as materialized (
+  select ctid as spot, id, seq, queue, 'blocked' as state, expires_at, 'b' as place
+  from forebay.blocked
+  where expires_at is not null
+    and expires_at >= (select low from floor)
+    and expires_at <= current_setting('forebay_tx.now')::bigint
+  order by expires_at, seq
+  limit %(limit)s
+  for update skip locked
+),
 chosen as materialized (
   select * from r
   union all
   select * from d
   union all
   select * from g
+  union all
+  select * from b
   order by expires_at, seq
   limit %(limit)s
 ),
@@ -52,6 +64,9 @@ r_gone as (
 ),
 d_gone as (
   delete from forebay.due where ctid = any(array(select spot from chosen where place = 'd'))
+),
+b_gone as (
+  delete from forebay.blocked where ctid = any(array(select spot from chosen where place = 'b'))
 ),
 g_gone as (
   delete from forebay.gated where ctid = any(array(select spot from chosen where place = 'g'))

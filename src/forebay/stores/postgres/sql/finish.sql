@@ -7,6 +7,11 @@ with held as (
 ),
 gone as (
   delete from forebay.jobs where id = any(array(select id from held)) returning *
+),
+listed as (
+  insert into forebay.aftermaths (parent, aftermath)
+  select id, %(state)s::text from gone where has_dependants
+  returning number
 )
 insert into forebay.finished (
   id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
@@ -20,4 +25,4 @@ select
   g.payload, %(result)s::bytea
 from gone g
 cross join held h
-returning queue, unique_key;
+returning queue, unique_key, (select array_agg(number) from listed);

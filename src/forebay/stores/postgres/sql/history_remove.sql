@@ -2,6 +2,9 @@
 with a as (
   delete from forebay.attempts where job_id = any(%(ids)b::text[])
 ),
+e as (
+  delete from forebay.edges where child = any(%(ids)b::text[])
+),
 n as (
   delete from forebay.notes where job_id = any(%(ids)b::text[])
 )

@@ -1,16 +1,18 @@
--- insert: new jobs that differ only in id, seq, options, key and payload, with their narrow rows.
+-- insert: new jobs that differ only in id, seq, options, key, payload and edges, with their narrow rows.
+-- Numbers come sorted, so `width_bucket` finds one's place by a binary search.
 -- Guarantees: an id that is taken is left out, and the answer is then less than what was given.
 with new as (
   insert into forebay.jobs (
     id, seq, queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, capped,
-    rescore_at, deadline_at, expires_at, unique_key, payload
+    rescore_at, deadline_at, expires_at, unique_key, payload, has_dependants
   )
   select n.id, n.seq, %(queue)s::text, %(task)s::text, %(priority)s::integer, n.options, %(now)s, %(now)s,
     %(due_at)s, %(due_at)s, %(rank)s, %(capped)s::boolean, %(rescore_at)s::bigint, %(deadline_at)s::bigint,
-    %(expires_at)s::bigint, n.unique_key, n.payload
+    %(expires_at)s::bigint, n.unique_key, n.payload, n.has_dependants
   from unnest(
-    %(ids)b::text[], %(seqs)b::bigint[], %(options)b::text[], %(unique_keys)b::text[], %(payloads)b::bytea[]
-  ) as n (id, seq, options, unique_key, payload)
+    %(ids)b::text[], %(seqs)b::bigint[], %(options)b::text[], %(unique_keys)b::text[], %(payloads)b::bytea[],
+    %(dependants)b::boolean[]
+  ) as n (id, seq, options, unique_key, payload, has_dependants)
   on conflict (id) do nothing
   returning id, seq
 ),
@@ -18,12 +20,19 @@ waiting as (
   insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
   select %(queue)s::text, %(capped)s::boolean, %(rank)s, seq, id, %(expires_at)s::bigint
   from new
-  where %(is_pending)s::boolean
+  where %(state)s::text = 'pending'
 ),
 later as (
   insert into forebay.due (id, queue, run_at, seq, state, expires_at)
   select id, %(queue)s::text, %(due_at)s, seq, 'scheduled', %(expires_at)s::bigint
   from new
-  where not %(is_pending)s::boolean
+  where %(state)s::text = 'scheduled'
+),
+held_up as (
+  insert into forebay.blocked (id, queue, run_at, seq, unmet, expires_at)
+  select id, %(queue)s::text, %(due_at)s, seq, (%(unmet)b::bigint[])[width_bucket(seq, %(seqs)b::bigint[])],
+    %(expires_at)s::bigint
+  from new
+  where %(state)s::text = 'blocked'
 )
 select count(*) from new;

@@ -3,18 +3,24 @@
 with new as (
   insert into forebay.jobs (
     id, seq, queue, task, priority, options, attempt, failures, crashes, created_at, updated_at, ready_at,
-    run_at, rank, capped, rescore_at, deadline_at, expires_at, unique_key, errors, payload
+    run_at, rank, capped, rescore_at, deadline_at, expires_at, unique_key, errors, payload,
+    has_dependants
   )
   values (
     %(id)s, %(seq)s, %(queue)s, %(task)s, %(priority)s, %(options)s, %(attempt)s, %(failures)s, %(crashes)s,
     %(created_at)s, %(now)s, %(due_at)s, %(due_at)s, %(rank)s, %(capped)s, %(rescore_at)s, %(deadline_at)s,
-    %(expires_at)s, %(unique_key)s, %(errors)s, %(payload)s
+    %(expires_at)s, %(unique_key)s, %(errors)s, %(payload)s,
+    exists (select 1 from forebay.edges where parent = %(id)s)
   )
   returning id, queue, seq, rank, capped, run_at, expires_at
+),
+held_up as (
+  insert into forebay.blocked (id, queue, run_at, seq, unmet, expires_at)
+  select id, queue, run_at, seq, %(unmet)s, expires_at from new where %(state)s::text = 'blocked'
 ),
 waiting as (
   insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
   select queue, capped, rank, seq, id, expires_at from new where %(state)s::text = 'pending'
 )
 insert into forebay.due (id, queue, run_at, seq, state, expires_at)
-select id, queue, run_at, seq, 'scheduled', expires_at from new where %(state)s::text <> 'pending';
+select id, queue, run_at, seq, 'scheduled', expires_at from new where %(state)s::text = 'scheduled';

@@ -1,8 +1,17 @@
--- stragglers: take waiting jobs of a queue that was dropped out of their tables: those that are not due yet, then
+-- stragglers: take waiting jobs of a queue that was dropped out of their tables: those that are not due
+-- yet or blocked, then
 -- the pending ones as they stand in its order, then those behind its gates.
 with d as materialized (
   select ctid as spot, id, state, 1 as part, '' as gate, false as capped, run_at as rank, seq
   from forebay.due
+  where queue = %(queue)s
+  order by run_at, seq
+  limit %(limit)s
+  for update skip locked
+),
+b as materialized (
+  select ctid as spot, id, 'blocked' as state, 1 as part, '' as gate, false as capped, run_at as rank, seq
+  from forebay.blocked
   where queue = %(queue)s
   order by run_at, seq
   limit %(limit)s
@@ -27,6 +36,8 @@ g as materialized (
 chosen as materialized (
   select * from d
   union all
+  select * from b
+  union all
   select * from r
   union all
   select * from g
@@ -34,7 +45,10 @@ chosen as materialized (
   limit %(limit)s
 ),
 d_gone as (
-  delete from forebay.due where ctid = any(array(select spot from chosen where part = 1))
+  delete from forebay.due where ctid = any(array(select spot from chosen where part = 1 and state <> 'blocked'))
+),
+b_gone as (
+  delete from forebay.blocked where ctid = any(array(select spot from chosen where state = 'blocked'))
 ),
 r_gone as (
   delete from forebay.ready where ctid = any(array(select spot from chosen where part = 2))

@@ -11,6 +11,9 @@ with r as (
     order by rank, seq
   ))
 ),
+b as (
+  delete from forebay.blocked where id = %(id)s
+),
 g as (
   delete from forebay.gated where id = %(id)s
 )

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Cancel waiting jobs; store the wish on running ones, or take their lease away by force.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: ids, reason, actor, force
+-- ARGV: 1 the request: ids, reason, actor, force, dependants (whether all that depends on them is cancelled too)
 -- Returns for each job {done, state, reason}.
 local verdicts = {}
 load(ask.ids)
@@ -30,6 +30,11 @@ for i, id in ipairs(ask.ids) do
     end
     has_news = true
     verdicts[i] = {1, head[STATE], ''}
+  end
+end
+if ask.dependants then
+  for _, id in ipairs(ask.ids) do
+    list_aftermath(id, 'cancel')
   end
 end
 return finish(verdicts)

@@ -18,11 +18,27 @@ local function stands(key, score, name)
   end
 end
 
+local function check_edges(head)
+  local blocking = 0
+  local all = redis.call('HGETALL', prefix .. 'edges:' .. job.id)
+  for i = 1, #all, 2 do
+    local key = prefix .. 'behind:' .. string.match(all[i + 1], '^%a+ (.*)$')
+    local state = tonumber(redis.call('ZSCORE', key, edge_name(job.id, all[i])))
+    blocking = blocking + ((state == OPEN or state == HELD) and 1 or 0)
+  end
+  if tonumber(redis.call('HGET', prefix .. 'unmet', job.id) or 0) ~= blocking then
+    wrong('is blocked by ' .. blocking .. ' edges, and another number is counted')
+  end
+  if not FINAL[head[STATE]] and (head[STATE] == 'blocked') ~= (blocking > 0) then
+    wrong('is ' .. head[STATE] .. ', and its edges say otherwise')
+  end
+end
+
 local function check_waiting(head)
   if head[STATE] == 'pending' then
     stands(ready_key(head[QUEUE], head[GATE], head[CAPPED]), head[RANK], member(job))
   else
-    stands(prefix .. 'due:' .. head[QUEUE], head[RUN_AT], member(job))
+    stands(prefix .. (head[STATE] == 'blocked' and 'blocked:' or 'due:') .. head[QUEUE], head[RUN_AT], member(job))
   end
   if head[EXPIRES_AT] then
     stands(prefix .. 'expiring', head[EXPIRES_AT], member(job))
@@ -49,6 +65,7 @@ local function check(head)
   else
     check_waiting(head)
   end
+  check_edges(head)
   local holds = head[UNIQUE_KEY] and not FINAL[state] and (not head[UNTIL_STARTED] or head[ATTEMPT] == 0)
   if holds and unique_holder(head[QUEUE], head[UNIQUE_KEY]) ~= job.id then
     wrong('does not hold its unique key')

@@ -18,6 +18,9 @@ table.sort(found, function(one, other)
   end
   return one[2] < other[2]
 end)
+if redis.call('EXISTS', prefix .. 'aftermaths') == 1 then
+  has_listed = true
+end
 local jobs = {}
 for i = 1, math.min(#found, ask.limit) do
   local job = find(id_in(found[i][2]))

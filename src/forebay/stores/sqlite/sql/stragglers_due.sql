@@ -1,8 +1,22 @@
--- stragglers_due: scheduled and retrying jobs of a queue that was dropped, earliest first.
--- Relies on index forebay_jobs_due (queue, run_at).
+-- stragglers_due: scheduled, retrying and blocked jobs of a queue that was dropped, earliest first.
+-- Relies on indexes forebay_jobs_due (queue, run_at) and forebay_jobs_blocked (queue, run_at), one for each part.
 select seq, id
-from forebay_jobs
-where (state = 'scheduled' or state = 'retrying')
-  and queue = :queue
+from (
+  select * from (
+    select seq, id, run_at
+    from forebay_jobs
+    where (state = 'scheduled' or state = 'retrying') and queue = :queue
+    order by run_at, seq
+    limit :limit
+  )
+  union all
+  select * from (
+    select seq, id, run_at
+    from forebay_jobs
+    where state = 'blocked' and queue = :queue
+    order by run_at, seq
+    limit :limit
+  )
+)
 order by run_at, seq
 limit :limit;

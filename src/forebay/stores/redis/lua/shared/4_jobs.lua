@@ -20,8 +20,37 @@ local holders = {}    -- workers that were given leases
 local told = {}       -- events
 local gone = {}       -- jobs to be forgotten
 local noted = {}      -- functions that keep notes
+local edges = {}      -- child, number, parent, what its failure means, state, ...
+local parents = {}    -- id -> true for jobs to which these edges lead
+local unmet = {}      -- id -> how many edges block it
+local aftermaths = {} -- packed lines of the list
 local has_news = false
+local has_listed = false
+local are_edges_known
 local flush
+
+-- An edge's state is its score in the set of its parent, so that what the end of that one concerns is a range.
+local OPEN, HELD, FAILED, MET = 0, 1, 2, 3
+
+-- Whether any job depends on another one; asked once in a script.
+local function has_edges()
+  if are_edges_known == nil then
+    are_edges_known = redis.call('EXISTS', prefix .. 'edge_count') == 1
+  end
+  return are_edges_known
+end
+
+-- Remember to look at what depends on a job; nothing does on most.
+local function list_aftermath(id, word)
+  if parents[id] or (has_edges() and redis.call('EXISTS', prefix .. 'behind:' .. id) == 1) then
+    aftermaths[#aftermaths + 1] = cmsgpack.pack({id, word})
+  end
+end
+
+-- How an edge is called in the set of its parent: in the order of children, then of their parents' numbers.
+local function edge_name(id, number)
+  return id .. '\0' .. string.format('%05d', number)
+end
 
 -- Bring the heads of these jobs, packed.
 local function bring(ids)
@@ -138,7 +167,7 @@ local function places_of(head)
   if head[STATE] == 'pending' then
     places = {ready_key(queue, head[GATE], head[CAPPED]), head[RANK]}
   else
-    places = {prefix .. 'due:' .. queue, head[RUN_AT]}
+    places = {prefix .. (head[STATE] == 'blocked' and 'blocked:' or 'due:') .. queue, head[RUN_AT]}
   end
   if head[EXPIRES_AT] then
     places[#places + 1] = prefix .. 'expiring'
@@ -233,17 +262,17 @@ local function put_pending(job)
 end
 
 -- Say in a head that its job begins to wait.
-local function begin_waiting(head)
+local function begin_waiting(head, is_blocked)
   place(queue_of(head[QUEUE]), head)
   head[STATE] = 'pending'
-  if head[RUN_AT] > now then
-    head[STATE], head[CAPPED], head[RESCORE_AT] = 'scheduled', false, false
+  if head[RUN_AT] > now or is_blocked then
+    head[STATE], head[CAPPED], head[RESCORE_AT] = is_blocked and 'blocked' or 'scheduled', false, false
   end
 end
 
 -- Put a job that begins to wait.
-local function put_new(job)
-  begin_waiting(job.head)
+local function put_new(job, is_blocked)
+  begin_waiting(job.head, is_blocked)
   put(job)
 end
 
@@ -276,10 +305,14 @@ local function put_final(job, state, reason, result)
   head[GATE], head[RESCORE_AT], head[SWEPT_FROM] = false, false, false
   head[FINISHED_AT], head[UPDATED_AT] = now, now
   put(job)
+  list_aftermath(job.id, state)
 end
 
--- Forget a job with its unique key, its history and its notes.
+-- Forget a job with its unique key, its history, its notes and the edges to its parents.
 local function remove(job)
+  if job.head[STATE] ~= 'completed' then
+    list_aftermath(job.id, 'deleted')
+  end
   free_unique(job)
   lift(job)
   gone[#gone + 1] = job

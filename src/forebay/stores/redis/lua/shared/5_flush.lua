@@ -50,8 +50,26 @@ local function block_of(seq)
   return math.floor(seq / BLOCK)
 end
 
+-- The edges to the parents of a job that goes.
+local function forget_edges(id)
+  local all = redis.call('HGETALL', prefix .. 'edges:' .. id)
+  for i = 1, #all, 2 do
+    redis.call('ZREM', prefix .. 'behind:' .. string.match(all[i + 1], '^%a+ (.*)$'), edge_name(id, all[i]))
+  end
+  if #all > 0 then
+    redis.call('UNLINK', prefix .. 'edges:' .. id)
+    redis.call('HDEL', prefix .. 'unmet', id)
+    if redis.call('DECRBY', prefix .. 'edge_count', #all / 2) <= 0 then
+      redis.call('DEL', prefix .. 'edge_count')
+    end
+  end
+end
+
 local function forget(job)
   local id = job.id
+  if has_edges() then
+    forget_edges(id)
+  end
   forget_events(redis.call('LRANGE', prefix .. 'events_of:' .. id, 0, -1))
   redis.call('HDEL', prefix .. 'heads', id)
   redis.call(
@@ -142,6 +160,30 @@ local function write_leases()
   holders, wishes = {}, {}
 end
 
+local function write_edges()
+  for i = 1, #edges, 5 do
+    local id, number, parent = edges[i], edges[i + 1], edges[i + 2]
+    redis.call('HSET', prefix .. 'edges:' .. id, number, edges[i + 3] .. ' ' .. parent)
+    redis.call('ZADD', prefix .. 'behind:' .. parent, edges[i + 4], edge_name(id, number))
+  end
+  if #edges > 0 then
+    redis.call('INCRBY', prefix .. 'edge_count', #edges / 5)
+    are_edges_known = true
+  end
+  for id, jobs in pairs(unmet) do
+    if jobs > 0 then
+      redis.call('HSET', prefix .. 'unmet', id, jobs)
+    else
+      redis.call('HDEL', prefix .. 'unmet', id)
+    end
+  end
+  if #aftermaths > 0 then
+    send('RPUSH', prefix .. 'aftermaths', aftermaths)
+    has_listed = true
+  end
+  edges, parents, unmet, aftermaths = {}, {}, {}, {}
+end
+
 local function write_queue(name, queue)
   redis.call('HSET', prefix .. 'queues', name, cmsgpack.pack(queue))
 end
@@ -168,6 +210,7 @@ function flush()
   write_keys()
   write_gates()
   write_leases()
+  write_edges()
   for _, job in ipairs(gone) do
     forget(job)
   end
@@ -179,11 +222,15 @@ function flush()
   told = {}
 end
 
--- The end of every script that writes. A hint is published by the script itself: no commit without it.
+-- The end of every script that writes. A hint is published by the script itself: no commit without it. An answer in
+-- `listed` says that a job has ended that others depend on; whoever asked calls `follow` then.
 local function finish(answer)
   flush()
   if has_news then
     redis.call('PUBLISH', prefix .. 'news', '1')
+  end
+  if has_listed then
+    return {'listed', answer}
   end
   return answer
 end

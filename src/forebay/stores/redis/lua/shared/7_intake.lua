@@ -3,7 +3,10 @@
 --   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only
 -- ask.lot_of: the lot of each job;  ask.keyed: by number of the job: unique key, once key, once_ms,
 --   whether the caller brought its id.  ARGV from `ask.first` on: id and body of each job.
+-- ask.needs: by number of the job: {whether parents may be missing, {parent, what its failure means, when its id was
+--   made}, ...}; a parent is an id, or how many jobs before it stands, and then the third is that number as asked for.
 local next_seq
+local accepted = {}  -- receipts of jobs that others may name by their place
 
 local function take_seq()
   if not next_seq then
@@ -72,13 +75,73 @@ local function take_keys(lot, id, keys)
   end
 end
 
--- Somebody else of this batch may ask for a job that has keys.
-local function store_keyed(lot, id, seq, keys)
+-- How a new edge stands whose parent is in this state. One that ends its child is open still: that end is on the list.
+local function starting_state(state, how)
+  if state == 'completed' or (state ~= 'dead' and state ~= 'cancelled') then
+    return state == 'completed' and MET or OPEN
+  end
+  return how == 'ignore' and MET or how == 'hold' and HELD or OPEN
+end
+
+-- The parents of a new job: for each its id, the state of the edge, and its own state if it has ended; or why not.
+local function parents_of(number, lot)
+  local found, blocking = {}, 0
+  local wanted = ask.needs[number]
+  local queue = queue_of(lot[1]) or ask.fresh
+  for i = 2, #wanted do
+    local id, how, made_at = wanted[i][1], wanted[i][2], wanted[i][3]
+    local state
+    if type(id) == 'number' then
+      local receipt = accepted[number - id]
+      if not receipt then
+        return nil, {'MissingPlace', lot[2], made_at}
+      end
+      id = receipt[1]
+      -- A new one is live, whatever it waits for.
+      state = receipt[2] == 1 and 'pending'
+    end
+    if not state then
+      local job = find(id)
+      state = job and job.head[STATE]
+    end
+    local keep_ms = queue[Q_KEEP_FINISHED_MS]
+    if state then
+      found[i - 1] = {id, starting_state(state, how), FINAL[state] and state, how}
+    elseif wanted[1] and made_at and keep_ms > 0 and made_at + keep_ms <= now then
+      found[i - 1] = {id, MET, false, how}
+    else
+      return nil, {'MissingParent', lot[2], id, wanted[1] and 1 or 0}
+    end
+    blocking = blocking + (found[i - 1][2] ~= MET and 1 or 0)
+  end
+  return found, nil, blocking
+end
+
+local function add_edges(id, found, blocking)
+  unmet[id] = blocking
+  for i, one in ipairs(found) do
+    local base = #edges
+    edges[base + 1], edges[base + 2], edges[base + 3], edges[base + 4], edges[base + 5] = id, i - 1, one[1], one[4], one[2]
+    parents[one[1]] = true
+    if one[2] == OPEN and one[3] then
+      list_aftermath(one[1], one[3])
+    end
+  end
+end
+
+-- Somebody else of this batch may ask for a job that has keys, or depends on others.
+local function store_alone(lot, id, seq, keys, found, blocking)
   local job = {id = id, head = {unpack(lot.head)}, is_lifted = true}
-  job.head[SEQ], job.head[UNIQUE_KEY] = seq, keys[1]
-  take_keys(lot, id, keys)
+  job.head[SEQ] = seq
+  if keys then
+    job.head[UNIQUE_KEY] = keys[1]
+    take_keys(lot, id, keys)
+  end
+  if found then
+    add_edges(id, found, blocking)
+  end
   loaded[id] = job
-  put_new(job)
+  put_new(job, found and blocking > 0)
   return job.head[STATE]
 end
 
@@ -98,13 +161,13 @@ local function store_alike(lot, id, seq)
   return head[STATE]
 end
 
-local function store(lot, number, keys)
+local function store(lot, number, keys, found, blocking)
   local id, body = ARGV[ask.first + 2 * number - 2], ARGV[ask.first + 2 * number - 1]
   open_queue(lot[1])
   local seq = take_seq()
   local state
-  if keys then
-    state = store_keyed(lot, id, seq, keys)
+  if keys or found then
+    state = store_alone(lot, id, seq, keys, found, blocking)
   else
     state = store_alike(lot, id, seq)
   end
@@ -115,8 +178,7 @@ local function store(lot, number, keys)
   return {id, 1, state}
 end
 
--- Accept the job with this number; answers id, whether it is new, state; or nil and why not.
-local function accept(number, on_conflict, is_follow_up)
+local function accept_one(number, on_conflict, is_follow_up)
   local lot = ask.lots[ask.lot_of[number]]
   if not lot.is_looked_at then
     lot.is_looked_at = true
@@ -136,8 +198,25 @@ local function accept(number, on_conflict, is_follow_up)
       return {holder, 0, held and held.head[STATE]}
     end
   end
-  if lot.max_length and count_of(lot[1], 'pending') >= lot.max_length then
+  local found, refused, blocking
+  if ask.needs and ask.needs[number] then
+    found, refused, blocking = parents_of(number, lot)
+    if refused then
+      return nil, refused
+    end
+  end
+  local is_blocked = found and blocking > 0
+  if not is_blocked and lot.max_length and count_of(lot[1], 'pending') >= lot.max_length then
     return nil, {'QueueFull', lot[1], lot.max_length}
   end
-  return store(lot, number, keys)
+  return store(lot, number, keys, found, blocking)
+end
+
+-- Accept the job with this number; answers id, whether it is new, state; or nil and why not.
+local function accept(number, on_conflict, is_follow_up)
+  local receipt, refusal = accept_one(number, on_conflict, is_follow_up)
+  if ask.needs then
+    accepted[number] = receipt
+  end
+  return receipt, refusal
 end

@@ -54,28 +54,58 @@ local function promote_in(queue, limit)
   return promote_all(found_in(prefix .. 'due:' .. queue, limit))
 end
 
+-- The jobs of a queue that are not due yet or blocked, by their time.
+local function first_waiting(queue, limit)
+  local entries = {}
+  for _, name in ipairs({'due:', 'blocked:'}) do
+    local key = prefix .. name .. queue
+    local some = redis.call('ZRANGE', key, 0, limit - 1, 'WITHSCORES')
+    for i = 1, #some, 2 do
+      entries[#entries + 1] = {tonumber(some[i + 1]), some[i], key}
+    end
+  end
+  table.sort(entries, function(one, other)
+    if one[1] ~= other[1] then
+      return one[1] < other[1]
+    end
+    return one[2] < other[2]
+  end)
+  for i = #entries, limit + 1, -1 do
+    entries[i] = nil
+  end
+  return entries
+end
+
+local function bury_one(key, entry)
+  local job = find(id_in(entry))
+  if job then
+    put_final(job, 'dead', 'queue dropped', false)
+    tell('dropped', job, false, false, '')
+  else
+    remove_later(key, entry)
+  end
+end
+
 -- Move up to `limit` jobs that wait in a dropped queue to the dead letters: first those that are not due
--- yet, then the pending ones in their order.
+-- yet or blocked, then the pending ones in their order.
 local function bury(queue, limit)
   local names = all_gates_of(queue)
-  local keys = {prefix .. 'due:' .. queue, ready_key(queue, false, false), ready_key(queue, false, true)}
+  local keys = {ready_key(queue, false, false), ready_key(queue, false, true)}
   for _, gate in ipairs(names) do
     keys[#keys + 1] = ready_key(queue, gate, false)
     keys[#keys + 1] = ready_key(queue, gate, true)
   end
   local buried = 0
+  for _, entry in ipairs(first_waiting(queue, limit)) do
+    bury_one(entry[3], entry[2])
+    buried = buried + 1
+  end
   for _, key in ipairs(keys) do
     if buried >= limit then
       break
     end
     for _, one in ipairs(redis.call('ZRANGE', key, 0, limit - buried - 1)) do
-      local job = find(id_in(one))
-      if job then
-        put_final(job, 'dead', 'queue dropped', false)
-        tell('dropped', job, false, false, '')
-      else
-        remove_later(key, one)
-      end
+      bury_one(key, one)
       buried = buried + 1
     end
   end

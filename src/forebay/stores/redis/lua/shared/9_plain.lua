@@ -58,6 +58,7 @@ local function complete_plainly(most)
   local byte, sub = string.byte, string.sub
   local packs, opened_jobs, written, over = stored, loaded, heads, list_in(removals, leases_here)
   local others, at, completed = {}, #heads, {}
+  local may_be_parents = most > 0 and (has_edges() or next(parents) ~= nil)
   for number = 1, most do
     local id = ARGV[2 * number]
     local packed = packs[id]
@@ -80,6 +81,9 @@ local function complete_plainly(most)
         over[#over + 1] = sub(packed, own_at + 1, own_at + 13) .. ':' .. id
         add_later(shape.final, now, id)
         shape.jobs = shape.jobs + 1
+        if may_be_parents then
+          list_aftermath(id, 'completed')
+        end
       end
     end
     if not shape then

@@ -1,0 +1,152 @@
+"""Jobs that depend on others, on one store: `make bench-flow URL=sqlite:////tmp/flow.db`.
+
+- A fan-out: one job, 10,000 that depend on it, and one that depends on all of these, inserted by one call
+  and run to the end by a loop that completes a hundred and claims the next hundred; beside as many jobs that
+  depend on nothing, in the same loop, in turns. The goal is half of that speed.
+- A race (`--race`): a process inserts children while another one ends their parents, 10,000 times. None may
+  stay blocked, and each runs once.
+
+What it does not show: the time of a task, and several workers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
+from typing import Final
+
+from benchmarks.figures import Figure, at_least, show
+from forebay.domain.job import Job, NewJob, QueueName, WorkerId
+from forebay.domain.outcome import Completed
+from forebay.domain.query import Counts
+from forebay.domain.settlement import decide
+from forebay.domain.workflow import needs_of
+from forebay.stores.opening import open_engine
+from forebay.stores.protocol import Store, Want
+
+QUEUE: Final = QueueName("flow")
+WORKER: Final = WorkerId("bench")
+BATCH: Final = 100
+ROUNDS: Final = 3
+GOAL: Final = 0.5
+PATIENCE_SECONDS: Final = 60.0
+
+
+def plain(size: int) -> list[NewJob]:
+    return [NewJob(task="noop", payload=b"x" * 100, queue=QUEUE)] * size
+
+
+def fan(size: int) -> list[NewJob]:
+    """A root, `size` jobs that depend on it, and one that depends on them all."""
+    root = NewJob(task="noop", payload=b"x" * 100, queue=QUEUE)
+    middle = [
+        NewJob(task="noop", payload=b"x" * 100, queue=QUEUE, depends_on=needs_of([at]))
+        for at in range(1, size + 1)
+    ]
+    join = NewJob(task="noop", payload=b"x" * 100, queue=QUEUE, depends_on=needs_of(range(size, 0, -1)))
+    return [root, *middle, join]
+
+
+def timed(store: Store, jobs: Sequence[NewJob]) -> float:
+    """Jobs a second, from the insert to the last end."""
+    start = time.perf_counter()
+    store.insert(jobs)
+    done: Sequence[Job] = ()
+    left = len(jobs)
+    while left:
+        ends = [decide(job, Completed(b"1"), 0.0) for job in done]
+        done = store.exchange(WORKER, ends, [Want(QUEUE, BATCH)], BATCH).jobs
+        if not done:
+            store.promote()
+        left -= len(done)
+    store.exchange(WORKER, [decide(job, Completed(b"1"), 0.0) for job in done])
+    return len(jobs) / (time.perf_counter() - start)
+
+
+def fan_out(url: str, size: int) -> Figure:
+    with closing(open_engine(url).store()) as store:
+        timed(store, plain(BATCH))
+        pairs = [(timed(store, fan(size)), timed(store, plain(size + 2))) for _ in range(ROUNDS)]
+    ratios = sorted(ours / beside for ours, beside in pairs)
+    return Figure(
+        measure=f"a fan-out of {size:,} with a join",
+        ours=sorted(pair[0] for pair in pairs)[ROUNDS // 2],
+        unit="/s",
+        beside=f"{sorted(pair[1] for pair in pairs)[ROUNDS // 2]:,.0f}/s plain",
+        ratio=ratios[ROUNDS // 2],
+        goals=(at_least(ratios[ROUNDS // 2], GOAL, " of plain"),),
+        rounds=tuple(pair[0] for pair in pairs),
+        beside_rounds=tuple(pair[1] for pair in pairs),
+    )
+
+
+# The race
+
+
+def produce(url: str, times: int, is_over: Event) -> None:
+    """Insert a parent, and, while somebody may be ending it, a child of it; again and again."""
+    with closing(open_engine(url).store()) as store:
+        for _ in range(times):
+            [parent] = store.insert([NewJob(task="parent", queue=QUEUE)])
+            store.insert([NewJob(task="child", queue=QUEUE, depends_on=needs_of([parent.id or 0]))])
+    is_over.set()
+
+
+def consume(url: str, is_over: Event) -> int:
+    """End whatever comes, one by one, until there is nothing more; how many children have run."""
+    children, last = 0, time.monotonic()
+    with closing(open_engine(url).store()) as store:
+        done: Sequence[Job] = ()
+        while time.monotonic() - last < PATIENCE_SECONDS:
+            was_over = is_over.is_set()
+            ends = [decide(job, Completed(), 0.0) for job in done]
+            done = store.exchange(WORKER, ends, [Want(QUEUE, 3)], 3).jobs
+            children += sum(job.task == "child" for job in done)
+            if done:
+                last = time.monotonic()
+            elif was_over and not store.promote():
+                break
+    return children
+
+
+def race(url: str, times: int) -> tuple[int, Counts]:
+    """How many children have run, and what is left of all jobs."""
+    context = get_context("spawn")
+    is_over = context.Event()
+    with closing(open_engine(url).store()) as store:
+        store.save_queue(QUEUE)
+    producer = context.Process(target=produce, args=(url, times, is_over))
+    producer.start()
+    try:
+        children = consume(url, is_over)
+    finally:
+        producer.join()
+    with closing(open_engine(url).reader()) as reader:
+        return children, reader.counts([QUEUE])[QUEUE]
+
+
+def main() -> None:
+    """Measure, or let them race; the status is 1 if a goal is missed or a promise broken."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("url", help="the address of an empty store")
+    options.add_argument("--size", type=int, default=10_000)
+    options.add_argument(
+        "--race", type=int, metavar="TIMES", help="children inserted while their parents end"
+    )
+    chosen = options.parse_args()
+    if chosen.race:
+        children, counts = race(chosen.url, chosen.race)
+        print(f"{children:,} of {chosen.race:,} children have run; {counts.live} jobs are left")
+        sys.exit(children != chosen.race or counts.live != 0)
+    figure = fan_out(chosen.url, chosen.size)
+    show("Jobs that depend on others", [figure])
+    sys.exit(not all(goal.is_met for goal in figure.goals))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""What the jobs returned on which another one depends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay.app.handle import result_of
+from forebay.domain.job import Job, JobId
+from forebay.errors import JobCancelled, JobFailed, JobNotFound
+
+if TYPE_CHECKING:
+    from forebay.app.client import Client
+
+_PAGE: Final = 1_000
+
+
+def parent_results(client: Client, job_id: JobId) -> list[Any]:
+    """The results of a job's parents, in the order in which it named them; see `JobContext.results`."""
+    parents = [edge.parent for edge in client.parents([job_id])]
+    found: list[Job | None] = []
+    for first in range(0, len(parents), _PAGE):
+        found += client.jobs(parents[first : first + _PAGE])
+    return [_result(client, parent, job) for parent, job in zip(parents, found, strict=True)]
+
+
+def _result(client: Client, parent: JobId, job: Job | None) -> Any:
+    if job is None:
+        return JobNotFound(f"job {parent} has been forgotten, and its result with it")
+    try:
+        return result_of(job, client.returned)
+    except (JobFailed, JobCancelled) as failed:
+        return failed

@@ -1,0 +1,97 @@
+"""What the ends of jobs mean for those that depend on them, for engines that look at edges one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from forebay.domain.job import JobId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.workflow import (
+    CONCERNED,
+    RELEASED_AT_ONCE,
+    Aftermath,
+    Edge,
+    EdgeState,
+    sequel,
+    why_ended,
+)
+
+
+class Entry(NamedTuple):
+    """A line of the list of what has to be looked at."""
+
+    number: int
+    parent: JobId
+    aftermath: Aftermath
+
+
+class Following(Protocol):
+    """What it takes of an engine, inside one of its transactions."""
+
+    def next_entry(self) -> Entry | None:
+        """The oldest line of the list."""
+        ...
+
+    def drop_entry(self, entry: Entry) -> None: ...
+
+    def list_aftermath(self, parent: JobId, aftermath: Aftermath) -> None:
+        """Put a line on the list if any job depends on this one."""
+        ...
+
+    def edges_behind(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
+        """Edges of a parent that are in one of these states, by child and number."""
+        ...
+
+    def set_edge(self, edge: Edge, state: EdgeState) -> None: ...
+
+    def is_blocked(self, child: JobId) -> bool: ...
+
+    def has_unmet(self, child: JobId) -> bool:
+        """Whether an edge of a child is open or held."""
+        ...
+
+    def release(self, child: JobId) -> None:
+        """Let a blocked job wait like any other."""
+        ...
+
+    def end_blocked(self, child: JobId, state: JobState, reason: str) -> None:
+        """End a blocked job because of a parent."""
+        ...
+
+    def revive_ended(self, child: JobId) -> None:
+        """Revive a job that ended because of a parent, unless something forbids it."""
+        ...
+
+
+def follow(engine: Following) -> int:
+    """Work through the list; answers how many edges were looked at, at most `RELEASED_AT_ONCE`.
+
+    However many jobs depend on one, and however deep a failure goes, a transaction has this much to do and no
+    more. What it leaves is on the list: it was put there in the transaction that ended the job.
+    """
+    looked_at = 0
+    while looked_at < RELEASED_AT_ONCE and (entry := engine.next_entry()) is not None:
+        room = RELEASED_AT_ONCE - looked_at
+        edges = engine.edges_behind(entry.parent, CONCERNED[entry.aftermath], room)
+        for edge in edges:
+            _settle(engine, edge, entry.aftermath)
+        looked_at += max(len(edges), 1)
+        if len(edges) < room:
+            engine.drop_entry(entry)
+    return looked_at
+
+
+def _settle(engine: Following, edge: Edge, aftermath: Aftermath) -> None:
+    into, end = sequel(aftermath, edge.on_failure)
+    engine.set_edge(edge, into)
+    if aftermath is Aftermath.REVIVE and edge.state is EdgeState.FAILED:
+        engine.revive_ended(edge.child)
+    elif not engine.is_blocked(edge.child):
+        pass  # somebody has ended it meanwhile; if it is revived, it finds its edges as they are now
+    elif end is not None:
+        engine.end_blocked(edge.child, end, why_ended(aftermath, edge.parent))
+    elif into is EdgeState.MET and not engine.has_unmet(edge.child):
+        engine.release(edge.child)
+    if aftermath is Aftermath.CANCEL:
+        engine.list_aftermath(edge.child, aftermath)

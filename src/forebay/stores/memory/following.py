@@ -1,0 +1,70 @@
+"""The list of what the ends of jobs mean for others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from forebay.domain.history import EventKind
+from forebay.domain.job import JobId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.workflow import WAITS, Aftermath, Edge, EdgeState
+from forebay.stores import following
+from forebay.stores.following import Entry
+from forebay.stores.memory.state import State
+from forebay.stores.memory.steering import revive_one
+
+
+def follow(state: State) -> int:
+    """Work on the list of what the ends of jobs mean for others."""
+    return following.follow(_Following(state)) if state.aftermaths else 0
+
+
+class _Following:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def next_entry(self) -> Entry | None:
+        for number, (parent, aftermath) in self._state.aftermaths.items():
+            return Entry(number, parent, aftermath)
+        return None
+
+    def drop_entry(self, entry: Entry) -> None:
+        self._state.write(self._state.aftermaths, entry.number, None)
+
+    def list_aftermath(self, parent: JobId, aftermath: Aftermath) -> None:
+        self._state.list_aftermath(parent, aftermath)
+
+    def edges_behind(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
+        state = self._state
+        edges = (state.edges[child][number] for child, number in sorted(state.behind.get(parent, {})))
+        return list(islice((edge for edge in edges if edge.state in states), limit))
+
+    def set_edge(self, edge: Edge, state: EdgeState) -> None:
+        self._state.write(self._state.edges[edge.child], edge.number, replace(edge, state=state))
+        change = (state in WAITS) - (edge.state in WAITS)
+        if change:
+            unmet = self._state.unmet.get(edge.child, 0) + change
+            self._state.write(self._state.unmet, edge.child, unmet or None)
+
+    def is_blocked(self, child: JobId) -> bool:
+        return self._state.jobs[child].job.state is JobState.BLOCKED
+
+    def has_unmet(self, child: JobId) -> bool:
+        return child in self._state.unmet
+
+    def release(self, child: JobId) -> None:
+        state = self._state
+        job = state.jobs[child].job
+        ready_at = max(job.run_at, state.now)
+        state.put_new(replace(job, ready_at=ready_at, run_at=ready_at, updated_at=state.now))
+
+    def end_blocked(self, child: JobId, state: JobState, reason: str) -> None:
+        job = self._state.jobs[child].job
+        self._state.put_final(job, state, reason)
+        self._state.tell(EventKind.PARENT, job, detail=reason)
+
+    def revive_ended(self, child: JobId) -> None:
+        revive_one(self._state, child, None, 0, True, "", dependants=True, with_parent=True)

@@ -1,0 +1,135 @@
+"""The edges of new jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from forebay.domain.job import JobId, NewJob
+from forebay.domain.lifecycle import JobState, is_final
+from forebay.domain.queue import Queue
+from forebay.domain.workflow import (
+    WAITS,
+    EdgeState,
+    is_forgotten,
+    missing_parent,
+    missing_place,
+    starting_state,
+)
+from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.protocol import Receipt
+from forebay.stores.rows import STATES
+
+CHECK: Final = "check"  # in the list: a new job whose parents nobody has looked at
+Parents = Sequence[tuple[JobId, EdgeState]]
+
+
+def held_states(tx: Transaction, ids: Collection[JobId]) -> dict[JobId, JobState]:
+    """The states of jobs that others are going to depend on: whether they live or how they have ended. Live
+    ones are marked, and neither these nor failed ones change before the transaction ends.
+
+    A job may end just before it would have been held; then a later statement finds it among those that
+    ended. It may be revived just then; then a third look finds it alive again.
+    """
+    states: dict[JobId, JobState] = {}
+    for _ in range(3):
+        left = sorted(set(ids) - states.keys())
+        if not left:
+            break
+        # Which of the live states it is does not matter here.
+        states |= {row[0]: JobState.PENDING for row in tx.all("parents_hold", {"ids": left})}
+        left = sorted(set(left) - states.keys())
+        if left:
+            for name in ("dead_hold", "cancelled_hold", "completed_among"):
+                states |= {row[0]: STATES[row[1]] for row in tx.all(name, {"ids": left})}
+    return states
+
+
+def reopened(tx: Transaction, ids: Sequence[JobId], *, with_parent: bool) -> Counter[JobId]:
+    """How many edges block jobs that are revived. Whoever asks for these very jobs wants them to run without
+    parents that have failed; one that is revived with a parent waits for the others.
+
+    The edges are held first: who settles one of them meanwhile has done so before we count, or waits for us
+    and then finds the job blocked.
+    """
+    into = EdgeState.HELD if with_parent else EdgeState.MET
+    unmet: Counter[JobId] = Counter()
+    failed: set[JobId] = set()
+    for child, stored in tx.all("edges_lock", {"children": sorted(ids)}) if ids else ():
+        state = EdgeState(stored)
+        if state is EdgeState.FAILED:
+            failed.add(child)
+            state = into
+        unmet[child] += state in WAITS
+    if failed:
+        tx.run("edges_reopen", {"children": sorted(failed), "state": into.value})
+    return unmet
+
+
+class Edges:
+    """The edges of one insert.
+
+    In a caller's transaction nobody is held: it may be open for as long as it likes. Then all edges are open,
+    and whoever promotes looks at the parents once it is committed.
+    """
+
+    def __init__(
+        self, tx: Transaction, jobs: Sequence[NewJob], holders: Iterable[JobId], *, is_borrowed: bool
+    ) -> None:
+        self._tx = tx
+        self._is_borrowed = is_borrowed
+        self._rows: list[tuple[JobId, int, JobId, str, str]] = []
+        self._aftermaths: dict[JobId, str] = {}
+        self._states: dict[JobId, JobState] = {}
+        needs = [need for job in jobs for need in job.depends_on]
+        self.is_used = bool(needs)
+        if needs:
+            named = {need.parent for need in needs if not isinstance(need.parent, int)}
+            wanted = named.union(holders)
+            self._states = tx.states(wanted) if is_borrowed else held_states(tx, wanted)
+
+    def needed(
+        self, job: NewJob, queue: Queue, before: Sequence[Receipt], new: Collection[JobId]
+    ) -> list[tuple[JobId, EdgeState]]:
+        """The parents of a new job and how the edges to them stand; raises InvalidJob for one that is not
+        there. `before` and `new` are the jobs of this insert that came before it."""
+        found = []
+        for need in job.depends_on:
+            parent = need.parent if not isinstance(need.parent, int) else _at(job, need.parent, before)
+            if parent in new:
+                into = EdgeState.OPEN
+            elif parent in self._states:
+                state = self._states[parent]
+                into = EdgeState.OPEN if self._is_borrowed else starting_state(state, need.on_failure)
+            elif job.allow_missing and is_forgotten(parent, queue.settings.keep_finished_ms, self._tx.now):
+                into = EdgeState.MET
+            else:
+                raise missing_parent(job.task, parent, job.allow_missing)
+            found.append((parent, into))
+        return found
+
+    def add(self, child: JobId, job: NewJob, parents: Parents) -> None:
+        """Take note of the edges of a job that is written."""
+        for number, (need, (parent, state)) in enumerate(zip(job.depends_on, parents, strict=True)):
+            self._rows.append((child, number, parent, need.on_failure.value, state.value))
+            known = self._states.get(parent)
+            if state is EdgeState.OPEN and known is not None and is_final(known) and not self._is_borrowed:
+                self._aftermaths[parent] = known.value
+        if self._is_borrowed:
+            self._aftermaths[child] = CHECK
+
+    def flush(self) -> None:
+        """Write what has been gathered."""
+        if self._rows:
+            columns = list(map(list, zip(*self._rows, strict=True)))
+            names = ("children", "numbers", "parents", "on_failures", "states")
+            self._tx.run("edges_add", dict(zip(names, columns, strict=True)))
+            self._tx.list_aftermaths(list(self._aftermaths.items()))
+
+
+def _at(job: NewJob, back: int, before: Sequence[Receipt]) -> JobId:
+    receipt = before[-back] if back <= len(before) else None
+    if receipt is None or receipt.id is None:
+        raise missing_place(job.task, back)
+    return receipt.id

@@ -1,0 +1,213 @@
+"""The list of what the ends of jobs mean for others, worked through in transactions of its own.
+
+The transaction that ends a job puts it on the list. What that means is done right after, by the same handle;
+if that does not come to it, by whoever promotes. Not in the same transaction: two batches that end at once
+may release the same jobs, and would hold what they have ended while they wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import JobId, QueueName
+from forebay.domain.lifecycle import JobState, is_final
+from forebay.domain.workflow import (
+    CONCERNED,
+    RELEASED_AT_ONCE,
+    WAITS,
+    Aftermath,
+    Edge,
+    EdgeState,
+    sequel,
+    why_ended,
+)
+from forebay.stores.postgres.duties import end_waiting
+from forebay.stores.postgres.edges import CHECK, held_states
+from forebay.stores.postgres.holding import held_jobs
+from forebay.stores.postgres.operating import revive
+from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.rows import Row, edge_from_row
+
+LINES: Final = 200  # of the list, at a time
+
+
+class Done(NamedTuple):
+    """How many edges were settled, and which lines of the list are left of those that were asked for."""
+
+    edges: int
+    left: list[int]
+
+
+class Blocked(NamedTuple):
+    """A blocked job that this transaction holds."""
+
+    id: JobId
+    unmet: int
+    queue: QueueName
+    priority: int
+    failures: int
+    deadline_at: int | None
+    run_at: int
+
+
+def follow(tx: Transaction, numbers: Sequence[int] | None = None) -> Done:
+    """Work on the list, or on some lines of it, up to `RELEASED_AT_ONCE` edges.
+
+    A failure that goes from job to job is followed in the same transaction. Only then are locks taken that
+    may not be in the order of others; where two such failures meet, one of them gives way and is tried again.
+    """
+    looked_at = 0
+    wanted = None if numbers is None else sorted(numbers)
+    left: list[int] = []
+    while looked_at < RELEASED_AT_ONCE:
+        if wanted is None:
+            rows = tx.all("aftermaths_next", {"limit": LINES})
+        else:
+            rows = tx.all("aftermaths_of", {"numbers": wanted, "limit": LINES})
+        looked_at += _follow_lines(tx, rows, RELEASED_AT_ONCE - looked_at)
+        taken = {row[0] for row in rows}
+        # What was not given to us may have waited for what was; or it is in other hands, and theirs.
+        left = [number for number in wanted or () if taken and number not in taken]
+        wanted, tx.listed = [*left, *tx.listed], []
+        if not wanted:
+            break
+    if looked_at < RELEASED_AT_ONCE:
+        return Done(looked_at, [])
+    return Done(looked_at, [*(numbers or ()), *(wanted or ())])
+
+
+def _follow_lines(tx: Transaction, rows: Sequence[Row], room: int) -> int:
+    """Do what lines of the list ask for; lines that say the same and follow each other at once."""
+    looked_at = 0
+    for aftermath, lines in groupby(rows, key=lambda row: row[2]):
+        if looked_at >= room:
+            break
+        batch = [(number, parent) for number, parent, _ in lines]
+        if aftermath == CHECK:
+            looked_at += _check(tx, batch)
+        else:
+            looked_at += _settle(tx, Aftermath(aftermath), batch, room - looked_at)
+    return looked_at
+
+
+def _check(tx: Transaction, lines: Sequence[tuple[int, JobId]]) -> int:
+    """Look at the parents of jobs that came in a transaction of their caller's."""
+    children = [child for _, child in lines]
+    parents = [parent for (parent,) in tx.all("open_parents", {"children": children})]
+    states = held_states(tx, parents)
+    ended = [(parent, _aftermath(states.get(parent))) for parent in parents]
+    tx.list_aftermaths([(parent, word) for parent, word in ended if word is not None])
+    tx.run("aftermaths_remove", {"numbers": [number for number, _ in lines], "states": []})
+    return len(lines)
+
+
+def _aftermath(state: JobState | None) -> str | None:
+    if state is None:
+        return Aftermath.DELETED.value
+    return state.value if is_final(state) else None
+
+
+def _settle(tx: Transaction, aftermath: Aftermath, lines: Sequence[tuple[int, JobId]], room: int) -> int:
+    """Settle edges that lead from some jobs to which the same has happened."""
+    states = [state.value for state in CONCERNED[aftermath]]
+    values = {"parents": [parent for _, parent in lines], "states": states, "limit": room}
+    order = {parent: place for place, (_, parent) in enumerate(lines)}
+    rows = tx.all("edges_behind", values)
+    rows.sort(key=lambda row: (order[row[2]], row[0], row[1]))
+    edges = [edge_from_row(row) for row in rows]
+    spots: dict[EdgeState, list[str]] = defaultdict(list)
+    for row, edge in zip(rows, edges, strict=True):
+        spots[sequel(aftermath, edge.on_failure).edge].append(row[5])
+    for state, places in spots.items():
+        tx.run("edges_set", {"state": state.value, "spots": places})
+    if aftermath is Aftermath.REVIVE:
+        _revive(tx, edges)
+    elif edges:
+        _move_children(tx, aftermath, edges)
+    if aftermath is Aftermath.CANCEL:
+        children = sorted({edge.child for edge in edges})
+        tx.list_if_concerned(children, Aftermath.CANCEL)
+    tx.run("aftermaths_remove", {"numbers": [number for number, _ in lines], "states": states})
+    return max(len(edges), 1)
+
+
+def _revive(tx: Transaction, edges: Sequence[Edge]) -> None:
+    failed = dict.fromkeys(edge.child for edge in edges if edge.state is EdgeState.FAILED)
+    ended = held_jobs(tx, failed)
+    jobs = [ended[child] for child in failed if child in ended]
+    revive(tx, jobs, None, 0, "", reset=True, dependants=True, with_parent=True)
+
+
+def _move_children(tx: Transaction, aftermath: Aftermath, edges: Sequence[Edge]) -> None:
+    """End or release the children of edges that are settled; those that somebody has ended meanwhile find
+    their edges as they are now if they are revived."""
+    ids = sorted({edge.child for edge in edges})
+    blocked = {row[0]: Blocked(*row) for row in tx.all("blocked_among", {"ids": ids})}
+    met: Counter[JobId] = Counter()
+    ends: dict[JobId, tuple[JobState, str]] = {}
+    for edge in edges:
+        into, end = sequel(aftermath, edge.on_failure)
+        if edge.child not in blocked:
+            continue
+        if end is not None:
+            ends.setdefault(edge.child, (end, why_ended(aftermath, edge.parent)))
+        met[edge.child] += (edge.state in WAITS) - (into in WAITS)
+    _end(tx, ends)
+    lowered = {child: blocked[child].unmet - met[child] for child in blocked if child not in ends}
+    _lower(tx, {child: unmet for child, unmet in lowered.items() if unmet and met[child]})
+    _release(tx, [blocked[child] for child, unmet in lowered.items() if not unmet])
+
+
+def _end(tx: Transaction, ends: dict[JobId, tuple[JobState, str]]) -> None:
+    if not ends:
+        return
+    tx.run("blocked_remove", {"ids": sorted(ends)})
+    for (state, reason), children in _grouped(ends):
+        rows = [(child, JobState.BLOCKED.value) for child in children]
+        for child, queue in end_waiting(tx, rows, state, reason).items():
+            tx.record(Event(kind=EventKind.PARENT, job_id=child, queue=queue, detail=reason))
+
+
+def _grouped(
+    ends: dict[JobId, tuple[JobState, str]],
+) -> Iterator[tuple[tuple[JobState, str], list[JobId]]]:
+    groups: dict[tuple[JobState, str], list[JobId]] = defaultdict(list)
+    for child, end in ends.items():
+        groups[end].append(child)
+    yield from groups.items()
+
+
+def _lower(tx: Transaction, unmet: dict[JobId, int]) -> None:
+    if unmet:
+        ids = sorted(unmet)
+        tx.run("blocked_lower", {"ids": ids, "unmet": [unmet[child] for child in ids]})
+
+
+def _release(tx: Transaction, jobs: list[Blocked]) -> None:
+    """Let blocked jobs wait like any others."""
+    if not jobs:
+        return
+    tx.load_queues({job.queue for job in jobs})
+    readies = [max(job.run_at, tx.now) for job in jobs]
+    places = [
+        tx.place(job.queue, ready_at, job.priority, job.failures, job.deadline_at)
+        for job, ready_at in zip(jobs, readies, strict=True)
+    ]
+    is_due = [ready_at <= tx.now for ready_at in readies]
+    values = {
+        "ids": [job.id for job in jobs],
+        "readies": readies,
+        "ranks": [where.rank for where in places],
+        "capped": [where.capped and due for where, due in zip(places, is_due, strict=True)],
+        "rescores": [where.rescore_at if due else None for where, due in zip(places, is_due, strict=True)],
+        "now": tx.now,
+    }
+    tx.run("blocked_remove", {"ids": values["ids"]})
+    tx.run("release", values)
+    for job, due in zip(jobs, is_due, strict=True):
+        tx.move(job.queue, JobState.BLOCKED, JobState.PENDING if due else JobState.SCHEDULED)
+    tx.has_new_jobs = True

@@ -1,0 +1,17 @@
+-- parents_hold: which of these jobs are live, held until the transaction ends, and marked as jobs that others depend on.
+-- Guarantees: whoever ends one of them deletes its row, and so waits for us and finds the mark in the row that it
+-- deletes; or was first, and then the row is not found here, and a later statement finds the job among those that ended.
+-- In the order of ids, as everybody who locks several. A claim does not touch these rows, so it does not wait.
+with held as materialized (
+  select id, has_dependants from forebay.jobs where id = any(%(ids)b::text[]) order by id for key share
+),
+marked as (
+  update forebay.jobs
+  set has_dependants = true
+  where ctid = any(array(
+    select j.spot
+    from (select id from held where not has_dependants order by id) as h
+    cross join lateral (select ctid as spot from forebay.jobs where id = h.id for no key update) as j
+  ))
+)
+select id from held;

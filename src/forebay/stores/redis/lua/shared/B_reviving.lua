@@ -1,0 +1,59 @@
+-- Dead and cancelled jobs that live again. ask: delay_ms, reset, actor, dependants, fresh.
+
+-- Look at the edges of a job that is revived; those of failed parents stand like this from now on. Answers how many
+-- edges block it.
+local function reopened(id, into)
+  local blocking = 0
+  if not has_edges() then
+    return blocking
+  end
+  local all = redis.call('HGETALL', prefix .. 'edges:' .. id)
+  for i = 1, #all, 2 do
+    local key, name = prefix .. 'behind:' .. string.match(all[i + 1], '^%a+ (.*)$'), edge_name(id, all[i])
+    local state = tonumber(redis.call('ZSCORE', key, name))
+    if state == FAILED then
+      state = into
+      redis.call('ZADD', key, into, name)
+    end
+    blocking = blocking + ((state == OPEN or state == HELD) and 1 or 0)
+  end
+  if #all > 0 then
+    unmet[id] = blocking
+  end
+  return blocking
+end
+
+local function why_not_revived(job, target)
+  local head = job.head
+  if head[STATE] ~= 'dead' and head[STATE] ~= 'cancelled' then
+    return 'a ' .. head[STATE] .. ' job cannot be revived'
+  end
+  local queue = queue_of(target)
+  if queue and (queue[Q_STATE] == 'draining' or queue[Q_STATE] == 'dropped') then
+    return 'queue ' .. target .. ' is ' .. queue[Q_STATE]
+  end
+  local holder = head[UNIQUE_KEY] and unique_holder(target, head[UNIQUE_KEY])
+  return holder and 'its unique key is held by ' .. holder
+end
+
+local function revive(job, target, into)
+  local head = job.head
+  open_queue(target)
+  lift(job)
+  head[QUEUE] = target
+  if ask.reset then
+    head[FAILURES], head[CRASHES] = 0, 0
+  end
+  head[UPDATED_AT], head[READY_AT], head[RUN_AT] = now, now + ask.delay_ms, now + ask.delay_ms
+  head[WORKER], head[STARTED_AT], head[CANCEL_REASON] = false, false, false
+  head[FINISHED_AT], head[REASON], head[RESULT] = false, false, false
+  if head[EXPIRES_AT] and head[EXPIRES_AT] <= now then
+    head[EXPIRES_AT] = false
+  end
+  if head[UNIQUE_KEY] then
+    set_unique(target, head[UNIQUE_KEY], job.id)
+  end
+  put_new(job, reopened(job.id, into) > 0)
+  list_aftermath(job.id, ask.dependants and 'revive' or 'revived')
+  tell('revived', job, ask.actor, false, '')
+end

@@ -1,0 +1,182 @@
+"""Graphs of jobs: their order, their cycles, priorities, and what the end of a job means for others."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.domain.job import MAX_NEEDS, JobId, Need, NewJob, OnFailure, QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.queue import Queue, QueueSettings
+from forebay.domain.ulid import encode_ulid
+from forebay.domain.workflow import (
+    CONCERNED,
+    WAITS,
+    Aftermath,
+    Edge,
+    EdgeState,
+    arranged,
+    by_parent,
+    in_order,
+    is_forgotten,
+    missing_parent,
+    missing_place,
+    needs_of,
+    sequel,
+    starting_state,
+    why_ended,
+    with_priorities,
+)
+from forebay.errors import InvalidJob
+
+A, B = JobId("a"), JobId("b")
+
+
+def job(*parents: JobId | int, **changes: object) -> NewJob:
+    return NewJob(task="t", depends_on=needs_of(parents), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.shows("R-DEP-02", "R-DEP-06")
+def test_what_the_end_of_a_parent_means_for_a_child() -> None:
+    table = {
+        (aftermath, on_failure): sequel(aftermath, on_failure)
+        for aftermath in Aftermath
+        for on_failure in OnFailure
+    }
+
+    assert {each.edge for (how, _), each in table.items() if how is Aftermath.COMPLETED} == {EdgeState.MET}
+    for failed in (Aftermath.DEAD, Aftermath.CANCELLED):
+        assert table[failed, OnFailure.CANCEL] == (EdgeState.FAILED, JobState.CANCELLED)
+        assert table[failed, OnFailure.FAIL] == (EdgeState.FAILED, JobState.DEAD)
+        assert table[failed, OnFailure.IGNORE] == (EdgeState.MET, None)
+        assert table[failed, OnFailure.HOLD] == (EdgeState.HELD, None)
+    assert table[Aftermath.DELETED, OnFailure.HOLD] == (EdgeState.FAILED, JobState.CANCELLED)
+    assert {table[Aftermath.CANCEL, each].child for each in OnFailure} == {JobState.CANCELLED}
+    assert {table[Aftermath.REVIVED, each].edge for each in OnFailure} == {EdgeState.OPEN}
+
+
+@pytest.mark.parametrize("aftermath", Aftermath)
+@pytest.mark.parametrize("on_failure", OnFailure)
+def test_what_was_dealt_with_is_not_met_again(aftermath: Aftermath, on_failure: OnFailure) -> None:
+    assert sequel(aftermath, on_failure).edge not in CONCERNED[aftermath]
+
+
+def test_a_new_edge_stands_as_its_parent_does() -> None:
+    assert starting_state(JobState.COMPLETED, OnFailure.FAIL) is EdgeState.MET
+    assert starting_state(JobState.RUNNING, OnFailure.IGNORE) is EdgeState.OPEN
+    assert starting_state(JobState.DEAD, OnFailure.IGNORE) is EdgeState.MET
+    assert starting_state(JobState.CANCELLED, OnFailure.HOLD) is EdgeState.HELD
+    assert starting_state(JobState.DEAD, OnFailure.CANCEL) is EdgeState.OPEN
+    assert EdgeState.HELD in WAITS
+
+
+def test_reasons_name_the_parent() -> None:
+    assert why_ended(Aftermath.DEAD, A) == "a, which it depends on, is dead"
+    assert why_ended(Aftermath.DELETED, A) == "a, which it depends on, was deleted"
+    assert why_ended(Aftermath.CANCEL, A) == "cancelled with a, which it depends on"
+    assert "allow_missing=True" in str(missing_parent("t", A, False))
+    assert "not older" in str(missing_parent("t", A, True))
+    assert "2 places before" in str(missing_place("t", 2))
+
+
+def test_an_id_is_forgotten_when_it_is_older_than_what_is_kept() -> None:
+    old = JobId(encode_ulid(1_000 << 80))
+
+    assert is_forgotten(old, 500, 1_500)
+    assert not is_forgotten(old, 501, 1_500)
+    assert not is_forgotten(old, 0, 9_999)
+    assert not is_forgotten(A, 1, 9_999)
+
+
+def test_edges_are_listed_by_parent() -> None:
+    edge = Edge(child=B, number=3, parent=A, on_failure=OnFailure.HOLD, state=EdgeState.OPEN)
+
+    assert by_parent(edge) == (A, B, 3)
+
+
+@pytest.mark.shows("R-DEP-04", "R-EDGE-47")
+def test_a_cycle_is_named_in_the_direction_in_which_its_jobs_would_run() -> None:
+    with pytest.raises(InvalidJob, match="a -> b -> c -> a"):
+        in_order({"x": ["c"], "a": ["c"], "b": ["a"], "c": ["b", "y"], "y": []})
+    with pytest.raises(InvalidJob, match="a -> a"):
+        in_order({"a": ["a"]})
+    with pytest.raises(InvalidJob, match=r"\.\.\."):
+        in_order({at: [(at + 1) % 50] for at in range(50)})
+    with pytest.raises(InvalidJob, match="f -> g -> f"):
+        in_order({"e": ["g"], "f": ["g"], "g": ["f"]})
+
+
+@given(
+    st.integers(1, 25).flatmap(
+        lambda size: st.lists(
+            st.lists(st.integers(0, size - 1), max_size=3, unique=True), min_size=size, max_size=size
+        )
+    )
+)
+@pytest.mark.shows("R-TEST-59")
+def test_any_graph_is_put_in_order_or_has_a_cycle(graph: list[list[int]]) -> None:
+    parents = dict(enumerate(graph))
+    try:
+        order = in_order(parents)
+    except InvalidJob as refused:
+        words = str(refused).partition(": ")[2].split(" -> ")
+        assert words[0] == words[-1]
+        if "..." not in words:
+            assert all(int(parent) in parents[int(child)] for parent, child in pairwise(words))
+        return
+
+    assert sorted(order) == sorted(parents)
+    place = {node: at for at, node in enumerate(order)}
+    assert all(place[parent] < place[node] for node, of in parents.items() for parent in of)
+
+
+def test_jobs_that_name_each_other_are_arranged_parents_first() -> None:
+    child, parent, alone = job(JobId("p"), A, id="c"), job(id="p"), job()
+
+    placed, went = arranged([child, parent, alone])
+
+    assert [placed[place] is given for place, given in zip(went, [child, parent, alone], strict=True)] == [
+        False,
+        True,
+        True,
+    ]
+    assert placed[went[0]].depends_on == (Need(went[0] - went[1]), Need(A))
+    assert arranged([alone, parent]) == ([alone, parent], [0, 1])
+
+
+def test_places_that_are_counted_already_stay_right() -> None:
+    first, second = job(), job(1)
+
+    placed, went = arranged([first, second])
+
+    assert (placed, went) == ([first, second], [0, 1])
+    with pytest.raises(InvalidJob, match=r"t \(1\) -> c -> t \(1\)"):
+        arranged([job(JobId("c")), job(1, id="c")])
+
+
+@pytest.mark.shows("R-PRI-22", "R-EDGE-43")
+def test_parents_get_the_highest_priority_of_what_waits_for_them() -> None:
+    narrow = QueueName("narrow")
+    queues = {narrow: Queue(name=narrow, settings=QueueSettings(max_priority=5, default_priority=3))}
+    graph = [job(), job(1, queue=narrow), job(2, priority=4), job(2, 1, B, priority=9), job(priority=1)]
+
+    raised = with_priorities(graph, queues)
+
+    assert [each.priority for each in raised] == [9, 5, 9, 9, 1]
+
+
+@pytest.mark.parametrize(
+    "needs",
+    [
+        (Need(JobId("")),),
+        (Need(0),),
+        (Need(A), Need(A, OnFailure.HOLD)),
+        tuple(Need(back) for back in range(1, MAX_NEEDS + 2)),
+    ],
+)
+def test_needs_that_cannot_be_are_refused(needs: tuple[Need, ...]) -> None:
+    with pytest.raises(InvalidJob, match="depends"):
+        NewJob(task="t", depends_on=needs)
