@@ -6,7 +6,7 @@ import inspect
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -213,7 +213,7 @@ def test_every_other_command(app_folder: Path) -> None:
 
 # Every command, and the test that runs it as a real program and reads its JSON. The output of a worker is its
 # log, and that of `completion` a script; a scheduler has something to say when it was stopped.
-SHOWN = {
+SHOWN: dict[str, Callable[..., object]] = {
     "worker": test_a_worker_runs_what_was_enqueued_by_hand,
     "enqueue": test_a_worker_runs_what_was_enqueued_by_hand,
     "jobs list": test_every_command_about_jobs,

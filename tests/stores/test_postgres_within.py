@@ -9,15 +9,19 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from forebay.domain.job import QueueName
+from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.errors import ConfigError, DuplicateJob, QueueFull, StoreUnavailable
+from forebay.domain.outcome import Completed, Discarded, Outcome
+from forebay.domain.settlement import decide
+from forebay.domain.workflow import needs_of
+from forebay.errors import ConfigError, DuplicateJob, InvalidJob, QueueFull, StoreUnavailable
 from forebay.stores.postgres.connection import Address
 from forebay.stores.postgres.store import PostgresEngine
 from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import BOOM
 from tests.stores.postgres_support import make_engine, new_schema, problems, server
 from tests.stores.sqlite_support import in_thread
-from tests.stores.support import claim, new_job
+from tests.stores.support import WORKER, claim, complete, new_job
 
 DEFAULT = QueueName("default")
 
@@ -191,3 +195,65 @@ def test_a_database_without_our_tables_is_named(connection: Caller) -> None:
 
     with pytest.raises(ConfigError, match="has no tables for jobs yet"):
         nowhere.insert_within(connection, [new_job()])
+
+
+@pytest.mark.shows("R-DEP-03", "R-EDGE-48")
+@pytest.mark.parametrize(
+    ("outcome", "state", "reason"),
+    [
+        (Completed(b"1"), JobState.PENDING, None),
+        (Discarded(BOOM), JobState.CANCELLED, "{}, which it depends on, is dead"),
+    ],
+)
+def test_a_parent_that_ends_before_the_commit_is_heard_of_after_it(
+    engine: PostgresEngine, connection: Caller, outcome: Outcome, state: JobState, reason: str | None
+) -> None:
+    """Nobody is held for as long as the caller's transaction is open, so the parent's end cannot see the
+    child; whoever promotes looks at the parent once the child is there."""
+    store, reader = engine.store(), engine.reader()
+    [parent] = store.insert([new_job()])
+    assert parent.id is not None
+    [child] = engine.insert_within(connection, [new_job(depends_on=needs_of([parent.id]))])
+    assert child.id is not None
+    [job] = claim(store)
+    store.exchange(WORKER, [decide(job, outcome, 0.5)])
+
+    connection.commit()
+    [before] = reader.jobs([child.id])
+    store.promote()
+    [after] = reader.jobs([child.id])
+
+    assert before is not None
+    assert before.state is JobState.BLOCKED
+    assert after is not None
+    assert (after.state, after.reason) == (state, reason and reason.format(parent.id))
+    store.close()
+    reader.close()
+
+
+@pytest.mark.shows("R-DEP-02")
+def test_a_parent_that_ends_after_the_commit_releases_its_child(
+    engine: PostgresEngine, connection: Caller
+) -> None:
+    store, reader = engine.store(), engine.reader()
+    [parent] = store.insert([new_job()])
+    assert parent.id is not None
+    [child] = engine.insert_within(connection, [new_job(depends_on=needs_of([parent.id]))])
+    assert child.id is not None
+    connection.commit()
+    store.promote()
+
+    [job] = claim(store)
+    store.exchange(WORKER, [complete(job)])
+
+    assert [job.id for job in claim(store)] == [child.id]
+    store.close()
+    reader.close()
+
+
+@pytest.mark.shows("R-EDGE-48")
+def test_an_unknown_parent_is_refused_in_the_callers_transaction(
+    engine: PostgresEngine, connection: Caller
+) -> None:
+    with pytest.raises(InvalidJob, match="there is no such job"):
+        engine.insert_within(connection, [new_job(depends_on=needs_of([JobId("nobody")]))])
