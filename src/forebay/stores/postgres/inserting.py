@@ -100,7 +100,7 @@ class Intake:
         self._taken: list[tuple[Key, JobId, int | None]] = []
         self.receipts: list[Receipt] = []  # of the jobs that came before
         self._spots: dict[JobId, tuple[Lot, int]] = {}
-        self._edges = Edges(tx, jobs, self._holders.values(), is_borrowed=rules.is_borrowed)
+        self._edges = Edges(tx, jobs, list(self._states), is_borrowed=rules.is_borrowed)
         self._brought: set[JobId] = set()
 
     def _rooms(self, jobs: Iterable[NewJob]) -> Iterator[tuple[str, int]]:

@@ -65,8 +65,9 @@ r_gone as (
 d_gone as (
   delete from forebay.due where ctid = any(array(select spot from chosen where place = 'd'))
 ),
+-- By id: a row of `blocked` is changed in place when a parent ends, and the newer one has another spot.
 b_gone as (
-  delete from forebay.blocked where ctid = any(array(select spot from chosen where place = 'b'))
+  delete from forebay.blocked where id = any(array(select id from chosen where place = 'b'))
 ),
 g_gone as (
   delete from forebay.gated where ctid = any(array(select spot from chosen where place = 'g'))

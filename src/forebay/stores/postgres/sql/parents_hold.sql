@@ -8,10 +8,11 @@ with held as materialized (
 marked as (
   update forebay.jobs
   set has_dependants = true
-  where ctid = any(array(
-    select j.spot
+  -- By id: who waits for the lock gets a newer row, whose place this statement cannot see.
+  where id = any(array(
+    select h.id
     from (select id from held where not has_dependants order by id) as h
-    cross join lateral (select ctid as spot from forebay.jobs where id = h.id for no key update) as j
+    cross join lateral (select 1 from forebay.jobs where id = h.id for no key update) as j
   ))
 )
 select id from held;

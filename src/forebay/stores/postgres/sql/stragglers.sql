@@ -1,6 +1,5 @@
--- stragglers: take waiting jobs of a queue that was dropped out of their tables: those that are not due
--- yet or blocked, then
--- the pending ones as they stand in its order, then those behind its gates.
+-- stragglers: take waiting jobs of a queue that was dropped out of their tables: those that are not due yet or
+-- blocked, then the pending ones as they stand in its order, then those behind its gates.
 with d as materialized (
   select ctid as spot, id, state, 1 as part, '' as gate, false as capped, run_at as rank, seq
   from forebay.due
@@ -47,8 +46,9 @@ chosen as materialized (
 d_gone as (
   delete from forebay.due where ctid = any(array(select spot from chosen where part = 1 and state <> 'blocked'))
 ),
+-- By id: a row of `blocked` is changed in place when a parent ends, and the newer one has another spot.
 b_gone as (
-  delete from forebay.blocked where ctid = any(array(select spot from chosen where state = 'blocked'))
+  delete from forebay.blocked where id = any(array(select id from chosen where state = 'blocked'))
 ),
 r_gone as (
   delete from forebay.ready where ctid = any(array(select spot from chosen where part = 2))
