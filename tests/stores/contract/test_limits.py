@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -17,6 +17,7 @@ from forebay.domain.job import Amendment, Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
 from forebay.domain.outcome import Completed, Failed, Lost
+from forebay.domain.queue import QueueState
 from forebay.stores.protocol import Engine, Reader, Store, Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
@@ -504,3 +505,36 @@ def test_no_history_of_claims_exceeds_limits_by_key_and_none_is_forgotten(
         assert all(number <= most for number in counted.values())
     assert set(states(reader, ids)) == {JobState.COMPLETED}
     store.drop_limit(key_scope(kind))
+
+
+# When to ask again
+
+
+def fill(store: Store) -> None:
+    store.save_limit(Limit(scope=GLOBAL, concurrency=1))
+
+
+def pause(store: Store) -> None:
+    store.save_queue(DEFAULT, state=QueueState.PAUSED)
+
+
+def drop(store: Store) -> None:
+    store.drop_queue(DEFAULT, force=True)
+
+
+@pytest.mark.parametrize("close", [fill, pause, drop])
+def test_an_open_gate_of_a_queue_that_gives_nothing_keeps_nobody_busy(
+    store: Store, close: Callable[[Store], None]
+) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    put_many(store, 1, queue=MAIL)
+    keyed(store, "a", 3)
+    [job] = taken(store, 3)
+    start(store, queue=MAIL)
+    settle(store, job, Completed(b"1"))
+    close(store)
+
+    answers = [store.exchange(W1, wants=[Want(DEFAULT, 3)], room=3) for _ in range(2)]
+
+    assert [answer.jobs for answer in answers] == [(), ()]
+    assert answers[1].next_due_ms != 0

@@ -221,6 +221,8 @@ def _claim_all(state: State, worker: WorkerId, wants: Sequence[Want], room: int,
         expire(state, PROMOTED_PER_EXCHANGE)
     for want in wants:
         promote_in(state, want.queue, PROMOTED_PER_EXCHANGE)
+        # Even for a queue that gives nothing: a gate that stays due would have us asked again at once.
+        limiting.bring_back(state, want.queue, limits)
         most = limits.room(want.queue, min(want.most, room - len(jobs)))
         taken = _claim(state, worker, want, most, limits)
         limits.took(want.queue, len(taken), most)
@@ -233,7 +235,6 @@ def _claim(state: State, worker: WorkerId, want: Want, most: int, limits: Tally)
     if queue is None or queue.state not in (QueueState.ACTIVE, QueueState.DRAINING):
         return []
     jobs: list[Job] = []
-    limiting.bring_back(state, queue.name, limits)
     gates = [None, *filter(want.passes, state.gates_of(queue.name))]
     held = 0
     while len(jobs) < most and (record := _next(state, queue, gates)) is not None:

@@ -75,6 +75,9 @@ def _claim_all(
     jobs: list[Job] = []
     for want in wants:
         promote_queue(tx, want.queue, PROMOTED_PER_EXCHANGE)
+        if tx.has_limits:
+            # Even for a queue that gives nothing: a gate that stays due would have us asked again at once.
+            bring_back(tx, want.queue, limits)
         most = limits.room(want.queue, min(want.most, room - len(jobs)))
         taken = _claim(tx, worker, want, most, limits) if most > 0 else []
         limits.took(want.queue, len(taken), most)
@@ -123,7 +126,6 @@ class Claim:
 
     def taken_within(self, limits: Tally, most: int) -> list[Job]:
         """The same under limits: jobs at the limit of their task or of a key go behind its gate."""
-        bring_back(self._tx, self._want.queue, limits)
         left, jobs = self._want.most_held, list[Job]()
         while len(jobs) < most:
             mine, others = self._sorted_out(self._heads(most - len(jobs)), limits, left)

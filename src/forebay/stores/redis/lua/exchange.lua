@@ -266,7 +266,6 @@ local function claim(want, most)
   if most <= 0 or not queue or (queue[Q_STATE] ~= 'active' and queue[Q_STATE] ~= 'draining') then
     return
   end
-  bring_back(want[W_QUEUE])
   local passes = gates_passed(want)
   local orders = orders_of(want[W_QUEUE], queue, gates_of(want[W_QUEUE], passes))
   local lease_ms = {want[W_LEASE_MS], queue[Q_LEASE_MS]}
@@ -301,6 +300,8 @@ local function claim_all()
   end
   for _, want in ipairs(ask.wants) do
     promote_in(want[W_QUEUE], PROMOTED)
+    -- Even for a queue that gives nothing: a gate that stays due would have us asked again at once.
+    bring_back(want[W_QUEUE])
     local before = #claimed[1]
     local most = room_within(want[W_QUEUE], math.min(want[W_MOST], ask.room - before))
     claim(want, most)
