@@ -238,7 +238,8 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
         rate has cut short makes `next_due_ms` the wait until it is worth another one. A job at the limit of
         its task or of one of its keys goes behind the gate of that limit, without an event; at most
         `most_held` in a claim. Whoever frees a place there, or the time, makes the next claim of that queue
-        bring back as many as may run.
+        bring back as many as may run. A claim that ends because it has put so many aside makes `next_due_ms`
+        0: the next one goes on.
 
         `known` lists every lease the worker knows of; what else it holds is returned as `adopted`.
 

@@ -538,3 +538,17 @@ def test_an_open_gate_of_a_queue_that_gives_nothing_keeps_nobody_busy(
 
     assert [answer.jobs for answer in answers] == [(), ()]
     assert answers[1].next_due_ms != 0
+
+
+def test_a_claim_that_has_put_enough_aside_asks_to_be_called_again(store: Store) -> None:
+    store.save_limit(Limit(scope=TENANT, concurrency=1))
+    keyed(store, "a", 350)
+    keyed(store, "b")
+    assert tenants(taken(store, 1)) == ["a"]
+
+    answer = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
+    while not answer.jobs and answer.next_due_ms == 0:
+        answer = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
+
+    assert tenants(answer.jobs) == ["b"]
+    assert store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1).next_due_ms != 0

@@ -246,6 +246,7 @@ def _claim(state: State, worker: WorkerId, want: Want, most: int, limits: Tally)
             limits.start(task, keys, _lease_end(job))
             jobs.append(job)
         elif held == want.most_held:
+            limits.wait(0)  # enough for now; the next call goes on
             break
         elif full is not None:
             held += 1

@@ -90,7 +90,7 @@ def _claim(tx: Transaction, worker: WorkerId, want: Want, most: int, limits: Tal
     if queue is None or queue.state not in _GIVING:
         return []
     claim = Claim(tx, worker, want, queue)
-    jobs = claim.taken_within(limits, most) if tx.has_limits else claim.taken_in_turn(most)
+    jobs = claim.taken_within(limits, most) if tx.has_limits else claim.taken_in_turn(limits, most)
     for job in jobs:
         if job.unique_until is UniqueUntil.STARTED:
             tx.free_key(job.queue, job.unique_key, job.id)
@@ -108,7 +108,7 @@ class Claim:
         self._cap_ms = tx.scoring(want.queue).cap_ms
         self._queue_lease_ms = queue.settings.lease_ms
 
-    def taken_in_turn(self, most: int) -> list[Job]:
+    def taken_in_turn(self, limits: Tally, most: int) -> list[Job]:
         """Up to this many jobs that are for this worker. Others that stand before them go behind the gates
         of their tasks."""
         left = self._want.most_held
@@ -118,7 +118,8 @@ class Claim:
             if not others:
                 return self._taken(heads)
             if not left:
-                # Enough for now: what stands before the next of them, and no more.
+                # Enough for now: what stands before the next of them, and no more. The next call goes on.
+                limits.wait(0)
                 return self._taken(heads[: heads.index(others[0])])
             aside = others[:left]
             left -= len(aside)
@@ -131,6 +132,8 @@ class Claim:
             mine, others = self._sorted_out(self._heads(most - len(jobs)), limits, left)
             jobs += self._taken(mine)
             left -= others
+            if not left and len(jobs) < most:
+                limits.wait(0)  # enough for now; the next call goes on
             if not others or not left:
                 break
         return jobs

@@ -283,6 +283,7 @@ local function claim(want, most)
       local job = find(id_in(one))
       local was_held = job and claim_or_hold(job, queue, want, passes, held < most_held)
       if job and was_held == nil then
+        waits[#waits + 1] = 0  -- enough for now; the next call goes on
         break
       end
       held = held + (was_held and 1 or 0)
