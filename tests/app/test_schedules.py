@@ -245,6 +245,24 @@ def test_next_runs_are_worked_out_again_on_request(plain: Forebay) -> None:
     assert after.next_at == T0 + 16 * HOUR
 
 
+def test_a_run_that_waits_is_not_lost_when_next_runs_are_worked_out_again(
+    plain: Forebay, clock: ManualClock
+) -> None:
+    plain.schedules.save("queued", "tidy", every=60, overlap="queue")
+    clock.advance(ms=MINUTE)
+    assert plain.schedules.fire_due() == 1
+    clock.advance(ms=MINUTE)
+    assert plain.schedules.fire_due() == 0
+    waiting = plain.schedules.get("queued")
+    assert waiting is not None
+    assert waiting.next_at == T0 + 2 * MINUTE
+    assert (waiting.due_at or 0) > T0 + 2 * MINUTE
+
+    assert plain.schedules.recompute() == 0
+
+    assert plain.schedules.get("queued") == waiting
+
+
 def test_one_who_is_always_too_late_says_so(plain: Forebay, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[Schedule] = []
     schedules = plain.schedules

@@ -214,8 +214,9 @@ class Schedules:
 
     def _recomputed(self, schedule: Schedule) -> bool:
         def again(now: int, known: Schedule | None) -> Schedule | None:
-            # What is due already was worked out by the rules of its time.
-            if known is None or known.due_at is None or known.due_at <= now:
+            # A run whose time has come was worked out by the rules of that time, though it may still wait:
+            # for the run before, or by chance.
+            if known is None or known.next_at is None or known.next_at <= now:
                 return known
             return planned(known, now, self._roll())
 
