@@ -144,6 +144,20 @@ def test_two_follow_ups_with_one_unique_key_become_one(store: Store, reader: Rea
     assert kinds_of(reader, parent.id) == [EventKind.UNFOLLOWED]
 
 
+def test_a_follow_up_may_take_the_unique_key_of_one_that_is_settled_before_its_parent(
+    store: Store, reader: Reader
+) -> None:
+    holder, parent = started(store, unique_key="k"), started(store)
+    follow_up = new_job(id=JobId("next"), unique_key="k")
+
+    store.exchange(
+        W1, [ended(holder, Completed(b"1")), ended(parent, Completed(b"1"), follow_ups=(follow_up,))]
+    )
+
+    assert look(reader, JobId("next")).state is JobState.PENDING
+    assert kinds_of(reader, parent.id) == []
+
+
 def test_a_repeated_settlement_does_not_follow_up_again(store: Store, reader: Reader) -> None:
     parent = started(store)
     complete_with(store, parent, new_job(queue=MAIL))

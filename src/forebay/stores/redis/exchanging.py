@@ -81,6 +81,8 @@ def _sorted_out(settlements: Sequence[Settlement]) -> tuple[Sequence[int], Seque
         (plain if is_plain else special).append(number)
     if plain and special and len({end.job_id for end in settlements}) < len(settlements):
         return (), range(len(settlements))  # two about one job: the first counts
+    if any(job.unique_key is not None for number in special for job in settlements[number].follow_ups):
+        return (), range(len(settlements))  # a key that it needs may be freed by one before it
     return plain, special
 
 
