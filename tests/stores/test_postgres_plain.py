@@ -269,6 +269,8 @@ def test_a_server_that_is_not_there_is_an_error_of_ours(store: PostgresStore) ->
 def test_an_insert_can_be_interrupted_and_the_handle_is_as_good_as_before(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
+    # Not to give up before it is interrupted, however busy the machine is.
+    store._connection.opened().execute("set lock_timeout = '60s'")
     store.insert([new_job()])
     with raw() as connection, raw() as looking:
         connection.execute("begin")
@@ -292,6 +294,8 @@ def test_an_insert_can_be_interrupted_and_the_handle_is_as_good_as_before(
 def test_an_insert_that_is_interrupted_before_anybody_waits_for_it_does_not_happen_later(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Not to give up before it is interrupted, however busy the machine is.
+    store._connection.opened().execute("set lock_timeout = '60s'")
     store.insert([new_job()])
     with raw() as connection, raw() as looking:
         connection.execute("begin")

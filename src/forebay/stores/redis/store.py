@@ -180,11 +180,11 @@ class RedisStore(RedisSchedules, RedisLimits):
         done = self._exchange(worker, settlements, wants, room, known, notes)
         if not self._connection.has_listed or not self._follow():
             return done
-        # What has just been released may be claimed at once.
-        left = room - len(done.jobs)
-        if not wants or left <= 0:
+        if not wants:
             return done
-        more = self._exchange(worker, (), wants_left(wants, done.jobs), left, None, ())
+        # What has just been released may be claimed at once, or be due before what was known so far.
+        left, rest = room - len(done.jobs), wants_left(wants, done.jobs)
+        more = self._exchange(worker, (), rest, left, None, ())
         return replace(done, jobs=done.jobs + more.jobs, next_due_ms=more.next_due_ms)
 
     def _exchange(
