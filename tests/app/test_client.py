@@ -11,7 +11,7 @@ import pytest
 from forebay import DuplicateJob, Forebay, InvalidJob, QueueClosed, QueueFull, StoreError, StoreUnavailable
 from forebay.app.client import Client
 from forebay.app.handle import JobHandle
-from forebay.domain.job import Amendment, JobId, NewJob, QueueName
+from forebay.domain.job import Amendment, JobId, Need, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
@@ -246,6 +246,24 @@ def test_when_the_store_is_away_each_thread_hears_it_and_the_call_is_not_repeate
     assert len({id(error) for error in heard}) == 3
     assert watched.inserts == [1, 3]
     assert client.enqueue([new_job()])[0].is_new
+    client.close()
+
+
+def test_jobs_are_enqueued_even_if_those_they_wait_for_cannot_be_raised(
+    engine: Engine, clock: ManualClock
+) -> None:
+    def away(name: str, args: tuple[Any, ...]) -> None:
+        if name == "amend":
+            raise StoreUnavailable("away")
+
+    watched = WatchedEngine(engine, away)
+    client = Client(watched.seam, clock)
+    [parent] = client.enqueue([new_job()])
+
+    [child] = client.enqueue([new_job(priority=5, depends_on=(Need(parent.id),))])
+
+    assert child.refresh().state is JobState.BLOCKED
+    assert parent.refresh().priority < 5
     client.close()
 
 

@@ -178,7 +178,9 @@ class Client:
         lifted = self.read(lambda reader: inheriting(reader, placed))
         receipts = self.write(lambda store: store.insert(lifted, on_conflict=on_conflict, atomic=atomic))
         if any(job.priority is not None for job in lifted):
-            self.write(lambda store: self.read(lambda reader: raise_ancestors(store, reader, lifted)))
+            # The jobs are stored: who heard of an error now would enqueue them again, for a mere order.
+            with suppress(StoreError):
+                self.write(lambda store: self.read(lambda reader: raise_ancestors(store, reader, lifted)))
         return [JobHandle(self, receipts[place]) for place in went]
 
     @contextmanager

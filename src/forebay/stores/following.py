@@ -85,6 +85,9 @@ def follow(engine: Following) -> int:
 def _settle(engine: Following, edge: Edge, aftermath: Aftermath) -> None:
     into, end = sequel(aftermath, edge.on_failure)
     engine.set_edge(edge, into)
+    if aftermath is Aftermath.CANCEL:
+        # Before the line of its end, which would go by what the edges say.
+        engine.list_aftermath(edge.child, aftermath)
     if aftermath is Aftermath.REVIVE and edge.state is EdgeState.FAILED:
         engine.revive_ended(edge.child)
     elif not engine.is_blocked(edge.child):
@@ -93,5 +96,3 @@ def _settle(engine: Following, edge: Edge, aftermath: Aftermath) -> None:
         engine.end_blocked(edge.child, end, why_ended(aftermath, edge.parent))
     elif into is EdgeState.MET and not engine.has_unmet(edge.child):
         engine.release(edge.child)
-    if aftermath is Aftermath.CANCEL:
-        engine.list_aftermath(edge.child, aftermath)

@@ -535,3 +535,52 @@ def test_a_failure_that_goes_deep_takes_as_many_turns_as_it_needs(store: Store, 
         store.promote()
 
     assert counts_of(reader) == Counts(dead=1, cancelled=depth)
+
+
+# Against what the edges say
+
+
+@pytest.mark.parametrize("on_failure", [OnFailure.IGNORE, OnFailure.FAIL, OnFailure.HOLD])
+def test_what_is_cancelled_with_a_job_is_cancelled_whatever_its_edges_say(
+    store: Store, reader: Reader, on_failure: OnFailure
+) -> None:
+    top = put(store)
+    middle = put(store, depends_on=after(top, on_failure=on_failure))
+    bottom = put(store, depends_on=after(middle, on_failure=on_failure))
+    beside = put(store, depends_on=after(top, middle, on_failure=on_failure))
+
+    store.cancel([top], dependants=True)
+    store.promote()
+
+    assert states(reader, [top, middle, bottom, beside]) == [CANCELLED] * 4
+    assert look(reader, bottom).reason == f"cancelled with {middle}, which it depends on"
+    assert claimed(store, 5) == []
+    assert counts_of(reader) == Counts(cancelled=4)
+
+
+def test_what_depends_on_a_running_job_that_is_forced_to_end_is_cancelled_with_it(
+    store: Store, reader: Reader
+) -> None:
+    parent = started(store)
+    child = put(store, depends_on=after(parent.id, on_failure=OnFailure.IGNORE))
+
+    store.cancel([parent.id], force=True, dependants=True)
+
+    assert states(reader, [parent.id, child]) == [DEAD, CANCELLED]
+
+
+def test_a_job_that_waits_for_one_parent_twice_is_released_when_it_completes_after_a_revival(
+    store: Store, reader: Reader
+) -> None:
+    twice = {"unique_key": "k"}
+    ids = put_all(store, new_job(**twice), new_job(**twice), new_job(depends_on=after(2, 1)))
+    holder, join = ids[0], ids[2]
+    assert ids[1] == holder
+    die(store, holder)
+    assert look(reader, join).state is CANCELLED
+
+    store.revive([holder], dependants=True)
+    assert states(reader, [holder, join]) == [PENDING, BLOCKED]
+    run(store, holder)
+
+    run(store, join)

@@ -43,8 +43,11 @@ class _Following:
         return list(islice((edge for edge in edges if edge.state in states), limit))
 
     def set_edge(self, edge: Edge, state: EdgeState) -> None:
+        # As it stands now: a child that was revived because of another edge to the same parent has reopened
+        # this one too.
+        was = self._state.edges[edge.child][edge.number].state
         self._state.write(self._state.edges[edge.child], edge.number, replace(edge, state=state))
-        change = (state in WAITS) - (edge.state in WAITS)
+        change = (state in WAITS) - (was in WAITS)
         if change:
             unmet = self._state.unmet.get(edge.child, 0) + change
             self._state.write(self._state.unmet, edge.child, unmet or None)

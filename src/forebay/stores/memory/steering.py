@@ -23,11 +23,11 @@ from forebay.stores.protocol import Verdict
 def cancel(
     state: State, ids: Sequence[JobId], reason: str, actor: str, *, force: bool, dependants: bool
 ) -> list[Verdict]:
-    verdicts = [_cancel_one(state, job_id, reason, actor, force) for job_id in ids]
     if dependants:
+        # Before the lines of their ends, by which some dependants would be released, or die.
         for job_id in ids:
             state.list_aftermath(job_id, Aftermath.CANCEL)
-    return verdicts
+    return [_cancel_one(state, job_id, reason, actor, force) for job_id in ids]
 
 
 def amend(state: State, job_id: JobId, change: Amendment, actor: str) -> Verdict:

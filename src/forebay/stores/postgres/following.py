@@ -124,13 +124,14 @@ def _settle(tx: Transaction, aftermath: Aftermath, lines: Sequence[tuple[int, Jo
         spots[sequel(aftermath, edge.on_failure).edge].append(row[5])
     for state, places in spots.items():
         tx.run("edges_set", {"state": state.value, "spots": places})
+    if aftermath is Aftermath.CANCEL:
+        # Before the lines of their ends, which would go by what the edges say; and whether or not any job
+        # depends on them: those of an insert that a child's end waits for are not seen yet.
+        tx.list_aftermaths([(child, aftermath.value) for child in sorted({edge.child for edge in edges})])
     if aftermath is Aftermath.REVIVE:
         _revive(tx, edges)
     elif edges:
         _move_children(tx, aftermath, edges)
-    if aftermath is Aftermath.CANCEL:
-        children = sorted({edge.child for edge in edges})
-        tx.list_if_concerned(children, Aftermath.CANCEL)
     tx.run("aftermaths_remove", {"numbers": [number for number, _ in lines], "states": states})
     return max(len(edges), 1)
 

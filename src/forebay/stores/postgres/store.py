@@ -387,10 +387,11 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         dependants: bool = False,
     ) -> list[Verdict]:
         def end(tx: Transaction, jobs: Sequence[Job]) -> list[Verdict]:
-            verdicts = operating.cancel(tx, jobs, reason, actor, force=force)
             if dependants:
-                tx.list_if_concerned([job.id for job in jobs], Aftermath.CANCEL)
-            return verdicts
+                # Before the lines of their ends, by which some dependants would be released, or die; and
+                # whether or not there are any: those of an insert that an end waits for are not seen yet.
+                tx.list_aftermaths([(job.id, Aftermath.CANCEL.value) for job in jobs])
+            return operating.cancel(tx, jobs, reason, actor, force=force)
 
         return self._write(lambda tx: judged(tx, ids, partial(end, tx)))
 

@@ -270,10 +270,10 @@ class SqliteStore(SqliteSchedules, SqliteLimits):
         dependants: bool = False,
     ) -> list[Verdict]:
         def cancel(tx: Transaction) -> list[Verdict]:
-            verdicts = [operating.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
             if dependants:
+                # Before the lines of their ends, by which some dependants would be released, or die.
                 tx.list_aftermath(ids, Aftermath.CANCEL)
-            return verdicts
+            return [operating.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
 
         return self._write(cancel)
 

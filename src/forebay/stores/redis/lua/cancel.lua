@@ -5,6 +5,12 @@
 -- Returns for each job {done, state, reason}.
 local verdicts = {}
 load(ask.ids)
+-- Before the lines of their ends, by which some dependants would be released, or die.
+if ask.dependants then
+  for _, id in ipairs(ask.ids) do
+    list_aftermath(id, 'cancel')
+  end
+end
 for i, id in ipairs(ask.ids) do
   local job = find(id)
   if not job then
@@ -30,11 +36,6 @@ for i, id in ipairs(ask.ids) do
     end
     has_news = true
     verdicts[i] = {1, head[STATE], ''}
-  end
-end
-if ask.dependants then
-  for _, id in ipairs(ask.ids) do
-    list_aftermath(id, 'cancel')
   end
 end
 return finish(verdicts)

@@ -48,7 +48,7 @@ local function release(job)
   put_new(job, false)
 end
 
-local function settle_edge(word, parent, name, was)
+local function settle_edge(word, parent, name)
   local id, number = string.match(name, '^(.*)%z(%d+)$')
   local job = find(id)
   if not job then
@@ -57,8 +57,13 @@ local function settle_edge(word, parent, name, was)
   end
   local how = redis.call('HGET', prefix .. 'edges:' .. id, tonumber(number))
   local into, ending = sequel(word, string.match(how or '', '^%a+'))
+  -- As it stands now: a child that was revived because of another edge to this parent has reopened this one too.
+  local was = tonumber(redis.call('ZSCORE', prefix .. 'behind:' .. parent, name))
   redis.call('ZADD', prefix .. 'behind:' .. parent, into, name)
   local blocking = count_unmet(id, was, into)
+  if word == 'cancel' then
+    list_aftermath(id, word) -- before the line of its end, which would go by what the edges say
+  end
   if word == 'revive' and was == FAILED then
     local target = job.head[QUEUE]
     if not why_not_revived(job, target) then
@@ -72,9 +77,6 @@ local function settle_edge(word, parent, name, was)
   elseif job.head[STATE] == 'blocked' and into == MET and blocking == 0 then
     release(job)
   end
-  if word == 'cancel' then
-    list_aftermath(id, word)
-  end
 end
 
 local looked_at = 0
@@ -86,16 +88,14 @@ while looked_at < ask.limit do
   local line = cmsgpack.unpack(packed)
   local parent, word, room = line[1], line[2], ask.limit - looked_at
   local span = CONCERNED[word]
-  local found = redis.call(
-    'ZRANGEBYSCORE', prefix .. 'behind:' .. parent, span[1], span[2], 'WITHSCORES', 'LIMIT', 0, room
-  )
+  local found = redis.call('ZRANGEBYSCORE', prefix .. 'behind:' .. parent, span[1], span[2], 'LIMIT', 0, room)
   local ids = {}
-  for i = 1, #found, 2 do
-    ids[#ids + 1] = string.match(found[i], '^(.*)%z')
+  for i, name in ipairs(found) do
+    ids[i] = string.match(name, '^(.*)%z')
   end
   load(ids)
-  for i = 1, #found, 2 do
-    settle_edge(word, parent, found[i], tonumber(found[i + 1]))
+  for _, name in ipairs(found) do
+    settle_edge(word, parent, name)
   end
   flush()
   looked_at = looked_at + math.max(#ids, 1)
