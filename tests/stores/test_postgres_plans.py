@@ -108,7 +108,6 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
                "state": "pending"},
     "edges_add": {"children": NEW, "states": ["open"] * 100},
     "edges_behind": {"states": ["open"]},
-    "edges_reopen": {"state": "met"},
     "edges_set": {"state": "met"},
     "aftermaths_if": {"states": ["open"]},
     "aftermaths_remove": {"states": ["open"]},

@@ -121,6 +121,21 @@ def starting_state(state: JobState, on_failure: OnFailure) -> EdgeState:
     return EdgeState.OPEN
 
 
+def reopened_state(state: JobState | None, *, with_parent: bool) -> EdgeState:
+    """How the edge of a revived child stands that had failed, by the state of its parent now; None if that is
+    gone.
+
+    Whoever asks for this very child wants it to run without parents that have failed; one that is revived
+    with a parent waits for the others until somebody revives them too. A parent that is gone counts as met:
+    nobody can revive it, and it may even have completed before it was forgotten.
+    """
+    if state is None or state is JobState.COMPLETED:
+        return EdgeState.MET
+    if state in (JobState.DEAD, JobState.CANCELLED):
+        return EdgeState.HELD if with_parent else EdgeState.MET
+    return EdgeState.OPEN
+
+
 def is_forgotten(parent: JobId, keep_ms: int, now: int) -> bool:
     """Whether a job of this id would have been forgotten by now, so that nobody can tell how it ended."""
     try:

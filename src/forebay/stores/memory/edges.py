@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
 from forebay.domain.job import JobId, Need, NewJob
+from forebay.domain.lifecycle import JobState
 from forebay.domain.workflow import (
     WAITS,
     Aftermath,
@@ -15,6 +16,7 @@ from forebay.domain.workflow import (
     is_forgotten,
     missing_parent,
     missing_place,
+    reopened_state,
     starting_state,
 )
 from forebay.stores.memory.state import State
@@ -45,11 +47,15 @@ def count_unmet(state: State, child: JobId) -> int:
     return unmet
 
 
-def reopen(state: State, child: JobId, failed_into: EdgeState) -> None:
-    """Look at the edges of a job that is revived; those of failed parents stand like this from now on."""
+def reopen(state: State, child: JobId, together: Collection[JobId], *, with_parent: bool) -> None:
+    """Look at the parents of a job that is revived, and whose edges have failed. `together` are jobs that are
+    revived in the same call, so they are as good as alive."""
     for edge in list(state.edges.get(child, {}).values()):
         if edge.state is EdgeState.FAILED:
-            state.write(state.edges[child], edge.number, replace(edge, state=failed_into))
+            parent = state.jobs.get(edge.parent)
+            now = JobState.PENDING if edge.parent in together else parent and parent.job.state
+            into = reopened_state(now, with_parent=with_parent)
+            state.write(state.edges[child], edge.number, replace(edge, state=into))
     count_unmet(state, child)
 
 

@@ -11,7 +11,7 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, WAITING, JobState
 from forebay.domain.queue import Queue, QueueState
-from forebay.domain.workflow import Aftermath, EdgeState
+from forebay.domain.workflow import Aftermath
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.memory.duties import bury
 from forebay.stores.memory.edges import reopen
@@ -59,7 +59,18 @@ def revive(
 ) -> list[Verdict]:
     if queue is not None:
         check_queue_name(queue)
-    return [revive_one(state, job_id, queue, delay_ms, reset, actor, dependants=dependants) for job_id in ids]
+    # All are judged before the first is put back, so that children know which of their parents will live.
+    verdicts = {job_id: _refusal(state, job_id, queue) for job_id in dict.fromkeys(ids)}
+    together = dict.fromkeys(job_id for job_id, refusal in verdicts.items() if refusal is None)
+    for job_id in together:
+        reopen(state, job_id, together, with_parent=False)
+        verdicts[job_id] = _put_back(state, job_id, queue, delay_ms, reset, actor, dependants=dependants)
+    # What is named twice has its second turn after all others.
+    return [
+        verdicts.pop(job_id, None)
+        or revive_one(state, job_id, queue, delay_ms, reset, actor, dependants=dependants)
+        for job_id in ids
+    ]
 
 
 def delete(state: State, ids: Sequence[JobId], actor: str) -> list[Verdict]:
@@ -163,6 +174,15 @@ def revive_one(
     dependants: bool,
     with_parent: bool = False,
 ) -> Verdict:
+    refusal = _refusal(state, job_id, queue)
+    if refusal is not None:
+        return refusal
+    reopen(state, job_id, (), with_parent=with_parent)
+    return _put_back(state, job_id, queue, delay_ms, reset, actor, dependants=dependants)
+
+
+def _refusal(state: State, job_id: JobId, queue: QueueName | None) -> Verdict | None:
+    """Why a job stays where it is; if nothing speaks against it, it has its key again."""
     record = state.jobs.get(job_id)
     if record is None:
         return _missing(job_id)
@@ -170,13 +190,25 @@ def revive_one(
     refusal = _not_revivable(state, record.job, target)
     if refusal is not None:
         return _refused(record.job, refusal)
+    if record.job.unique_key is not None:
+        state.write(state.unique, (target, record.job.unique_key), job_id)
+    return None
+
+
+def _put_back(
+    state: State,
+    job_id: JobId,
+    queue: QueueName | None,
+    delay_ms: int,
+    reset: bool,
+    actor: str,
+    *,
+    dependants: bool,
+) -> Verdict:
+    ended = state.jobs[job_id].job
+    target = queue or ended.queue
     open_queue(state, target)
-    job = _revived(state, record.job, target, delay_ms, reset)
-    if job.unique_key is not None:
-        state.write(state.unique, (target, job.unique_key), job.id)
-    # Whoever asks for this very job wants it to run without parents that have failed; one that is revived
-    # with a parent waits for the others.
-    reopen(state, job_id, EdgeState.HELD if with_parent else EdgeState.MET)
+    job = _revived(state, ended, target, delay_ms, reset)
     state.put_new(job)
     state.list_aftermath(job_id, Aftermath.REVIVE if dependants else Aftermath.REVIVED)
     state.tell(EventKind.REVIVED, job, actor=actor)

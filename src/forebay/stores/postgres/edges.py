@@ -15,6 +15,7 @@ from forebay.domain.workflow import (
     is_forgotten,
     missing_parent,
     missing_place,
+    reopened_state,
     starting_state,
 )
 from forebay.stores.postgres.transaction import Transaction
@@ -47,23 +48,28 @@ def held_states(tx: Transaction, ids: Collection[JobId]) -> dict[JobId, JobState
 
 
 def reopened(tx: Transaction, ids: Sequence[JobId], *, with_parent: bool) -> Counter[JobId]:
-    """How many edges block jobs that are revived. Whoever asks for these very jobs wants them to run without
-    parents that have failed; one that is revived with a parent waits for the others.
+    """How many edges block jobs that are revived together, after a look at the parents of those that failed.
 
     The edges are held first: who settles one of them meanwhile has done so before we count, or waits for us
-    and then finds the job blocked.
+    and then finds the job blocked. Then their parents are held, as for new jobs: one that we find alive ends
+    after us, and so finds the edge open. Who deletes such a parent and the child may wait for us while we
+    wait for it; then the server ends one of the two, and its transaction is made again.
     """
-    into = EdgeState.HELD if with_parent else EdgeState.MET
+    rows = tx.all("edges_lock", {"children": sorted(ids)}) if ids else []
+    failed = {parent for _, parent, state, _ in rows if state == EdgeState.FAILED}
+    # These are put back in this transaction.
+    parents = dict.fromkeys(failed.intersection(ids), JobState.PENDING)
+    parents |= held_states(tx, failed - parents.keys())
     unmet: Counter[JobId] = Counter()
-    failed: set[JobId] = set()
-    for child, stored in tx.all("edges_lock", {"children": sorted(ids)}) if ids else ():
+    spots: dict[EdgeState, list[str]] = {}
+    for child, parent, stored, spot in rows:
         state = EdgeState(stored)
         if state is EdgeState.FAILED:
-            failed.add(child)
-            state = into
+            state = reopened_state(parents.get(parent), with_parent=with_parent)
+            spots.setdefault(state, []).append(spot)
         unmet[child] += state in WAITS
-    if failed:
-        tx.run("edges_reopen", {"children": sorted(failed), "state": into.value})
+    for state, places in spots.items():
+        tx.run("edges_set", {"state": state.value, "spots": places})
     return unmet
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypedDict
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_nam
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import WorkerInfo
-from forebay.domain.workflow import Aftermath, EdgeState
+from forebay.domain.workflow import Aftermath, reopened_state
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.protocol import Verdict
 from forebay.stores.rows import json_text, said_text
@@ -150,6 +150,36 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
 # Revive, delete
 
 
+def revive_all(
+    tx: Transaction,
+    ids: Sequence[JobId],
+    queue: QueueName | None,
+    delay_ms: int,
+    actor: str,
+    *,
+    reset: bool,
+    dependants: bool,
+) -> list[Verdict]:
+    """All are judged before the first is put back, so that children know which of their parents will live.
+    What is named twice has its second turn after all others."""
+    verdicts: dict[JobId, Verdict | None] = {}
+    together: dict[JobId, Job] = {}
+    for job_id in dict.fromkeys(ids):
+        found = _judged(tx, job_id, queue)
+        if isinstance(found, Verdict):
+            verdicts[job_id] = found
+        else:
+            together[job_id] = found
+    for job_id, job in together.items():
+        _reopen(tx, job_id, together, with_parent=False)
+        verdicts[job_id] = _put_back(tx, job, queue, delay_ms, actor, reset=reset, dependants=dependants)
+    return [
+        verdicts.pop(job_id, None)
+        or revive(tx, job_id, queue, delay_ms, actor, reset=reset, dependants=dependants)
+        for job_id in ids
+    ]
+
+
 def revive(
     tx: Transaction,
     job_id: JobId,
@@ -161,6 +191,15 @@ def revive(
     dependants: bool = False,
     with_parent: bool = False,
 ) -> Verdict:
+    found = _judged(tx, job_id, queue)
+    if isinstance(found, Verdict):
+        return found
+    _reopen(tx, job_id, (), with_parent=with_parent)
+    return _put_back(tx, found, queue, delay_ms, actor, reset=reset, dependants=dependants)
+
+
+def _judged(tx: Transaction, job_id: JobId, queue: QueueName | None) -> Job | Verdict:
+    """A job that can be revived and has its key again, or why it stays where it is."""
     if queue is not None:
         check_queue_name(queue)
     job = find(tx, job_id)
@@ -177,24 +216,38 @@ def revive(
         if holder is not None:
             return _refused(job, f"its unique key is held by {holder}")
         tx.take_key(target.name, "unique", job.unique_key, job.id, None)
+    return job
+
+
+def _put_back(
+    tx: Transaction,
+    job: Job,
+    queue: QueueName | None,
+    delay_ms: int,
+    actor: str,
+    *,
+    reset: bool,
+    dependants: bool,
+) -> Verdict:
+    name = queue or job.queue
+    target = tx.queue(name) or tx.fresh_queue(name)
     state = JobState.SCHEDULED if delay_ms else JobState.PENDING
-    if _is_blocked_again(tx, job_id, with_parent):
+    if tx.has_edges() and tx.one("unmet", {"child": job.id}) == (1,):
         state = JobState.BLOCKED
     _put_among_live(tx, job, target, delay_ms, state, reset=reset)
-    tx.list_aftermath([job_id], Aftermath.REVIVE if dependants else Aftermath.REVIVED)
-    tx.record(Event(kind=EventKind.REVIVED, job_id=job_id, queue=target.name, actor=actor))
+    tx.list_aftermath([job.id], Aftermath.REVIVE if dependants else Aftermath.REVIVED)
+    tx.record(Event(kind=EventKind.REVIVED, job_id=job.id, queue=target.name, actor=actor))
     tx.has_news = True
-    return Verdict(job_id=job_id, done=True, state=state)
+    return Verdict(job_id=job.id, done=True, state=state)
 
 
-def _is_blocked_again(tx: Transaction, job_id: JobId, with_parent: bool) -> bool:
-    """Whoever asks for this very job wants it to run without parents that have failed; one that is revived
-    with a parent waits for the others."""
-    if not tx.has_edges():
-        return False
-    into = EdgeState.HELD if with_parent else EdgeState.MET
-    tx.run("edges_reopen", {"child": job_id, "state": into.value})
-    return tx.one("unmet", {"child": job_id}) == (1,)
+def _reopen(tx: Transaction, child: JobId, together: Collection[JobId], *, with_parent: bool) -> None:
+    """Look at the parents of a job that is revived, and whose edges have failed. `together` are jobs that are
+    revived in the same call, so they are as good as alive."""
+    for number, parent in tx.all("edges_failed", {"child": child}) if tx.has_edges() else ():
+        found = (0, JobState.PENDING) if parent in together else tx.find(parent)
+        into = reopened_state(found and found[1], with_parent=with_parent)
+        tx.run("edge_set", {"child": child, "number": number, "state": into.value})
 
 
 def _put_among_live(

@@ -291,10 +291,7 @@ class SqliteStore(SqliteSchedules, SqliteLimits):
         dependants: bool = False,
     ) -> list[Verdict]:
         def revive(tx: Transaction) -> list[Verdict]:
-            return [
-                operating.revive(tx, job_id, queue, delay_ms, actor, reset=reset, dependants=dependants)
-                for job_id in ids
-            ]
+            return operating.revive_all(tx, ids, queue, delay_ms, actor, reset=reset, dependants=dependants)
 
         return self._write(revive, durable=True)
 

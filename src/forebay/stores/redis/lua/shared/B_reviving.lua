@@ -1,7 +1,22 @@
 -- Dead and cancelled jobs that live again. ask: delay_ms, reset, actor, dependants, fresh.
 
--- Look at the edges of a job that is revived; those of failed parents stand like this from now on. Answers how many
--- edges block it.
+local together = {}  -- id -> whether it is revived in this call, so it is as good as alive
+
+-- How an edge that had failed stands now that its child is revived; `into` if its parent is dead or cancelled. One that
+-- is gone counts as met: nobody can revive it, and it may even have completed before it was forgotten.
+local function reopened_state(parent, into)
+  local job = find(parent)
+  local state = job and job.head[STATE]
+  if together[parent] then
+    return OPEN
+  end
+  if not job or state == 'completed' then
+    return MET
+  end
+  return (state == 'dead' or state == 'cancelled') and into or OPEN
+end
+
+-- Look at the parents of a job that is revived, and whose edges have failed. Answers how many edges block it.
 local function reopened(id, into)
   local blocking = 0
   if not has_edges() then
@@ -9,11 +24,12 @@ local function reopened(id, into)
   end
   local all = redis.call('HGETALL', prefix .. 'edges:' .. id)
   for i = 1, #all, 2 do
-    local key, name = prefix .. 'behind:' .. string.match(all[i + 1], '^%a+ (.*)$'), edge_name(id, all[i])
+    local parent, name = string.match(all[i + 1], '^%a+ (.*)$'), edge_name(id, all[i])
+    local key = prefix .. 'behind:' .. parent
     local state = tonumber(redis.call('ZSCORE', key, name))
     if state == FAILED then
-      state = into
-      redis.call('ZADD', key, into, name)
+      state = reopened_state(parent, into)
+      redis.call('ZADD', key, state, name)
     end
     blocking = blocking + ((state == OPEN or state == HELD) and 1 or 0)
   end
