@@ -39,7 +39,7 @@ def put(store: PostgresStore, *jobs: NewJob) -> list[JobId]:
 
 def states(engine: PostgresEngine, *ids: JobId) -> list[JobState | None]:
     reader = engine.reader()
-    found = [job and job.state for job in reader.jobs(ids)]
+    found = [None if job is None else job.state for job in reader.jobs(ids)]
     reader.close()
     return found
 
