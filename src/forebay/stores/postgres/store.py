@@ -300,10 +300,9 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         self._check_open()
         done = self._exchange(worker, settlements, wants, room, known, notes)
         if self._unfinished and self._follow():
-            # What has just been released may be claimed at once.
-            left = room - len(done.jobs)
-            if wants and left > 0:
-                rest = wants_left(wants, done.jobs)
+            # What has just been released may be claimed at once, or be due before what was known so far.
+            if wants:
+                left, rest = room - len(done.jobs), wants_left(wants, done.jobs)
                 return with_more(done, self._exchange(worker, (), rest, left, None, ()))
         return done
 
