@@ -25,6 +25,7 @@ from forebay.domain.workflow import (
     missing_parent,
     missing_place,
     needs_of,
+    reopened_state,
     sequel,
     starting_state,
     why_ended,
@@ -180,3 +181,21 @@ def test_parents_get_the_highest_priority_of_what_waits_for_them() -> None:
 def test_needs_that_cannot_be_are_refused(needs: tuple[Need, ...]) -> None:
     with pytest.raises(InvalidJob, match="depends"):
         NewJob(task="t", depends_on=needs)
+
+
+@pytest.mark.parametrize(
+    ("parent", "with_parent", "alone"),
+    [
+        (None, EdgeState.MET, EdgeState.MET),
+        (JobState.COMPLETED, EdgeState.MET, EdgeState.MET),
+        (JobState.DEAD, EdgeState.HELD, EdgeState.MET),
+        (JobState.CANCELLED, EdgeState.HELD, EdgeState.MET),
+        (JobState.RUNNING, EdgeState.OPEN, EdgeState.OPEN),
+        (JobState.PENDING, EdgeState.OPEN, EdgeState.OPEN),
+    ],
+)
+def test_a_revived_job_waits_for_what_can_still_complete(
+    parent: JobState | None, with_parent: EdgeState, alone: EdgeState
+) -> None:
+    assert reopened_state(parent, with_parent=True) is with_parent
+    assert reopened_state(parent, with_parent=False) is alone

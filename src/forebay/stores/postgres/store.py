@@ -299,11 +299,10 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
     ) -> Exchange:
         self._check_open()
         done = self._exchange(worker, settlements, wants, room, known, notes)
-        if self._unfinished and self._follow():
+        if self._unfinished and self._follow() and wants:
             # What has just been released may be claimed at once, or be due before what was known so far.
-            if wants:
-                left, rest = room - len(done.jobs), wants_left(wants, done.jobs)
-                return with_more(done, self._exchange(worker, (), rest, left, None, ()))
+            left, rest = room - len(done.jobs), wants_left(wants, done.jobs)
+            return with_more(done, self._exchange(worker, (), rest, left, None, ()))
         return done
 
     def _exchange(
