@@ -266,8 +266,16 @@ def test_a_server_that_is_not_there_is_an_error_of_ours(store: PostgresStore) ->
         store.insert([new_job()])
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Also where the tests were started in the background, and SIGINT is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_an_insert_can_be_interrupted_and_the_handle_is_as_good_as_before(
-    engine: PostgresEngine, store: PostgresStore
+    engine: PostgresEngine, store: PostgresStore, interruptible: None
 ) -> None:
     # Not to give up before it is interrupted, however busy the machine is.
     store._connection.opened().execute("set lock_timeout = '60s'")
