@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
@@ -26,11 +27,11 @@ class Looks(Protocol):
     def all(self, name: str, values: Values | None = None) -> list[Row]: ...
 
 
-class PostgresLimits:
+class PostgresLimits(ABC):
     """The part of a handle to write that keeps limits."""
 
-    def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T: ...
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
         self._write(lambda tx: save(tx, limit, actor))
@@ -39,11 +40,11 @@ class PostgresLimits:
         return self._write(lambda tx: drop(tx, scope, actor))
 
 
-class LooksAtPostgresLimits:
+class LooksAtPostgresLimits(ABC):
     """The part of a handle to look that shows limits."""
 
-    def _looking(self) -> AbstractContextManager[Looks]:
-        raise NotImplementedError
+    @abstractmethod
+    def _looking(self) -> AbstractContextManager[Looks]: ...
 
     def limits(self) -> list[Limit]:
         with self._looking() as look:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Protocol, TypeVar
@@ -51,11 +52,11 @@ class Looks(Protocol):
     def all(self, name: str, values: Values | None = None) -> list[Row]: ...
 
 
-class PostgresSchedules:
+class PostgresSchedules(ABC):
     """The part of a handle to write that keeps schedules."""
 
-    def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T: ...
 
     def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
         return self._write(lambda tx: save(tx, schedule, actor))
@@ -70,11 +71,11 @@ class PostgresSchedules:
         return self._write(lambda tx: fire(tx, moves))
 
 
-class LooksAtPostgresSchedules:
+class LooksAtPostgresSchedules(ABC):
     """The part of a handle to look that shows schedules."""
 
-    def _looking(self) -> AbstractContextManager[Looks]:
-        raise NotImplementedError
+    @abstractmethod
+    def _looking(self) -> AbstractContextManager[Looks]: ...
 
     def schedules(
         self, names: Sequence[str] | None = None, *, limit: int = 1_000, after: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -18,11 +19,11 @@ from forebay.stores.sqlite.transaction import Transaction
 T = TypeVar("T")
 
 
-class SqliteLimits:
+class SqliteLimits(ABC):
     """The part of a handle to write that keeps limits."""
 
-    def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T: ...
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
         self._write(lambda tx: save(tx, limit, actor), durable=True, moves=False)
@@ -31,11 +32,11 @@ class SqliteLimits:
         return self._write(lambda tx: drop(tx, scope, actor), durable=True, moves=False)
 
 
-class LooksAtSqliteLimits:
+class LooksAtSqliteLimits(ABC):
     """The part of a handle to look that shows limits."""
 
-    def _looked(self, name: str, values: dict[str, object]) -> list[Row]:
-        raise NotImplementedError
+    @abstractmethod
+    def _looked(self, name: str, values: dict[str, object]) -> list[Row]: ...
 
     def limits(self) -> list[Limit]:
         return [kept_from_row(row).limit for row in self._looked("limits", {})]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -32,17 +33,17 @@ from forebay.stores.sqlite.transaction import Transaction
 T = TypeVar("T")
 
 
-class SqliteSchedules:
+class SqliteSchedules(ABC):
     """The part of a handle to write that keeps schedules."""
 
     _new_id: Callable[[], JobId] | None
     _clock: Clock
 
-    def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T: ...
 
-    def _looked(self, name: str, values: dict[str, object]) -> list[Row]:
-        raise NotImplementedError
+    @abstractmethod
+    def _looked(self, name: str, values: dict[str, object]) -> list[Row]: ...
 
     def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
         return self._write(lambda tx: save(tx, schedule, actor), durable=True, moves=False)
@@ -63,11 +64,11 @@ class SqliteSchedules:
         return self._write(lambda tx: fire(tx, self._new_id, moves), durable=True, moves=False)
 
 
-class LooksAtSqliteSchedules:
+class LooksAtSqliteSchedules(ABC):
     """The part of a handle to look that shows schedules."""
 
-    def _looked(self, name: str, values: dict[str, object]) -> list[Row]:
-        raise NotImplementedError
+    @abstractmethod
+    def _looked(self, name: str, values: dict[str, object]) -> list[Row]: ...
 
     def schedules(
         self, names: Sequence[str] | None = None, *, limit: int = 1_000, after: str | None = None
