@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from forebay.domain.job import JobId, Need, NewJob, QueueName, UniqueUntil
+from forebay.domain.job import JobId, Need, NewJob, UniqueUntil
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Limit, queue_scope
+from forebay.domain.pressure import PACE_MS, Pace, queue_full, rate_limited
 from forebay.domain.ulid import ulid_created_at
 from forebay.domain.workflow import missing_parent, missing_place
 from forebay.errors import (
@@ -15,7 +17,6 @@ from forebay.errors import (
     IllegalTransition,
     InvalidJob,
     QueueClosed,
-    QueueFull,
     QueueNotEmpty,
     QueueNotFound,
     StoreError,
@@ -51,6 +52,7 @@ class Intake:
             job.lease_ms or False,
             job.extension_ms,
             job.unique_until is UniqueUntil.STARTED,
+            job.client or False,
         )
         self._lot_of.append(self._lots.setdefault(alike, len(self._lots) + 1))
         if job.id is not None or job.unique_key is not None or job.once_key is not None:
@@ -118,16 +120,23 @@ def _refused(parent: str, why_not: Sequence[Any]) -> ForebayError:
     return error
 
 
-def _full(queue: str, limit: int) -> ForebayError:
-    return QueueFull(
-        f"queue {queue} is full: {limit} pending jobs are allowed", queue=QueueName(queue), limit=limit
-    )
+def _full(queue: str, limit: int, excess: int | None = None, done: int = 0) -> ForebayError:
+    """`done` jobs were completed in the last minute, and so many must be before there is room."""
+    return queue_full(queue, limit, None if excess is None else Pace(done, PACE_MS).wait_ms(excess))
+
+
+def _too_fast(
+    queue: str, client: str | None, rate: int, burst: int | None, wait_ms: int | None
+) -> ForebayError:
+    limit = Limit(scope=queue_scope(queue), rate=rate, burst=burst)
+    return rate_limited(queue, client, limit, wait_ms)
 
 
 _ERRORS: dict[str, Callable[..., ForebayError]] = {
     "QueueNotFound": lambda queue: QueueNotFound(f"there is no queue {queue}; create it first"),
     "QueueClosed": lambda queue, state: QueueClosed(f"queue {queue} is {state} and takes no new jobs"),
     "QueueFull": _full,
+    "RateLimited": _too_fast,
     "QueueNotEmpty": lambda queue, live: QueueNotEmpty(
         f"queue {queue} has {live} live jobs; empty it first, or drop it by force"
     ),

@@ -296,6 +296,10 @@ def queue_row(queue: Queue, reordered_to: int | None) -> list[Any]:
         settings.keep_dead_ms,
         settings.archive,
         settings.keep_archive_ms,
+        settings.enqueue_rate or False,
+        settings.enqueue_burst or False,
+        settings.client_rate or False,
+        settings.client_burst or False,
     ]
 
 
