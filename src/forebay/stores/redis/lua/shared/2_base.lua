@@ -35,6 +35,14 @@ local function id_in(entry)
   return string.sub(entry, 15)
 end
 
+local function ids_in(entries)
+  local ids = {}
+  for i, entry in ipairs(entries) do
+    ids[i] = string.sub(entry, 15)
+  end
+  return ids
+end
+
 local function send(command, key, list)
   for first = 1, #list, SLICE do
     redis.call(command, key, unpack(list, first, math.min(first + SLICE - 1, #list)))
