@@ -75,11 +75,13 @@ class State:
         self.expiring = Order(self.jobs, _expires_at)
         self.rescoring = Order(self.jobs, _rescore_at)
         self.has_news = False
+        self.opened: set[QueueName] = set()  # queues with gates behind which a place became free in this call
         self._undo: list[Callable[[], None]] = []
 
     def begin(self, now: int) -> None:
         self.now = now
         self.has_news = False
+        self.opened = set()
         self._undo = []
 
     def undo(self) -> None:
