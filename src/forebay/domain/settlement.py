@@ -69,8 +69,8 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
         return Settlement(
             job_id=job.id,
             attempt=job.attempt,
-            ending=Ending.COMPLETED,
-            state=JobState.COMPLETED,
+            ending=_COMPLETED,
+            state=_IS_COMPLETED,
             failures=job.failures,
             crashes=job.crashes,
             result=outcome.result,

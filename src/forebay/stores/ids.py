@@ -52,7 +52,8 @@ class IdMaker:
 
 def several_ids(new_id: Callable[[], JobId], count: int) -> list[JobId]:
     """Ids for jobs that come together."""
-    return new_id.several(count) if isinstance(new_id, IdMaker) else [new_id() for _ in range(count)]
+    is_quicker = count > 1 and isinstance(new_id, IdMaker)
+    return new_id.several(count) if is_quicker else [new_id() for _ in range(count)]
 
 
 # One for the process: two engines side by side must not hand out ids that interleave.
