@@ -40,6 +40,11 @@ class Ending(StrEnum):
     LOST = "lost"
 
 
+# To look a member up in an enum takes 0.1 us, and nearly every attempt asks for these two.
+_ENDED_WELL: Final = Ending.COMPLETED
+_IS_COMPLETED: Final = JobState.COMPLETED
+
+
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """This lease ends like this.
 
@@ -69,7 +74,7 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
         return Settlement(
             job_id=job.id,
             attempt=job.attempt,
-            ending=_COMPLETED,
+            ending=_ENDED_WELL,
             state=_IS_COMPLETED,
             failures=job.failures,
             crashes=job.crashes,
