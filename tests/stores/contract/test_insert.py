@@ -66,7 +66,7 @@ def test_a_job_is_kept_with_all_that_was_asked_for(store: Store, reader: Reader)
     asked = asdict(FULL_REQUEST)
     same = kept.keys() & asked.keys() - {"run_at"}
     assert {name: kept[name] for name in same} == {name: asked[name] for name in same}
-    assert len(same) == 19
+    assert len(same) == 20
 
 
 @pytest.mark.shows("R-ENQ-13", "R-ENQ-14", "R-JOB-16", "R-JOB-18")

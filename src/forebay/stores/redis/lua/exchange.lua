@@ -388,13 +388,18 @@ local notes_kept, unwritable = note_all()
 if unwritable then
   return {'refused', unwritable}
 end
+local running_before = running_of_limited()
 local answers, others, why_not = settle_all()
 if why_not then
   return {'refused', why_not}
 end
-free_places(settled)
+local wanted = {}
+for _, want in ipairs(ask.wants) do
+  wanted[want[W_QUEUE]] = true
+end
+free_places(settled, wanted)
 claim_all()
-keep_limits(#settled - #claimed[1], ask.wants)
+keep_limits(#settled - #claimed[1], ask.wants, running_before)
 return finish({
   'done', answers, others, claimed, adopted(), cancels_of(worker), next_due_ms() or false, notes_kept,
 })
