@@ -230,7 +230,9 @@ class PlainExchange:
 
 def _are_plain(settlements: Sequence[Settlement]) -> bool:
     is_each_once = len({end.job_id for end in settlements}) == len(settlements)
-    return is_each_once and all(is_plain(end) and end.reason is None for end in settlements)
+    return is_each_once and all(
+        is_plain(end) and end.reason is None and end.charge is None for end in settlements
+    )
 
 
 def _sorted_out(
