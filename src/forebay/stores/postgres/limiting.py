@@ -11,7 +11,8 @@ from forebay.domain.gate import limit_gate
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
-from forebay.domain.limits import Bucket, Limit, narrow_scopes, queue_scope, scopes_of
+from forebay.domain.limits import Bucket, Limit, queue_scope, scopes_of
+from forebay.domain.settlement import Charge
 from forebay.stores.limiting import MOST_BACK, MOST_LOOKS, Gauge, Kept, Tally, buckets_values
 from forebay.stores.postgres.connection import TryAgain, Values
 from forebay.stores.postgres.transaction import Transaction
@@ -70,16 +71,18 @@ def drop(tx: Transaction, scope: str, actor: str) -> bool:
     return True
 
 
-def tally(tx: Transaction, queues: Collection[str]) -> Tally:
-    """What the limits of these queues leave, under their lock.
+def tally(tx: Transaction, queues: Collection[str], charges: Sequence[Charge] = ()) -> Tally:
+    """What the limits of these queues leave, under their lock, after attempts were charged for that have cost
+    something else than they took when they started.
 
     The time is read again behind the lock: whoever had it before us may have claimed later than this
     transaction began, and for a rate time must not run backwards.
     """
     limited = [queue for queue in queues if queue in tx.limited]
-    if not limited:
+    if not limited and not charges:
         return Tally((), tx.now)
-    scopes = sorted({scope for queue in limited for scope in scopes_of(queue)})
+    charged = {scope for charge in charges for scope in charge.scopes}
+    scopes = sorted(charged.union(scope for queue in limited for scope in scopes_of(queue)))
     kept = tx.run("limits_lock", {"scopes": scopes})
     asked = tx.run("limits_running", {"scopes": scopes})
     tx.opened.append(tx.run("freed_take"))
@@ -91,7 +94,11 @@ def tally(tx: Transaction, queues: Collection[str]) -> Tally:
         raise TryAgain  # it was removed just now
     narrow = [one.limit for one in found.values() if one.limit.is_narrow]
     tx.kept_limits = found
-    return Tally([Gauge(one, running[one.limit.scope]) for one in broad], now, narrow)
+    limits = Tally([Gauge(one, running[one.limit.scope]) for one in broad], now, narrow)
+    load(tx, limits, charged)
+    for charge in charges:
+        limits.charge(charge.scopes, charge.tokens)
+    return limits
 
 
 def load(tx: Transaction, limits: Tally, scopes: Iterable[str]) -> None:
@@ -112,7 +119,7 @@ def load(tx: Transaction, limits: Tally, scopes: Iterable[str]) -> None:
 def load_for(tx: Transaction, limits: Tally, jobs: Iterable[Job]) -> None:
     """Count what these jobs have to be compared with."""
     if limits.has_narrow:
-        load(tx, limits, {scope for job in jobs for _, scope in narrow_scopes(job.task, job.limit_keys)})
+        load(tx, limits, {scope for job in jobs for scope in limits.scopes_for(job.task, job.limit_keys)})
 
 
 def bring_back(tx: Transaction, queues: Collection[str], limits: Tally) -> set[str]:
@@ -173,7 +180,7 @@ def note_over(tx: Transaction, leases: Sequence[Lease]) -> None:
 def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], jobs: Sequence[Job], *, settled: int) -> None:
     """Write what claims have taken, and note when it is worth to look behind gates again. Where places were
     freed that nobody took, others may want them."""
-    if not tx.has_limits:
+    if not tx.has_limits and not limits.changed:
         return
     keys = [gauge for gauge in limits.changed if gauge.scope != gauge.limit.scope]
     for gauge in limits.changed:
