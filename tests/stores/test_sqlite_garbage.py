@@ -1,0 +1,27 @@
+"""What an insert needs is gone when it is over, without the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+
+from forebay.stores.sqlite.inserting import Intake
+from forebay.stores.sqlite.store import SqliteEngine
+from tests.stores.support import new_job
+
+
+@pytest.mark.parametrize("jobs", [1, 300])
+def test_an_insert_does_not_hold_on_to_itself(tmp_path: Path, jobs: int) -> None:
+    store = SqliteEngine(str(tmp_path / "jobs.db")).store()
+    gc.collect()
+    gc.disable()
+    try:
+        store.insert([new_job()] * jobs)
+        left = [one for one in gc.get_objects() if isinstance(one, Intake)]
+    finally:
+        gc.enable()
+    store.close()
+
+    assert left == []
