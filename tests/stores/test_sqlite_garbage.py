@@ -12,16 +12,21 @@ from forebay.stores.sqlite.store import SqliteEngine
 from tests.stores.support import new_job
 
 
+def intakes() -> int:
+    return sum(isinstance(one, Intake) for one in gc.get_objects())
+
+
 @pytest.mark.parametrize("jobs", [1, 300])
 def test_an_insert_does_not_hold_on_to_itself(tmp_path: Path, jobs: int) -> None:
     store = SqliteEngine(str(tmp_path / "jobs.db")).store()
     gc.collect()
     gc.disable()
     try:
+        before = intakes()  # the error of another test may hold on to some
         store.insert([new_job()] * jobs)
-        left = [one for one in gc.get_objects() if isinstance(one, Intake)]
+        after = intakes()
     finally:
         gc.enable()
     store.close()
 
-    assert left == []
+    assert after <= before
