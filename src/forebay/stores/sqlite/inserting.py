@@ -70,7 +70,7 @@ class Intake:
     ) -> None:
         self._tx = tx
         self._together = together  # jobs that are accepted all or not at all
-        self._turnstile: Turnstile | None = None
+        self.turnstile: Turnstile | None = None
         self._new_id = new_id
         self._rules = rules
         self._lots: dict[tuple[object, ...], Lot] = {}
@@ -137,7 +137,8 @@ class Intake:
 
     def keep_rates(self) -> None:
         """Write what the jobs have taken of the rates of their queues."""
-        for scope, bucket in self._turnstile.taken.items() if self._turnstile else ():
+        taken = {} if self.turnstile is None else self.turnstile.taken
+        for scope, bucket in taken.items():
             self._tx.run("bucket_save", {"scope": scope, "parts": bucket.parts, "at": bucket.at})
 
     def count_new(self) -> None:
@@ -193,9 +194,9 @@ class Intake:
             raise queue_full(queue, limit, wait)
 
     def _enter(self, queue: Queue, job: NewJob) -> None:
-        if self._turnstile is None:
-            self._turnstile = Turnstile(self._tx.now, self._bucket, self._together)
-        self._turnstile.enter(queue, job)
+        if self.turnstile is None:
+            self.turnstile = Turnstile(self._tx.now, self._bucket, self._together)
+        self.turnstile.enter(queue, job)
 
     def _pace(self, queue: str) -> Pace:
         now = self._tx.now
@@ -278,7 +279,8 @@ def insert_all(
                 raise
             receipts.append(Receipt(id=None, is_new=False, error=error))
     intake.flush()
-    intake.keep_rates()
+    if intake.turnstile is not None:
+        intake.keep_rates()
     if is_large:
         intake.count_own()
     else:
