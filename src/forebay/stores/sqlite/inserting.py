@@ -100,17 +100,17 @@ class Intake:
 
     def _add_child(self, job: NewJob, alike: tuple[object, ...]) -> Receipt:
         """Accept a job that waits for others, which may be jobs of this very batch."""
-        lot = self._lot_of(alike, job)
-        taken = self._taken(job)
-        if taken is not None:
-            return taken
+        lot = self._lot if alike == self._alike else self._lot_of(alike, job)
+        if job.id is not None or job.unique_key is not None or job.once_key is not None:
+            taken = self._taken(job)
+            if taken is not None:
+                return taken
         queue = self._tx.queue(job.queue) or self._tx.fresh_queue(job.queue)
         parents = self._edges.needed(job, queue, self.receipts)
         is_behind = job.sequence is not None and self._tx.is_after_others(job.sequence)
         rated = lot.rated
         if is_behind or any(state is not EdgeState.MET for _, state in parents):
-            blocked = Lot(job.queue, lot.priority, lot.due_at, JobState.BLOCKED, None)
-            lot = self._lots.setdefault((*alike, JobState.BLOCKED), blocked)
+            lot = self._blocked_lot(alike, lot)
         elif lot.max_length is not None:
             self._check_length(job.queue, lot.max_length)
         if rated is not None:
@@ -120,6 +120,14 @@ class Intake:
         if job.sequence is not None:
             self._tx.join_sequence(job.sequence, job_id)
         return Receipt(id=job_id, is_new=True, state=lot.state)
+
+    def _blocked_lot(self, alike: tuple[object, ...], free: Lot) -> Lot:
+        """The lot of jobs that would be in this one if they depended on nothing."""
+        alike = (*alike, JobState.BLOCKED)
+        lot = self._lots.get(alike)
+        if lot is None:
+            lot = self._lots[alike] = Lot(free.queue, free.priority, free.due_at, JobState.BLOCKED, None)
+        return lot
 
     def flush(self) -> None:
         """Write what has been gathered, many rows by one statement."""
