@@ -13,7 +13,7 @@ from tests.stores.support import new_job
 
 
 def intakes() -> int:
-    return sum(isinstance(one, Intake) for one in gc.get_objects())
+    return sum(type(one) is Intake for one in gc.get_objects())
 
 
 @pytest.mark.parametrize("jobs", [1, 300])
