@@ -105,7 +105,7 @@ class Claims:
             self._claims[0].forget_first()
         queues = [want.queue for want in self._wants]
         self.limits = tally(tx, queues, charges)
-        if self._wants[0].queue in bring_back(tx, queues, self.limits):
+        if self._wants[0].queue in bring_back(tx, self.limits):
             self._claims[0].forget_first()
         jobs: list[Job] = []
         for want, claim in zip(self._wants, self._claims, strict=True):
