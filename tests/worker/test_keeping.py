@@ -252,7 +252,7 @@ def test_the_state_of_a_worker_shows_its_failures_and_its_jobs_go_on(app: Foreba
         if is_away.is_set() and name in ("renew", "beat"):
             away()
 
-    @app.task(name="work", lease=1.0)
+    @app.task(name="work", lease=3.0)
     def work() -> list[bool]:
         eventually(lambda: current_job().is_in_doubt)
         told.set()
