@@ -233,9 +233,9 @@ def test_tasks_that_try_to_end_the_program_do_not_end_the_worker(app: Forebay) -
 def test_a_job_longer_than_its_lease_is_completed_at_its_first_attempt(app: Forebay) -> None:
     ended = Event()
 
-    @app.task(name="long", lease=2.0)
+    @app.task(name="long", lease=6.0)
     def long() -> int:
-        assert not ended.wait(4.5)
+        assert not ended.wait(7.0)
         return current_job().attempt
 
     with app.working(threads=2), app.working(threads=2):
