@@ -63,6 +63,9 @@ class TaskOptions(TypedDict, total=False):
     metadata: Mapping[str, Json]
     limit_keys: Mapping[str, str]
     limit_by: Mapping[str, KeyFrom]
+    sequence: str | None
+    sequence_by: KeyFrom
+    client: str
 
 
 class CallOptions(TaskOptions, total=False):
@@ -91,6 +94,12 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     deadline_in_ms: int | None = None
     on_conflict: OnTaken = "return"
     limit_by: dict[str, KeyFrom] = {}
+    sequence_by: KeyFrom | None = None
+
+    @property
+    def looks_at_arguments(self) -> bool:
+        """Whether arguments say more about the job than its payload."""
+        return bool(self.limit_by) or self.sequence_by is not None
 
     def made(self, payload: bytes, now_ms: Callable[[], int]) -> NewJob:
         """The job to be inserted. The clock is asked only if a time counts from now."""
@@ -118,8 +127,10 @@ _PLAIN: Final = {
     "unique": "unique_key",
     "once": "once_key",
     "correlation_id": "correlation_id",
+    "sequence": "sequence",
+    "client": "client",
 }
-_TEXTS: Final = ("id", "unique", "once", "correlation_id")
+_TEXTS: Final = ("id", "unique", "once", "correlation_id", "client")
 _LENGTHS: Final = {
     "timeout": ("timeout_ms", MIN_TIMEOUT_MS, MAX_TIMEOUT_MS),
     "lease": ("lease_ms", MIN_LEASE_MS, DAY_MS),
@@ -160,6 +171,7 @@ def draft(task: str, options: CallOptions) -> Draft:
         deadline_in_ms=deadline_in,
         on_conflict=_one_of("on_conflict", options.get("on_conflict", "return"), OnTaken),
         limit_by=_limit_by(options.get("limit_by", {})),
+        sequence_by=_sequence_by(options),
     )
 
 
@@ -249,11 +261,22 @@ def _limit_by(value: Mapping[str, KeyFrom]) -> dict[str, KeyFrom]:
         raise InvalidJob(f"limit_by must be a dict, not {value!r:.60}", field="limit_by")
     for kind, source in value.items():
         check_kind(kind, "limit_by")
-        if not (isinstance(source, str) or callable(source)):
-            raise InvalidJob(
-                f"limit_by must name an argument or be a function, not {source!r:.60}", field="limit_by"
-            )
+        _check_source("limit_by", source)
     return dict(value)
+
+
+def _sequence_by(options: CallOptions) -> KeyFrom | None:
+    """Where the sequence is taken from; not from the arguments if the call says which it is, or that there is
+    none."""
+    source = options.get("sequence_by")
+    if source is not None:
+        _check_source("sequence_by", source)
+    return None if "sequence" in options else source
+
+
+def _check_source(name: str, source: KeyFrom) -> None:
+    if not (isinstance(source, str) or callable(source)):
+        raise InvalidJob(f"{name} must name an argument or be a function, not {source!r:.60}", field=name)
 
 
 def _one_of(name: str, value: T, words: object) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Literal
@@ -55,7 +56,9 @@ def exchange(
     jobs = _claim_all(state, worker, wants, room, limits)
     if follow(state) and len(jobs) < room:
         jobs += _claim_all(state, worker, wants_left(wants, jobs), room - len(jobs), limits)
-    limiting.keep(state, limits, freed=len(settled) - len(jobs))
+    freed = Counter(state.jobs[end.job_id].job.queue for end in settled)
+    freed.subtract(job.queue for job in jobs)
+    limiting.keep(state, limits, wants, freed=freed)
     limiting.note_waits(state, limits, wants)
     return Exchange(
         settled=tuple(end.job_id for end in settled),

@@ -46,7 +46,7 @@ def exchange(
     ended.look()
     free_places(tx, ended.settled)
     jobs = claims.taken()
-    keep(tx, claims.limits, wants, freed=len(ended.settled) - len(jobs))
+    keep(tx, claims.limits, wants, jobs, settled=len(ended.settled))
     return Exchange(
         settled=tuple(ended.settled),
         repeated=tuple(ended.repeated),

@@ -32,7 +32,9 @@ def _terms(settings_text: str, wanted: int | None) -> Terms | None:
     """None where a job has to be looked at more closely, or is to be refused."""
     settings = settings_from_text(settings_text)
     priority = settings.default_priority if wanted is None else wanted
-    if settings.max_length is not None or not settings.min_priority <= priority <= settings.max_priority:
+    if settings.max_length is not None or settings.has_rates:
+        return None
+    if not settings.min_priority <= priority <= settings.max_priority:
         return None
     # Without a deadline, and as long as its age is not capped, a rank follows the time a job is ready from.
     where = place(settings.scoring, ready_at=0, priority=priority, failures=0, deadline_at=None, now=0)
@@ -126,6 +128,8 @@ def _are_plain(jobs: Sequence[NewJob]) -> bool:
         if job.id is not None or job.unique_key is not None or job.once_key is not None:
             return False
         if job.delay_ms or job.run_at is not None or job.deadline_at is not None or job.depends_on:
+            return False
+        if job.sequence is not None:
             return False
         if job is not first and (job.queue, job.task, job.priority, job.expires_at) != (
             first.queue, first.task, first.priority, first.expires_at,

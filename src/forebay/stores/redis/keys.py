@@ -34,8 +34,11 @@ Keys that callers give
 Jobs that depend on others
   edges:<id>               hash    number -> what the failure of a parent means, and its id
   behind:<id>              sorted set by state: the edges that lead from a job, each a child and its number
-  unmet                    hash    id -> how many edges block a job
+  unmet                    hash    id -> how many edges block a job; those before it in its sequence are one
   edge_count               string  how many edges there are; no key while there is none
+  sequence:<name>          sorted set by turn: live jobs of a sequence, of which the first may run
+  sequence_of              hash    id -> the sequence of a live job
+  turn                     string  the last turn given to a job of a sequence
   aftermaths               list    jobs that have ended, and what that means for others is not done yet
 
 What is remembered
@@ -54,7 +57,8 @@ The rest
   schedule_names           sorted set: all of them, in the order of their names
   firings:<name>           list    what became of the last runs of a schedule, newest last
   limits                   hash    scope -> limit, with what is left of its rate
-  bucket:<scope>           string  what is left of the rate of one value of a key; forgotten when it is full
+  bucket:<scope>           string  what is left of the rate of one value of a key, or of a rate at which a
+                           queue takes jobs (enqueue:<queue>, client:<queue>:<client>); gone when it is full
   places:<scope>           set     ids of jobs that run under the limit of a task or of one value of a key
   places_of                hash    id -> the scopes in which a running job has a place
   closed:<queue>           sorted set by time: scopes with jobs behind their gates, and when to look there

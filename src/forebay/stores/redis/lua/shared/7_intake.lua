@@ -1,10 +1,11 @@
 -- New jobs, asked for by clients or handed back by tasks.
 -- ask.lots: what jobs that are alike have in common: queue, task, priority, delay_ms, run_at, deadline_at,
---   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only
+--   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only, client
 -- ask.lot_of: the lot of each job;  ask.keyed: by number of the job: unique key, once key, once_ms,
 --   whether the caller brought its id.  ARGV from `ask.first` on: id and body of each job.
 -- ask.needs: by number of the job: {whether parents may be missing, {parent, what its failure means, when its id was
 --   made}, ...}; a parent is an id, or how many jobs before it stands, and then the third is that number as asked for.
+-- ask.sequences: by number of the job, the sequence that it comes last in.
 local next_seq
 local accepted = {}  -- receipts of jobs that others may name by their place
 
@@ -33,6 +34,7 @@ local function look_at_lot(lot, is_follow_up)
   end
   lot.due_at = math.max(now, lot[5] or now + lot[4])
   lot.max_length = not is_follow_up and lot.due_at <= now and queue[Q_MAX_LENGTH]
+  lot.rated = not is_follow_up and (queue[Q_ENQUEUE_RATE] or queue[Q_CLIENT_RATE]) and queue
   lot.head = {
     lot[1], lot[2], priority, lot[8], lot[9], lot[10],
     0, now, lot.due_at, lot.due_at, 0,
@@ -129,8 +131,8 @@ local function add_edges(id, found, blocking)
   end
 end
 
--- Somebody else of this batch may ask for a job that has keys, or depends on others.
-local function store_alone(lot, id, seq, keys, found, blocking)
+-- Somebody else of this batch may ask for a job that has keys, or waits for others.
+local function store_alone(lot, id, seq, keys, found, blocking, sequence)
   local job = {id = id, head = {unpack(lot.head)}, is_lifted = true}
   job.head[SEQ] = seq
   if keys then
@@ -140,8 +142,12 @@ local function store_alone(lot, id, seq, keys, found, blocking)
   if found then
     add_edges(id, found, blocking)
   end
+  if sequence then
+    unmet[id] = blocking
+    join_sequence(sequence, id)
+  end
   loaded[id] = job
-  put_new(job, found and blocking > 0)
+  put_new(job, blocking > 0)
   return job.head[STATE]
 end
 
@@ -161,13 +167,13 @@ local function store_alike(lot, id, seq)
   return head[STATE]
 end
 
-local function store(lot, number, keys, found, blocking)
+local function store(lot, number, keys, found, blocking, sequence)
   local id, body = ARGV[ask.first + 2 * number - 2], ARGV[ask.first + 2 * number - 1]
   open_queue(lot[1])
   local seq = take_seq()
   local state
-  if keys or found then
-    state = store_alone(lot, id, seq, keys, found, blocking)
+  if keys or found or sequence then
+    state = store_alone(lot, id, seq, keys, found, blocking, sequence)
   else
     state = store_alike(lot, id, seq)
   end
@@ -176,6 +182,65 @@ local function store(lot, number, keys, found, blocking)
   local block = block_of(seq)
   blocks[block] = (blocks[block] or 0) + 1
   return {id, 1, state}
+end
+
+-- Why a queue with a length or with rates takes no new job of this lot now; nothing if it does, and then a token of each
+-- rate is taken. Says the same as `room_after` and `Turnstile` in Python. A token has 1000 parts, so a bucket gains
+-- `rate` parts in each millisecond. In one function, since a server makes each of them anew with every call.
+local function refusal_of(lot, is_blocked)
+  -- How many come at once: all of a batch that is accepted whole, of this queue and, if asked, of this client.
+  local function wanted_with(of_client)
+    local wanted = 0
+    for number = 1, ask.atomic and #ask.lot_of or 0 do
+      local other = ask.lots[ask.lot_of[number]]
+      if other[1] == lot[1] and (not of_client or other[11] == lot[11]) then
+        wanted = wanted + 1
+      end
+    end
+    return math.max(1, wanted)
+  end
+
+  local length = lot.max_length and not is_blocked and count_of(lot[1], 'pending')
+  if length and length >= lot.max_length then
+    local wanted = wanted_with(false)
+    local excess = wanted <= lot.max_length and length - lot.max_length + wanted
+    local since = string.format('(%.0f', now - 60000)
+    local done = redis.call('ZCOUNT', prefix .. 'completed:' .. lot[1], since, '+inf')
+    return {'QueueFull', lot[1], lot.max_length, excess, done}
+  end
+  local queue, client = lot.rated or {}, lot[11] or ''
+  local rates = {
+    {'enqueue:' .. lot[1], queue[Q_ENQUEUE_RATE], queue[Q_ENQUEUE_BURST], false},
+    {'client:' .. lot[1] .. ':' .. client, queue[Q_CLIENT_RATE], queue[Q_CLIENT_BURST], client},
+  }
+  for _, rate in ipairs(rates) do
+    local scope, per_second, burst = rate[1], rate[2], rate[3]
+    if per_second then
+      local most = burst or math.min(2 * per_second, 1000000)
+      local bucket = buckets[scope]
+      if not bucket then
+        local full_ms = math.floor(most * 1000 / per_second)
+        local packed = redis.call('GET', prefix .. 'bucket:' .. scope)
+        local parts, at = unpack(packed and cmsgpack.unpack(packed) or {most * 1000, now})
+        parts = at > now + full_ms and most * 1000 or parts
+        parts = math.min(most * 1000, parts + math.max(0, now - at) * per_second)
+        bucket = {parts = parts, at_first = parts, full_ms = full_ms}
+        buckets[scope] = bucket
+      end
+      if bucket.parts < 1000 then
+        local wanted = wanted_with(rate[4])
+        local left = ask.atomic and bucket.at_first or bucket.parts
+        local wait = wanted <= most and math.max(0, math.ceil((wanted * 1000 - left) / per_second))
+        return {'RateLimited', lot[1], rate[4], per_second, burst, wait}
+      end
+    end
+  end
+  for _, rate in ipairs(rates) do
+    local bucket = rate[2] and buckets[rate[1]]
+    if bucket then
+      bucket.parts, bucket.is_taken = bucket.parts - 1000, true
+    end
+  end
 end
 
 local function accept_one(number, on_conflict, is_follow_up)
@@ -198,18 +263,22 @@ local function accept_one(number, on_conflict, is_follow_up)
       return {holder, 0, held and held.head[STATE]}
     end
   end
-  local found, refused, blocking
+  local found, refused, blocking = nil, nil, 0
   if ask.needs and ask.needs[number] then
     found, refused, blocking = parents_of(number, lot)
     if refused then
       return nil, refused
     end
   end
-  local is_blocked = found and blocking > 0
-  if not is_blocked and lot.max_length and count_of(lot[1], 'pending') >= lot.max_length then
-    return nil, {'QueueFull', lot[1], lot.max_length}
+  local sequence = ask.sequences and ask.sequences[number]
+  blocking = blocking + (sequence and is_begun(sequence) and 1 or 0)
+  if lot.max_length or lot.rated then
+    local refusal = refusal_of(lot, blocking > 0)
+    if refusal then
+      return nil, refusal
+    end
   end
-  return store(lot, number, keys, found, blocking)
+  return store(lot, number, keys, found, blocking, sequence)
 end
 
 -- Accept the job with this number; answers id, whether it is new, state; or nil and why not.

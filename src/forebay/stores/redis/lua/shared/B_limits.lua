@@ -183,15 +183,8 @@ local function narrow_scopes(job)
   if limit_of('task:' .. job.head[TASK]) then
     scopes[1] = 'task:' .. job.head[TASK]
   end
-  local body = redis.call('GET', body_key(job.head[SEQ])) or ''
-  if not string.find(body, '"limit_keys"', 1, true) then
-    return scopes
-  end
-  -- Behind the id a list of two begins, options and payload; only the first is looked at.
-  local _, _, words = pcall(cmsgpack.unpack_one, body, 3 + struct.unpack('>H', body))
-  local is_json, options = pcall(cjson.decode, words or '{}')
   local names = {}
-  for kind, value in pairs(is_json and options.limit_keys or {}) do
+  for kind, value in pairs(options_in(job, 'limit_keys').limit_keys or {}) do
     names[#names + 1] = 'key:' .. kind .. ':' .. value
   end
   table.sort(names)
@@ -293,8 +286,8 @@ local function look_behind(fits)
   end
 end
 
--- Attempts at these jobs have ended.
-local function free_places(ids)
+-- Attempts at these jobs have ended; the queues in `wanted` are asked in this very call.
+local function free_places(ids, wanted)
   if #ids == 0 or redis.call('EXISTS', prefix .. 'places_of') == 0 then
     return
   end
@@ -303,15 +296,29 @@ local function free_places(ids)
     for _, scope in ipairs(packed and cmsgpack.unpack(packed) or {}) do
       redis.call('SREM', prefix .. 'places:' .. scope, ids[i])
       for _, queue in ipairs(queues_closed) do
-        redis.call('ZADD', prefix .. 'closed:' .. queue, 'XX', 0, scope)
+        local is_opened = redis.call('ZADD', prefix .. 'closed:' .. queue, 'XX', 'CH', 0, scope) == 1
+        has_news = has_news or (is_opened and not wanted[queue])  -- whoever asks that queue should look
       end
     end
   end
   send('HDEL', prefix .. 'places_of', ids)
 end
 
--- Write what claims have taken. Where places were freed that nobody took, others may want them.
-local function keep_limits(freed, wants)
+-- How many jobs run of each queue that has a limit.
+local function running_of_limited()
+  local running = {}
+  for scope in pairs(has_limits() or {}) do
+    local queue = string.match(scope, '^queue:(.*)$')
+    if queue then
+      running[queue] = count_of(queue, 'running')
+    end
+  end
+  return running
+end
+
+-- Write what claims have taken. Where places were freed that nobody took, others may want them: `before` is what
+-- `running_of_limited` has said at first.
+local function keep_limits(freed, wants, before)
   if not has_limits() then
     return
   end
@@ -334,6 +341,9 @@ local function keep_limits(freed, wants)
     if first[2] then
       waits[#waits + 1] = math.max(0, tonumber(first[2]) - now)
     end
+  end
+  for queue, running in pairs(before) do
+    has_news = has_news or count_of(queue, 'running') < running
   end
   if freed > 0 then
     has_news = true
