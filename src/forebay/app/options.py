@@ -65,6 +65,7 @@ class TaskOptions(TypedDict, total=False):
     limit_by: Mapping[str, KeyFrom]
     sequence: str | None
     sequence_by: KeyFrom
+    cost: int
     client: str
 
 
@@ -128,6 +129,7 @@ _PLAIN: Final = {
     "once": "once_key",
     "correlation_id": "correlation_id",
     "sequence": "sequence",
+    "cost": "cost",
     "client": "client",
 }
 _TEXTS: Final = ("id", "unique", "once", "correlation_id", "client")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from forebay.domain.limits import Bucket, Limit, limit_scope, narrow_scopes, scopes_of
+from forebay.domain.limits import Bucket, Limit, key_scope, limit_scope, scopes_of, task_scope
 
 # Jobs that one claim brings back from behind gates, and gates that it looks at for that.
 MOST_BACK: Final = 1_000
@@ -69,11 +69,20 @@ class Gauge:
             most = tokens if most is None else min(most, tokens)
         return most
 
-    def take(self, jobs: int, now: int) -> None:
+    def is_full(self, now: int) -> bool:
+        """Whether not even one may start."""
+        limit = self.limit
+        if limit.concurrency is not None and self.running >= limit.concurrency:
+            return True
+        return limit.rate is not None and limit.tokens(self.bucket, now) <= 0
+
+    def take(self, jobs: int, tokens: int, now: int) -> None:
+        """So many have started, and cost so much together: a bucket may be left with less than nothing, and
+        then nobody starts before it has a token again."""
         self.running += jobs
         # Of a clock that was set back note is taken at once, so that time counts again from there.
-        if self.limit.rate is not None and (jobs or self.bucket.at > now):
-            self.bucket = self.limit.spent(self.bucket, jobs, now)
+        if self.limit.rate is not None and (tokens or self.bucket.at > now):
+            self.bucket = self.limit.spent(self.bucket, tokens, now)
             self.has_changed = True
 
     def wait_ms(self, now: int) -> int | None:
@@ -119,9 +128,12 @@ class Tally:
     ) -> None:
         self._gauges = {gauge.scope: gauge for gauge in gauges}
         self._narrow = {limit.scope: limit for limit in narrow}
+        self._kinds = sorted(limit.kind for limit in self._narrow.values() if limit.kind is not None)
+        self._limit_of: dict[str, Limit] = {}  # by scopes that were asked for
         self._load = load
         self._now = now
         self._waits: list[int] = []
+        self._is_dear = False  # whether a job has started that costs another number of tokens than one
 
     @property
     def has_narrow(self) -> bool:
@@ -136,31 +148,74 @@ class Tally:
     def took(self, queue: str, jobs: int, most: int) -> None:
         """So many jobs of a queue have started, of as many as the limits left room for."""
         for gauge in self._of(queue):
-            gauge.take(jobs, self._now)
-        if jobs == most:
+            gauge.take(jobs, jobs, self._now)
+        if jobs == most or self._is_dear:
             waits = [wait for gauge in self._of(queue) if (wait := gauge.wait_ms(self._now)) is not None]
             # There may be more to start, and all of its limits have to let it in.
             self._waits += [max(waits)] if waits else []
 
-    def full_for(self, task: str, keys: Mapping[str, str]) -> str | None:
-        """The scope in which there is no room for such a job; None if it may start."""
-        return next(
-            (gauge.scope for gauge in self._narrow_of(task, keys) if gauge.room(self._now) == 0), None
+    def is_spent(self, queue: str, jobs: int) -> bool:
+        """Whether jobs that cost more than a token have used up what there was room for, once so many of a
+        queue have started that it was not said of yet."""
+        return self._is_dear and any(
+            gauge.limit.rate is not None and gauge.limit.tokens(gauge.bucket, self._now) <= jobs
+            for gauge in self._of(queue)
         )
 
-    def start(self, task: str, keys: Mapping[str, str], ends_at: int) -> list[str]:
-        """Such a job has started, with a lease that ends then; the scopes in which it has a place now."""
-        gauges = list(self._narrow_of(task, keys))
-        for gauge in gauges:
-            gauge.take(1, self._now)
-            gauge.ends_at = min(ends_at, gauge.ends_at or ends_at)
-        return [gauge.scope for gauge in gauges]
+    def scopes_for(self, task: str, keys: Mapping[str, str]) -> list[str]:
+        """The scopes of a task or a key that such a job is in, and that have a limit."""
+        # Written out: this is asked for each job that comes.
+        scopes: list[str] = []
+        narrow = self._narrow
+        if not narrow:
+            return scopes
+        of = task_scope(task)
+        if of in narrow:
+            self._limit_of[of] = narrow[of]
+            scopes.append(of)
+        for kind in self._kinds if keys else ():
+            if kind in keys:
+                of = key_scope(kind)
+                scope = f"{of}:{keys[kind]}"
+                self._limit_of[scope] = narrow[of]
+                scopes.append(scope)
+        return scopes
+
+    def full_among(self, scopes: Iterable[str]) -> str | None:
+        """Which of the scopes of a job has no room for it; None if it may start."""
+        for scope in scopes:
+            if self._counted(scope).is_full(self._now):
+                return scope
+        return None
+
+    def start(self, queue: str, scopes: Iterable[str], ends_at: int, cost: int) -> None:
+        """A job with these scopes has started, with a lease that ends then."""
+        for scope in scopes:
+            gauge = self._counted(scope)
+            gauge.take(1, cost, self._now)
+            if gauge.ends_at is None or ends_at < gauge.ends_at:
+                gauge.ends_at = ends_at
+        if cost != 1:
+            self._is_dear = True
+            for gauge in self._of(queue):
+                gauge.take(0, cost - 1, self._now)  # the one is taken with the number of all
+
+    def charge(self, scopes: Iterable[str], tokens: int) -> None:
+        """An attempt has cost so much more than was taken when it started."""
+        for scope in scopes:
+            if (gauge := self._gauges.get(scope) or self.gauge(scope)) is not None:
+                gauge.take(0, tokens, self._now)
 
     def missing(self, scopes: Iterable[str]) -> dict[str, Limit]:
         """Which of these scopes have a limit that nobody has looked at yet, for engines that ask for many at
         once; `add` takes the answers."""
-        known = {scope: self._narrow.get(limit_scope(scope)) for scope in scopes}
-        return {scope: limit for scope, limit in known.items() if limit and scope not in self._gauges}
+        gauges, known, missing = self._gauges, self._limit_of, {}
+        for scope in scopes:
+            if scope not in gauges:
+                limit = known.get(scope) or self._narrow.get(limit_scope(scope))
+                if limit is not None:
+                    missing[scope] = limit
+        return missing
 
     def add(self, gauge: Gauge) -> None:
         self._gauges[gauge.scope] = gauge
@@ -187,10 +242,8 @@ class Tally:
     def _of(self, queue: str) -> list[Gauge]:
         return [self._gauges[scope] for scope in scopes_of(queue) if scope in self._gauges]
 
-    def _narrow_of(self, task: str, keys: Mapping[str, str]) -> Iterator[Gauge]:
-        for of, scope in narrow_scopes(task, keys):
-            if of in self._narrow:
-                yield self._loaded(self._narrow[of], scope)
+    def _counted(self, scope: str) -> Gauge:
+        return self._gauges.get(scope) or self._loaded(self._narrow[limit_scope(scope)], scope)
 
     def _loaded(self, limit: Limit, scope: str) -> Gauge:
         if scope not in self._gauges and self._load is not None:

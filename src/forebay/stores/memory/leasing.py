@@ -53,6 +53,9 @@ def exchange(
     answers = [(end, _settle(state, worker, end)) for end in settlements]
     settled = [end for end, answer in answers if answer == "settled"]
     limits = limiting.tally(state)
+    for end in settled:
+        if end.charge is not None:
+            limits.charge(end.charge.scopes, end.charge.tokens)
     jobs = _claim_all(state, worker, wants, room, limits)
     if follow(state) and len(jobs) < room:
         jobs += _claim_all(state, worker, wants_left(wants, jobs), room - len(jobs), limits)
@@ -241,13 +244,16 @@ def _claim(state: State, worker: WorkerId, want: Want, most: int, limits: Tally)
     gates = [None, *filter(want.passes, state.gates_of(queue.name))]
     held = 0
     while len(jobs) < most and (record := _next(state, queue, gates)) is not None:
-        task, keys = record.job.task, record.job.limit_keys
+        task = record.job.task
+        scopes = limits.scopes_for(task, record.job.limit_keys)
         is_strange = not want.passes(task_gate(task))
-        full = None if is_strange else limits.full_for(task, keys)
+        full = None if is_strange else limits.full_among(scopes)
         if not is_strange and full is None:
             job = _start(state, record, worker, want.lease_ms)
-            limits.start(task, keys, _lease_end(job))
+            limits.start(job.queue, scopes, _lease_end(job), job.cost)
             jobs.append(job)
+            if limits.is_spent(job.queue, len(jobs)):
+                break
         elif held == want.most_held:
             limits.wait(0)  # enough for now; the next call goes on
             break

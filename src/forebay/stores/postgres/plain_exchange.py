@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
 from forebay.domain.settlement import Settlement
-from forebay.stores.postgres.calling import Call, Packed, bigint, bigints, blobs, text, texts
+from forebay.stores.postgres.calling import Call
 from forebay.stores.postgres.connection import Connection, Raw, Statements, TryAgain
 from forebay.stores.postgres.cursor import HEAD, LATE_MS, Cursor, Passed, Snapshot, most_arrivals, moved
+from forebay.stores.postgres.packing import Packed, alike, bigint, bigints, blobs, text, texts
 from forebay.stores.postgres.settling import is_plain
 from forebay.stores.postgres.transaction import Memory
 from forebay.stores.protocol import Cancel, Exchange, Want
@@ -213,7 +214,7 @@ class PlainExchange:
             "settings": text(asked.settings),
             "since": bigint(self._memory.cursors.due_from(asked.queue)),
             "gates": None if want.gates is None else texts(list(want.gates)),
-            "ids": texts([end.job_id for end in ends]),
+            "ids": alike([end.job_id for end in ends]),
             "attempts": bigints([end.attempt for end in ends]),
             "results": blobs([end.result for end in ends]),
             "worker": text(asked.worker),
@@ -230,7 +231,9 @@ class PlainExchange:
 
 def _are_plain(settlements: Sequence[Settlement]) -> bool:
     is_each_once = len({end.job_id for end in settlements}) == len(settlements)
-    return is_each_once and all(is_plain(end) and end.reason is None for end in settlements)
+    return is_each_once and all(
+        is_plain(end) and end.reason is None and end.charge is None for end in settlements
+    )
 
 
 def _sorted_out(

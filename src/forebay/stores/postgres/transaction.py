@@ -78,6 +78,9 @@ class Transaction:
         # Jobs that came back from behind gates, and queues with gates that are worth a look, not fetched yet.
         self.brought: list[psycopg.Cursor[Row]] = []
         self.opened: list[psycopg.Cursor[Row]] = []
+        # Gates that it is time to look behind, and when that is for the next one: None if that has changed.
+        self.due_gates: psycopg.Cursor[Row] | None = None
+        self.next_gate: psycopg.Cursor[Row] | None = None
         # Cursors, and until when nothing that was due is left, as they are once this is committed.
         self.moved: dict[str, Cursor] = {}
         self.due_from: dict[str, int] = {}
@@ -89,6 +92,7 @@ class Transaction:
         self.has_news = False  # somebody should look: something has changed
         self.has_new_jobs = False  # somebody should look: work has come
         self.listed: list[int] = []  # lines of the list of what the ends of jobs mean for others
+        self.is_borrowed = False  # the caller's own, which may hold a lock for as long as it likes
         self._clock = self.run("now")
         self._now: int | None = None
 
@@ -100,9 +104,10 @@ class Transaction:
             self._now = 0 if row is None else row[0]
         return self._now
 
-    def later(self) -> int:
-        """Go on by a clock that is read again, behind a lock that others have held meanwhile."""
-        row = self.one("now")
+    def later(self, asked: psycopg.Cursor[Row] | None = None) -> int:
+        """Go on by a clock that is read again, behind a lock that others have held meanwhile. It may have
+        been asked together with that."""
+        row = (asked or self.run("now")).fetchone()
         self._now = self.now if row is None else row[0]
         return self.now
 

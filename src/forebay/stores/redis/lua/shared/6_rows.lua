@@ -5,16 +5,20 @@ local function body_key(seq)
   return prefix .. 'body:' .. string.format('%.0f', seq)
 end
 
--- What a job was given besides its payload, if the word is among it; nothing for most, and for what cannot be read.
-local function options_in(job, word)
-  local body = redis.call('GET', body_key(job.head[SEQ])) or ''
-  if not string.find(body, '"' .. word .. '"', 1, true) then
+-- What a body says besides the payload, if one of the words is in it; nothing for most, and for what cannot be read.
+local function options_of(body, word, other)
+  if not string.find(body, '"' .. word .. '"', 1, true)
+    and not (other and string.find(body, '"' .. other .. '"', 1, true)) then
     return {}
   end
   -- Behind the id a list of two begins, options and payload; only the first is looked at.
   local _, _, words = pcall(cmsgpack.unpack_one, body, 3 + struct.unpack('>H', body))
   local is_json, options = pcall(cjson.decode, words or '{}')
   return is_json and options or {}
+end
+
+local function options_in(job, word, other)
+  return options_of(redis.call('GET', body_key(job.head[SEQ])) or '', word, other)
 end
 
 local function errors_of(job)

@@ -60,7 +60,7 @@ local function complete_plainly(most)
   local byte, sub = string.byte, string.sub
   local packs, opened_jobs, written, over = stored, loaded, heads, list_in(removals, leases_here)
   local others, at, completed = {}, #heads, {}
-  local may_be_parents = most > 0 and (has_edges() or next(parents) ~= nil)
+  local may_be_parents = most > 0 and (has_edges() or edge_count > 0)
   for number = 1, most do
     local id = ARGV[2 * number]
     local packed = packs[id]
@@ -97,13 +97,16 @@ local function complete_plainly(most)
 end
 
 -- Give this worker leases on up to `most` jobs of one order, one after the other, as long as they are plain
--- ones that may pass; answers how many. `claimed` are lists of ids, heads, keys of bodies and ends of leases.
-local function start_plainly(order, most, lease_ms, passes, claimed)
+-- ones that may pass; answers how many. `claimed` are lists of ids, heads, keys of bodies and ends of leases. `fits`,
+-- if there are limits to be asked, says whether a job may start, and then it has.
+local function start_plainly(order, most, lease_ms, passes, claimed, fits)
   local byte, sub, match = string.byte, string.sub, string.match
   local packs, opened_jobs, written, members = stored, loaded, heads, order.members
   local over, begun = list_in(removals, order.key), list_in(additions, leases_here)
   local ids, packed_heads, body_keys, ends = unpack(claimed)
-  local fresh = fresh_standing
+  local fresh, front, back = fresh_standing, string.sub(fresh_standing, 1, 11), string.sub(fresh_standing, 13)
+  -- Between them the time of the last change, which is nothing but for a job that was blocked.
+  local back_at = #front + 10
   local started = cmsgpack.pack('running', 1, ask.worker) .. at_now .. at_now .. '\194' .. usual .. '\194'
   local body, at, written_to, over_to, begun_to, ids_to = prefix .. 'body:', order.at, #written, #over, #begun, #ids
   local last = math.min(at + most, #members + 1)
@@ -114,20 +117,28 @@ local function start_plainly(order, most, lease_ms, passes, claimed)
     local high, low, own = byte(packed or '', 1, 3)
     local own_at = own and 4 + 256 * high + low
     local standing_at = own and own_at + own
-    if not own or sub(packed, standing_at) ~= fresh or sub(packed, own_at + 1, own_at + 13) ~= sub(one, 1, 13) then
+    local standing = own and sub(packed, standing_at)
+    if not own or sub(packed, own_at + 1, own_at + 13) ~= sub(one, 1, 13) then
+      break
+    end
+    if standing ~= fresh and (sub(standing, back_at) ~= back or sub(standing, 1, back_at - 10) ~= front) then
       break
     end
     local shape = shape_of(sub(packed, 4, own_at - 1))
     if not shape or (passes and not passes[shape.gate]) then
       break
     end
-    local head = sub(packed, 1, standing_at - 1) .. started
     local ends_at = now + (lease_ms[1] or shape.lease_ms or lease_ms[2])
+    local body_key_here = body .. match(one, '[1-9]%d*')
+    if fits and not fits(id, shape.gate, body_key_here, ends_at) then
+      break
+    end
+    local head = sub(packed, 1, standing_at - 1) .. started
     packs[id], written[written_to + 1], written[written_to + 2] = head, id, head
     begun[begun_to + 1], begun[begun_to + 2] = ends_at, one
     written_to, over_to, begun_to, ids_to, at = written_to + 2, over_to + 1, begun_to + 2, ids_to + 1, at + 1
     over[over_to] = one
-    ids[ids_to], packed_heads[ids_to], body_keys[ids_to], ends[ids_to] = id, head, body .. match(one, '[1-9]%d*'), ends_at
+    ids[ids_to], packed_heads[ids_to], body_keys[ids_to], ends[ids_to] = id, head, body_key_here, ends_at
     shape.jobs = shape.jobs + 1
   end
   local taken = at - order.at

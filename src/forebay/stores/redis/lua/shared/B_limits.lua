@@ -6,6 +6,9 @@ local limits          -- scope -> limit, those of tasks and keys among them; fal
 local gauges = {}     -- scope -> gauge; false for one without a limit
 local is_narrow       -- whether there are limits of tasks or keys
 local waits = {}      -- after how long it is worth to ask again
+local placed = {}     -- id, packed scopes, ... of jobs that were given places
+local known_bodies = {}      -- key of a body -> body, of jobs that were looked at
+local is_dear         -- whether a job has started that costs another number of tokens than one
 
 -- Whether there are limits, or jobs behind the gates of some that there were.
 local function has_limits()
@@ -16,6 +19,8 @@ local function has_limits()
       limits[stored_limits[i]] = cmsgpack.unpack(stored_limits[i + 1])
       is_narrow = is_narrow or string.find(stored_limits[i], '^task:') or string.find(stored_limits[i], '^key:')
     end
+    -- Only the body of a job says what it costs.
+    is_narrow = is_narrow or (#stored_limits > 0 and redis.call('EXISTS', prefix .. 'dear') == 1)
   end
   return limits
 end
@@ -118,14 +123,17 @@ local function room_of(gauge)
   return room
 end
 
-local function take_of(gauge, jobs)
+-- So many jobs have started, and cost so much together: a bucket may be left with less than nothing, and then nobody
+-- starts before it has a token again.
+local function take_of(gauge, jobs, cost)
   local limit = gauge.limit
   if limit[L_CONCURRENCY] then
     gauge.running = gauge.running + jobs
   end
   -- Of a clock that was set back note is taken at once, so that time counts again from there.
-  if limit[L_RATE] and (jobs > 0 or gauge.at > now) then
-    gauge.parts, gauge.at = filled(limit, gauge.parts, gauge.at) - jobs * limit[L_PER_MS], now
+  if limit[L_RATE] and (cost ~= 0 or gauge.at > now) then
+    local left = filled(limit, gauge.parts, gauge.at) - cost * limit[L_PER_MS]
+    gauge.parts, gauge.at = math.min(limit[L_MOST] * limit[L_PER_MS], left), now
     gauge.has_changed = true
   end
 end
@@ -166,34 +174,64 @@ local function take_within(queue, jobs, most)
   for _, scope in ipairs({'global', 'queue:' .. queue}) do
     local gauge = gauge_of(scope, queue)
     if gauge then
-      take_of(gauge, jobs)
+      take_of(gauge, jobs, jobs)
       if gauge.limit[L_RATE] and wait_of(gauge, 0) > 0 then
         wait = math.max(wait or 0, wait_of(gauge, 0))
       end
     end
   end
-  if wait and jobs == most then
+  if wait and (jobs == most or is_dear) then
     waits[#waits + 1] = wait
   end
 end
 
--- The scopes of a job that not all jobs of its queue are in, those that have a limit.
-local function narrow_scopes(job)
-  local scopes = {}
-  if limit_of('task:' .. job.head[TASK]) then
-    scopes[1] = 'task:' .. job.head[TASK]
-  end
-  local names = {}
-  for kind, value in pairs(options_in(job, 'limit_keys').limit_keys or {}) do
-    names[#names + 1] = 'key:' .. kind .. ':' .. value
-  end
-  table.sort(names)
-  for _, scope in ipairs(names) do
-    if limit_of(scope) then
-      scopes[#scopes + 1] = scope
+-- A job of a queue has started that costs so much beyond the one that is taken with the number of all.
+local function take_more(queue, cost)
+  is_dear = true
+  for _, scope in ipairs({'global', 'queue:' .. queue}) do
+    local gauge = gauge_of(scope, scope ~= 'global' and queue)
+    if gauge then
+      take_of(gauge, 0, cost)
     end
   end
-  return scopes
+end
+
+-- Whether jobs that cost more than a token have used up what there was room for, once so many have started.
+local function is_spent(queue, jobs)
+  for _, scope in ipairs({'global', 'queue:' .. queue}) do
+    local gauge = is_dear and gauge_of(scope, scope ~= 'global' and queue)
+    if gauge and gauge.limit[L_RATE]
+      and math.floor(filled(gauge.limit, gauge.parts, gauge.at) / gauge.limit[L_PER_MS]) <= jobs then
+      return true
+    end
+  end
+end
+
+-- An attempt has cost so much more than was taken when it started: tokens, and scopes.
+local function charge(cost, scopes)
+  for _, scope in ipairs(has_limits() and scopes or {}) do
+    local gauge = gauge_of(scope, string.match(scope, '^queue:(.*)$'))
+    if gauge then
+      take_of(gauge, 0, cost)
+    end
+  end
+end
+
+-- The scopes of a job that not all jobs of its queue are in, those that have a limit; and what it costs.
+local function narrow_scopes(task_scope, options)
+  local scopes = {}
+  for kind, value in pairs(options.limit_keys or {}) do
+    if limits['key:' .. kind] then
+      scopes[#scopes + 1] = 'key:' .. kind .. ':' .. value
+    end
+  end
+  if scopes[2] then
+    table.sort(scopes)
+  end
+  if limits[task_scope] then
+    table.insert(scopes, 1, task_scope)
+  end
+  return scopes, options.cost or 1
 end
 
 -- Which of these scopes has no room.
@@ -205,16 +243,67 @@ local function full_among(scopes)
   end
 end
 
-local function take_places(job, scopes)
+local function take_places(id, ends_at, scopes, cost)
   for _, scope in ipairs(scopes) do
     local gauge = gauge_of(scope)
-    take_of(gauge, 1)
-    gauge.ends_at = math.min(gauge.ends_at or job.lease_ends_at, job.lease_ends_at)
-    redis.call('SADD', prefix .. 'places:' .. scope, job.id)
+    take_of(gauge, 1, cost)
+    gauge.ends_at = math.min(gauge.ends_at or ends_at, ends_at)
+    redis.call('SADD', prefix .. 'places:' .. scope, id)
   end
   if #scopes > 0 then
-    redis.call('HSET', prefix .. 'places_of', job.id, cmsgpack.pack(scopes))
+    placed[#placed + 1] = id
+    placed[#placed + 1] = cmsgpack.pack(scopes)
   end
+end
+
+-- Bring the bodies of the next jobs of an order, which a claim will have to answer anyway.
+local function bring_bodies(order, most)
+  local wanted_keys, first_key = {}, order.members[order.at]
+  first_key = first_key and prefix .. 'body:' .. string.match(first_key, '[1-9]%d*')
+  if not first_key or known_bodies[first_key] ~= nil then
+    return
+  end
+  for at = order.at, math.min(order.at + most - 1, #order.members) do
+    local key = prefix .. 'body:' .. string.match(order.members[at], '[1-9]%d*')
+    if known_bodies[key] == nil then
+      wanted_keys[#wanted_keys + 1] = key
+    end
+  end
+  for i, body in ipairs(fetch('MGET', wanted_keys)) do
+    known_bodies[wanted_keys[i]] = body
+  end
+end
+
+-- Whether a plain job may start under the limits of its task and its keys; then it has its places. One that costs more
+-- or less than a token is left to whoever looks at what is spent, and so is one whose body is not at hand.
+local function has_place(id, task_scope, key, ends_at)
+  local body = known_bodies[key]
+  if not body then
+    return false
+  end
+  local scopes, cost = narrow_scopes(task_scope, options_of(body, 'limit_keys', 'cost'))
+  if cost ~= 1 or full_among(scopes) then
+    return false
+  end
+  take_places(id, ends_at, scopes, cost)
+  return true
+end
+
+-- The bodies with these keys, as far as they are not at hand.
+local function bodies_of(keys)
+  local missing, found = {}, {}
+  for _, key in ipairs(keys) do
+    if not known_bodies[key] then
+      missing[#missing + 1] = key
+    end
+  end
+  for i, body in ipairs(fetch('MGET', missing)) do
+    known_bodies[missing[i]] = body
+  end
+  for i, key in ipairs(keys) do
+    found[i] = known_bodies[key]
+  end
+  return found
 end
 
 local function close_gate(queue, scope, look_at)
@@ -329,7 +418,8 @@ local function keep_limits(freed, wants, before)
         limit[L_CONCURRENCY], limit[L_RATE], limit[L_PER_MS], limit[L_BURST], limit[L_MOST], gauge.parts, gauge.at,
       })
       if string.find(scope, '^key:') then
-        local kept_ms = math.max(1000, math.ceil(2 * limit[L_MOST] * limit[L_PER_MS] / limit[L_RATE]))
+        local full = limit[L_MOST] * limit[L_PER_MS]
+        local kept_ms = math.max(1000, math.ceil(math.max(2 * full, full - gauge.parts) / limit[L_RATE]))
         redis.call('SET', prefix .. 'bucket:' .. scope, packed, 'PX', string.format('%.0f', kept_ms))
       else
         redis.call('HSET', prefix .. 'limits', scope, packed)
