@@ -205,18 +205,26 @@ def shared_keys(history: History, lives: Lives) -> Iterator[str]:
 
 
 def exceeded(history: History, limit: Limit) -> Iterator[str]:
-    """No claim takes more than the limit leaves: at once, by leases that have not ended, and in a time."""
+    """No claim takes more than the limit leaves: at once, by leases that have not ended, and in a time. What
+    was handed back before it was started does not count for a rate, and gives its token to another one."""
+    started = {start.lease for start in history.starts}
     scopes: dict[str, list[Span]] = defaultdict(list)
+    claims: dict[str, list[int]] = defaultdict(list)
+    returns: dict[str, list[int]] = defaultdict(list)
     for lease, spans in history.leases.items():
         job = history.accepted.get(lease.job_id)
-        if job is not None:
-            for scope in _counted_by(limit, job):
-                scopes[scope] += spans
+        for scope in () if job is None else _counted_by(limit, job):
+            scopes[scope] += spans
+            if lease in started:
+                claims[scope].append(spans[0].began_at)
+            else:
+                returns[scope].append(spans[-1].ends_at)
     for scope, spans in scopes.items():
-        if limit.concurrency is not None and (most := _most_at_once(spans)) > limit.concurrency:
+        most = _most_at_once(spans)
+        if limit.concurrency is not None and most > limit.concurrency:
             yield f"{most} leases were held at once under the limit of {limit.concurrency} for {scope}"
-        if limit.rate is not None:
-            yield from _too_fast(limit, scope, sorted(span.began_at for span in spans if span.is_claimed))
+    for scope, times in claims.items():
+        yield from _too_fast(limit, scope, sorted(times), returns[scope])
 
 
 def _counted_by(limit: Limit, job: Accepted) -> Iterator[str]:
@@ -242,12 +250,14 @@ def _most_at_once(spans: Iterable[Span]) -> int:
     return most
 
 
-def _too_fast(limit: Limit, scope: str, claims: Sequence[int]) -> Iterator[str]:
-    """A full bucket and what flows in meanwhile is the most that any stretch of time may have."""
-    rate = limit.rate or 0
+def _too_fast(limit: Limit, scope: str, claims: Sequence[int], returns: Sequence[int]) -> Iterator[str]:
+    """A full bucket, what flows in meanwhile and what comes back is the most that any stretch of time has."""
+    if limit.rate is None:
+        return
     for first, began_at in enumerate(claims):
         for count, at in enumerate(claims[first:], start=1):
-            if count > limit.most_at_once + (at - began_at) * rate / limit.per_ms:
+            most = limit.most_at_once + (at - began_at) * limit.rate / limit.per_ms
+            if count > most and count > most + sum(began_at <= back <= at for back in returns):
                 yield f"{count} jobs of {scope} were started within {at - began_at} ms"
                 return
 
