@@ -23,6 +23,7 @@ pytestmark = pytest.mark.timeout(300)
 # console blocks are commands that are given afterwards.
 PROGRAMS: Final = (
     "guide/dead-letters.md",
+    "guide/fairness.md",
     "guide/limits.md",
     "guide/retries.md",
     "guide/schedules.md",

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from forebay.domain.job import DAY_MS, MAX_PRIORITY, MIN_LEASE_MS, MIN_PRIORITY, QueueName
 from forebay.domain.rank import STRICT_AGING_MS, Scoring
+from forebay.domain.share import check_weights
 from forebay.errors import ConfigError, InvalidJob
 
 MAX_LENGTH: Final = 1_000_000_000
@@ -62,7 +63,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     `aging_ms` is the wait that is worth one point of priority; None for `max_aging_bonus` lets age
     count without end. Final jobs are kept for `keep_finished_ms` and dead ones for `keep_dead_ms`,
     0 meaning until somebody purges them; with `archive` a line about each stays for `keep_archive_ms`
-    (0: for ever).
+    (0: for ever). `share_weights` says which shares count for more than one (see `domain/share.py`).
     """
 
     mode: QueueMode = QueueMode.AGING
@@ -81,6 +82,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     keep_dead_ms: int = 30 * DAY_MS
     archive: bool = False
     keep_archive_ms: int = 90 * DAY_MS
+    share_weights: dict[str, int] = {}
 
     def __post_init__(self) -> None:
         _check_whole("weight", self.weight, 1, 1_000)
@@ -91,6 +93,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         self._check_scoring()
         for name in ("keep_finished_ms", "keep_dead_ms", "keep_archive_ms"):
             _check_whole(name, getattr(self, name), 0, 100 * 366 * DAY_MS)
+        check_weights(self.share_weights)
 
     def _check_priorities(self) -> None:
         _check_whole("min_priority", self.min_priority, MIN_PRIORITY, MAX_PRIORITY)

@@ -113,7 +113,7 @@ def _promote_from(state: State, orders: list[Order], limit: int) -> int:
         first = min(heads, key=lambda head: (head.job.run_at, head.job.seq), default=None)
         if first is None or first.job.run_at > state.now:
             return count
-        state.put_pending(replace(first.job, updated_at=state.now))
+        state.put_due(replace(first.job, updated_at=state.now))
     return limit
 
 

@@ -18,7 +18,7 @@ from forebay.domain.outcome import AttemptError
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Ending, Settlement
 from forebay.stores.limiting import Tally
-from forebay.stores.memory import limiting
+from forebay.stores.memory import limiting, sharing
 from forebay.stores.memory.duties import expire, promote_in
 from forebay.stores.memory.following import follow
 from forebay.stores.memory.inserting import follow_up, fresh
@@ -237,12 +237,16 @@ def _claim(state: State, worker: WorkerId, want: Want, most: int, limits: Tally)
     jobs: list[Job] = []
     gates = [None, *filter(want.passes, state.gates_of(queue.name))]
     held = 0
-    while len(jobs) < most and (record := _next(state, queue, gates)) is not None:
+    while (
+        len(jobs) < most
+        and (record := _next(state, queue, [*gates, *sharing.turn(state, queue)])) is not None
+    ):
         task, keys = record.job.task, record.job.limit_keys
         is_strange = not want.passes(task_gate(task))
         full = None if is_strange else limits.full_for(task, keys)
         if not is_strange and full is None:
             job = _start(state, record, worker, want.lease_ms)
+            sharing.took(state, queue, record.job.gate)
             limits.start(task, keys, _lease_end(job))
             jobs.append(job)
         elif held == want.most_held:

@@ -19,6 +19,7 @@ from forebay.stores.postgres.limiting import bring_back, free_places, keep, tall
 from forebay.stores.postgres.noting import keep_notes
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.settling import settle_all
+from forebay.stores.postgres.sharing import take_turns
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
 from forebay.stores.rows import Row
@@ -105,6 +106,7 @@ class Claims:
         self.limits = tally(tx, queues)
         if self._wants[0].queue in bring_back(tx, queues, self.limits):
             self._claims[0].forget_first()
+        take_turns(tx, queues)
         jobs: list[Job] = []
         for want, claim in zip(self._wants, self._claims, strict=True):
             most = self.limits.room(want.queue, min(want.most, self._room - len(jobs)))

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState, is_final
+from forebay.domain.share import fair_gate
 from forebay.domain.workflow import (
     CONCERNED,
     RELEASED_AT_ONCE,
@@ -29,8 +30,9 @@ from forebay.stores.postgres.duties import end_waiting
 from forebay.stores.postgres.edges import CHECK, held_states
 from forebay.stores.postgres.holding import held_jobs
 from forebay.stores.postgres.operating import revive
+from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.rows import Row, edge_from_row
+from forebay.stores.rows import Row, edge_from_row, share_in
 
 LINES: Final = 200  # of the list, at a time
 
@@ -52,6 +54,7 @@ class Blocked(NamedTuple):
     failures: int
     deadline_at: int | None
     run_at: int
+    options: str | None
 
 
 def follow(tx: Transaction, numbers: Sequence[int] | None = None) -> Done:
@@ -193,6 +196,18 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
     if not jobs:
         return
     tx.load_queues({job.queue for job in jobs})
+    tx.run("blocked_remove", {"ids": [job.id for job in jobs]})
+    shares = {job.id: share_in(job.options) for job in jobs if job.run_at <= tx.now}
+    _release_some(tx, [job for job in jobs if shares.get(job.id) is None])
+    shared = [job for job in jobs if shares.get(job.id) is not None]
+    _release_some(tx, shared, gates=[fair_gate(shares[job.id] or "") for job in shared])
+    come(tx, [(job.queue, shares[job.id]) for job in shared])
+
+
+def _release_some(tx: Transaction, jobs: list[Blocked], gates: Sequence[str] = ()) -> None:
+    """All of these wait for the turns of shares, or none does."""
+    if not jobs:
+        return
     readies = [max(job.run_at, tx.now) for job in jobs]
     places = [
         tx.place(job.queue, ready_at, job.priority, job.failures, job.deadline_at)
@@ -207,8 +222,10 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
         "rescores": [where.rescore_at if due else None for where, due in zip(places, is_due, strict=True)],
         "now": tx.now,
     }
-    tx.run("blocked_remove", {"ids": values["ids"]})
-    tx.run("release", values)
+    if gates:
+        tx.run("release_shared", {**values, "gates": list(gates)})
+    else:
+        tx.run("release", values)
     for job, due in zip(jobs, is_due, strict=True):
         tx.move(job.queue, JobState.BLOCKED, JobState.PENDING if due else JobState.SCHEDULED)
     tx.has_new_jobs = True

@@ -13,6 +13,7 @@ from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
+from forebay.domain.share import SHARE, gate_of
 from forebay.domain.workflow import EdgeState
 from forebay.errors import (
     DuplicateJob,
@@ -25,6 +26,7 @@ from forebay.errors import (
 )
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.edges import Edges
+from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.protocol import OnConflict, Receipt
 from forebay.stores.rows import new_options_text
@@ -150,7 +152,7 @@ class Intake:
     def _lot_of(self, job: NewJob, *, is_blocked: bool = False) -> Lot:
         alike = (
             job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
-            is_blocked,
+            is_blocked, job.limit_keys.get(SHARE) if job.limit_keys else None,
         )  # fmt: skip
         lot = self._open_lots.get(alike)
         if lot is None or lot.size >= LOT_BYTES:
@@ -238,6 +240,10 @@ class Intake:
         for lot in lots:
             tx.count(lot.job.queue, lot.state, len(lot.ids))
             tx.has_new_jobs = True
+        come(
+            tx,
+            [(lot.job.queue, lot.job.limit_keys.get(SHARE)) for lot in lots if lot.state is JobState.PENDING],
+        )
         self._edges.flush()
 
     def _check_brought(self, lots: list[Lot], answers: list[list[tuple[int]]]) -> None:
@@ -267,6 +273,7 @@ class Intake:
             "deadline_at": job.deadline_at,
             "expires_at": job.expires_at,
             "state": lot.state.value,
+            "gate": gate_of(job.limit_keys),
             "ids": lot.ids,
             "seqs": lot.seqs,
             "options": lot.options,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from forebay.domain.job import JobId, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.rank import place
+from forebay.domain.share import SHARE
 from forebay.stores.ids import several_ids
 from forebay.stores.postgres.calling import Call, Packed, bigint, blobs, integer, text, texts
 from forebay.stores.postgres.connection import Connection, Statements, TryAgain
@@ -126,6 +127,8 @@ def _are_plain(jobs: Sequence[NewJob]) -> bool:
         if job.id is not None or job.unique_key is not None or job.once_key is not None:
             return False
         if job.delay_ms or job.run_at is not None or job.deadline_at is not None or job.depends_on:
+            return False
+        if job.limit_keys and SHARE in job.limit_keys:
             return False
         if job is not first and (job.queue, job.task, job.priority, job.expires_at) != (
             first.queue, first.task, first.priority, first.expires_at,

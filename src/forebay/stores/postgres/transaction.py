@@ -39,6 +39,7 @@ class Memory:
         self.open_queues: dict[str, str] = {}  # queues that take jobs, with their settings as they are stored
         self.cursors = Cursors()
         self.limited: set[str] = set()  # queues that had limits when this handle last looked
+        self.shared: set[str] = set()  # queues that had shares then
 
 
 class Runs(Protocol):
@@ -73,6 +74,7 @@ class Transaction:
         self._open_queues = memory.open_queues
         self.cursors = memory.cursors
         self.limited = memory.limited
+        self.shared = memory.shared
         self.kept_limits: dict[str, Kept] = {}  # those that this transaction has locked
         # Cursors, and until when nothing that was due is left, as they are once this is committed.
         self.moved: dict[str, Cursor] = {}
@@ -164,6 +166,7 @@ class Transaction:
             if queue.state in OPEN:
                 self._open_queues[queue.name] = row[2]
             (self.limited.add if row[7] else self.limited.discard)(queue.name)
+            (self.shared.add if row[8] else self.shared.discard)(queue.name)
 
     def forget_queues(self, names: Iterable[str]) -> None:
         """Somebody else has changed them: look again."""

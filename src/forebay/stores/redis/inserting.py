@@ -7,6 +7,7 @@ from typing import Any
 
 from forebay.domain.job import JobId, Need, NewJob, QueueName, UniqueUntil
 from forebay.domain.lifecycle import JobState
+from forebay.domain.share import SHARE
 from forebay.domain.ulid import ulid_created_at
 from forebay.domain.workflow import missing_parent, missing_place
 from forebay.errors import (
@@ -51,6 +52,7 @@ class Intake:
             job.lease_ms or False,
             job.extension_ms,
             job.unique_until is UniqueUntil.STARTED,
+            job.limit_keys.get(SHARE, False) if job.limit_keys else False,
         )
         self._lot_of.append(self._lots.setdefault(alike, len(self._lots) + 1))
         if job.id is not None or job.unique_key is not None or job.once_key is not None:

@@ -296,6 +296,7 @@ def queue_row(queue: Queue, reordered_to: int | None) -> list[Any]:
         settings.keep_dead_ms,
         settings.archive,
         settings.keep_archive_ms,
+        settings.share_weights or False,
     ]
 
 

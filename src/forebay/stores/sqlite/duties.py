@@ -14,8 +14,8 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.worker import COMMANDS_KEPT_MS
 from forebay.domain.workflow import Aftermath
-from forebay.stores.rows import STATES, Row, queue_from_row
-from forebay.stores.sqlite import limiting
+from forebay.stores.rows import STATES, Row, queue_from_row, share_in
+from forebay.stores.sqlite import limiting, sharing
 from forebay.stores.sqlite.noting import forget_notes
 from forebay.stores.sqlite.transaction import Transaction
 
@@ -32,9 +32,10 @@ def promote_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
 
 
 def _promote_rows(tx: Transaction, queue: QueueName, rows: list[Row]) -> int:
-    for seq, state, ready_at, priority, failures, deadline_at, _ in rows:
+    for seq, state, ready_at, priority, failures, deadline_at, _, options in rows:
         where = tx.place(queue, ready_at, priority, failures, deadline_at)
         tx.run("promote", {**where._asdict(), "seq": seq, "now": tx.now})
+        sharing.join(tx, queue, share_in(options), [seq])
         tx.move(queue, STATES[state], JobState.PENDING)
         tx.has_news = True
     return len(rows)
@@ -154,6 +155,8 @@ def prune(tx: Transaction, limit: int) -> int:
     tx.run("keys_prune", {"now": tx.now, "limit": limit})
     if tx.has_limits:
         limiting.prune(tx)
+    if tx.has_shares:
+        sharing.prune(tx)
     tx.run("events_prune", {"before": tx.now - AUDIT_MS, "limit": limit})
     tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
     tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Final, TypeAlias
@@ -25,6 +25,7 @@ from forebay.stores.sqlite.limiting import bring_back, keep, load, put_aside, ta
 from forebay.stores.sqlite.noting import keep_notes
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.settling import settle_all
+from forebay.stores.sqlite.sharing import SqliteTurns
 from forebay.stores.sqlite.transaction import Transaction
 
 Head: TypeAlias = Row  # a row of `heads`: its turn, which is two numbers, and the job
@@ -107,6 +108,8 @@ class Claim:
         self._want = want
         self._cap_ms = tx.scoring(want.queue).cap_ms
         self._queue_lease_ms = queue.settings.lease_ms
+        self._turns = SqliteTurns(tx, want.queue, queue.settings.share_weights, self._behind)
+        self._share_of: dict[int, str] = {}  # of jobs that were found behind its gate, by seq
 
     def taken_in_turn(self, limits: Tally, most: int) -> list[Job]:
         """Up to this many jobs that are for this worker. Others that stand before them go behind the gates
@@ -170,20 +173,28 @@ class Claim:
 
     def _heads(self, most: int) -> list[Head]:
         """The next of the queue, and of what waits behind gates that we may pass, in the claim's order."""
-        tx, queue = self._tx, self._want.queue
-        heads: list[Head] = []
-        for gate in (None, *self._gates()):
-            for capped, zero in ((0, tx.now), (1, self._cap_ms)):
-                values = {
-                    "queue": queue,
-                    "gate": gate,
-                    "capped": capped,
-                    "zero": zero,
-                    "now": tx.now,
-                    "room": most,
-                }
-                heads += tx.all("heads", values)
+        heads = [head for gate in (None, *self._gates()) for head in self._behind(gate, most)]
+        if self._tx.has_shares:
+            for share, some in self._turns.heads(most).items():
+                heads += some
+                self._share_of.update((head[1], share) for head in some)
         heads.sort()  # by what stands first in each
+        return heads[:most]
+
+    def _behind(self, gate: str | None, most: int) -> list[Head]:
+        """The first jobs behind one gate, or of the queue's order."""
+        tx, heads = self._tx, list[Head]()
+        for capped, zero in ((0, tx.now), (1, self._cap_ms)):
+            values = {
+                "queue": self._want.queue,
+                "gate": gate,
+                "capped": capped,
+                "zero": zero,
+                "now": tx.now,
+                "room": most,
+            }
+            heads += tx.all("heads", values)
+        heads.sort()
         return heads[:most]
 
     def _not_for_us(self, heads: list[Head]) -> list[Head]:
@@ -199,6 +210,7 @@ class Claim:
         for ends, seqs in by_end.items():
             values = {"worker": worker, "now": tx.now, "lease_expires_at": ends, "seqs": json_text(seqs)}
             tx.run("claim", values)
+        self._turns.took(Counter(self._share_of[job.seq] for job in jobs if job.seq in self._share_of))
         return jobs
 
     def _gates(self) -> list[str]:

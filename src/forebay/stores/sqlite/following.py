@@ -11,9 +11,10 @@ from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath, Edge, EdgeState
 from forebay.stores import following
 from forebay.stores.following import Entry
 from forebay.stores.ids import seq_in_id
-from forebay.stores.rows import Row, edge_from_row, json_text
+from forebay.stores.rows import Row, edge_from_row, json_text, share_in
 from forebay.stores.sqlite.duties import end_waiting
 from forebay.stores.sqlite.operating import revive
+from forebay.stores.sqlite.sharing import join
 from forebay.stores.sqlite.transaction import Transaction
 
 
@@ -80,7 +81,7 @@ class _Following:
         if self._blocked is None:
             return
         tx = self._tx
-        seq, queue, priority, failures, deadline_at, run_at = self._blocked
+        seq, queue, priority, failures, deadline_at, run_at, options = self._blocked
         ready_at = max(run_at, tx.now)
         state = JobState.SCHEDULED if ready_at > tx.now else JobState.PENDING
         where = tx.place(queue, ready_at, priority, failures, deadline_at)
@@ -94,6 +95,8 @@ class _Following:
             "now": tx.now,
         }
         tx.run("release", values)
+        if state is JobState.PENDING:
+            join(tx, queue, share_in(options), [seq])
         tx.move(queue, JobState.BLOCKED, state)
         tx.has_news = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -12,6 +12,7 @@ from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
+from forebay.domain.share import SHARE
 from forebay.domain.workflow import EdgeState
 from forebay.errors import (
     DuplicateJob,
@@ -25,6 +26,7 @@ from forebay.errors import (
 from forebay.stores.protocol import OnConflict, Receipt
 from forebay.stores.rows import new_options_text
 from forebay.stores.sqlite.edges import Edges
+from forebay.stores.sqlite.sharing import join
 from forebay.stores.sqlite.transaction import UNCOUNTED, Transaction
 
 _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
@@ -42,7 +44,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 class Lot:
     """Jobs of one insert that differ only in id, options, key and payload, and are written together."""
 
-    __slots__ = ("due_at", "max_length", "priority", "queue", "rows", "shared", "state", "uncounted")
+    __slots__ = ("due_at", "max_length", "priority", "queue", "rows", "share", "shared", "state", "uncounted")
 
     def __init__(
         self, queue: QueueName, priority: int, due_at: int, state: JobState, max_length: int | None
@@ -52,6 +54,7 @@ class Lot:
         self.due_at = due_at
         self.state = state
         self.max_length = max_length
+        self.share: str | None = None  # whose jobs these are, if they wait for its turn
         self.shared: tuple[object, ...] = ()  # known with the first row
         self.rows: list[object] = []
         self.uncounted = 0  # jobs that were written since the last count
@@ -74,7 +77,7 @@ class Intake:
         """Accept one job, or raise why not."""
         alike = (
             job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
-            job.id is None,
+            job.id is None, job.limit_keys.get(SHARE) if job.limit_keys else None,
         )  # fmt: skip
         if job.depends_on:
             return self._add_child(job, alike)
@@ -113,6 +116,10 @@ class Intake:
                     tx.run("insert", (*lot.shared, *lot.rows))
                 else:
                     tx.run_rows("insert_many", lot.shared, lot.rows, WIDTH)
+                if lot.share is not None:
+                    join(
+                        tx, lot.queue, lot.share, cast(list[int], lot.rows[::WIDTH])
+                    )  # which begin with seqs
                 lot.uncounted += len(lot.rows) // WIDTH
                 lot.rows.clear()
                 tx.has_news = tx.has_new_jobs = True
@@ -152,7 +159,9 @@ class Intake:
         if due_at > tx.now:
             return Lot(job.queue, priority, due_at, JobState.SCHEDULED, None)
         max_length = None if rules.is_follow_up else queue.settings.max_length
-        return Lot(job.queue, priority, due_at, JobState.PENDING, max_length)
+        lot = Lot(job.queue, priority, due_at, JobState.PENDING, max_length)
+        lot.share = job.limit_keys.get(SHARE)
+        return lot
 
     def _check_length(self, queue: QueueName, limit: int) -> None:
         self.flush()

@@ -17,6 +17,6 @@ with taken as (
   ))
   returning id, state
 )
-select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at
+select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at, j.options
 from taken t
 cross join lateral (select * from forebay.jobs where id = t.id offset 0) as j;

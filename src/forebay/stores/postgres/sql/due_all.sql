@@ -23,7 +23,7 @@ taken as (
   ))
   returning id, state
 )
-select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at, c.reached
+select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at, c.reached, j.options
 from (select case when count(*) = %(limit)s then max(run_at) end as reached from chosen) as c
 left join taken t on true
 left join lateral (select * from forebay.jobs where id = t.id offset 0) as j on true;

@@ -268,18 +268,20 @@ local function claim(want, most)
   end
   local passes = gates_passed(want)
   local orders = orders_of(want[W_QUEUE], queue, gates_of(want[W_QUEUE], passes))
+  local shares = next_shares(want[W_QUEUE], queue, most)
   local lease_ms = {want[W_LEASE_MS], queue[Q_LEASE_MS]}
   local full, held, most_held = #claimed[1] + most, 0, 4 * want[W_MOST] + 100
   for _ = 1, most + most_held + LOOKS do
     local room = full - #claimed[1]
-    local order, one
+    local order, one, share
     if room > 0 then
-      order, one = leading(orders, most)
+      order, one, share = leading_in_turn(orders, shares, most)
     end
     if not order then
       break
     end
-    if is_narrow or start_plainly(order, #orders == 1 and room or 1, lease_ms, passes, claimed) == 0 then
+    local at_once = #orders == 1 and #shares == 0 and room or 1
+    if is_narrow or share or start_plainly(order, at_once, lease_ms, passes, claimed) == 0 then
       local job = find(id_in(one))
       local was_held = job and claim_or_hold(job, queue, want, passes, held < most_held)
       if job and was_held == nil then
@@ -287,6 +289,9 @@ local function claim(want, most)
         break
       end
       held = held + (was_held and 1 or 0)
+      if share and full - #claimed[1] < room then
+        move_share(want[W_QUEUE], share)
+      end
       order.at = order.at + 1
       if not job then
         remove_later(order.key, one)

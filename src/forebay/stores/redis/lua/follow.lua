@@ -45,7 +45,7 @@ local function release(job)
   lift(job)
   head[RUN_AT] = math.max(head[RUN_AT], now)
   head[READY_AT], head[UPDATED_AT] = head[RUN_AT], now
-  put_new(job, false)
+  put_new(job, false, gate_when_due(job))
 end
 
 local function settle_edge(word, parent, name)

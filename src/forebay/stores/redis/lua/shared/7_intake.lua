@@ -1,6 +1,6 @@
 -- New jobs, asked for by clients or handed back by tasks.
 -- ask.lots: what jobs that are alike have in common: queue, task, priority, delay_ms, run_at, deadline_at,
---   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only
+--   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only, share
 -- ask.lot_of: the lot of each job;  ask.keyed: by number of the job: unique key, once key, once_ms,
 --   whether the caller brought its id.  ARGV from `ask.first` on: id and body of each job.
 -- ask.needs: by number of the job: {whether parents may be missing, {parent, what its failure means, when its id was
@@ -33,6 +33,10 @@ local function look_at_lot(lot, is_follow_up)
   end
   lot.due_at = math.max(now, lot[5] or now + lot[4])
   lot.max_length = not is_follow_up and lot.due_at <= now and queue[Q_MAX_LENGTH]
+  lot.gate = lot[11] and 'fair:' .. lot[11]
+  if lot.gate then
+    note_shares()
+  end
   lot.head = {
     lot[1], lot[2], priority, lot[8], lot[9], lot[10],
     0, now, lot.due_at, lot.due_at, 0,
@@ -141,7 +145,7 @@ local function store_alone(lot, id, seq, keys, found, blocking)
     add_edges(id, found, blocking)
   end
   loaded[id] = job
-  put_new(job, found and blocking > 0)
+  put_new(job, found and blocking > 0, lot.gate)
   return job.head[STATE]
 end
 
@@ -149,7 +153,7 @@ end
 local function store_alike(lot, id, seq)
   local head = lot.head
   if not lot.places then
-    begin_waiting(head)
+    begin_waiting(head, false, lot.gate)
     lot.places = places_of(head)
     lot.before, lot.after = halves_of(head)
   end

@@ -40,7 +40,7 @@ end
 local function promote_all(jobs)
   for _, job in ipairs(jobs) do
     lift(job)
-    job.head[UPDATED_AT] = now
+    job.head[UPDATED_AT], job.head[GATE] = now, gate_when_due(job)
     put_pending(job)
   end
   if #jobs > 0 then

@@ -69,7 +69,7 @@ local function revive(job, target, into)
   if head[UNIQUE_KEY] then
     set_unique(target, head[UNIQUE_KEY], job.id)
   end
-  put_new(job, reopened(job.id, into) > 0)
+  put_new(job, reopened(job.id, into) > 0, gate_when_due(job))
   list_aftermath(job.id, ask.dependants and 'revive' or 'revived')
   tell('revived', job, ask.actor, false, '')
 end
