@@ -9,6 +9,7 @@ the interpreter counts, so the stages of a worker add up to more than the time t
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -115,7 +116,7 @@ def enqueueing(one: Visit, seconds: float) -> Looked:
         time.sleep(1.5)
         looked = watched(one, program.pid, seconds, ENQUEUE)
         answer = (program.communicate()[0] or b"").decode()
-    each_second = float(re.findall(r"[\d.]+", answer)[-1])
+    each_second = float(json.loads(answer.splitlines()[-1])["per_second"])
     return looked._replace(jobs=each_second * looked.seconds)
 
 

@@ -9,11 +9,12 @@ import pytest
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.query import Counts, JobQuery
-from forebay.stores.postgres.partitions import forget_day, name_of
+from forebay.stores.opening import open_engine
+from forebay.stores.postgres.partitions import forget_day, missing_days, name_of, start_of
 from forebay.stores.postgres.store import PostgresEngine, PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.testing.clock import ManualClock
-from tests.stores.postgres_support import make_engine, problems, raw, wait_for_a_lock
+from tests.stores.postgres_support import make_engine, new_url, problems, raw, wait_for_a_lock
 from tests.stores.sqlite_support import in_thread
 from tests.stores.support import WORKER, claim, complete, new_job
 
@@ -55,6 +56,29 @@ def rows_of(engine: PostgresEngine, table: str) -> int:
 def finish(store: PostgresStore, jobs: int) -> None:
     store.insert([new_job()] * jobs)
     store.exchange(WORKER, [complete(job) for job in claim(store, jobs)])
+
+
+def test_a_new_store_has_today_and_tomorrow_before_anybody_ends_a_job(postgres: object) -> None:
+    engine = open_engine(new_url())
+    assert isinstance(engine, PostgresEngine)
+    engine.store().close()
+
+    with raw() as connection:
+        [(now,)] = connection.execute("select floor(extract(epoch from now()) * 1000)::bigint").fetchall()
+    made = [name for name in days(engine) if start_of(name) is not None]
+    assert len(made) == 2
+    assert name_of(now) in made
+
+
+def test_a_day_that_has_begun_in_the_default_partition_is_not_made(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    finish(store, 1)
+
+    # To try would be an error in the server's log each time, with everybody waiting for the lock.
+    assert [name_of(day) for day in store._write(missing_days)] == [
+        f"finished_202701{day}" for day in range(16, 23)
+    ]
 
 
 def test_a_job_that_ends_while_its_day_is_made_is_settled(

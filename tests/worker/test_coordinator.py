@@ -270,21 +270,76 @@ def test_duties_are_done_at_the_start_and_then_each_second(rig: Rig) -> None:
     assert runs == [1, 1, 1, 1, 2, 2, 2, 2]
 
 
-def test_no_job_starts_before_the_duties_of_its_turn_are_done(rig: Rig) -> None:
-    started: list[int] = []
+class Looking(Counting):
+    """A duty that notes when it was done, and how many jobs had been started by then."""
 
-    class Looking(Counting):
-        def run(self, store: Store) -> bool:
-            started.append(len(rig.threads.given))
-            return super().run(store)
+    def __init__(self, rig: Rig) -> None:
+        super().__init__()
+        self._rig = rig
+        self.seen: list[tuple[float, int]] = []
 
+    def run(self, store: Store) -> bool:
+        self.seen.append((self._rig.clock.monotonic(), len(self._rig.threads.given)))
+        return super().run(store)
+
+
+def test_duties_wait_for_a_turn_without_jobs_to_start(rig: Rig) -> None:
     rig.insert()
-    coordinator = rig.coordinator(duties=[Looking()])
+    duty = Looking(rig)
+    coordinator = rig.coordinator(duties=[duty])
+
+    pause = coordinator.turn()
+    before = duty.runs
+    rig.clock.advance(seconds=pause)
+    coordinator.turn()
+
+    assert (before, pause, duty.runs) == (0, 0.125, 1)
+
+
+def test_a_worker_that_always_has_jobs_to_start_does_its_duties_a_little_late(rig: Rig) -> None:
+    rig.insert(20)
+    duty = Looking(rig)
+    coordinator = rig.coordinator(duties=[duty])
+    began = rig.clock.monotonic()
+
+    for _ in range(13):
+        coordinator.turn()
+        rig.clock.advance(seconds=0.125)
+        rig.finish_all()
+        rig.insert(10)
+
+    assert [at - began for at, _ in duty.seen] == [0.25, 1.5]
+
+
+def test_no_job_starts_before_the_duties_of_its_turn_are_done(rig: Rig) -> None:
+    duty = Looking(rig)
+    coordinator = rig.coordinator(duties=[duty])
+    rig.insert()
+    rig.clock.advance(seconds=0.25)  # so that they do not wait any longer
 
     coordinator.turn()
 
-    assert started == [0]
+    assert [started for _, started in duty.seen] == [0]
     assert len(rig.threads.given) == 1
+
+
+def test_word_of_new_jobs_comes_before_the_duties_that_are_left(rig: Rig) -> None:
+    class Poking(Counting):
+        name = "poke"
+
+        def run(self, store: Store) -> bool:
+            rig.inbox.poke()
+            return super().run(store)
+
+    first, second = Poking(), Counting()
+    coordinator = rig.coordinator(duties=[first, second])
+
+    coordinator.turn()
+    before = second.runs
+    rig.clock.advance(seconds=0.125)
+    coordinator.turn()
+
+    assert (before, first.runs, second.runs) == (0, 1, 1)
 
 
 @pytest.mark.shows("R-SWEEP-08")

@@ -168,6 +168,7 @@ def test_a_duty_that_never_comes_to_an_end_takes_turns_with_the_claims(rig: Rig)
         coordinator.turn()
         longest = max(longest, endless.runs - runs)
         rig.finish_all()
+        rig.clock.advance(seconds=0.125)
 
     assert rig.states(ids) == {"completed": 20}
     assert 0 < longest <= 10

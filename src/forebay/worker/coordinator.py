@@ -35,6 +35,8 @@ from forebay.worker.weighing import Weighing
 START_WITHIN_SECONDS: Final = 1.0
 POLL_SECONDS: Final = LONGEST_SLEEP_SECONDS
 DUTY_SECONDS: Final = 1.0
+PUT_OFF_SECONDS: Final = 0.125
+LATE_SECONDS: Final = 0.25
 LOOK_SECONDS: Final = 1.0
 SOON_SECONDS: Final = 0.1
 LONGEST_RETRY_SECONDS: Final = LONGEST_SLEEP_SECONDS
@@ -85,6 +87,7 @@ class Coordinator:
         self._was_away = False
         self._due_at = inf
         self._duties_at = self._looked_at = clock.monotonic()
+        self._duties_by = self._duties_at + LATE_SECONDS
         self._ask_at: dict[str, float] = {}  # when a duty may be due again, as far as we know
         self._retry_seconds = 0.0
         self.is_claiming = True
@@ -128,7 +131,7 @@ class Coordinator:
         self._note_due(asked_at, answer.next_due_ms)
         try:
             # After the exchange: what has ended here is settled before a sweep looks for ended leases.
-            self._run_duties()
+            self._run_duties(answer.jobs)
         finally:
             # Last, and whatever the duties have met, since these jobs are ours now. A task may hold the
             # interpreter from its first line on and stop this thread wherever it is; in the middle of a
@@ -276,18 +279,34 @@ class Coordinator:
 
     # Wait
 
-    def _run_duties(self) -> None:
+    def _run_duties(self, claimed: Sequence[Job]) -> None:
         now = self._clock.monotonic()
         if now < self._duties_at:
             return
+        is_late, has_more = now >= self._duties_by, False
         # The next time is set first: a duty that goes wrong must not have its turn again before others claim.
         # By chance a little more than their pace: whoever asks for one too early asks in vain.
         self._duties_at = now + DUTY_SECONDS * (1.25 - self._roll() / 4)
-        due = [duty for duty in self._duties if now >= self._ask_at.get(duty.name, 0.0)]
-        if run_due(self._store, due):
+        for duty in self._duties:
+            if now < self._ask_at.get(duty.name, 0.0):
+                continue
+            if not is_late and self._is_somebody_waiting(claimed):
+                self._duties_at = now + PUT_OFF_SECONDS
+                return
+            if run_due(self._store, [duty]):
+                has_more = True
+            else:
+                self._ask_at[duty.name] = now + duty.every_ms / 1_000
+        if has_more:
             self._duties_at = now
         else:
-            self._ask_at.update((duty.name, now + duty.every_ms / 1_000) for duty in due)
+            self._duties_by = self._duties_at + LATE_SECONDS
+
+    def _is_somebody_waiting(self, claimed: Sequence[Job]) -> bool:
+        """Whether there are jobs to be started, or word of some to be claimed. Duties take longer than all
+        else between an enqueue and its start, and have time; but not for ever, since some workers always have
+        jobs to start."""
+        return bool(claimed) or (self._inbox.is_poked and self._asking.has_room)
 
     def _jittered(self, seconds: float) -> float:
         """A little less, by chance: workers that were started together should not ask together for ever."""

@@ -234,6 +234,10 @@ class Intake:
         if not tx.take_keys(self._taken):
             raise TryAgain
         lots = [lot for lot in self._lots if lot.ids]
+        # Not before, because a refused job leaves no queue behind. In one order for all: two inserts that
+        # make the same two queues, each its own first, would wait for each other.
+        for name in sorted({lot.job.queue for lot in lots}):
+            tx.existing_queue(name)
         answers = [tx.run("insert", self._values(lot)) for lot in lots]
         if self._brought:
             self._check_brought(lots, [answer.fetchall() for answer in answers])
@@ -258,7 +262,6 @@ class Intake:
         """Without a deadline there is nothing to rescore soon: `rescore` comes by at half the cap's time and
         gives the few jobs that still wait their entry. An entry for each would cost every insert."""
         tx, job = self._tx, lot.job
-        # This also makes a new queue: not before, because a refused job leaves no queue behind.
         where = tx.place(job.queue, lot.due_at, lot.priority, 0, job.deadline_at)
         is_pending = lot.state is JobState.PENDING
         return {

@@ -15,22 +15,32 @@ AHEAD: Final = 7
 _PREFIX: Final = "finished_"
 
 
+def first_days(schema: str, now: int) -> list[str]:
+    """What makes today and tomorrow in a schema that nobody uses yet; whoever prunes makes those to come."""
+    today, parent = now - now % DAY_MS, _table(schema, "finished")
+    return [
+        f"create table {_table(schema, name_of(day))} partition of {parent} {_values(day)}"
+        for day in (today, today + DAY_MS)
+    ]
+
+
 def missing_days(tx: Transaction) -> list[int]:
-    """The starts of days, today and some to come, that have no partition of their own yet."""
+    """The starts of days, today and some to come, that have no partition of their own yet. A day of which
+    jobs are in the default partition already stays there: it could not be joined to the others."""
     today = tx.now - tx.now % DAY_MS
     present = {name for (name,) in tx.all("days")}
     days = range(today, today + (AHEAD + 1) * DAY_MS, DAY_MS)
-    return [day for day in days if name_of(day) not in present]
+    missing = [day for day in days if name_of(day) not in present]
+    begun = {day for (day,) in tx.all("days_begun", {"days": missing, "day_ms": DAY_MS})} if missing else ()
+    return [day for day in missing if day not in begun]
 
 
 def make_day(tx: Transaction, schema: str, day: int) -> None:
-    """Make one day. It is made beside the others and then joined to them, which holds up nobody for long; a
-    day of which jobs are in the default partition already stays there."""
+    """Make one day. It is made beside the others and then joined to them, which holds up nobody for long."""
     tx.run("days_patience")
-    table = f"{quoted(schema)}.{name_of(day)}"
-    parent = f"{quoted(schema)}.finished"
+    table, parent = _table(schema, name_of(day)), _table(schema, "finished")
     tx.define(f"create table {table} (like {parent} including all)")
-    tx.define(f"alter table {parent} attach partition {table} for values from ({day}) to ({day + DAY_MS})")
+    tx.define(f"alter table {parent} attach partition {table} {_values(day)}")
 
 
 def old_days(tx: Transaction) -> list[str]:
@@ -48,7 +58,7 @@ def forget_day(tx: Transaction, schema: str, name: str) -> None:
     """Forget what is remembered about the jobs of a day. That may take long, so it goes before the drop, for
     which everybody has to wait; meanwhile nobody revives one of them, and who only reads is not held up."""
     tx.run("days_patience")
-    tx.define(f"lock table {quoted(schema)}.{name} in share mode")
+    tx.define(f"lock table {_table(schema, name)} in share mode")
     tx.run("day_history_remove", _span(name))
 
 
@@ -56,13 +66,21 @@ def drop_day(tx: Transaction, schema: str, name: str) -> int:
     """Forget a whole day at once; how many jobs that were. They are counted under a lock that only keeps
     others from changing them: whoever revives one has done so before, or finds it gone."""
     tx.run("days_patience")
-    table = f"{quoted(schema)}.{name}"
+    table = _table(schema, name)
     tx.define(f"lock table {table} in share mode")
     rows = tx.all("day_counts", _span(name))
     for queue, state, jobs in rows:
         tx.count(queue, STATES[state], -jobs)
     tx.define(f"drop table {table}")
     return sum(jobs for _, _, jobs in rows)
+
+
+def _table(schema: str, name: str) -> str:
+    return f"{quoted(schema)}.{name}"
+
+
+def _values(day: int) -> str:
+    return f"for values from ({day}) to ({day + DAY_MS})"
 
 
 def _span(name: str) -> dict[str, object]:

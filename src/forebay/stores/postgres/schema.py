@@ -18,6 +18,7 @@ from forebay.stores.postgres.connection import (
     quoted,
     translated,
 )
+from forebay.stores.postgres.partitions import first_days
 from forebay.stores.postgres.transaction import Runs
 from forebay.stores.statements import load_statements
 
@@ -91,6 +92,12 @@ def _catch_up(connection: Connection, statements: Statements, known: Sequence[Mi
             raw.execute(for_schema(step.script, connection.address.schema).encode(), prepare=False)
             values = {"number": step.number, "name": step.name, "oldest": step.oldest}
             raw.execute(statements["schema_add"], values)
+        if number == 0:
+            # Before anybody can end a job: one that has gone to the default partition keeps its day from
+            # being made, and then that day can only be pruned job by job.
+            (now,) = raw.execute(statements["now"]).fetchone() or (0,)
+            for made in first_days(connection.address.schema, now):
+                raw.execute(made.encode())
     return len(known)
 
 
