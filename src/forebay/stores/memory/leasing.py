@@ -15,7 +15,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState, check_transition, is_final
 from forebay.domain.note import Note, Notes, as_kept
 from forebay.domain.outcome import AttemptError
-from forebay.domain.queue import Queue, QueueState
+from forebay.domain.queue import Queue, QueueState, stagger_duty
 from forebay.domain.settlement import Ending, Settlement
 from forebay.stores.limiting import Tally
 from forebay.stores.memory import limiting, sharing
@@ -349,6 +349,10 @@ def _adopted(state: State, worker: WorkerId, known: set[Lease]) -> tuple[Job, ..
 
 
 def _next_due_ms(state: State, wants: Sequence[Want]) -> int | None:
-    heads = [state.due_in(want.queue).first() for want in wants]
-    times = [head.job.run_at for head in heads if head is not None]
+    heads = [(want.queue, state.due_in(want.queue).first()) for want in wants]
+    times = [
+        max(head.job.run_at, state.duties.get(stagger_duty(queue), 0))
+        for queue, head in heads
+        if head is not None
+    ]
     return max(0, min(times) - state.now) if times else None

@@ -18,6 +18,7 @@ from forebay.domain.share import fair_gate
 from forebay.domain.worker import COMMANDS_KEPT_MS
 from forebay.domain.workflow import Aftermath
 from forebay.stores.postgres import limiting
+from forebay.stores.postgres.cursor import HEAD
 from forebay.stores.postgres.floors import (
     COUNTS,
     DUE,
@@ -55,6 +56,8 @@ def promote(tx: Transaction, limit: int) -> int:
     rows = tx.all("due_all", {"since": floors.since(DUE, tx.now), "now": tx.now, "limit": limit})
     floors.passed(DUE, tx.now, tx.now if rows[0][7] is None else rows[0][7])
     promoted = promote_rows(tx, [row for row in rows if row[0] is not None])
+    for (name,) in tx.all("staggered"):
+        promoted += promote_rows(tx, tx.all("due", {"queue": name, "since": HEAD.rank, "limit": limit}))
     _fold_counts(tx, floors)
     floors.save()
     return expired + promoted

@@ -122,7 +122,9 @@ class Claims:
         rows = self._due[name].fetchall()
         if self._is_set_back:
             rows += self._ask_due(name, HEAD.rank).fetchall()
-        if len(rows) < PROMOTED_PER_EXCHANGE and not self._is_expiring:
+        queue = tx.queue(name)
+        is_staggered = queue is not None and queue.settings.stagger is not None
+        if len(rows) < PROMOTED_PER_EXCHANGE and not self._is_expiring and not is_staggered:
             tx.due_from[name] = tx.now - LATE_MS
         return promote_rows(tx, rows)
 

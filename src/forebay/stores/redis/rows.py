@@ -297,6 +297,7 @@ def queue_row(queue: Queue, reordered_to: int | None) -> list[Any]:
         settings.archive,
         settings.keep_archive_ms,
         settings.share_weights or False,
+        *(settings.stagger or (False, False)),
     ]
 
 

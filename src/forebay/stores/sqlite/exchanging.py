@@ -9,12 +9,12 @@ from typing import Final, TypeAlias
 
 from forebay.domain.gate import task_gate
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Job, JobId, UniqueUntil, WorkerId
+from forebay.domain.job import Job, JobId, QueueName, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import narrow_scopes
 from forebay.domain.note import Note
-from forebay.domain.queue import Queue, QueueState
+from forebay.domain.queue import Queue, QueueState, stagger_duty
 from forebay.domain.settlement import Settlement
 from forebay.stores.limiting import Tally
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want, wants_left
@@ -243,5 +243,15 @@ def cancels_for(tx: Transaction, worker: WorkerId) -> tuple[Cancel, ...]:
 
 
 def _next_due_ms(tx: Transaction, wants: Sequence[Want]) -> int | None:
-    dues = (tx.one("next_due", {"queue": want.queue}) for want in wants)
-    return min((max(0, row[0] - tx.now) for row in dues if row is not None), default=None)
+    dues = (_next_due(tx, want.queue) for want in wants)
+    return min((max(0, due - tx.now) for due in dues if due is not None), default=None)
+
+
+def _next_due(tx: Transaction, name: QueueName) -> int | None:
+    """When the next job of a queue can become pending."""
+    row = tx.one("next_due", {"queue": name})
+    queue = tx.queue(name)
+    if row is None or queue is None or queue.settings.stagger is None:
+        return None if row is None else int(row[0])
+    (turn,) = tx.one("duty_due", {"name": stagger_duty(name)}) or (0,)
+    return max(int(row[0]), int(turn))

@@ -11,6 +11,8 @@ with chosen as materialized (
     order by run_at, seq
     limit %(limit)s
   ) as d
+  -- Those of a staggered queue are taken by `due`.
+  where q.settings !~ '"promote_per_second":\d'
   order by d.run_at, d.seq
   limit %(limit)s
 ),

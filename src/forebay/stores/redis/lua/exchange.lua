@@ -351,8 +351,13 @@ local function next_due_ms()
   local first
   for _, want in ipairs(ask.wants) do
     local due = redis.call('ZRANGE', prefix .. 'due:' .. want[W_QUEUE], 0, 0, 'WITHSCORES')
-    if due[2] and (not first or tonumber(due[2]) < first) then
-      first = tonumber(due[2])
+    local at = tonumber(due[2])
+    local known = at and queue_of(want[W_QUEUE])
+    if known and known[Q_STAGGER_JOBS] then
+      at = math.max(at, tonumber(redis.call('HGET', prefix .. 'duties', 'promote ' .. want[W_QUEUE]) or 0))
+    end
+    if at and (not first or at < first) then
+      first = at
     end
   end
   first = first and math.max(0, first - now)

@@ -21,7 +21,7 @@ local Q_STATE, Q_SETTINGS, Q_VERSION, Q_REORDERED_TO, Q_CREATED_AT, Q_UPDATED_AT
 local Q_LEASE_MS, Q_MAX_LENGTH, Q_DEFAULT_PRIORITY, Q_MIN_PRIORITY, Q_MAX_PRIORITY = 7, 8, 9, 10, 11
 local Q_AGING_MS, Q_CAP, Q_PENALTY, Q_DEADLINE_WEIGHT, Q_HORIZON_MS = 12, 13, 14, 15, 16
 local Q_KEEP_FINISHED_MS, Q_KEEP_DEAD_MS, Q_ARCHIVE, Q_KEEP_ARCHIVE_MS = 17, 18, 19, 20
-local Q_SHARE_WEIGHTS = 21
+local Q_SHARE_WEIGHTS, Q_STAGGER_JOBS, Q_STAGGER_MS = 21, 22, 23
 
 local WAITING = {scheduled = true, blocked = true, pending = true, retrying = true}
 local FINAL = {completed = true, dead = true, cancelled = true}
