@@ -14,6 +14,7 @@ ForebayError
   WorkersDied              worker processes die as soon as they are started; look at their log
   DuplicateJob             carries the id of the job that holds the key
   QueueFull                try later, or raise the queue's max_length
+  RateLimited              too many jobs at once; try again after `retry_after` seconds
   QueueClosed              the queue is draining or was dropped
   QueueNotEmpty            empty it first, or drop it by force
   IllegalTransition        the operator asked for something the state forbids
@@ -103,12 +104,34 @@ class DuplicateJob(ForebayError, ValueError):
 
 
 class QueueFull(ForebayError):
-    """The queue holds as many pending jobs as its `max_length` allows."""
+    """The queue holds as many pending jobs as its `max_length` allows.
 
-    def __init__(self, message: str, *, queue: str, limit: int) -> None:
+    `retry_after` is in how many seconds it should have room, by its pace of the last minute; None if nothing
+    was completed lately, or if more were asked for in one call than it ever takes.
+    """
+
+    def __init__(self, message: str, *, queue: str, limit: int, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.queue = queue
         self.limit = limit
+        self.retry_after = retry_after
+
+
+class RateLimited(ForebayError):
+    """Jobs come faster than the queue takes them: of this client, or of everybody where `client` is None.
+
+    `limit` is how many a second it takes. After `retry_after` seconds what was asked for would be accepted;
+    None if more were asked for in one call than it ever takes at once.
+    """
+
+    def __init__(
+        self, message: str, *, queue: str, client: str | None, limit: int, retry_after: float | None
+    ) -> None:
+        super().__init__(message)
+        self.queue = queue
+        self.client = client
+        self.limit = limit
+        self.retry_after = retry_after
 
 
 class QueueClosed(ForebayError):

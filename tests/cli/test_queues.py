@@ -29,6 +29,27 @@ def test_queues_are_listed_with_their_jobs_by_state(store: Store) -> None:
     ]
 
 
+def test_queues_are_listed_with_the_time_that_what_is_pending_takes(store: Store) -> None:
+    put(store, queue=QueueName("idle"))
+    make(store, JobState.COMPLETED, queue=MAIL)
+    put(store, queue=MAIL)
+    put(store, queue=MAIL)
+    make(store, JobState.COMPLETED)
+
+    listed = answer("queues", "list")["queues"]
+    page = call("queues", "list").stdout.splitlines()
+
+    assert {queue["name"]: queue["drain_ms"] for queue in listed} == {
+        "default": 0,
+        "idle": None,
+        "mail": 120_000,
+    }
+    assert [line.split()[-1] for line in page if line.startswith(("idle", "mail"))] == ["?", "2m"]
+    assert answer("queues", "show", "mail")["drain_ms"] == 120_000
+    assert "2m" in call("queues", "show", "mail").stdout
+    assert "unknown" in call("queues", "show", "idle").stdout
+
+
 def test_no_queues_are_an_empty_list(store: Store) -> None:
     assert answer("queues", "list") == {"queues": []}
     assert call("queues", "list").stdout == "(none)\n"

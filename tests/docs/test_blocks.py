@@ -22,6 +22,7 @@ pytestmark = pytest.mark.timeout(300)
 # Pages whose Python blocks are one program that prints what the blocks without a language show. Their
 # console blocks are commands that are given afterwards.
 PROGRAMS: Final = (
+    "guide/back-pressure.md",
     "guide/dead-letters.md",
     "guide/fairness.md",
     "guide/limits.md",

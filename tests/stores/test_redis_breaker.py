@@ -6,13 +6,20 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from threading import Event
 
 import pytest
 import redis as driver
 
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
-from forebay.stores.redis.breaker import FAILURES, LONGEST_PAUSE_SECONDS, SHORTEST_PAUSE_SECONDS, Breaker
+from forebay.stores.redis.breaker import (
+    FAILURES,
+    LONGEST_PAUSE_SECONDS,
+    SHORTEST_PAUSE_SECONDS,
+    Breaker,
+    Sight,
+)
 from forebay.stores.redis.connection import ANSWER_SECONDS, CONNECT_SECONDS, opened
 from forebay.stores.redis.store import RedisEngine
 from forebay.stores.redis.wakeups import LOOK_SECONDS
@@ -38,7 +45,7 @@ def time() -> Time:
 
 @pytest.fixture
 def breaker(time: Time) -> Breaker:
-    return Breaker(time)
+    return Breaker(Sight(time))
 
 
 def attempt(breaker: Breaker, error: Exception | None = None) -> bool:
@@ -98,6 +105,20 @@ def test_nobody_waits_for_an_attempt_of_somebody_else(breaker: Breaker, time: Ti
     assert attempt(breaker)
 
 
+def test_whoever_has_reached_the_server_lets_in_those_who_are_held_back(breaker: Breaker, time: Time) -> None:
+    for _ in range(FAILURES):
+        attempt(breaker, DOWN)
+    time.now += SHORTEST_PAUSE_SECONDS / 4
+    held_back = not attempt(breaker)
+
+    attempt(Breaker(breaker.sight))
+
+    assert held_back
+    assert attempt(breaker, DOWN)
+    time.now += SHORTEST_PAUSE_SECONDS / 4
+    assert not attempt(breaker)  # it is gone again
+
+
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """One entry for each attempt of a store to connect."""
@@ -143,6 +164,33 @@ def test_a_program_whose_server_is_away_is_refused_at_once_and_goes_on_when_it_i
             server.start()
             eventually(lambda: is_accepted(store.insert))
             eventually(lambda: is_accepted(lambda _: engine.store().close()))
+    finally:
+        server.close()
+
+
+@pytest.mark.shows("R-STORE-49", "R-EDGE-65")
+def test_a_store_works_at_once_when_its_listener_says_that_the_server_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also while the server loads what it has kept: the listener waits for the end of that."""
+    for name in ("SHORTEST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
+        monkeypatch.setattr(f"forebay.stores.redis.breaker.{name}", 3_600.0)
+    slow = {"key-load-delay": "20000", "loading-process-events-interval-bytes": "1024"}
+    server = RedisServer(appendonly="yes", **slow)
+    engine = open_engine(server.url())
+    poked = Event()
+    try:
+        with closing(engine.store()) as store, closing(engine.wakeups()) as wakeups:
+            store.insert([new_job()] * 10)
+            server.stop()
+            words = refused(lambda: store.insert([new_job()]), FAILURES + 2)
+            wakeups.start(poked.set)
+
+            server.start()
+
+            assert "attempts to connect have failed" in words
+            assert poked.wait(60)
+            store.insert([new_job()])
     finally:
         server.close()
 

@@ -23,7 +23,7 @@ WHEN_FULL |= {"prune", "prune_queues", "prune_records"}
 
 def test_every_script_is_asked_for_and_exists() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in ENGINE.glob("*.py"))
-    named = set(re.findall(r'(?:run|_run|_count|_scanned|_repeated)\(\s*"(\w+)"', code))
+    named = set(re.findall(r'(?:run|_run|call|_count|_scanned|_repeated)\(\s*"(\w+)"', code))
 
     assert named == set(FILES) == set(load_scripts())
 
@@ -42,7 +42,7 @@ def test_what_ends_jobs_works_without_memory_and_what_brings_them_does_not() -> 
     flags = {name: text.partition("\n")[0] for name, text in FILES.items()}
 
     assert {flags[name] for name in WHEN_FULL} == {"#!lua flags=allow-oom"}
-    assert flags["insert"] == "#!lua"
+    assert flags["insert"] == flags["insert_plain"] == "#!lua"
 
 
 @pytest.mark.shows("R-STORE-39", "R-STORE-52")

@@ -45,6 +45,27 @@ def on_bad_ground(rig: Rig, outage: Outage, *, too_late: bool = False, **options
 before_and_after = pytest.mark.parametrize("too_late", [False, True], ids=["before", "after"])
 
 
+# ------------------------------------------------------------------ waiting
+
+
+def test_what_ends_meanwhile_does_not_make_the_wait_longer_and_is_not_logged_each_time(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    outage = Outage()
+    coordinator = on_bad_ground(rig, outage)
+    coordinator.turn()
+    outage.lasts = True
+    first = coordinator.turn()
+
+    rest = [coordinator.turn() for _ in range(20)]
+    rig.clock.advance(seconds=first + 0.001)
+    second = coordinator.turn()
+
+    assert rest == pytest.approx([first] * 20)
+    assert second == pytest.approx(2 * first)
+    assert len([line for line in caplog.messages if "nobody is at home" in line]) == 2
+
+
 # ------------------------------------------------------------------ settlements
 
 
@@ -86,7 +107,10 @@ def test_the_pause_between_two_tries_grows_to_five_seconds_and_starts_again(rig:
     outage = Outage()
     coordinator = on_bad_ground(rig, outage)
     outage.lasts = True
-    pauses = [coordinator.turn() for _ in range(9)]
+    pauses = []
+    for _ in range(9):
+        pauses.append(coordinator.turn())
+        rig.clock.advance(seconds=pauses[-1] + 0.001)
 
     outage.lasts = False
     coordinator.turn()

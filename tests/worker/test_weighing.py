@@ -78,7 +78,7 @@ def test_queues_with_jobs_of_any_length_have_their_parts_of_a_worker_and_none_st
             started.append(queue)
         sum(range(rounds))
 
-    app.client.write(lambda store: store.save_queue(QueueName("urgent"), {"weight": 3}))
+    app.configure("urgent", weight=3)
     jobs = [
         work.using(queue=queue).job(queue, number % 7 * 3_000)
         for queue in ("urgent", "other", "low")

@@ -17,6 +17,7 @@ from forebay.app.declaring import Declares
 from forebay.app.handle import JobHandle
 from forebay.app.hooks import Hook, Listener, added
 from forebay.app.options import CallOptions, TaskOptions, check_names, draft, over
+from forebay.app.queueing import Queueing
 from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.app.times import Length
@@ -42,7 +43,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Forebay(Declares):
+class Forebay(Declares, Queueing):
     """Tasks and the store their jobs live in.
 
     The store is opened when it is first needed. The object may be used from any thread, by coroutines, and

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock, local
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from forebay.domain.history import Timeline
     from forebay.domain.note import Notes
     from forebay.domain.query import Counts, JobQuery, Page
-    from forebay.domain.queue import Queue
     from forebay.domain.settlement import Settlement
     from forebay.domain.workflow import Edge
     from forebay.stores.protocol import Engine, OnConflict, Reader, Receipt, Store, Verdict
@@ -298,10 +297,6 @@ class Client:
         return self.write(lambda store: store.revive(ids, dependants=dependants))
 
     # Handles
-
-    def save_queue(self, name: str, settings: Mapping[str, object]) -> Queue:
-        """Change settings of a queue, or create it with them; raises ConfigError for what makes no sense."""
-        return self.write(lambda store: store.save_queue(QueueName(name), settings))
 
     async def offloaded(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking call of this client's on its store thread, for coroutines."""

@@ -66,6 +66,7 @@ class TaskOptions(TypedDict, total=False):
     limit_by: Mapping[str, KeyFrom]
     share: str
     share_by: KeyFrom
+    client: str
 
 
 class CallOptions(TaskOptions, total=False):
@@ -121,8 +122,9 @@ _PLAIN: Final = {
     "unique": "unique_key",
     "once": "once_key",
     "correlation_id": "correlation_id",
+    "client": "client",
 }
-_TEXTS: Final = ("id", "unique", "once", "correlation_id")
+_TEXTS: Final = ("id", "unique", "once", "correlation_id", "client")
 _LENGTHS: Final = {
     "timeout": ("timeout_ms", MIN_TIMEOUT_MS, MAX_TIMEOUT_MS),
     "lease": ("lease_ms", MIN_LEASE_MS, DAY_MS),

@@ -25,7 +25,9 @@ from forebay.domain.retry import PRESETS
 from forebay.errors import ConfigError, UnknownTask
 
 # Options of the command that are options of a call as they are.
-_PLAIN: Final = ("queue", "priority", "retries", "id", "unique", "once", "correlation_id", "retry")
+_PLAIN: Final = (
+    *("queue", "priority", "retries", "id", "unique", "once", "correlation_id", "retry", "client"),
+)
 _LENGTHS: Final = ("delay", "timeout", "lease", "expires", "deadline", "once_for")
 
 OPTIONS: Final = (
@@ -45,6 +47,7 @@ OPTIONS: Final = (
     click.option("--tag", "tags", multiple=True, help="A word to find it by; may be repeated."),
     click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="JSON or text; may be repeated."),
     click.option("--correlation-id", help="A word that follows the job through its attempts."),
+    click.option("--client", metavar="NAME", help="Who asks, where the queue has a rate for each client."),
     click.option("--id", metavar="ID", help="An id of your own."),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import click
@@ -16,8 +16,8 @@ from forebay.cli.jobs import DELETABLE, deletion
 from forebay.cli.limits import limit_json, said
 from forebay.cli.opening import Desk
 from forebay.cli.options import Length, QueueParam, at_store, length_in_ms, limit_option, yes_option
-from forebay.cli.output import Output, cell, confirm, jobs_of, moment, progress, record, table
-from forebay.cli.shapes import arguments, counts_json, queue_json, summary_json
+from forebay.cli.output import Output, cell, confirm, jobs_of, length, moment, progress, record, table
+from forebay.cli.shapes import arguments, counts_json, drain_ms, queue_json, summary_json
 from forebay.domain.job import Job, QueueName, check_queue_name
 from forebay.domain.lifecycle import WAITING, JobState
 from forebay.domain.limits import Limit, scopes_of
@@ -55,17 +55,30 @@ def queues() -> None:
 def list_queues(desk: Desk, out: Output) -> None:
     """List the queues with their jobs by state."""
     found = desk.reader.queues()
-    counts = desk.reader.counts([queue.name for queue in found]) if found else {}
-    answer = [queue_json(queue, counts[queue.name]) for queue in found]
-    out.answer({"queues": answer}, lambda: count_table((queue, counts[queue.name]) for queue in found))
+    names = [queue.name for queue in found]
+    counts = desk.reader.counts(names) if found else {}
+    drains = {name: drain_ms(counts[name], pace) for name, pace in desk.reader.paces(names).items()}
+    answer = [{**queue_json(queue, counts[queue.name]), "drain_ms": drains[queue.name]} for queue in found]
+    rows = [(queue, counts[queue.name]) for queue in found]
+    out.answer({"queues": answer}, lambda: count_table(rows, drains))
 
 
-def count_table(rows: Iterable[tuple[Queue, Counts]]) -> None:
-    """Queues with their jobs by state."""
+def count_table(
+    rows: Iterable[tuple[Queue, Counts]], drains: Mapping[QueueName, int | None] | None = None
+) -> None:
+    """Queues with their jobs by state, and how long those that are pending will take."""
     lines = [
         (queue.name, queue.state, *(getattr(counts, state) for state in JobState)) for queue, counts in rows
     ]
-    table(("queue", "is", *(_HEADS.get(state, state) for state in JobState)), lines)
+    heads = ("queue", "is", *(_HEADS.get(state, state) for state in JobState))
+    if drains is None:
+        table(heads, lines)
+    else:
+        table((*heads, "drain"), [(*line, _drain(drains[line[0]])) for line in lines])
+
+
+def _drain(ms: int | None) -> str:
+    return "?" if ms is None else length(ms) if ms else ""
 
 
 @queues.command()
@@ -95,18 +108,22 @@ def _show(desk: Desk, out: Output, name: str, limit: int) -> None:
     known = {job.id: arguments(job.payload) for job in calls}
     next_jobs = [{**summary_json(job), **known[job.id]} for job in upcoming if job.id in known]
     limits = [limit for limit in desk.reader.limits() if limit.scope in scopes_of(queue.name)]
-    answer = {**queue_json(queue, counts), "length": counts.pending, "next": next_jobs}
+    drain = drain_ms(counts, desk.reader.paces([queue.name])[queue.name])
+    answer = {**queue_json(queue, counts), "length": counts.pending, "drain_ms": drain, "next": next_jobs}
     answer["limits"] = [limit_json(limit) for limit in limits]
-    out.answer(answer, lambda: _show_queue(queue, counts, calls, limits))
+    out.answer(answer, lambda: _show_queue(queue, counts, drain, calls, limits))
 
 
-def _show_queue(queue: Queue, counts: Counts, upcoming: list[Job], limits: list[Limit]) -> None:
+def _show_queue(
+    queue: Queue, counts: Counts, drain: int | None, upcoming: list[Job], limits: list[Limit]
+) -> None:
     by_state = {state: number for state, number in counts_json(counts).items() if number}
     record(
         {
             "queue": queue.name,
             "state": queue.state,
             "length": str(counts.pending),
+            "drained in": "unknown: none has completed lately" if drain is None else length(drain),
             "jobs": _pairs(by_state),
             "created": moment(queue.created_at),
             "changed": moment(queue.updated_at),

@@ -13,6 +13,7 @@ from forebay.app.codec import decode_call, decode_result
 from forebay.domain.history import Attempt, Event, Timeline
 from forebay.domain.job import Job, JobSummary
 from forebay.domain.note import Notes
+from forebay.domain.pressure import Pace
 from forebay.domain.query import Counts
 from forebay.domain.queue import Queue
 from forebay.domain.schedule import Firing, Schedule
@@ -157,6 +158,11 @@ def counts_json(counts: Counts) -> dict[str, Any]:
 def queue_json(queue: Queue, counts: Counts) -> dict[str, Any]:
     """A queue with its settings and how many jobs it has."""
     return {**_plain(queue, _QUEUE_INNER), "counts": counts_json(counts)}
+
+
+def drain_ms(counts: Counts, pace: Pace) -> int | None:
+    """How long it takes to work off what is pending, at this pace; None without one."""
+    return pace.wait_ms(counts.pending) if counts.pending else 0
 
 
 def worker_json(worker: WorkerInfo, now: int) -> dict[str, Any]:

@@ -77,7 +77,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     no limit. A job is due `delay_ms` after its insert by the store's clock, or at `run_at`. One that has
     not started at `expires_at` is cancelled. `limit_keys` say what it counts as under limits by key: the
     value of each kind. It waits `blocked` for the jobs that it `depends_on`; with `allow_missing` one that is
-    gone counts as completed if its id is older than what the queue keeps.
+    gone counts as completed if its id is older than what the queue keeps. `client` is who asks for it, under
+    the rates of its queue; it is not stored.
     """
 
     task: str
@@ -104,6 +105,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     limit_keys: dict[str, str] = {}
     depends_on: tuple[Need, ...] = ()
     allow_missing: bool = False
+    client: str | None = None
 
     def __post_init__(self) -> None:
         check_queue_name(self.queue)
@@ -165,6 +167,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             check_text("correlation_id", self.correlation_id)
         if self.parent_id is not None:
             check_text("parent_id", self.parent_id)
+        if self.client is not None:
+            check_text("client", self.client)
         self._check_collections()
 
     def _check_collections(self) -> None:

@@ -16,6 +16,7 @@ from forebay.domain.share import check_weights
 from forebay.errors import ConfigError, InvalidJob
 
 MAX_LENGTH: Final = 1_000_000_000
+MAX_RATE: Final = 1_000_000
 MAX_PROMOTED: Final = 10_000
 
 
@@ -76,7 +77,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     `aging_ms` is the wait that is worth one point of priority; None for `max_aging_bonus` lets age
     count without end. Final jobs are kept for `keep_finished_ms` and dead ones for `keep_dead_ms`,
     0 meaning until somebody purges them; with `archive` a line about each stays for `keep_archive_ms`
-    (0: for ever). `share_weights` says which shares count for more than one (see `domain/share.py`).
+    (0: for ever). `enqueue_rate` is how many new jobs a second it takes, `client_rate` how many of one
+    client; after a pause a burst may come together, twice the rate unless said otherwise.
+    `share_weights` says which shares count for more than one (see `domain/share.py`).
     Of jobs that come due together no more than `promote_per_second` become pending.
     """
 
@@ -96,6 +99,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     keep_dead_ms: int = 30 * DAY_MS
     archive: bool = False
     keep_archive_ms: int = 90 * DAY_MS
+    enqueue_rate: int | None = None
+    enqueue_burst: int | None = None
+    client_rate: int | None = None
+    client_burst: int | None = None
     share_weights: dict[str, int] = {}
     promote_per_second: int | None = None
 
@@ -108,6 +115,18 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         self._check_scoring()
         for name in ("keep_finished_ms", "keep_dead_ms", "keep_archive_ms"):
             _check_whole(name, getattr(self, name), 0, 100 * 366 * DAY_MS)
+        self._check_rate("enqueue")
+        self._check_rate("client")
+
+    def _check_rate(self, kind: str) -> None:
+        rate, burst = getattr(self, f"{kind}_rate"), getattr(self, f"{kind}_burst")
+        if rate is not None:
+            _check_whole(f"{kind}_rate", rate, 1, MAX_RATE)
+        if burst is not None:
+            if rate is None:
+                raise ConfigError(f"{kind}_burst goes with {kind}_rate")
+            # So that a bucket which nobody has used for a while is full, and can be forgotten.
+            _check_whole(f"{kind}_burst", burst, 1, min(MAX_RATE, 3_600 * rate))
         check_weights(self.share_weights)
         if self.promote_per_second is not None:
             _check_whole("promote_per_second", self.promote_per_second, 1, MAX_PROMOTED)
@@ -124,6 +143,11 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         _check_points("deadline_weight", self.deadline_weight)
         if self.max_aging_bonus is not None:
             _check_points("max_aging_bonus", self.max_aging_bonus)
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether it takes new jobs at some rate only."""
+        return self.enqueue_rate is not None or self.client_rate is not None
 
     @property
     def scoring(self) -> Scoring:
@@ -158,6 +182,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 mode = QueueMode(str(wanted["mode"]))
                 # A mode is a fresh start: what an earlier mode had set must not linger.
                 wanted = {**_scoring_defaults(), **_MODES[mode], **wanted, "mode": mode}
+            for kind in ("enqueue", "client"):
+                if wanted.get(f"{kind}_rate", 0) is None:
+                    wanted.setdefault(f"{kind}_burst", None)  # it goes with its rate
             return msgspec.convert({**msgspec.to_builtins(self), **wanted}, QueueSettings)
         except (msgspec.ValidationError, ValueError, TypeError) as exc:
             raise ConfigError(f"queue settings: {exc}") from exc

@@ -22,6 +22,7 @@ from forebay.errors import (
     JobNotFound,
     QueueClosed,
     QueueFull,
+    RateLimited,
 )
 from forebay.errors import PermanentError as Permanent
 from forebay.errors import RetryableError as Retryable
@@ -60,6 +61,7 @@ _NAMES: Final[dict[type[ForebayError], type[JobError]]] = {
     JobFailed: JobFailedError,
     JobCancelled: JobCancelledError,
     QueueFull: JobRefusedError,
+    RateLimited: JobRefusedError,
     QueueClosed: JobRefusedError,
 }
 

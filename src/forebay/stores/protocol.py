@@ -30,6 +30,7 @@ from forebay.domain.job import Amendment, Job, JobId, JobSummary, NewJob, QueueN
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note, Notes
+from forebay.domain.pressure import Pace
 from forebay.domain.query import Archived, Counts, Health, HeldJobs, JobQuery, Page, Position
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
@@ -461,6 +462,10 @@ class Reader(LooksAtSchedules, LooksAtLimits, Protocol):
 
     def position(self, job_id: JobId) -> Position | None:
         """Where a pending job stands in its queue; None for every other job, and behind a gate."""
+        ...
+
+    def paces(self, queues: Sequence[QueueName]) -> dict[QueueName, Pace]:
+        """How fast jobs of these queues were completed lately: in the last minute, or the last thousand."""
         ...
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:

@@ -89,7 +89,7 @@ class Coordinator:
         self._duties_at = self._looked_at = clock.monotonic()
         self._duties_by = self._duties_at + LATE_SECONDS
         self._ask_at: dict[str, float] = {}  # when a duty may be due again, as far as we know
-        self._retry_seconds = 0.0
+        self._retry_seconds = self._retry_at = 0.0
         self.is_claiming = True
 
     @property
@@ -108,7 +108,8 @@ class Coordinator:
             self._unsettled += self._late()
             return self._with_store()
         except StoreUnavailable as exc:
-            logger.warning("the store is not available: %s", exc)
+            if self._clock.monotonic() >= self._retry_at:  # not for each job that ends meanwhile
+                logger.warning("the store is not available: %s", exc)
             if not self._was_away:  # once for each outage
                 self.hooks.report(None, attempt_error(exc))
             self._was_away = True
@@ -139,7 +140,7 @@ class Coordinator:
             self._dispatch(answer.jobs, asked_at)
         self._adopt(answer.adopted)
         self._interrupting.cancel(answer.cancels)
-        self._retry_seconds = 0.0
+        self._retry_seconds = self._retry_at = 0.0
         if answer.jobs:
             self._lingering.begin()
         if self.is_claiming and (was_in_doubt or self._asking.has_more(len(answer.jobs))):
@@ -229,9 +230,12 @@ class Coordinator:
     def _away(self) -> float:
         """The store does not answer: keep every settlement, however long, and try again."""
         self._in_doubt = True
-        self._retry_seconds = min(LONGEST_RETRY_SECONDS, max(0.1, self._retry_seconds * 2))
-        wait = self._retry_seconds * (0.5 + self._roll() / 2)
-        return max(0.0, min(wait, self._interrupting.next_at() - self._clock.monotonic()))
+        now = self._clock.monotonic()
+        # A turn that comes before, because a job has ended, does not make the wait longer.
+        if now >= self._retry_at:
+            self._retry_seconds = min(LONGEST_RETRY_SECONDS, max(0.1, self._retry_seconds * 2))
+            self._retry_at = now + self._retry_seconds * (0.5 + self._roll() / 2)
+        return max(0.0, min(self._retry_at, self._interrupting.next_at()) - now)
 
     # Dispatch
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from forebay.domain.history import EventKind
 from forebay.domain.job import DAY_MS, Job, QueueName
 from forebay.domain.lifecycle import LIVE, WAITING, JobState
+from forebay.domain.pressure import FULL_AFTER_MS, is_rate
 from forebay.domain.query import Archived
 from forebay.domain.queue import Queue, QueueState, stagger_duty
 from forebay.domain.worker import COMMANDS_KEPT_MS, WorkerInfo
@@ -200,6 +201,9 @@ def _prune_rest(state: State) -> None:
     for number, event in list(state.events.items()):
         if event.at <= state.now - AUDIT_KEPT_MS:
             state.forget_event(number)
+    for scope, bucket in list(state.buckets.items()):
+        if is_rate(scope) and bucket.at <= state.now - 2 * FULL_AFTER_MS:
+            state.write(state.buckets, scope, None)
     _prune_workers(state)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nlargest
 
 import msgspec
 
 from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId, Json, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
+from forebay.domain.pressure import PACE_JOBS, PACE_MS, Pace, Turnstile, pace_of, queue_full, room_after
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.workflow import Edge, EdgeState
 from forebay.errors import (
@@ -16,7 +18,6 @@ from forebay.errors import (
     ForebayError,
     InvalidJob,
     QueueClosed,
-    QueueFull,
     QueueNotFound,
     StoreRefused,
 )
@@ -29,14 +30,25 @@ def insert(
     state: State, jobs: Sequence[NewJob], on_conflict: OnConflict, atomic: bool, create_queues: bool
 ) -> list[Receipt]:
     receipts: list[Receipt] = []
+    together = jobs if atomic else ()
+    turnstile = Turnstile(state.now, state.buckets.get, together)
     for new in jobs:
         try:
             before = [receipt.id for receipt in receipts] if new.depends_on else []
-            receipts.append(_insert_one(state, new, on_conflict, create_queues, before))
+            edges = _judged(state, new, on_conflict, create_queues, before)
+            if isinstance(edges, Receipt):
+                receipts.append(edges)
+                continue
+            _check_room(state, new, edges, together)
+            turnstile.enter(state.queue_or_fresh(new.queue), new)
+            job = _store(state, new, new.parent_id, edges)
+            receipts.append(Receipt(id=job.id, is_new=True, state=job.state))
         except ForebayError as exc:
             if atomic:
                 raise
             receipts.append(Receipt(id=None, is_new=False, error=exc))
+    for scope, bucket in turnstile.taken.items():
+        state.write(state.buckets, scope, bucket)
     return receipts
 
 
@@ -74,13 +86,14 @@ def fresh(metadata: dict[str, Json]) -> dict[str, Json]:
     return copy
 
 
-def _insert_one(
+def _judged(
     state: State,
     new: NewJob,
     on_conflict: OnConflict,
     create_queues: bool,
     before: Sequence[JobId | None],
-) -> Receipt:
+) -> Receipt | Sequence[Edge]:
+    """The edges of a new job, or the receipt of the one that has its key."""
     # Every check comes before the first write: a refused member of a batch leaves no trace of its own.
     if new.queue not in state.queues and not create_queues:
         raise QueueNotFound(f"there is no queue {new.queue}")
@@ -92,19 +105,25 @@ def _insert_one(
     if holder is not None:
         held = state.jobs.get(holder)
         return Receipt(id=holder, is_new=False, state=None if held is None else held.job.state)
-    edges = edges_of(state, new, before)
-    if all(edge.state is EdgeState.MET for edge in edges):
-        _check_room(state, queue, new)
-    job = _store(state, new, new.parent_id, edges)
-    return Receipt(id=job.id, is_new=True, state=job.state)
+    return edges_of(state, new, before)
 
 
-def _check_room(state: State, queue: Queue, new: NewJob) -> None:
-    limit = queue.settings.max_length
-    if limit is None or _due_at(state, new) > state.now:
+def _check_room(state: State, new: NewJob, edges: Sequence[Edge], together: Sequence[NewJob]) -> None:
+    name, limit = new.queue, state.queue_or_fresh(new.queue).settings.max_length
+    is_blocked = any(edge.state is not EdgeState.MET for edge in edges)
+    if limit is None or is_blocked or _due_at(state, new) > state.now:
         return
-    if state.count(queue.name, JobState.PENDING) >= limit:
-        raise QueueFull(f"queue {queue.name} has its {limit} pending jobs", queue=queue.name, limit=limit)
+    length = state.count(name, JobState.PENDING)
+    if length >= limit:
+        wait = room_after(lambda: pace(state, name), name, length=length, limit=limit, together=together)
+        raise queue_full(name, limit, wait)
+
+
+def pace(state: State, queue: QueueName) -> Pace:
+    """How fast jobs of a queue were completed lately."""
+    completed = (record.job.finished_at or 0 for record in state.among(queue, [JobState.COMPLETED]))
+    found = nlargest(PACE_JOBS, (at for at in completed if at > state.now - PACE_MS))
+    return pace_of(len(found), min(found, default=None), state.now)
 
 
 def _holder(state: State, new: NewJob, on_conflict: OnConflict) -> JobId | None:

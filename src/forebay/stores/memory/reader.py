@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from heapq import nlargest, nsmallest
 from math import inf
-from typing import Final
 
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.note import Notes
+from forebay.domain.pressure import Pace
 from forebay.domain.query import (
     EXACT_UP_TO,
     Archived,
@@ -33,11 +33,10 @@ from forebay.domain.workflow import Edge, by_parent
 from forebay.errors import StoreError
 from forebay.stores.matching import fits, summary_of
 from forebay.stores.memory.checking import problems
+from forebay.stores.memory.inserting import pace
 from forebay.stores.memory.leasing import handed_out
 from forebay.stores.memory.order import is_in_time, turn
 from forebay.stores.memory.state import State
-
-_PACE_MS: Final = 60_000
 
 
 class MemoryReader:
@@ -90,14 +89,16 @@ class MemoryReader:
                 return None
             job, scoring, now = record.job, state.queues[record.job.queue].settings.scoring, state.now
             ready = _ready(state, job.queue)
-            pace = _pace(state, job.queue)
+            wait_ms = pace(state, job.queue).wait_ms
         mine = turn(scoring, job, now)
         ahead = sum(turn(scoring, other, now) < mine for other in ready)
         is_exact = ahead <= EXACT_UP_TO
         ahead = ahead if is_exact else _estimate(job, ready)
-        return Position(
-            ahead=ahead, is_exact=is_exact, starts_in_ms=ahead * _PACE_MS // pace if pace else None
-        )
+        return Position(ahead=ahead, is_exact=is_exact, starts_in_ms=wait_ms(ahead))
+
+    def paces(self, queues: Sequence[QueueName]) -> dict[QueueName, Pace]:
+        with self._looking() as state:
+            return {queue: pace(state, queue) for queue in queues}
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
         with self._looking() as state:
@@ -201,12 +202,6 @@ class MemoryReader:
 def _ready(state: State, queue: QueueName) -> list[Job]:
     pending = state.among(queue, [JobState.PENDING])
     return [record.job for record in pending if record.job.gate is None]
-
-
-def _pace(state: State, queue: QueueName) -> int:
-    completed = state.among(queue, [JobState.COMPLETED])
-    since = state.now - _PACE_MS
-    return min(EXACT_UP_TO, sum((record.job.finished_at or 0) > since for record in completed))
 
 
 def _estimate(job: Job, ready: list[Job]) -> int:

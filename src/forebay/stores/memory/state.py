@@ -61,7 +61,7 @@ class State:
         self.unmet: dict[JobId, int] = {}
         self.aftermaths: dict[int, tuple[JobId, Aftermath]] = {}
         self.limits: dict[str, Kept] = {}
-        self.buckets: dict[str, Bucket] = {}  # of keys
+        self.buckets: dict[str, Bucket] = {}  # of keys, and of rates at which queues take jobs
         self.shares: dict[tuple[QueueName, str], int] = {}  # those that have jobs waiting, and their turns
         # Gates of limits with jobs behind them, and when to look there.
         self.closed: dict[tuple[QueueName, str], int] = {}

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
+from forebay.domain.pressure import FULL_AFTER_MS
 from forebay.domain.queue import Queue
 from forebay.domain.share import fair_gate
 from forebay.domain.worker import COMMANDS_KEPT_MS
@@ -267,6 +268,7 @@ def prune(tx: Transaction, limit: int) -> int:
     if tx.has_limits:
         limiting.prune(tx)
     tx.run("shares_prune")
+    tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
     _fold_counts(tx, floors)
     floors.save()
     return pruned

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Bucket
+from forebay.domain.pressure import Pace, Turnstile, queue_full, room_after
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.share import SHARE, gate_of
@@ -20,7 +22,6 @@ from forebay.errors import (
     ForebayError,
     InvalidJob,
     QueueClosed,
-    QueueFull,
     QueueNotFound,
     StoreRefused,
 )
@@ -28,6 +29,7 @@ from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.edges import Edges
 from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Key, Transaction
+from forebay.stores.pressure import pace_from_row, pace_values
 from forebay.stores.protocol import OnConflict, Receipt
 from forebay.stores.rows import new_options_text
 
@@ -88,14 +90,17 @@ class Intake:
     that is closed while we insert may get these jobs still, as if they had come a moment before.
     """
 
-    def __init__(self, tx: Transaction, jobs: Sequence[NewJob], rules: Rules) -> None:
+    def __init__(self, tx: Transaction, jobs: Sequence[NewJob], rules: Rules, *, atomic: bool) -> None:
         self._tx = tx
         self._rules = rules
+        self._together = jobs if atomic else ()
         self._lots: list[Lot] = []
         self._open_lots: dict[tuple[object, ...], Lot] = {}
         self._seqs = iter(tx.run("seqs", {"jobs": len(jobs)}))
         tx.load_queues({job.queue for job in jobs})
+        self._rated: set[str] = set()  # queues that take jobs at some rate only
         self._room = dict(self._rooms(jobs))
+        self._turnstile = Turnstile(tx.later(), self._bucket, self._together) if self._rated else None
         self._holders = tx.key_holders(key for job in jobs for key in _keys_of(job))
         brought = {job.id for job in jobs if job.id is not None}
         self._states = tx.states([*brought, *self._holders.values()])
@@ -106,16 +111,18 @@ class Intake:
         self._brought: set[JobId] = set()
 
     def _rooms(self, jobs: Iterable[NewJob]) -> Iterator[tuple[str, int]]:
-        """How many pending jobs each queue with a greatest length can still take, under its lock. In a
-        caller's transaction nothing is locked, and what is committed counts."""
+        """How many pending jobs each queue with a greatest length can still take, under its lock; those with
+        rates are locked too. In a caller's transaction nothing is, and what is committed counts."""
         if self._rules.is_follow_up:
             return
         for name in sorted({job.queue for job in jobs}):
             queue = self._tx.queue(name)
-            if queue is None or queue.settings.max_length is None:
+            if queue is None or not (queue.settings.max_length or queue.settings.has_rates):
                 continue
             if not self._rules.is_borrowed:
                 queue = self._tx.locked_queue(name)
+            if queue is not None and queue.settings.has_rates:
+                self._rated.add(name)
             if queue is not None and queue.settings.max_length is not None:
                 yield name, queue.settings.max_length - self._tx.counted(name, [JobState.PENDING])
 
@@ -130,6 +137,8 @@ class Intake:
             return self._add_child(job, lot)
         if lot.state is JobState.PENDING and job.queue in self._room:
             self._check_length(job.queue)
+        if job.queue in self._rated:
+            self._enter(job)
         return Receipt(id=self._write(job, lot), is_new=True, state=lot.state)
 
     def _add_child(self, job: NewJob, lot: Lot) -> Receipt:
@@ -141,6 +150,8 @@ class Intake:
             lot = self._lot_of(job, is_blocked=True)
         elif lot.state is JobState.PENDING and job.queue in self._room:
             self._check_length(job.queue)
+        if job.queue in self._rated:
+            self._enter(job)
         job_id = self._write(job, lot, unmet)
         self._edges.add(job_id, job, parents)
         for parent, _ in parents:
@@ -180,9 +191,27 @@ class Intake:
         if self._room[name] <= 0:
             queue = self._tx.queue(name)
             limit = (queue.settings.max_length if queue else None) or 0
-            raise QueueFull(
-                f"queue {name} is full: {limit} pending jobs are allowed", queue=name, limit=limit
+            wait = room_after(
+                lambda: self._pace(name),
+                name,
+                length=limit - self._room[name],
+                limit=limit,
+                together=self._together,
             )
+            raise queue_full(name, limit, wait)
+
+    def _enter(self, job: NewJob) -> None:
+        queue = self._tx.queue(job.queue)
+        if self._turnstile is not None and queue is not None:
+            self._turnstile.enter(queue, job)
+
+    def _pace(self, queue: str) -> Pace:
+        now = self._tx.now
+        return pace_from_row(self._tx.one("pace", pace_values(queue, now)), now)
+
+    def _bucket(self, scope: str) -> Bucket | None:
+        row = self._tx.one("bucket", {"scope": scope})
+        return None if row is None else Bucket(*row)
 
     def _taken_by(self, job: NewJob) -> Receipt | None:
         """The answer for a job whose id or key somebody else has."""
@@ -249,6 +278,15 @@ class Intake:
             [(lot.job.queue, lot.job.limit_keys.get(SHARE)) for lot in lots if lot.state is JobState.PENDING],
         )
         self._edges.flush()
+        self._keep_rates()
+
+    def _keep_rates(self) -> None:
+        """Write what was taken of rates, under the locks of their queues. A caller's transaction takes
+        nothing: everybody else would have to wait for its end."""
+        taken = self._turnstile.taken if self._turnstile else {}
+        if taken and not self._rules.is_borrowed:
+            parts, ats = zip(*taken.values(), strict=True)
+            self._tx.run("buckets_save", {"scopes": list(taken), "parts": list(parts), "ats": list(ats)})
 
     def _check_brought(self, lots: list[Lot], answers: list[list[tuple[int]]]) -> None:
         """Ids that callers brought must be nobody else's, wherever that job is by now."""
@@ -296,7 +334,7 @@ def _keys_of(job: NewJob) -> Iterator[Key]:
 
 def insert_all(tx: Transaction, jobs: Sequence[NewJob], rules: Rules, *, atomic: bool) -> list[Receipt]:
     """Accept jobs in order; the first error ends an atomic insert and is noted by another."""
-    intake = Intake(tx, jobs, rules)
+    intake = Intake(tx, jobs, rules, atomic=atomic)
     receipts = intake.receipts
     for job in jobs:
         try:

@@ -33,7 +33,9 @@ def _terms(settings_text: str, wanted: int | None) -> Terms | None:
     """None where a job has to be looked at more closely, or is to be refused."""
     settings = settings_from_text(settings_text)
     priority = settings.default_priority if wanted is None else wanted
-    if settings.max_length is not None or not settings.min_priority <= priority <= settings.max_priority:
+    if settings.max_length is not None or settings.has_rates:
+        return None
+    if not settings.min_priority <= priority <= settings.max_priority:
         return None
     # Without a deadline, and as long as its age is not capped, a rank follows the time a job is ready from.
     where = place(settings.scoring, ready_at=0, priority=priority, failures=0, deadline_at=None, now=0)

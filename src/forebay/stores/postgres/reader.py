@@ -10,6 +10,7 @@ from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.note import Notes
+from forebay.domain.pressure import Pace
 from forebay.domain.query import (
     EXACT_UP_TO,
     Archived,
@@ -31,6 +32,7 @@ from forebay.stores.postgres.limiting import LooksAtPostgresLimits
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.scheduling import LooksAtPostgresSchedules
 from forebay.stores.postgres.schema import schema_number
+from forebay.stores.pressure import pace_from_row, pace_values
 from forebay.stores.rows import (
     Row,
     archived_from_row,
@@ -47,7 +49,6 @@ from forebay.stores.rows import (
     worker_from_row,
 )
 
-PACE_MS: Final = 60_000
 ROWS_PER_LOOK: Final = 10_000
 LATE_MS: Final = 60_000
 _FINISHED: Final = (JobState.COMPLETED, JobState.CANCELLED)
@@ -151,10 +152,13 @@ class PostgresReader(LooksAtPostgresSchedules, LooksAtPostgresLimits):
             is_exact = ahead <= EXACT_UP_TO
             if not is_exact:
                 ahead = _estimate(look, job)
-            pace = look.one("pace", {"queue": job.queue, "since": now - PACE_MS, "most": EXACT_UP_TO})
-        done = pace[0] if pace else 0
-        wait = ahead * PACE_MS // done if done else None
-        return Position(ahead=ahead, is_exact=is_exact, starts_in_ms=wait)
+            wait_ms = _pace(look, job.queue, now).wait_ms
+        return Position(ahead=ahead, is_exact=is_exact, starts_in_ms=wait_ms(ahead))
+
+    def paces(self, queues: Sequence[QueueName]) -> dict[QueueName, Pace]:
+        with self._looking() as look:
+            now = look.now()
+            return {queue: _pace(look, queue, now) for queue in queues}
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
         with self._looking() as look:
@@ -230,6 +234,10 @@ class PostgresReader(LooksAtPostgresSchedules, LooksAtPostgresLimits):
         if not self._is_closed:
             self._is_closed = True
             self._connection.close()
+
+
+def _pace(look: Look, queue: QueueName, now: int) -> Pace:
+    return pace_from_row(look.one("pace", pace_values(queue, now)), now)
 
 
 def _ahead(look: Look, job: Job, now: int) -> int:

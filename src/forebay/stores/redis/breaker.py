@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from time import monotonic
 from typing import Final
 
@@ -17,17 +18,30 @@ SHORTEST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
+class Sight:
+    """When anybody in this program has last reached the server: whoever was held back may try again then."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.clock = clock
+        self.seen_at = -inf
+
+    def is_there(self) -> None:
+        self.seen_at = self.clock()
+
+
 class Breaker:
     """After some attempts to connect have failed one after the other, one is made in each pause, and callers
-    in between are refused at once. The first that succeeds lets everybody in.
+    in between are refused at once. The first that succeeds, here or elsewhere in the program, lets everybody
+    in.
 
     There is no lock: two threads that ask at the same moment make two attempts, and a forked process has
     none that nobody holds."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
+    def __init__(self, sight: Sight) -> None:
+        self.sight = sight
+        self._clock = sight.clock
         self._failures = 0
-        self._next_at = 0.0
+        self._failed_at = self._next_at = 0.0
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -40,15 +54,16 @@ class Breaker:
             raise
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
             self._failures += 1
-            now = self._clock()
+            self._failed_at = now = self._clock()
             self._next_at = now + _between(now - started)
             raise
         self._failures = 0
+        self.sight.is_there()
 
     def _ask(self) -> float:
         now = self._clock()
         if self._failures >= FAILURES:
-            if now < self._next_at:
+            if now < self._next_at and self.sight.seen_at <= self._failed_at:
                 raise redis.exceptions.ConnectionError(
                     f"{self._failures} attempts to connect have failed; the next is made in a second at most"
                 )

@@ -196,9 +196,9 @@ def is_full(error: StoreError) -> bool:
 class Connection:
     """A connection that is opened with its first call, and again after it was lost."""
 
-    def __init__(self, address: Address, breaker: Breaker | None = None) -> None:
+    def __init__(self, address: Address, breaker: Breaker) -> None:
         self.address = address
-        self._breaker = breaker or Breaker()
+        self._breaker = breaker
         self._raw: Any = None
         self._url: str | None = None
         self._key = address.tag.encode()
@@ -208,21 +208,24 @@ class Connection:
         self._used_at = monotonic()
 
     def run(self, name: str, ask: dict[str, Any], *arguments: bytes | str) -> Any:
-        """Call a script. One that the server does not know, because it was restarted or its scripts were
-        flushed, has not run; so it is loaded and called again."""
-        script = self._scripts[name]
+        """Call a script with a request."""
         try:
-            request = (b"1", self._key, msgspec.msgpack.encode(ask), *arguments)
+            request = msgspec.msgpack.encode(ask)
         except UnicodeEncodeError as exc:
             raise StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}") from exc
-        try:
-            answer = self._called(script, request)
-        except redis.RedisError as exc:
-            raise translated(self.address.place, exc) from exc
+        answer = self.call(name, request, *arguments)
         if type(answer) is list and answer and answer[0] == b"listed":
             self.has_listed = True
             return answer[1]
         return answer
+
+    def call(self, name: str, *arguments: bytes | str) -> Any:
+        """Call a script with these arguments. One that the server does not know, because it was restarted or
+        its scripts were flushed, has not run; so it is loaded and called again."""
+        try:
+            return self._called(self._scripts[name], (b"1", self._key, *arguments))
+        except redis.RedisError as exc:
+            raise translated(self.address.place, exc) from exc
 
     def ask(self, *words: bytes | str | int) -> Any:
         """One command and its answer, errors in our words."""
@@ -276,7 +279,7 @@ class Connection:
         with self._breaker.attempt():
             raw = opened(self.address, self._url)
         # What was shared with all that had not got through; from now on this handle's attempts are its own.
-        self._breaker = Breaker()
+        self._breaker = Breaker(self._breaker.sight)
         return raw
 
     def _look(self) -> None:

@@ -30,38 +30,55 @@ from forebay.stores.rows import json_text, line_text, progress_text
 _FIRST: Final = 2  # the number of the first argument after the request
 # Completions, and claims, of one call: meanwhile the server does nothing else, for a millisecond or two.
 MOST: Final = 200
+# How often the long script is called at once after the short one had to leave something to it.
+LONG_CALLS: Final = 20
 _COMPLETED: Final = (Ending.COMPLETED, JobState.COMPLETED)
 _SETTLED: Final = b"settled"
 _REPEATED: Final = b"repeated"
 
 
-def exchange(
-    connection: Connection,
-    new_id: Callable[[], JobId],
-    worker: WorkerId,
-    settlements: Sequence[Settlement],
-    wants: Sequence[Want],
-    room: int,
-    known: Sequence[Lease] | None,
-    notes: Sequence[Note],
-) -> Exchange:
-    """A large exchange is several calls; all that may be refused is in the first. When a later one fails,
-    it is as if the answer to the whole had been lost: what is settled twice is known as repeated, and the
-    worker asks which leases it holds."""
-    calls = _Calls(connection, new_id, worker, settlements, wants, room)
-    plain, special = _sorted_out(settlements)
-    for first in range(0, len(plain) or 1, MOST):
-        is_last = first + MOST >= len(plain)
-        calls.run(
-            plain[first : first + MOST],
-            () if first else special,
-            () if first else notes,
-            known if is_last else None,
-            is_claiming=is_last,
-        )
-    while calls.may_claim_more:
-        calls.run(is_claiming=True)
-    return calls.exchanged(notes)
+class Exchanging:
+    """The exchanges of one handle. The script for plain jobs is tried first, unless it had to leave something
+    to the other one lately (a limit, a retry, a job that comes due): then there will be more of that."""
+
+    def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
+        self.connection = connection
+        self.new_id = new_id
+        self._long_calls = 0
+
+    def exchange(
+        self,
+        worker: WorkerId,
+        settlements: Sequence[Settlement],
+        wants: Sequence[Want],
+        room: int,
+        known: Sequence[Lease] | None,
+        notes: Sequence[Note],
+    ) -> Exchange:
+        """A large exchange is several calls; all that may be refused is in the first. When a later one fails,
+        it is as if the answer to the whole had been lost: what is settled twice is known as repeated, and the
+        worker asks which leases it holds."""
+        calls = _Calls(self, worker, settlements, wants, room)
+        plain, special = _sorted_out(settlements)
+        for first in range(0, len(plain) or 1, MOST):
+            is_last = first + MOST >= len(plain)
+            calls.run(
+                plain[first : first + MOST],
+                () if first else special,
+                () if first else notes,
+                known if is_last else None,
+                is_claiming=is_last,
+            )
+        while calls.may_claim_more:
+            calls.run(is_claiming=True)
+        return calls.exchanged(notes)
+
+    def tries_short(self) -> bool:
+        self._long_calls = max(0, self._long_calls - 1)
+        return self._long_calls == 0
+
+    def leaves_short(self) -> None:
+        self._long_calls = LONG_CALLS
 
 
 def _sorted_out(settlements: Sequence[Settlement]) -> tuple[Sequence[int], Sequence[int]]:
@@ -91,18 +108,17 @@ class _Calls:
 
     def __init__(
         self,
-        connection: Connection,
-        new_id: Callable[[], JobId],
+        exchanging: Exchanging,
         worker: WorkerId,
         settlements: Sequence[Settlement],
         wants: Sequence[Want],
         room: int,
     ) -> None:
-        self._connection = connection
-        self._new_id = new_id
+        self._exchanging = exchanging
         self._worker = worker
         self._settlements = settlements
         self._wants = [(want, want.most) for want in wants]
+        self._is_one_for_each_queue = len({want.queue for want in wants}) == len(wants)
         self._room = room
         self._said: dict[int, bytes] = {}  # by number of the settlement, unless it was settled
         self._noted: Sequence[bytes] = ()
@@ -125,25 +141,42 @@ class _Calls:
         arguments: list[bytes | str] = []
         for number in plain:
             arguments += (ends[number].job_id, packed_result(ends[number].result))
-        intake = Intake(self._new_id)
         ask: dict[str, Any] = {
             "worker": self._worker,
             "completed": len(plain),
-            "notes": [_note(note, arguments) for note in notes],
-            "ends": [_ending(ends[number], arguments, intake) for number in special],
             "wants": [_want(want, left) for want, left in self._wants] if is_claiming else (),
             "room": min(self._room, MOST),
         }
+        is_plain = not special and not notes and known is None and self._is_one_for_each_queue
+        if is_plain and self._exchanging.tries_short() and self._went_short(ask, arguments):
+            return
+        intake = Intake(self._exchanging.new_id)
+        ask["notes"] = [_note(note, arguments) for note in notes]
+        ask["ends"] = [_ending(ends[number], arguments, intake) for number in special]
         if intake.arguments:
             ask |= intake.request(_FIRST + len(arguments))
         if known is not None:
             ask["known"] = [tuple(lease) for lease in known]
-        answer = done(self._connection.run("exchange", ask, *arguments, *intake.arguments))
+        answer = done(self._exchanging.connection.run("exchange", ask, *arguments, *intake.arguments))
         self._settled(plain, special, answer)
         if is_claiming:
-            self._claimed(answer)
+            _, _, claimed, adopted, self._cancels, next_due_ms, _ = answer
+            self._adopted = self._adopted or adopted
+            self._claimed(claimed, next_due_ms)
         if notes:
             self._noted = answer[-1]
+
+    def _went_short(self, ask: dict[str, Any], arguments: Sequence[bytes | str]) -> bool:
+        """Whether the script for plain jobs could do it; it has done nothing otherwise."""
+        answer = self._exchanging.connection.run("exchange_plain", ask, *arguments)
+        if not answer:
+            self._exchanging.leaves_short()
+            return False
+        claimed, next_due_ms, has_more = answer
+        if has_more:
+            self._exchanging.leaves_short()
+        self._claimed(claimed, next_due_ms, has_more=bool(has_more))
+        return True
 
     def _settled(self, plain: Sequence[int], special: Sequence[int], answer: Sequence[Any]) -> None:
         answers, others, *_ = answer
@@ -152,19 +185,16 @@ class _Calls:
         }
         self._said |= {plain[others[at] - 1]: others[at + 1] for at in range(0, len(others), 2)}
 
-    def _claimed(self, answer: Sequence[Any]) -> None:
-        _, _, claimed, adopted, self._cancels, next_due_ms, _ = answer
+    def _claimed(self, claimed: Sequence[Any], next_due_ms: int | None, *, has_more: bool = False) -> None:
         jobs = jobs_from_lists(*claimed)
         self._jobs += jobs
         # Fewer than there was room for means that there are no more.
-        self.may_claim_more = len(jobs) == MOST < self._room
+        self.may_claim_more = has_more or len(jobs) == MOST < self._room
         self._room -= len(jobs)
         if self.may_claim_more:
             given = Counter(job.queue for job in jobs)
             self._wants = [(want, left - _taken(given, want.queue, left)) for want, left in self._wants]
-        self._adopted = self._adopted or adopted
-        if next_due_ms is not None:
-            self._next_due_ms = min(next_due_ms, self._next_due_ms or next_due_ms)
+        self._next_due_ms = next_due_ms  # of all queues, as the last call has left them
 
     def exchanged(self, notes: Sequence[Note]) -> Exchange:
         ends, said = self._settlements, self._said
@@ -205,6 +235,7 @@ def _want(want: Want, left: int) -> tuple[Any, ...]:
         min(left, MOST),
         want.lease_ms or False,
         False if want.gates is None else list(want.gates),
+        want._replace(most=min(want.most, MOST)).most_held,
     )
 
 

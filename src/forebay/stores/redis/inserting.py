@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, Final
 
-from forebay.domain.job import JobId, Need, NewJob, QueueName, UniqueUntil
+from forebay.domain.job import JobId, Need, NewJob, UniqueUntil
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Limit, queue_scope
+from forebay.domain.pressure import PACE_MS, Pace, queue_full, rate_limited
 from forebay.domain.share import SHARE
 from forebay.domain.ulid import ulid_created_at
 from forebay.domain.workflow import missing_parent, missing_place
@@ -16,16 +20,64 @@ from forebay.errors import (
     IllegalTransition,
     InvalidJob,
     QueueClosed,
-    QueueFull,
     QueueNotEmpty,
     QueueNotFound,
     StoreError,
     StoreRefused,
     WorkerNotFound,
 )
+from forebay.stores.ids import several_ids
 from forebay.stores.protocol import Receipt
-from forebay.stores.redis.rows import FRESH_QUEUE, body_of
+from forebay.stores.redis.rows import FRESH_QUEUE, body_of, head_start
 from forebay.stores.rows import STATES
+
+# What the head of a plain job says of it besides its number and time, and what only its body says. A job in
+# which anything else is not as usual is not plain; so whoever adds a field need not think of it here.
+_IN_HEAD: Final = ("queue", "task", "priority", "lease_ms", "extension_ms", "unique_until")
+_IN_BODY: Final = ("payload", "policy", "timeout_ms", "metadata", "tags", "correlation_id", "parent_id")
+_UNUSED: Final = ("once_ms", "allow_missing")  # without a key, without parents
+_LIMITED: Final = ("limit_keys",)  # looked at with the claim, but for a share
+_shape_of: Final = attrgetter(*_IN_HEAD)
+_rest_of: Final = attrgetter(
+    *(name for name in NewJob.__struct_fields__ if name not in {*_IN_HEAD, *_IN_BODY, *_UNUSED, *_LIMITED})
+)
+_USUAL: Final = _rest_of(NewJob(task="plain"))
+
+
+class PlainIntake:
+    """Plain jobs that are alike on their way to their script."""
+
+    def __init__(self, jobs: Sequence[NewJob], new_id: Callable[[], JobId]) -> None:
+        self._ids = several_ids(new_id, len(jobs))
+        self.arguments: list[bytes | str] = [*_start(*_shape_of(jobs[0]))]
+        for job_id, job in zip(self._ids, jobs, strict=True):
+            self.arguments += (job_id, body_of(job_id, job))
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        """What is to be said of them once they are stored."""
+        return [Receipt(id=job_id, is_new=True, state=JobState.PENDING) for job_id in self._ids]
+
+
+def are_plain(jobs: Sequence[NewJob]) -> bool:
+    """Whether these jobs, at least one, are plain and differ in nothing but what is in their bodies."""
+    shape = _shape_of(jobs[0])
+    return all(
+        _rest_of(job) == _USUAL and _shape_of(job) == shape and SHARE not in job.limit_keys for job in jobs
+    )
+
+
+@lru_cache(maxsize=1_000)
+def _start(
+    queue: QueueName,
+    task: str,
+    priority: int | None,
+    lease_ms: int | None,
+    extension_ms: int,
+    unique_until: UniqueUntil,
+) -> tuple[bytes | str, ...]:
+    before, after = head_start(queue, task, lease_ms, extension_ms, unique_until is UniqueUntil.STARTED)
+    return (queue, before, after, "" if priority is None else str(priority))
 
 
 class Intake:
@@ -52,6 +104,7 @@ class Intake:
             job.lease_ms or False,
             job.extension_ms,
             job.unique_until is UniqueUntil.STARTED,
+            job.client or False,
             job.limit_keys.get(SHARE, False) if job.limit_keys else False,
         )
         self._lot_of.append(self._lots.setdefault(alike, len(self._lots) + 1))
@@ -120,16 +173,23 @@ def _refused(parent: str, why_not: Sequence[Any]) -> ForebayError:
     return error
 
 
-def _full(queue: str, limit: int) -> ForebayError:
-    return QueueFull(
-        f"queue {queue} is full: {limit} pending jobs are allowed", queue=QueueName(queue), limit=limit
-    )
+def _full(queue: str, limit: int, excess: int | None = None, done: int = 0) -> ForebayError:
+    """`done` jobs were completed in the last minute, and so many must be before there is room."""
+    return queue_full(queue, limit, None if excess is None else Pace(done, PACE_MS).wait_ms(excess))
+
+
+def _too_fast(
+    queue: str, client: str | None, rate: int, burst: int | None, wait_ms: int | None
+) -> ForebayError:
+    limit = Limit(scope=queue_scope(queue), rate=rate, burst=burst)
+    return rate_limited(queue, client, limit, wait_ms)
 
 
 _ERRORS: dict[str, Callable[..., ForebayError]] = {
     "QueueNotFound": lambda queue: QueueNotFound(f"there is no queue {queue}; create it first"),
     "QueueClosed": lambda queue, state: QueueClosed(f"queue {queue} is {state} and takes no new jobs"),
     "QueueFull": _full,
+    "RateLimited": _too_fast,
     "QueueNotEmpty": lambda queue, live: QueueNotEmpty(
         f"queue {queue} has {live} live jobs; empty it first, or drop it by force"
     ),

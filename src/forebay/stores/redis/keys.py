@@ -54,7 +54,8 @@ The rest
   schedule_names           sorted set: all of them, in the order of their names
   firings:<name>           list    what became of the last runs of a schedule, newest last
   limits                   hash    scope -> limit, with what is left of its rate
-  bucket:<scope>           string  what is left of the rate of one value of a key; forgotten when it is full
+  bucket:<scope>           string  what is left of the rate of one value of a key, or of a rate at which a
+                           queue takes jobs (enqueue:<queue>, client:<queue>:<client>); gone when it is full
   places:<scope>           set     ids of jobs that run under the limit of a task or of one value of a key
   places_of                hash    id -> the scopes in which a running job has a place
   closed:<queue>           sorted set by time: scopes with jobs behind their gates, and when to look there

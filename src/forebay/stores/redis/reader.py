@@ -11,6 +11,7 @@ from typing import Any, Final
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName
 from forebay.domain.note import Notes
+from forebay.domain.pressure import PACE_MS, Pace
 from forebay.domain.query import (
     EXACT_UP_TO,
     Archived,
@@ -44,7 +45,6 @@ from forebay.stores.redis.scheduling import LooksAtRedisSchedules
 from forebay.stores.redis.schema import SCHEMA
 from forebay.stores.redis.server import worries
 
-PACE_MS: Final = 60_000
 LATE_MS: Final = 60_000
 JOBS_PER_LOOK: Final = 200  # a script that reads more would hold up everybody
 BYTES_PER_LOOK: Final = 4 * 1_048_576
@@ -111,9 +111,13 @@ class RedisReader(LooksAtRedisSchedules, LooksAtRedisLimits):
         found = self._run("position", {"id": job_id, "exact_up_to": EXACT_UP_TO, "pace_ms": PACE_MS})
         if found is None:
             return None
-        ahead, pace = found
-        wait = ahead * PACE_MS // pace if pace else None
+        ahead, done = found
+        wait = Pace(done, PACE_MS).wait_ms(ahead)
         return Position(ahead=ahead, is_exact=ahead <= EXACT_UP_TO, starts_in_ms=wait)
+
+    def paces(self, queues: Sequence[QueueName]) -> dict[QueueName, Pace]:
+        done = self._run("paces", {"queues": queues, "pace_ms": PACE_MS})
+        return {queue: Pace(jobs, PACE_MS) for queue, jobs in zip(queues, done, strict=True)}
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
         found = [queue for _, queue in sorted(self._queues().items())]

@@ -98,6 +98,14 @@ _error: Final = msgspec.json.Decoder(dict[str, str])
 _NO_BODY: Final = Body(None, b"")
 
 
+def head_start(
+    queue: str, task: str, lease_ms: int | None, extension_ms: int, until_started: bool
+) -> tuple[bytes, bytes]:
+    """The first part of a head as scripts store it: what stands before the priority, and after it."""
+    after = _encode(lease_ms or False) + _encode(extension_ms) + _encode(until_started)
+    return _encode(queue) + _encode(task), after
+
+
 def body_of(job_id: JobId, job: NewJob) -> bytes:
     return _body(job_id, Body(new_options_text(job), job.payload))
 
@@ -296,6 +304,10 @@ def queue_row(queue: Queue, reordered_to: int | None) -> list[Any]:
         settings.keep_dead_ms,
         settings.archive,
         settings.keep_archive_ms,
+        settings.enqueue_rate or False,
+        settings.enqueue_burst or False,
+        settings.client_rate or False,
+        settings.client_burst or False,
         settings.share_weights or False,
         *(settings.stagger or (False, False)),
     ]

@@ -37,10 +37,10 @@ from forebay.stores.protocol import (
     wants_left,
 )
 from forebay.stores.redis import commanding, operating
-from forebay.stores.redis.breaker import Breaker
+from forebay.stores.redis.breaker import Breaker, Sight
 from forebay.stores.redis.connection import Address, Connection, is_full
-from forebay.stores.redis.exchanging import cancels_of, exchange
-from forebay.stores.redis.inserting import Intake, done, receipts_of
+from forebay.stores.redis.exchanging import Exchanging, cancels_of
+from forebay.stores.redis.inserting import Intake, PlainIntake, are_plain, done, receipts_of
 from forebay.stores.redis.limiting import RedisLimits
 from forebay.stores.redis.pruning import Pruning
 from forebay.stores.redis.reader import RedisReader
@@ -54,8 +54,8 @@ T = TypeVar("T")
 
 # How often history goes, a hundred jobs each time, before a job is refused because memory is full.
 ROOM_ROUNDS: Final = 50
-# How many jobs one script makes pending: a thousand took 24 ms of the server's processor.
-PROMOTED_AT_ONCE: Final = 100
+# How many jobs one script makes pending or takes over: a thousand took 24 or 42 ms of the server's processor.
+MOVED_AT_ONCE: Final = 100
 
 # Calls that one call makes at most, one after the other, for jobs that depend on those it has ended.
 ROUNDS: Final = 4
@@ -81,7 +81,7 @@ class RedisEngine:
     def __init__(self, address: Address, *, new_id: Callable[[], JobId] = job_ids.new_id) -> None:
         self.address = address
         self._new_id = new_id
-        self._breaker = Breaker()
+        self._breaker = Breaker(Sight())
 
     @property
     def place(self) -> str:
@@ -94,7 +94,7 @@ class RedisEngine:
         return RedisReader(self._connection(look_or_prepare))
 
     def wakeups(self) -> RedisWakeups:
-        return RedisWakeups(self.address)
+        return RedisWakeups(self.address, self._breaker.sight)
 
     def check_schema(self) -> None:
         connection = Connection(self.address, self._breaker)
@@ -141,6 +141,7 @@ class RedisStore(RedisSchedules, RedisLimits):
         self._run = connection.run
         self._pruning = Pruning(connection)
         self._watch = Watch(connection)
+        self._exchanging = Exchanging(connection, new_id)
 
     def insert(
         self,
@@ -150,23 +151,28 @@ class RedisStore(RedisSchedules, RedisLimits):
         atomic: bool = True,
         create_queues: bool = True,
     ) -> list[Receipt]:
+        if jobs and are_plain(jobs):
+            plain = PlainIntake(jobs, self._new_id)
+            if self._with_room(lambda: self._connection.call("insert_plain", *plain.arguments)):
+                return self._followed(plain.receipts)
         intake = Intake(self._new_id)
         for place, job in enumerate(jobs):
             intake.add(job, place)
         rules = {"on_conflict": on_conflict, "atomic": atomic, "create_queues": create_queues}
         ask = {**intake.request(2), **rules}
+        [receipts] = done(self._with_room(lambda: self._run("insert", ask, *intake.arguments)))
+        return self._followed(receipts_of(receipts))
+
+    def _with_room(self, insert: Callable[[], T]) -> T:
+        """Its answer; history gives way where the server has no memory left."""
         for _ in range(ROOM_ROUNDS):
             try:
-                return self._followed(self._inserted(ask, intake))
+                return insert()
             except StoreUnavailable as exc:
                 # The server refuses such a script before it has begun, so it can be called again.
                 if not is_full(exc) or not self._pruning.make_room():
                     raise
-        return self._followed(self._inserted(ask, intake))
-
-    def _inserted(self, ask: dict[str, Any], intake: Intake) -> list[Receipt]:
-        [receipts] = done(self._run("insert", ask, *intake.arguments))
-        return receipts_of(receipts)
+        return insert()
 
     def exchange(
         self,
@@ -177,26 +183,15 @@ class RedisStore(RedisSchedules, RedisLimits):
         known: Sequence[Lease] | None = None,
         notes: Sequence[Note] = (),
     ) -> Exchange:
-        done = self._exchange(worker, settlements, wants, room, known, notes)
+        done = self._exchanging.exchange(worker, settlements, wants, room, known, notes)
         if not self._connection.has_listed or not self._follow():
             return done
         if not wants:
             return done
         # What has just been released may be claimed at once, or be due before what was known so far.
         left, rest = room - len(done.jobs), wants_left(wants, done.jobs)
-        more = self._exchange(worker, (), rest, left, None, ())
+        more = self._exchanging.exchange(worker, (), rest, left, None, ())
         return replace(done, jobs=done.jobs + more.jobs, next_due_ms=more.next_due_ms)
-
-    def _exchange(
-        self,
-        worker: WorkerId,
-        settlements: Sequence[Settlement],
-        wants: Sequence[Want],
-        room: int,
-        known: Sequence[Lease] | None,
-        notes: Sequence[Note],
-    ) -> Exchange:
-        return exchange(self._connection, self._new_id, worker, settlements, wants, room, known, notes)
 
     def _follow(self) -> int:
         """Go on with what the ends of jobs mean for others, for a while; how many edges were looked at. What
@@ -242,19 +237,30 @@ class RedisStore(RedisSchedules, RedisLimits):
         only_dead: bool = False,
         dead: Collection[WorkerId] = (),
     ) -> list[Job]:
-        ask = {
-            "sweeper": sweeper,
-            "limit": limit,
-            "lease_ms": lease_ms,
-            "only_dead": only_dead,
-            "dead": sorted(dead),
-        }
-        return self._followed([job_from_row(row) for row in self._run("sweep", ask)])
+        ask = {"sweeper": sweeper, "lease_ms": lease_ms, "only_dead": only_dead, "dead": sorted(dead)}
+        jobs: list[Job] = []
+        buried = 0
+        while len(jobs) < limit:
+            most = {
+                "limit": min(MOVED_AT_ONCE, limit - len(jobs)),
+                "most_buried": min(MOVED_AT_ONCE, limit - buried),
+            }
+            try:
+                went, rows = self._run("sweep", ask | most)
+            except StoreUnavailable:
+                if not jobs:
+                    raise
+                break  # those before are ours: the caller has to know of them
+            jobs += map(job_from_row, rows)
+            buried += went
+            if len(rows) < most["limit"] and (went < most["most_buried"] or buried >= limit):
+                break
+        return self._followed(jobs)
 
     def promote(self, limit: int = BATCH) -> int:
         moved = 0
         while moved < limit:
-            most = min(PROMOTED_AT_ONCE, limit - moved)
+            most = min(MOVED_AT_ONCE, limit - moved)
             now_moved = self._count("promote", {"limit": most})
             moved += now_moved
             if now_moved < most:

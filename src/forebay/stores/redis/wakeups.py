@@ -11,10 +11,13 @@ from typing import Any, Final
 
 import redis
 
+from forebay.stores.redis.breaker import Sight
 from forebay.stores.redis.connection import Address, opened
 
 PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 5.0
+# Workers wait longer and longer for a server that is away. This is who tells them that it is back, so it is
+# what their own wait comes to.
+LONGEST_PAUSE_SECONDS: Final = 0.5
 LOOK_SECONDS: Final = 30.0
 _PATIENCE: Final = 5.0
 
@@ -23,8 +26,9 @@ class RedisWakeups:
     """Listens on a connection of its own. While there is none, hints are lost, and polling finds the jobs;
     when it is back, there is one poke for all that may have been missed."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, sight: Sight) -> None:
         self._address = address
+        self._sight = sight
         self._stopping = Event()
         self._thread: Thread | None = None
         self._nudge = -1
@@ -57,6 +61,7 @@ class RedisWakeups:
         while not self._stopping.is_set():
             with suppress(redis.RedisError, OSError), self._subscribed() as raw:
                 pause = PAUSE_SECONDS
+                self._sight.is_there()  # before the poke: whoever hears of it asks the store at once
                 poke()
                 self._hear(raw, poke, nudged)
             self._stopping.wait(pause)
@@ -67,6 +72,9 @@ class RedisWakeups:
         """A connection that listens. Any node of a cluster will do: all hear what is published on one."""
         raw = opened(self._address, answer_seconds=_PATIENCE)
         try:
+            # A server that still loads its data lets everybody listen, and refuses this.
+            raw.send_command("PING")
+            raw.read_response()
             raw.send_command("SUBSCRIBE", f"{self._address.tag}:news")
             raw.read_response()
             yield raw

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
+from forebay.domain.pressure import FULL_AFTER_MS
 from forebay.domain.queue import Queue, stagger_duty
 from forebay.domain.worker import COMMANDS_KEPT_MS
 from forebay.domain.workflow import Aftermath
@@ -169,6 +170,7 @@ def prune(tx: Transaction, limit: int) -> int:
         limiting.prune(tx)
     if tx.has_shares:
         sharing.prune(tx)
+    tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
     tx.run("events_prune", {"before": tx.now - AUDIT_MS, "limit": limit})
     tx.run("workers_prune", {"before": tx.now - WORKERS_MS})
     tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})

@@ -10,7 +10,9 @@ import msgspec
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.queue import QueueState
+from forebay.domain.limits import Bucket
+from forebay.domain.pressure import Pace, Turnstile, queue_full, room_after
+from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.share import SHARE
 from forebay.domain.workflow import EdgeState
@@ -19,10 +21,10 @@ from forebay.errors import (
     ForebayError,
     InvalidJob,
     QueueClosed,
-    QueueFull,
     QueueNotFound,
     StoreRefused,
 )
+from forebay.stores.pressure import pace_from_row, pace_values
 from forebay.stores.protocol import OnConflict, Receipt
 from forebay.stores.rows import new_options_text
 from forebay.stores.sqlite.edges import Edges
@@ -44,7 +46,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 class Lot:
     """Jobs of one insert that differ only in id, options, key and payload, and are written together."""
 
-    __slots__ = ("due_at", "max_length", "priority", "queue", "rows", "share", "shared", "state", "uncounted")
+    __slots__ = (
+        "due_at", "max_length", "priority", "queue", "rated", "rows", "share", "shared", "state", "uncounted",
+    )  # fmt: skip
 
     def __init__(
         self, queue: QueueName, priority: int, due_at: int, state: JobState, max_length: int | None
@@ -54,6 +58,7 @@ class Lot:
         self.due_at = due_at
         self.state = state
         self.max_length = max_length
+        self.rated: Queue | None = None  # the queue, if it takes jobs at some rate only
         self.share: str | None = None  # whose jobs these are, if they wait for its turn
         self.shared: tuple[object, ...] = ()  # known with the first row
         self.rows: list[object] = []
@@ -63,8 +68,12 @@ class Lot:
 class Intake:
     """The jobs of one insert. Their rows are gathered and written by few statements."""
 
-    def __init__(self, tx: Transaction, new_id: Callable[[], JobId] | None, rules: Rules) -> None:
+    def __init__(
+        self, tx: Transaction, new_id: Callable[[], JobId] | None, rules: Rules, together: Sequence[NewJob]
+    ) -> None:
         self._tx = tx
+        self._together = together  # jobs that are accepted all or not at all
+        self._turnstile: Turnstile | None = None
         self._new_id = new_id
         self._rules = rules
         self._lots: dict[tuple[object, ...], Lot] = {}
@@ -88,6 +97,8 @@ class Intake:
                 return taken
         if lot.max_length is not None:
             self._check_length(job.queue, lot.max_length)
+        if lot.rated is not None:
+            self._enter(lot.rated, job)
         return Receipt(id=self._write(job, lot), is_new=True, state=lot.state)
 
     def _add_child(self, job: NewJob, alike: tuple[object, ...]) -> Receipt:
@@ -98,11 +109,14 @@ class Intake:
             return taken
         queue = self._tx.queue(job.queue) or self._tx.fresh_queue(job.queue)
         parents = self._edges.needed(job, queue, self.receipts)
+        rated = lot.rated
         if any(state is not EdgeState.MET for _, state in parents):
             blocked = Lot(job.queue, lot.priority, lot.due_at, JobState.BLOCKED, None)
             lot = self._lots.setdefault((*alike, JobState.BLOCKED), blocked)
         elif lot.max_length is not None:
             self._check_length(job.queue, lot.max_length)
+        if rated is not None:
+            self._enter(rated, job)
         job_id = self._write(job, lot)
         self._edges.add(job_id, job, parents)
         return Receipt(id=job_id, is_new=True, state=lot.state)
@@ -124,6 +138,11 @@ class Intake:
                 lot.rows.clear()
                 tx.has_news = tx.has_new_jobs = True
         self._edges.flush()
+
+    def keep_rates(self) -> None:
+        """Write what the jobs have taken of the rates of their queues."""
+        for scope, bucket in self._turnstile.taken.items() if self._turnstile else ():
+            self._tx.run("bucket_save", {"scope": scope, "parts": bucket.parts, "at": bucket.at})
 
     def count_new(self) -> None:
         """Count every job that is not, of this insert or of one before."""
@@ -156,20 +175,40 @@ class Intake:
             raise QueueClosed(f"queue {queue.name} is {queue.state} and takes no new jobs")
         priority = queue.priority_of(job.priority)
         due_at = max(tx.now, tx.now + job.delay_ms if job.run_at is None else job.run_at)
-        if due_at > tx.now:
-            return Lot(job.queue, priority, due_at, JobState.SCHEDULED, None)
-        max_length = None if rules.is_follow_up else queue.settings.max_length
-        lot = Lot(job.queue, priority, due_at, JobState.PENDING, max_length)
-        lot.share = job.limit_keys.get(SHARE)
+        state = JobState.SCHEDULED if due_at > tx.now else JobState.PENDING
+        is_counted = state is JobState.PENDING and not rules.is_follow_up
+        lot = Lot(job.queue, priority, due_at, state, queue.settings.max_length if is_counted else None)
+        if queue.settings.has_rates and not rules.is_follow_up:
+            lot.rated = queue
+        lot.share = job.limit_keys.get(SHARE) if state is JobState.PENDING else None
         return lot
 
     def _check_length(self, queue: QueueName, limit: int) -> None:
         self.flush()
         self.count_new()
-        if self._tx.counted(queue, JobState.PENDING) >= limit:
-            raise QueueFull(
-                f"queue {queue} is full: {limit} pending jobs are allowed", queue=queue, limit=limit
+        length = self._tx.counted(queue, JobState.PENDING)
+        if length >= limit:
+            wait = room_after(
+                lambda: self._pace(queue),
+                queue,
+                length=length,
+                limit=limit,
+                together=self._together,
             )
+            raise queue_full(queue, limit, wait)
+
+    def _enter(self, queue: Queue, job: NewJob) -> None:
+        if self._turnstile is None:
+            self._turnstile = Turnstile(self._tx.now, self._bucket, self._together)
+        self._turnstile.enter(queue, job)
+
+    def _pace(self, queue: str) -> Pace:
+        now = self._tx.now
+        return pace_from_row(self._tx.one("pace", pace_values(queue, now)), now)
+
+    def _bucket(self, scope: str) -> Bucket | None:
+        row = self._tx.one("bucket", {"scope": scope})
+        return None if row is None else Bucket(*row)
 
     def _taken(self, job: NewJob) -> Receipt | None:
         """The answer for a job whose id or key somebody else has."""
@@ -231,7 +270,7 @@ def insert_all(
     tx: Transaction, new_id: Callable[[], JobId] | None, jobs: Sequence[NewJob], rules: Rules, *, atomic: bool
 ) -> list[Receipt]:
     """Accept jobs in order; the first error ends an atomic insert and is noted by another."""
-    intake = Intake(tx, new_id, rules)
+    intake = Intake(tx, new_id, rules, jobs if atomic else ())
     is_large = len(jobs) >= UNCOUNTED
     if is_large:
         intake.count_new()  # so that none but ours are left in the end; to look at each of these takes 0.4 us
@@ -244,6 +283,7 @@ def insert_all(
                 raise
             receipts.append(Receipt(id=None, is_new=False, error=error))
     intake.flush()
+    intake.keep_rates()
     if is_large:
         intake.count_own()
     else:

@@ -11,6 +11,7 @@ from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.note import Notes
+from forebay.domain.pressure import Pace
 from forebay.domain.query import (
     EXACT_UP_TO,
     Archived,
@@ -28,6 +29,7 @@ from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge
 from forebay.errors import StoreError
 from forebay.stores.ids import seq_in_id
+from forebay.stores.pressure import pace_from_row, pace_values
 from forebay.stores.rows import (
     Row,
     archived_from_row,
@@ -50,7 +52,6 @@ from forebay.stores.sqlite.scheduling import LooksAtSqliteSchedules
 from forebay.stores.sqlite.schema import PACKAGE, schema_number
 from forebay.stores.statements import load_statements
 
-PACE_MS: Final = 60_000
 LATE_MS: Final = 60_000
 ROWS_PER_LOOK: Final = 10_000
 _FINISHED: Final = (JobState.COMPLETED, JobState.CANCELLED)
@@ -143,11 +144,16 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits):
             is_exact = ahead <= EXACT_UP_TO
             if not is_exact:
                 ahead = self._estimate(job)
-            since = self.now() - PACE_MS
-            pace = self._one("pace", {"queue": job.queue, "since": since, "most": EXACT_UP_TO})
-            done = pace[0] if pace else 0
-        wait = ahead * PACE_MS // done if done else None
-        return Position(ahead=ahead, is_exact=is_exact, starts_in_ms=wait)
+            wait_ms = self._pace(job.queue).wait_ms
+        return Position(ahead=ahead, is_exact=is_exact, starts_in_ms=wait_ms(ahead))
+
+    def paces(self, queues: Sequence[QueueName]) -> dict[QueueName, Pace]:
+        with self._looking():
+            return {queue: self._pace(queue) for queue in queues}
+
+    def _pace(self, queue: QueueName) -> Pace:
+        now = self.now()
+        return pace_from_row(self._one("pace", pace_values(queue, now)), now)
 
     def _ahead(self, job: Job) -> int:
         """Jobs with a greater lead, or the same one and a lower seq, in both classes."""

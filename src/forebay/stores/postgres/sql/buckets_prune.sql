@@ -1,5 +1,6 @@
 -- buckets_prune: forget what nobody has used for twice the time that it takes to fill: it is full.
 delete from forebay.buckets b
 using forebay.limits l
-where l.scope = 'key:' || split_part(b.scope, ':', 2)
+where b.scope like 'key:%%'
+  and l.scope = 'key:' || split_part(b.scope, ':', 2)
   and b.at <= forebay.now_ms() - 2 * coalesce(l.burst, 2 * l.rate) * l.per_ms / l.rate;

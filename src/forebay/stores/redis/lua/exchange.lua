@@ -193,7 +193,6 @@ end
 -- Claims
 -- Lists of ids, heads, keys of bodies, ends of leases; and numbers with bad attempts.
 local claimed = {{}, {}, {}, {}, {}}
-local W_QUEUE, W_MOST, W_LEASE_MS, W_GATES = 1, 2, 3, 4
 
 local function start(job, queue, lease_ms)
   local head = job.head
@@ -250,17 +249,6 @@ local function claim_or_hold(job, queue, want, passes, may_hold)
   end
 end
 
-local function gates_passed(want)
-  if not want[W_GATES] then
-    return
-  end
-  local passes = {}
-  for _, gate in ipairs(want[W_GATES]) do
-    passes[gate] = true
-  end
-  return passes
-end
-
 local function claim(want, most)
   local queue = queue_of(want[W_QUEUE])
   if most <= 0 or not queue or (queue[Q_STATE] ~= 'active' and queue[Q_STATE] ~= 'draining') then
@@ -270,7 +258,7 @@ local function claim(want, most)
   local orders = orders_of(want[W_QUEUE], queue, gates_of(want[W_QUEUE], passes))
   local shares = next_shares(want[W_QUEUE], queue, most)
   local lease_ms = {want[W_LEASE_MS], queue[Q_LEASE_MS]}
-  local full, held, most_held = #claimed[1] + most, 0, 4 * want[W_MOST] + 100
+  local full, held, most_held = #claimed[1] + most, 0, want[W_MOST_HELD]
   for _ = 1, most + most_held + LOOKS do
     local room = full - #claimed[1]
     local order, one, share
@@ -331,11 +319,7 @@ local function adopted()
   for _, id in ipairs(claimed[1]) do
     known[id .. ' ' .. find(id).head[ATTEMPT]] = true
   end
-  local held = redis.call('ZRANGE', prefix .. 'leases:' .. worker, 0, -1)
-  local ids = {}
-  for i, entry in ipairs(held) do
-    ids[i] = id_in(entry)
-  end
+  local ids = ids_in(redis.call('ZRANGE', prefix .. 'leases:' .. worker, 0, -1))
   table.sort(ids)
   load(ids)
   for _, id in ipairs(ids) do

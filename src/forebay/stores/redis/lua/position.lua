@@ -2,7 +2,7 @@
 -- How many jobs of its queue go before a pending one, and how many ended in the last minute.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: id, exact_up_to, pace_ms
--- Returns {ahead, whether that is exact, pace}; nothing for a job that stands in no order.
+-- Returns {ahead, completed in that time}; nothing for a job that stands in no order.
 local job = find(ask.id)
 if not job or job.head[STATE] ~= 'pending' or job.head[GATE] then
   return false
@@ -21,6 +21,4 @@ for _, one in ipairs(redis.call('ZRANGEBYSCORE', others, rank, rank, 'LIMIT', 0,
     ahead = ahead + 1
   end
 end
-local since = '(' .. string.format('%.0f', now - ask.pace_ms)
-local pace = redis.call('ZCOUNT', final_key(name, 'completed'), since, '+inf')
-return {ahead, math.min(pace, ask.exact_up_to)}
+return {ahead, completed_since(name, now - ask.pace_ms)}

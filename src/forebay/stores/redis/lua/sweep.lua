@@ -1,80 +1,46 @@
 #!lua flags=allow-oom
 -- Take over running jobs whose lease has ended, or whose worker the caller knows to be dead.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: sweeper, limit, lease_ms, only_dead, dead (workers)
--- Returns rows of the jobs. What waits in dropped queues goes to the dead letters on the way.
-local left = ask.limit
+-- ARGV: 1 the request: sweeper, limit, most_buried, lease_ms, only_dead, dead (workers)
+-- Returns how many jobs that wait in dropped queues went to the dead letters on the way, and rows of those taken over.
+local buried = 0
 for _, name in ipairs(queue_names()) do
-  if left > 0 and queue_of(name)[Q_STATE] == 'dropped' then
-    left = left - bury(name, left)
+  if buried < ask.most_buried and queue_of(name)[Q_STATE] == 'dropped' then
+    buried = buried + bury(name, ask.most_buried - buried)
   end
 end
 flush()
 
-local found, seen = {}, {}
-
-local function gather(worker, leases)
-  local ids = {}
-  for i = 1, #leases, 2 do
-    ids[#ids + 1] = id_in(leases[i])
+local function ends_before(one, other)
+  if one[1] ~= other[1] then
+    return one[1] < other[1]
   end
-  load(ids)
-  local batch = {}
-  for i = 1, #leases, 2 do
-    local job = loaded[id_in(leases[i])]
-    if job then
-      batch[#batch + 1] = {tonumber(leases[i + 1]), leases[i], job}
-    else
-      remove_later(prefix .. 'leases:' .. worker, leases[i])
+  return one[2] < other[2]
+end
+
+-- The leases of these workers that end first, not later than `last`: end, entry, set. However many workers there
+-- are, few more than `limit` are looked at: those of the next ones have to end before the last that we have.
+local function first_leases(workers, last)
+  local entries = {}
+  for _, worker in ipairs(workers) do
+    local key = prefix .. 'leases:' .. worker
+    local some = redis.call('ZRANGEBYSCORE', key, '-inf', last, 'WITHSCORES', 'LIMIT', 0, ask.limit)
+    for i = 1, #some, 2 do
+      entries[#entries + 1] = {tonumber(some[i + 1]), some[i], key}
+    end
+    if #entries > 4 * ask.limit then
+      table.sort(entries, ends_before)
+      entries = {unpack(entries, 1, ask.limit)}
+      last = entries[ask.limit][1]
     end
   end
-  return batch
+  table.sort(entries, ends_before)
+  return entries
 end
 
-local function add(batch)
-  table.sort(batch, function(one, other)
-    if one[1] ~= other[1] then
-      return one[1] < other[1]
-    end
-    return one[2] < other[2]
-  end)
-  for _, entry in ipairs(batch) do
-    if not seen[entry[3].id] then
-      seen[entry[3].id] = true
-      found[#found + 1] = entry[3]
-    end
-  end
-end
+local swept, is_swept = {}, {}
 
-local function extend(batch, more)
-  for _, entry in ipairs(more) do
-    batch[#batch + 1] = entry
-  end
-end
-
-local ended = {}
-for _, worker in ipairs(redis.call('SMEMBERS', prefix .. 'holders')) do
-  local key = prefix .. 'leases:' .. worker
-  if redis.call('EXISTS', key) == 0 then
-    redis.call('SREM', prefix .. 'holders', worker)
-  elseif not ask.only_dead then
-    local leases = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, ask.limit)
-    extend(ended, gather(worker, leases))
-  end
-end
-add(ended)
-local orphaned = {}
-for _, worker in ipairs(ask.dead) do
-  if worker ~= ask.sweeper then
-    local leases = redis.call('ZRANGE', prefix .. 'leases:' .. worker, 0, ask.limit - 1, 'WITHSCORES')
-    extend(orphaned, gather(worker, leases))
-  end
-end
-add(orphaned)
-
-local swept = {}
-for i = 1, math.min(#found, ask.limit) do
-  local job = found[i]
+local function take_over(job)
   local old = job.head[WORKER]
   lift(job)
   job.head[WORKER], job.head[UPDATED_AT] = ask.sweeper, now
@@ -82,7 +48,44 @@ for i = 1, math.min(#found, ask.limit) do
   job.lease_ends_at = now + ask.lease_ms
   put(job)
   tell('swept', job, ask.sweeper, job.head[ATTEMPT], old)
-  swept[i] = job
+  swept[#swept + 1] = job
+  is_swept[job.id] = true
 end
+
+local function take_over_all(entries)
+  local names = {}
+  for i = 1, math.min(#entries, ask.limit) do
+    names[i] = id_in(entries[i][2])
+  end
+  bring(names)
+  for _, entry in ipairs(entries) do
+    local id = id_in(entry[2])
+    local job = #swept < ask.limit and find(id)
+    if job and not is_swept[id] then
+      take_over(job)
+    elseif loaded[id] == false then
+      remove_later(entry[3], entry[2])
+    end
+  end
+end
+
+local holding = {}
+for _, worker in ipairs(redis.call('SMEMBERS', prefix .. 'holders')) do
+  if redis.call('EXISTS', prefix .. 'leases:' .. worker) == 0 then
+    redis.call('SREM', prefix .. 'holders', worker)
+  else
+    holding[#holding + 1] = worker
+  end
+end
+if not ask.only_dead then
+  take_over_all(first_leases(holding, now))
+end
+local dead = {}
+for _, worker in ipairs(ask.dead) do
+  if worker ~= ask.sweeper then
+    dead[#dead + 1] = worker
+  end
+end
+take_over_all(first_leases(dead, '+inf'))
 flush()
-return finish(rows_of(swept))
+return finish({buried, rows_of(swept)})

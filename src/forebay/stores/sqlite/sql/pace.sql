@@ -1,11 +1,12 @@
--- pace: how many jobs of a queue were completed since :since, up to :most.
+-- pace: how many jobs of a queue were completed since :since, the last :most of them, and when the first of these was.
 -- Relies on index forebay_finished_queue (queue, finished_at).
-select count(*)
+select count(*), min(finished_at)
 from (
-  select 1
+  select finished_at
   from forebay_finished
   where queue = :queue
     and finished_at > :since
     and state = 'completed'
+  order by finished_at desc
   limit :most
 );

@@ -21,7 +21,8 @@ local Q_STATE, Q_SETTINGS, Q_VERSION, Q_REORDERED_TO, Q_CREATED_AT, Q_UPDATED_AT
 local Q_LEASE_MS, Q_MAX_LENGTH, Q_DEFAULT_PRIORITY, Q_MIN_PRIORITY, Q_MAX_PRIORITY = 7, 8, 9, 10, 11
 local Q_AGING_MS, Q_CAP, Q_PENALTY, Q_DEADLINE_WEIGHT, Q_HORIZON_MS = 12, 13, 14, 15, 16
 local Q_KEEP_FINISHED_MS, Q_KEEP_DEAD_MS, Q_ARCHIVE, Q_KEEP_ARCHIVE_MS = 17, 18, 19, 20
-local Q_SHARE_WEIGHTS, Q_STAGGER_JOBS, Q_STAGGER_MS = 21, 22, 23
+local Q_ENQUEUE_RATE, Q_ENQUEUE_BURST, Q_CLIENT_RATE, Q_CLIENT_BURST = 21, 22, 23, 24
+local Q_SHARE_WEIGHTS, Q_STAGGER_JOBS, Q_STAGGER_MS = 25, 26, 27
 
 local WAITING = {scheduled = true, blocked = true, pending = true, retrying = true}
 local FINAL = {completed = true, dead = true, cancelled = true}
@@ -33,6 +34,14 @@ end
 
 local function id_in(entry)
   return string.sub(entry, 15)
+end
+
+local function ids_in(entries)
+  local ids = {}
+  for i, entry in ipairs(entries) do
+    ids[i] = string.sub(entry, 15)
+  end
+  return ids
 end
 
 local function send(command, key, list)

@@ -24,6 +24,7 @@ local edges = {}      -- child, number, parent, what its failure means, state, .
 local parents = {}    -- id -> true for jobs to which these edges lead
 local unmet = {}      -- id -> how many edges block it
 local aftermaths = {} -- packed lines of the list
+local buckets = {}    -- scope -> what is left of a rate at which a queue takes jobs
 local has_news = false
 local has_listed = false
 local are_edges_known
@@ -155,6 +156,11 @@ local function member(job)
     job.member = member_of(job.id, job.head[SEQ])
   end
   return job.member
+end
+
+-- How many jobs of a queue have completed since a time.
+local function completed_since(queue, at)
+  return redis.call('ZCOUNT', prefix .. 'completed:' .. queue, '(' .. string.format('%.0f', at), '+inf')
 end
 
 local function final_key(queue, state)

@@ -218,6 +218,13 @@ function flush()
   write_gates()
   write_leases()
   write_edges()
+  for scope, bucket in pairs(buckets) do
+    if bucket.is_taken then
+      local packed = cmsgpack.pack({bucket.parts, now})
+      redis.call('SET', prefix .. 'bucket:' .. scope, packed, 'PX', string.format('%.0f', 1000 + 2 * bucket.full_ms))
+    end
+  end
+  buckets = {}
   for _, job in ipairs(gone) do
     forget(job)
   end

@@ -1,6 +1,6 @@
 -- New jobs, asked for by clients or handed back by tasks.
 -- ask.lots: what jobs that are alike have in common: queue, task, priority, delay_ms, run_at, deadline_at,
---   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only, share
+--   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only, client, share
 -- ask.lot_of: the lot of each job;  ask.keyed: by number of the job: unique key, once key, once_ms,
 --   whether the caller brought its id.  ARGV from `ask.first` on: id and body of each job.
 -- ask.needs: by number of the job: {whether parents may be missing, {parent, what its failure means, when its id was
@@ -33,7 +33,8 @@ local function look_at_lot(lot, is_follow_up)
   end
   lot.due_at = math.max(now, lot[5] or now + lot[4])
   lot.max_length = not is_follow_up and lot.due_at <= now and queue[Q_MAX_LENGTH]
-  lot.gate = lot[11] and 'fair:' .. lot[11]
+  lot.rated = not is_follow_up and (queue[Q_ENQUEUE_RATE] or queue[Q_CLIENT_RATE]) and queue
+  lot.gate = lot[12] and 'fair:' .. lot[12]
   if lot.gate then
     note_shares()
   end
@@ -182,6 +183,65 @@ local function store(lot, number, keys, found, blocking)
   return {id, 1, state}
 end
 
+-- Why a queue with a length or with rates takes no new job of this lot now; nothing if it does, and then a token of each
+-- rate is taken. Says the same as `room_after` and `Turnstile` in Python. A token has 1000 parts, so a bucket gains
+-- `rate` parts in each millisecond. In one function, since a server makes each of them anew with every call.
+local function refusal_of(lot, is_blocked)
+  -- How many come at once: all of a batch that is accepted whole, of this queue and, if asked, of this client.
+  local function wanted_with(of_client)
+    local wanted = 0
+    for number = 1, ask.atomic and #ask.lot_of or 0 do
+      local other = ask.lots[ask.lot_of[number]]
+      if other[1] == lot[1] and (not of_client or other[11] == lot[11]) then
+        wanted = wanted + 1
+      end
+    end
+    return math.max(1, wanted)
+  end
+
+  local length = lot.max_length and not is_blocked and count_of(lot[1], 'pending')
+  if length and length >= lot.max_length then
+    local wanted = wanted_with(false)
+    local excess = wanted <= lot.max_length and length - lot.max_length + wanted
+    local since = string.format('(%.0f', now - 60000)
+    local done = redis.call('ZCOUNT', prefix .. 'completed:' .. lot[1], since, '+inf')
+    return {'QueueFull', lot[1], lot.max_length, excess, done}
+  end
+  local queue, client = lot.rated or {}, lot[11] or ''
+  local rates = {
+    {'enqueue:' .. lot[1], queue[Q_ENQUEUE_RATE], queue[Q_ENQUEUE_BURST], false},
+    {'client:' .. lot[1] .. ':' .. client, queue[Q_CLIENT_RATE], queue[Q_CLIENT_BURST], client},
+  }
+  for _, rate in ipairs(rates) do
+    local scope, per_second, burst = rate[1], rate[2], rate[3]
+    if per_second then
+      local most = burst or math.min(2 * per_second, 1000000)
+      local bucket = buckets[scope]
+      if not bucket then
+        local full_ms = math.floor(most * 1000 / per_second)
+        local packed = redis.call('GET', prefix .. 'bucket:' .. scope)
+        local parts, at = unpack(packed and cmsgpack.unpack(packed) or {most * 1000, now})
+        parts = at > now + full_ms and most * 1000 or parts
+        parts = math.min(most * 1000, parts + math.max(0, now - at) * per_second)
+        bucket = {parts = parts, at_first = parts, full_ms = full_ms}
+        buckets[scope] = bucket
+      end
+      if bucket.parts < 1000 then
+        local wanted = wanted_with(rate[4])
+        local left = ask.atomic and bucket.at_first or bucket.parts
+        local wait = wanted <= most and math.max(0, math.ceil((wanted * 1000 - left) / per_second))
+        return {'RateLimited', lot[1], rate[4], per_second, burst, wait}
+      end
+    end
+  end
+  for _, rate in ipairs(rates) do
+    local bucket = rate[2] and buckets[rate[1]]
+    if bucket then
+      bucket.parts, bucket.is_taken = bucket.parts - 1000, true
+    end
+  end
+end
+
 local function accept_one(number, on_conflict, is_follow_up)
   local lot = ask.lots[ask.lot_of[number]]
   if not lot.is_looked_at then
@@ -209,9 +269,11 @@ local function accept_one(number, on_conflict, is_follow_up)
       return nil, refused
     end
   end
-  local is_blocked = found and blocking > 0
-  if not is_blocked and lot.max_length and count_of(lot[1], 'pending') >= lot.max_length then
-    return nil, {'QueueFull', lot[1], lot.max_length}
+  if lot.max_length or lot.rated then
+    local refusal = refusal_of(lot, found and blocking > 0)
+    if refusal then
+      return nil, refusal
+    end
   end
   return store(lot, number, keys, found, blocking)
 end

@@ -2,10 +2,7 @@
 
 local function first_of(key, limit)
   local members = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, limit)
-  local ids = {}
-  for i, one in ipairs(members) do
-    ids[i] = id_in(one)
-  end
+  local ids = ids_in(members)
   load(ids)
   return ids, members
 end

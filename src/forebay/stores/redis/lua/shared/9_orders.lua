@@ -2,6 +2,21 @@
 local GATES_AT_A_TIME = 100
 local NEXT_WINDOW = 100
 
+-- What a worker wants: up to so many jobs of a queue; which gates it may pass, all if it does not say; and how many
+-- jobs that are not for it are put aside at most.
+local W_QUEUE, W_MOST, W_LEASE_MS, W_GATES, W_MOST_HELD = 1, 2, 3, 4, 5
+
+local function gates_passed(want)
+  if not want[W_GATES] then
+    return
+  end
+  local passes = {}
+  for _, gate in ipairs(want[W_GATES]) do
+    passes[gate] = true
+  end
+  return passes
+end
+
 -- The gates with jobs behind them, all or those that somebody may pass.
 local function gates_of(queue, passes)
   local names = {}
@@ -59,11 +74,7 @@ local function look_on(order, width, is_alone)
     end
   end
   order.from, order.is_done = last + 1, #order.members < width
-  local ids = {}
-  for i, one in ipairs(order.members) do
-    ids[i] = id_in(one)
-  end
-  bring(ids)
+  bring(ids_in(order.members))
 end
 
 local function first_in(order, most, is_alone)

@@ -5,6 +5,8 @@
 
 -- As MessagePack, '\194' is `false`: nothing from GATE to REASON; no failures, crashes and errors.
 local usual = string.rep('\194', 9) .. '\0\0\0'
+-- How a plain job stands that is pending for the first time: the state as text of seven bytes, and no attempt.
+local fresh_standing = '\167pending\0' .. string.rep('\194', 4) .. usual .. '\194'
 local at_now = cmsgpack.pack(now)
 local leases_here = prefix .. 'leases:' .. ask.worker
 local shapes = {}  -- the first part of a head -> what it says; false for one that is damaged
@@ -101,7 +103,7 @@ local function start_plainly(order, most, lease_ms, passes, claimed)
   local packs, opened_jobs, written, members = stored, loaded, heads, order.members
   local over, begun = list_in(removals, order.key), list_in(additions, leases_here)
   local ids, packed_heads, body_keys, ends = unpack(claimed)
-  local fresh = cmsgpack.pack('pending', 0) .. string.rep('\194', 4) .. usual .. '\194'
+  local fresh = fresh_standing
   local started = cmsgpack.pack('running', 1, ask.worker) .. at_now .. at_now .. '\194' .. usual .. '\194'
   local body, at, written_to, over_to, begun_to, ids_to = prefix .. 'body:', order.at, #written, #over, #begun, #ids
   local last = math.min(at + most, #members + 1)

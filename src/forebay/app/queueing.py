@@ -1,0 +1,93 @@
+"""Queues in the hands of a program: their settings, and how long what waits in them will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack, cast
+
+from forebay.app.client import Client
+from forebay.app.times import Length, length_ms
+from forebay.domain.job import QueueName, check_queue_name
+from forebay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from forebay.domain.queue import Queue
+
+_UNIT: Final = "_ms"
+
+
+class QueueOptions(TypedDict, total=False):
+    """What can be set on a queue. Lengths of time are timedeltas or seconds; None takes a limit away."""
+
+    mode: Literal["aging", "strict", "fifo"]
+    weight: int
+    lease: Length
+    max_length: int | None
+    default_priority: int
+    min_priority: int
+    max_priority: int
+    aging: Length
+    max_aging_bonus: float | None
+    retry_penalty: float
+    deadline_weight: float
+    deadline_horizon: Length
+    keep_finished: Length
+    keep_dead: Length
+    archive: bool
+    keep_archive: Length
+    enqueue_rate: int | None
+    enqueue_burst: int | None
+    client_rate: int | None
+    client_burst: int | None
+    share_weights: Mapping[str, int]
+    promote_per_second: int | None
+
+
+class Queueing:
+    """The part of an app that has to do with queues."""
+
+    client: Client
+
+    def configure(self, queue: str, **options: Unpack[QueueOptions]) -> Queue:
+        """Create a queue, or change what is named of its settings; everybody follows at once.
+
+            app.configure("mail", max_length=10_000, enqueue_rate=100)
+
+        Raises ConfigError for a wrong value.
+        """
+        check_queue_name(queue)
+        changes = _changes(options)
+        return self.client.write(lambda store: store.save_queue(QueueName(queue), changes))
+
+    async def configure_async(self, queue: str, **options: Unpack[QueueOptions]) -> Queue:
+        """`configure` for coroutines."""
+        return await self.client.offloaded(self.configure, queue, **options)
+
+    def drain_seconds(self, queue: str) -> float | None:
+        """How long it takes to work off what is pending in a queue, at its pace of the last minute; None if
+        nothing was completed lately."""
+        name = QueueName(queue)
+        pending = self.client.counts([name])[name].pending
+        pace = self.client.read(lambda reader: reader.paces([name]))[name]
+        wait_ms = pace.wait_ms(pending) if pending else 0
+        return None if wait_ms is None else wait_ms / 1_000
+
+    async def drain_seconds_async(self, queue: str) -> float | None:
+        """`drain_seconds` for coroutines."""
+        return await self.client.offloaded(self.drain_seconds, queue)
+
+
+def _changes(options: QueueOptions) -> dict[str, object]:
+    """These options as the store takes them."""
+    from forebay.domain.queue import QueueSettings  # noqa: PLC0415 - most programs set nothing
+
+    known, changes = QueueSettings.__struct_fields__, dict[str, object]()
+    for name, value in cast(Mapping[str, Any], options).items():
+        if f"{name}{_UNIT}" in known:
+            changes[f"{name}{_UNIT}"] = length_ms(name, value)
+        elif name in known and not name.endswith(_UNIT):
+            changes[name] = value
+        else:
+            names = ", ".join(field.removesuffix(_UNIT) for field in known)
+            raise ConfigError(f"there is no queue setting {name!r}; the settings are {names}")
+    return changes

@@ -1,0 +1,53 @@
+#!lua
+-- Accept new jobs that are plain and alike: no keys, no times, no parents. Refused by the server when its memory is full.
+-- KEYS: 1 the namespace
+-- ARGV: 1 queue  2 and 3 the first part of their heads, before the priority and after it  4 priority, or '' for the
+--       queue's own  5... id and body of each job
+-- Returns 1; or 0 where `insert` has to say what is wrong or to make the queue, and nothing was written.
+-- Most inserts are of one such job, and most of what they cost is what a script does before it begins: so this one
+-- has hardly any functions, and the heads come half packed.
+local name, size = ARGV[1], (#ARGV - 4) / 2
+local found = redis.call('HGET', prefix .. 'queues', name)
+local queue = found and cmsgpack.unpack(found)
+local priority = queue and (tonumber(ARGV[4]) or queue[Q_DEFAULT_PRIORITY])
+if not queue
+  or (queue[Q_STATE] ~= 'active' and queue[Q_STATE] ~= 'paused')
+  or priority < queue[Q_MIN_PRIORITY] or priority > queue[Q_MAX_PRIORITY]
+  -- The age of a job earns nothing from the beginning.
+  or (queue[Q_CAP] and queue[Q_CAP] * queue[Q_AGING_MS] < 1000) then
+  return 0
+end
+local pending = name .. ' pending'
+if queue[Q_MAX_LENGTH]
+  and (redis.call('HGET', prefix .. 'counts', pending) or 0) + size > queue[Q_MAX_LENGTH] then
+  return 0
+end
+
+local rank = now - priority * queue[Q_AGING_MS]
+local alike, own = ARGV[2] .. cmsgpack.pack(priority) .. ARGV[3], cmsgpack.pack(now, false, false, rank)
+local before = struct.pack('>HB', #alike, #own + 14) .. alike .. '\173'
+local after = own .. fresh_standing
+local last = redis.call('INCRBY', prefix .. 'seq', size)
+local first = last - size + 1
+local format, body, packs, texts, ready = string.format, prefix .. 'body:', {}, {}, {}
+for seq = first, last do
+  local at = 2 * (seq - first) + 1
+  local id, number = ARGV[at + 4], format('%013.0f', seq)
+  packs[at], packs[at + 1] = id, before .. number .. after
+  texts[at], texts[at + 1] = body .. format('%.0f', seq), ARGV[at + 5]
+  ready[at], ready[at + 1] = rank, number .. ':' .. id
+end
+for at = 1, #texts, SLICE do
+  redis.call('MSET', unpack(texts, at, math.min(at + SLICE - 1, #texts)))
+end
+send('HSET', prefix .. 'heads', packs)
+send('ZADD', prefix .. 'ready:' .. name, ready)
+redis.call('HINCRBY', prefix .. 'counts', pending, size)
+for block = math.floor(first / BLOCK), math.floor(last / BLOCK) do
+  local inside = math.min(last, block * BLOCK + BLOCK - 1) - math.max(first, block * BLOCK) + 1
+  if redis.call('HINCRBY', prefix .. 'block_jobs', block, inside) == inside then
+    redis.call('ZADD', prefix .. 'blocks', block, block)
+  end
+end
+redis.call('PUBLISH', prefix .. 'news', '1')
+return 1
