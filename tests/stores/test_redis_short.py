@@ -125,6 +125,16 @@ def test_what_is_wrong_with_plain_jobs_is_said_by_the_other_script(
     assert called == ["insert_plain", "insert"]
 
 
+def test_a_queue_with_a_rate_is_not_asked_twice_for_each_job(store: Store, called: list[str]) -> None:
+    store.save_queue(DEFAULT, {"enqueue_rate": 1, "enqueue_burst": 2 * LONG_CALLS})
+    called.clear()
+
+    for _ in range(LONG_CALLS + 1):
+        store.insert([new_job(client="someone")])
+
+    assert called == ["insert_plain", *["insert"] * LONG_CALLS, "insert_plain", "insert"]
+
+
 def test_a_plain_job_may_earn_nothing_by_its_age_from_the_beginning(engine: Engine, store: Store) -> None:
     store.save_queue(DEFAULT, {"aging_ms": 1_000, "max_aging_bonus": 0.0})
 

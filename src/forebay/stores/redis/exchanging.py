@@ -37,14 +37,28 @@ _SETTLED: Final = b"settled"
 _REPEATED: Final = b"repeated"
 
 
+class ShortWay:
+    """Whether a script for plain jobs is worth a try. Where it had to leave something to the other one (a
+    limit, a rate, a retry, a job that comes due), there will be more of that."""
+
+    def __init__(self) -> None:
+        self._long_calls = 0
+
+    def is_tried(self) -> bool:
+        self._long_calls = max(0, self._long_calls - 1)
+        return self._long_calls == 0
+
+    def has_ended(self) -> None:
+        self._long_calls = LONG_CALLS
+
+
 class Exchanging:
-    """The exchanges of one handle. The script for plain jobs is tried first, unless it had to leave something
-    to the other one lately (a limit, a retry, a job that comes due): then there will be more of that."""
+    """The exchanges of one handle."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
         self.connection = connection
         self.new_id = new_id
-        self._long_calls = 0
+        self.short_way = ShortWay()
 
     def exchange(
         self,
@@ -72,13 +86,6 @@ class Exchanging:
         while calls.may_claim_more:
             calls.run(is_claiming=True)
         return calls.exchanged(notes)
-
-    def tries_short(self) -> bool:
-        self._long_calls = max(0, self._long_calls - 1)
-        return self._long_calls == 0
-
-    def leaves_short(self) -> None:
-        self._long_calls = LONG_CALLS
 
 
 def _sorted_out(settlements: Sequence[Settlement]) -> tuple[Sequence[int], Sequence[int]]:
@@ -148,7 +155,7 @@ class _Calls:
             "room": min(self._room, MOST),
         }
         is_plain = not special and not notes and known is None and self._is_one_for_each_queue
-        if is_plain and self._exchanging.tries_short() and self._went_short(ask, arguments):
+        if is_plain and self._exchanging.short_way.is_tried() and self._went_short(ask, arguments):
             return
         intake = Intake(self._exchanging.new_id)
         ask["notes"] = [_note(note, arguments) for note in notes]
@@ -170,11 +177,11 @@ class _Calls:
         """Whether the script for plain jobs could do it; it has done nothing otherwise."""
         answer = self._exchanging.connection.run("exchange_plain", ask, *arguments)
         if not answer:
-            self._exchanging.leaves_short()
+            self._exchanging.short_way.has_ended()
             return False
         claimed, next_due_ms, has_more = answer
         if has_more:
-            self._exchanging.leaves_short()
+            self._exchanging.short_way.has_ended()
         self._claimed(claimed, next_due_ms, has_more=bool(has_more))
         return True
 

@@ -36,7 +36,8 @@ from forebay.stores.rows import STATES
 _IN_HEAD: Final = ("queue", "task", "priority", "lease_ms", "extension_ms", "unique_until")
 _IN_BODY: Final = ("payload", "policy", "timeout_ms", "metadata", "tags", "correlation_id", "parent_id")
 _UNUSED: Final = ("once_ms", "allow_missing")  # without a key, without parents
-_LIMITED: Final = ("limit_keys",)  # looked at with the claim, but for a share
+# Looked at with the claim, but for a share; by a queue with a rate, which is not plain.
+_LIMITED: Final = ("limit_keys", "client")
 _shape_of: Final = attrgetter(*_IN_HEAD)
 _rest_of: Final = attrgetter(
     *(name for name in NewJob.__struct_fields__ if name not in {*_IN_HEAD, *_IN_BODY, *_UNUSED, *_LIMITED})
@@ -69,7 +70,7 @@ def are_plain(jobs: Sequence[NewJob]) -> bool:
 
 @lru_cache(maxsize=1_000)
 def _start(
-    queue: QueueName,
+    queue: str,
     task: str,
     priority: int | None,
     lease_ms: int | None,

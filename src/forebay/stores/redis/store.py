@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -39,7 +40,7 @@ from forebay.stores.protocol import (
 from forebay.stores.redis import commanding, operating
 from forebay.stores.redis.breaker import Breaker, Sight
 from forebay.stores.redis.connection import Address, Connection, is_full
-from forebay.stores.redis.exchanging import Exchanging, cancels_of
+from forebay.stores.redis.exchanging import Exchanging, ShortWay, cancels_of
 from forebay.stores.redis.inserting import Intake, PlainIntake, are_plain, done, receipts_of
 from forebay.stores.redis.limiting import RedisLimits
 from forebay.stores.redis.pruning import Pruning
@@ -142,6 +143,7 @@ class RedisStore(RedisSchedules, RedisLimits):
         self._pruning = Pruning(connection)
         self._watch = Watch(connection)
         self._exchanging = Exchanging(connection, new_id)
+        self._short_ways: defaultdict[QueueName, ShortWay] = defaultdict(ShortWay)
 
     def insert(
         self,
@@ -151,17 +153,26 @@ class RedisStore(RedisSchedules, RedisLimits):
         atomic: bool = True,
         create_queues: bool = True,
     ) -> list[Receipt]:
-        if jobs and are_plain(jobs):
-            plain = PlainIntake(jobs, self._new_id)
-            if self._with_room(lambda: self._connection.call("insert_plain", *plain.arguments)):
-                return self._followed(plain.receipts)
+        if jobs and are_plain(jobs) and (receipts := self._inserted_plain(jobs)) is not None:
+            return self._followed(receipts)
         intake = Intake(self._new_id)
         for place, job in enumerate(jobs):
             intake.add(job, place)
         rules = {"on_conflict": on_conflict, "atomic": atomic, "create_queues": create_queues}
         ask = {**intake.request(2), **rules}
-        [receipts] = done(self._with_room(lambda: self._run("insert", ask, *intake.arguments)))
-        return self._followed(receipts_of(receipts))
+        [answers] = done(self._with_room(lambda: self._run("insert", ask, *intake.arguments)))
+        return self._followed(receipts_of(answers))
+
+    def _inserted_plain(self, jobs: Sequence[NewJob]) -> list[Receipt] | None:
+        """None where the script for plain jobs has left them to the other one."""
+        short_way = self._short_ways[jobs[0].queue]
+        if not short_way.is_tried():
+            return None
+        plain = PlainIntake(jobs, self._new_id)
+        answer = self._with_room(lambda: self._connection.call("insert_plain", *plain.arguments))
+        if answer < 0:
+            short_way.has_ended()
+        return plain.receipts if answer > 0 else None
 
     def _with_room(self, insert: Callable[[], T]) -> T:
         """Its answer; history gives way where the server has no memory left."""

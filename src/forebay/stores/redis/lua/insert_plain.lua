@@ -3,7 +3,8 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 queue  2 and 3 the first part of their heads, before the priority and after it  4 priority, or '' for the
 --       queue's own  5... id and body of each job
--- Returns 1; or 0 where `insert` has to say what is wrong or to make the queue, and nothing was written.
+-- Returns 1. Where `insert` has to look closer, nothing is written, and it is 0 (no such queue, one that is closed or
+-- full, a priority outside of its range) or -1 (the queue takes jobs at a rate, or their age earns nothing): that stays.
 -- Most inserts are of one such job, and most of what they cost is what a script does before it begins: so this one
 -- has hardly any functions, and the heads come half packed.
 local name, size = ARGV[1], (#ARGV - 4) / 2
@@ -12,10 +13,11 @@ local queue = found and cmsgpack.unpack(found)
 local priority = queue and (tonumber(ARGV[4]) or queue[Q_DEFAULT_PRIORITY])
 if not queue
   or (queue[Q_STATE] ~= 'active' and queue[Q_STATE] ~= 'paused')
-  or priority < queue[Q_MIN_PRIORITY] or priority > queue[Q_MAX_PRIORITY]
-  -- The age of a job earns nothing from the beginning.
-  or (queue[Q_CAP] and queue[Q_CAP] * queue[Q_AGING_MS] < 1000) then
+  or priority < queue[Q_MIN_PRIORITY] or priority > queue[Q_MAX_PRIORITY] then
   return 0
+end
+if queue[Q_ENQUEUE_RATE] or queue[Q_CLIENT_RATE] or (queue[Q_CAP] and queue[Q_CAP] * queue[Q_AGING_MS] < 1000) then
+  return -1
 end
 local pending = name .. ' pending'
 if queue[Q_MAX_LENGTH]
