@@ -18,6 +18,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
 from forebay.domain.outcome import Completed, Failed, Lost
 from forebay.domain.queue import QueueState
+from forebay.errors import QueueFull
 from forebay.stores.protocol import Engine, Reader, Store, Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
@@ -66,6 +67,19 @@ def test_the_global_limit_bounds_the_jobs_of_all_queues(store: Store, other_stor
 
     assert (len(first), len(rest)) == (2, 1)
     assert took(store, 10) == []
+
+
+@pytest.mark.shows("R-QUEUE-17", "R-CFG-25")
+def test_a_queue_has_its_own_lease_length_mode_concurrency_and_rate(store: Store) -> None:
+    store.save_queue(MAIL, {"lease_ms": 5_000, "max_length": 3, "mode": "fifo"})
+    store.save_limit(Limit(scope=queue_scope(MAIL), concurrency=2, rate=1, burst=1))
+    put_many(store, 3, queue=MAIL)
+
+    with pytest.raises(QueueFull):
+        put(store, queue=MAIL)
+    [job] = took(store, 5)
+
+    assert (job.lease_expires_at or 0) - (job.started_at or 0) == 5_000
 
 
 @pytest.mark.shows("R-CONC-05", "R-QUEUE-13")
