@@ -76,6 +76,18 @@ def test_a_key_from_an_argument_that_is_not_there_is_refused(app: Forebay) -> No
         work.job(1)
 
 
+def test_a_sequence_comes_from_arguments_by_name_or_by_a_function(app: Forebay) -> None:
+    @app.task(sequence_by="account")
+    def work(account: str, n: int = 1) -> None: ...
+
+    assert work.job("acme").sequence == "account:acme"
+    assert work.using(sequence_by=lambda account, n=1: f"{account}/{n}").job("acme", 2).sequence == "acme/2"
+    assert work.using(sequence="nightly").job("acme").sequence == "nightly"
+    assert work.using(sequence=None).job("acme").sequence is None
+    with pytest.raises(ConfigError, match="has no argument 'tenant', which sequence_by names"):
+        work.using(sequence_by="tenant").job("acme")
+
+
 @pytest.mark.shows("R-RATE-06")
 def test_workers_keep_limits_by_key_and_forget_no_job(live_app: Forebay) -> None:
     live_app.limits.set("key:tenant", concurrency=1)

@@ -385,6 +385,12 @@ def test_a_job_says_what_it_counts_as() -> None:
     assert new_job(limit_keys=keys).limit_keys == keys
 
 
+def test_a_sequence_is_a_short_text() -> None:
+    assert new_job(sequence="acme").sequence == "acme"
+    with pytest.raises(InvalidJob, match="sequence must be a text"):
+        new_job(sequence="")
+
+
 @pytest.mark.parametrize(
     ("keys", "word"),
     [

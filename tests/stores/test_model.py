@@ -44,7 +44,7 @@ from forebay.domain.job import (
     WorkerId,
 )
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
+from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.note import LogLine, Note, Progress, Step
 from forebay.domain.outcome import (
     AttemptError,
@@ -180,9 +180,14 @@ dependent = st.fixed_dictionaries(
         "expires_in": moments,
         "unique_key": st.just("u1"),
         "id": st.sampled_from(["mine-1", "mine-3"]),
+        "sequence": st.sampled_from(["s1", "s2"]),
     },
 )
-wishes: st.SearchStrategy[dict[str, Any]] = st.one_of(plain, keyed, timed, special, dependent)
+ordered = st.fixed_dictionaries(
+    {"queue": queues, "sequence": st.sampled_from(["s1", "s1", "s2"])},
+    optional={"delay_ms": waits, "expires_in": moments, "priority": st.sampled_from([-2, 2])},
+)
+wishes: st.SearchStrategy[dict[str, Any]] = st.one_of(plain, keyed, timed, special, dependent, ordered)
 outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
     [
         Completed(b"1"),
@@ -489,6 +494,12 @@ class SideBySide(RuleBasedStateMachine):
         model, other = self.model.view(self.ids, closely), self.other.view(self.ids, closely)
         assert other == model, difference(other, model)
         assert model["problems"] == []
+
+    @invariant()
+    def of_a_sequence_one_job_may_run(self) -> None:
+        live = [job for job in self.model.reader.jobs(self.ids) if job is not None and job.state in LIVE]
+        may_run = [job.sequence for job in live if job.sequence and job.state is not JobState.BLOCKED]
+        assert len(may_run) == len(set(may_run))
 
     def both(self, step: Callable[[Side], object]) -> Any:
         """Play one step on both sides; the model's answer, if the other one is the same."""

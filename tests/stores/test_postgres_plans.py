@@ -18,6 +18,7 @@ ROWS: Final = 100_000
 HOT: Final = (
     "jobs", "ready", "leases", "due", "gated", "finished", "dead", "keys", "events", "attempts", "archive",
     "notes", "count_deltas", "commands", "edges", "blocked", "aftermaths",
+    "sequences",
 )  # fmt: skip
 MOST_READ: Final = 5_000
 BAD_NODES: Final = ("Seq Scan", "Bitmap Heap Scan", "Hash Join", "Merge Join")
@@ -56,6 +57,7 @@ insert into {s}.count_deltas (queue, state, jobs)
 select 'default', 'pending', 0 from generate_series(1, {n}) i;
 insert into {s}.edges select 'b' || i, 0, 'l' || i, 'cancel', 'open' from generate_series(1, {n}) i;
 insert into {s}.blocked select 'b' || i, 'default', i, i, 1, i from generate_series(1, {n}) i;
+insert into {s}.sequences select 's' || i % 100, i, 'l' || i from generate_series(1, {n}) i;
 insert into {s}.aftermaths (parent, aftermath) select 'l' || i, 'dead' from generate_series(1, {n}) i;
 insert into {s}.commands (id, worker, kind, actor, sent_at, expires_at)
 select 'c' || i, 'w' || i, 'stop', '', i, i from generate_series(1, {n}) i;
@@ -110,6 +112,10 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "edges_behind": {"states": ["open"]},
     "edges_set": {"state": "met"},
     "aftermaths_if": {"states": ["open"]},
+    "sequences_add": {"names": ["s1"] * 100, "ids": NEW},
+    "sequences_later": {"names": ["s1"] * 100, "ids": NEW},
+    "sequences_among": {"names": ["s1", "s2"]},
+    "sequences_first": {"names": ["s1", "s2"]},
     "aftermaths_remove": {"states": ["open"]},
     "release": {"capped": [False] * 100},
     "dependants": {"after": "l1"},

@@ -230,7 +230,7 @@ def test_a_program_that_knows_nothing_of_workflows_is_refused_where_there_may_be
 ) -> None:
     as_before(monkeypatch, WORKFLOWS - 1)
 
-    with pytest.raises(SchemaNewer, match=f"schema {WORKFLOWS} or newer"):
+    with pytest.raises(SchemaNewer, match=f"this one knows up to {WORKFLOWS - 1}"):
         SqliteEngine(str(path)).store()
 
 

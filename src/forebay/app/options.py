@@ -66,6 +66,8 @@ class TaskOptions(TypedDict, total=False):
     limit_by: Mapping[str, KeyFrom]
     share: str
     share_by: KeyFrom
+    sequence: str | None
+    sequence_by: KeyFrom
     client: str
 
 
@@ -95,6 +97,12 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     deadline_in_ms: int | None = None
     on_conflict: OnTaken = "return"
     limit_by: dict[str, KeyFrom] = {}
+    sequence_by: KeyFrom | None = None
+
+    @property
+    def looks_at_arguments(self) -> bool:
+        """Whether arguments say more about the job than its payload."""
+        return bool(self.limit_by) or self.sequence_by is not None
 
     def made(self, payload: bytes, now_ms: Callable[[], int]) -> NewJob:
         """The job to be inserted. The clock is asked only if a time counts from now."""
@@ -122,6 +130,7 @@ _PLAIN: Final = {
     "unique": "unique_key",
     "once": "once_key",
     "correlation_id": "correlation_id",
+    "sequence": "sequence",
     "client": "client",
 }
 _TEXTS: Final = ("id", "unique", "once", "correlation_id", "client")
@@ -165,6 +174,7 @@ def draft(task: str, options: CallOptions) -> Draft:
         deadline_in_ms=deadline_in,
         on_conflict=_one_of("on_conflict", options.get("on_conflict", "return"), OnTaken),
         limit_by=_limit_by(options),
+        sequence_by=_sequence_by(options),
     )
 
 
@@ -268,9 +278,18 @@ def _limit_by(options: CallOptions) -> dict[str, KeyFrom]:
     return {**value, SHARE: options["share_by"]}
 
 
-def _check_source(field: str, source: object) -> None:
+def _sequence_by(options: CallOptions) -> KeyFrom | None:
+    """Where the sequence is taken from; not from the arguments if the call says which it is, or that there is
+    none."""
+    source = options.get("sequence_by")
+    if source is not None:
+        _check_source("sequence_by", source)
+    return None if "sequence" in options else source
+
+
+def _check_source(name: str, source: KeyFrom) -> None:
     if not (isinstance(source, str) or callable(source)):
-        raise InvalidJob(f"{field} must name an argument or be a function, not {source!r:.60}", field=field)
+        raise InvalidJob(f"{name} must name an argument or be a function, not {source!r:.60}", field=name)
 
 
 def _one_of(name: str, value: T, words: object) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
@@ -54,7 +54,7 @@ class Call(Generic[P, R]):
         self._task.check_fit(args, kwargs)
         payload = encode_call(args, kwargs, limit=self._task.max_payload)
         job = self._draft.made(payload, self._task.client.now_ms)
-        return self._task.keyed(job, self._draft.limit_by, args, kwargs) if self._draft.limit_by else job
+        return self._task.keyed(job, self._draft, args, kwargs) if self._draft.looks_at_arguments else job
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Ask for the task to be run; returns when the job is stored safely."""
@@ -127,20 +127,24 @@ class Task(Generic[P, R]):
         """Stored arguments as the function wants them."""
         return self._fitting.call(args, kwargs)
 
-    def keyed(
-        self, job: NewJob, limit_by: Mapping[str, KeyFrom], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> NewJob:
-        """A job with the keys that its arguments give it for limits; those it has been given stay."""
-        taken = {kind: self._key(source, args, kwargs) for kind, source in limit_by.items()}
-        return replace(job, limit_keys={**taken, **job.limit_keys})
+    def keyed(self, job: NewJob, draft: Draft, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+        """A job with what its arguments say about limits and sequences; keys it has been given stay."""
+        taken = {kind: self._key("limit_by", source, args, kwargs) for kind, source in draft.limit_by.items()}
+        job = replace(job, limit_keys={**taken, **job.limit_keys})
+        source = draft.sequence_by
+        if source is None:
+            return job
+        # With the name of the argument, so that account 7 does not wait for order 7.
+        kind = "" if callable(source) else f"{source}:"
+        return replace(job, sequence=kind + self._key("sequence_by", source, args, kwargs))
 
-    def _key(self, source: KeyFrom, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def _key(self, option: str, source: KeyFrom, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if callable(source):
             return str(source(*args, **kwargs))
         bound = inspect.signature(self.func).bind(*args, **kwargs)
         bound.apply_defaults()
         if source not in bound.arguments:
-            raise ConfigError(f"task {self.name} has no argument {source!r}, which limit_by names")
+            raise ConfigError(f"task {self.name} has no argument {source!r}, which {option} names")
         return str(bound.arguments[source])
 
     def returned(self, value: Any) -> Any:

@@ -27,6 +27,7 @@ from forebay.errors import ConfigError, UnknownTask
 # Options of the command that are options of a call as they are.
 _PLAIN: Final = (
     *("queue", "priority", "retries", "id", "unique", "once", "correlation_id", "retry", "client"),
+    "sequence",
 )
 _LENGTHS: Final = ("delay", "timeout", "lease", "expires", "deadline", "once_for")
 
@@ -44,6 +45,7 @@ OPTIONS: Final = (
     click.option("--unique", metavar="KEY", help="At most one such job at a time."),
     click.option("--once", metavar="KEY", help="An idempotency key, held for --once-for."),
     click.option("--once-for", type=Length(), help="How long the once key is held; a day without it."),
+    click.option("--sequence", metavar="NAME", help="Runs after the jobs of this sequence, one at a time."),
     click.option("--tag", "tags", multiple=True, help="A word to find it by; may be repeated."),
     click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="JSON or text; may be repeated."),
     click.option("--correlation-id", help="A word that follows the job through its attempts."),

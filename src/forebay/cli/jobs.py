@@ -389,6 +389,7 @@ def _facts(job: Job) -> dict[str, object]:
         "timeout": length(job.timeout_ms),
         "unique key": job.unique_key,
         "once key": job.once_key,
+        "sequence": job.sequence,
         "correlation id": job.correlation_id,
         "parent": job.parent_id,
         "tags": ", ".join(job.tags),

@@ -78,7 +78,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     not started at `expires_at` is cancelled. `limit_keys` say what it counts as under limits by key: the
     value of each kind. It waits `blocked` for the jobs that it `depends_on`; with `allow_missing` one that is
     gone counts as completed if its id is older than what the queue keeps. `client` is who asks for it, under
-    the rates of its queue; it is not stored.
+    the rates of its queue; it is not stored. Of the jobs of one `sequence`, in whichever queues, the first
+    may run; the others wait `blocked`, in the order in which they were accepted, until it is final or gone.
     """
 
     task: str
@@ -105,6 +106,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     limit_keys: dict[str, str] = {}
     depends_on: tuple[Need, ...] = ()
     allow_missing: bool = False
+    sequence: str | None = None
     client: str | None = None
 
     def __post_init__(self) -> None:
@@ -167,6 +169,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             check_text("correlation_id", self.correlation_id)
         if self.parent_id is not None:
             check_text("parent_id", self.parent_id)
+        if self.sequence is not None:
+            check_text("sequence", self.sequence)
         if self.client is not None:
             check_text("client", self.client)
         self._check_collections()
@@ -227,6 +231,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
     reason: str | None = None
     result: bytes | None = None
     limit_keys: dict[str, str] = {}
+    sequence: str | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and other.id == self.id

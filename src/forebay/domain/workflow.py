@@ -71,6 +71,8 @@ class Sequel(NamedTuple):
 
 
 WAITS: Final = (EdgeState.OPEN, EdgeState.HELD)
+# After these the next job of its sequence may run.
+ENDS: Final = (Aftermath.COMPLETED, Aftermath.DEAD, Aftermath.CANCELLED, Aftermath.DELETED)
 # The edges that an aftermath concerns.
 CONCERNED: Final[dict[Aftermath, tuple[EdgeState, ...]]] = {
     Aftermath.COMPLETED: (EdgeState.OPEN,),

@@ -9,6 +9,7 @@ from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.workflow import (
     CONCERNED,
+    ENDS,
     RELEASED_AT_ONCE,
     Aftermath,
     Edge,
@@ -37,6 +38,10 @@ class Following(Protocol):
 
     def list_aftermath(self, parent: JobId, aftermath: Aftermath) -> None:
         """Put a line on the list if any job depends on this one."""
+        ...
+
+    def leave_sequence(self, job_id: JobId) -> None:
+        """A job that does not live any more is out of its sequence, and the next one may run."""
         ...
 
     def edges_behind(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
@@ -73,6 +78,8 @@ def follow(engine: Following) -> int:
     looked_at = 0
     while looked_at < RELEASED_AT_ONCE and (entry := engine.next_entry()) is not None:
         room = RELEASED_AT_ONCE - looked_at
+        if entry.aftermath in ENDS:
+            engine.leave_sequence(entry.parent)
         edges = engine.edges_behind(entry.parent, CONCERNED[entry.aftermath], room)
         for edge in edges:
             _settle(engine, edge, entry.aftermath)

@@ -70,6 +70,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     correlation_id: str | None = None
     parent_id: JobId | None = None
     limit_keys: dict[str, str] = {}
+    sequence: str | None = None
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -159,6 +160,7 @@ def options_of(job: Job | NewJob) -> JobOptions:
         correlation_id=job.correlation_id,
         parent_id=job.parent_id,
         limit_keys=job.limit_keys,
+        sequence=job.sequence,
     )
 
 
@@ -176,6 +178,7 @@ def new_options_text(job: NewJob) -> str | None:
         and job.correlation_id is None
         and job.parent_id is None
         and not job.limit_keys
+        and job.sequence is None
     ):
         return None
     return options_text(options_of(job))
@@ -205,8 +208,14 @@ def job_of(head: Row, has: JobOptions, middle: Row, limits: Row, errors: str | N
         () if errors is None else errors_from_text(errors),
         *end,
     )
-    # Few jobs have any, and a positional field more would cost all of them.
-    return replace(Job(*values), limit_keys=has.limit_keys) if has.limit_keys else Job(*values)
+    return with_rare(Job(*values), has)
+
+
+def with_rare(job: Job, has: JobOptions) -> Job:
+    """A job with what few jobs have; positional fields more would cost all of them."""
+    if has.limit_keys or has.sequence is not None:
+        return replace(job, limit_keys=has.limit_keys, sequence=has.sequence)
+    return job
 
 
 def claimed_job(
@@ -228,7 +237,7 @@ def claimed_job(
         has.extension_ms, has.timeout_ms, deadline_at, expires_at, unique_key, has.unique_until, has.once_key,
         has.metadata or {}, has.tags, has.correlation_id, has.parent_id, None, errors_from_text(errors),
     )  # fmt: skip
-    return replace(job, limit_keys=has.limit_keys) if has.limit_keys else job
+    return job if has is PLAIN else with_rare(job, has)
 
 
 def summary_from_row(row: Row) -> JobSummary:

@@ -52,6 +52,7 @@ FULL_REQUEST = NewJob(
     correlation_id="trace-1",
     parent_id=JobId("parent-1"),
     limit_keys={"tenant": "acme"},
+    sequence="s",
 )
 
 

@@ -106,9 +106,11 @@ def _loose_history(state: State) -> Iterator[str]:
 
 def _loose_edges(state: State) -> Iterator[str]:
     for child, edges in state.edges.items():
-        unmet = sum(edge.state in WAITS for edge in edges.values())
         if edges and child not in state.jobs:
             yield f"job {child} is gone and its edges are not"
+    for child in {*state.edges, *state.turns}:
+        unmet = sum(edge.state in WAITS for edge in state.edges.get(child, {}).values())
+        unmet += state.waits_its_turn(child)
         if unmet != state.unmet.get(child, 0):
             yield f"job {child} has {unmet} edges that block it, and another count of them"
     for job_id, record in state.jobs.items():

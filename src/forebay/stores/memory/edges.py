@@ -41,8 +41,9 @@ def add_edges(state: State, child: JobId, edges: Sequence[Edge]) -> bool:
 
 
 def count_unmet(state: State, child: JobId) -> int:
-    """Count anew how many edges block a job."""
+    """Count anew what blocks a job: edges, and the jobs before it in its sequence as one."""
     unmet = sum(edge.state in WAITS for edge in state.edges.get(child, {}).values())
+    unmet += state.waits_its_turn(child)
     state.write(state.unmet, child, unmet or None)
     return unmet
 
@@ -57,6 +58,13 @@ def reopen(state: State, child: JobId, together: Collection[JobId], *, with_pare
             into = reopened_state(now, with_parent=with_parent)
             state.write(state.edges[child], edge.number, replace(edge, state=into))
     count_unmet(state, child)
+
+
+def release(state: State, child: JobId) -> None:
+    """Let a blocked job wait like any other."""
+    job = state.jobs[child].job
+    ready_at = max(job.run_at, state.now)
+    state.put_new(replace(job, ready_at=ready_at, run_at=ready_at, updated_at=state.now))
 
 
 def _edge(state: State, new: NewJob, need: Need, number: int, before: Sequence[JobId | None]) -> Edge:

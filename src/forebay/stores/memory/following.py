@@ -13,6 +13,8 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.workflow import WAITS, Aftermath, Edge, EdgeState
 from forebay.stores import following
 from forebay.stores.following import Entry
+from forebay.stores.memory import sequences
+from forebay.stores.memory.edges import release
 from forebay.stores.memory.state import State
 from forebay.stores.memory.steering import revive_one
 
@@ -37,6 +39,9 @@ class _Following:
     def list_aftermath(self, parent: JobId, aftermath: Aftermath) -> None:
         self._state.list_aftermath(parent, aftermath)
 
+    def leave_sequence(self, job_id: JobId) -> None:
+        sequences.leave(self._state, job_id)
+
     def edges_behind(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
         state = self._state
         edges = (state.edges[child][number] for child, number in sorted(state.behind.get(parent, {})))
@@ -59,10 +64,7 @@ class _Following:
         return child in self._state.unmet
 
     def release(self, child: JobId) -> None:
-        state = self._state
-        job = state.jobs[child].job
-        ready_at = max(job.run_at, state.now)
-        state.put_new(replace(job, ready_at=ready_at, run_at=ready_at, updated_at=state.now))
+        release(self._state, child)
 
     def end_blocked(self, child: JobId, state: JobState, reason: str) -> None:
         job = self._state.jobs[child].job

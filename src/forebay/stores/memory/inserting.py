@@ -22,6 +22,7 @@ from forebay.errors import (
     StoreRefused,
 )
 from forebay.stores.memory.edges import add_edges, edges_of
+from forebay.stores.memory.sequences import join
 from forebay.stores.memory.state import State
 from forebay.stores.protocol import OnConflict, Receipt
 
@@ -111,6 +112,7 @@ def _judged(
 def _check_room(state: State, new: NewJob, edges: Sequence[Edge], together: Sequence[NewJob]) -> None:
     name, limit = new.queue, state.queue_or_fresh(new.queue).settings.max_length
     is_blocked = any(edge.state is not EdgeState.MET for edge in edges)
+    is_blocked = is_blocked or bool(state.sequences.get(new.sequence or ""))
     if limit is None or is_blocked or _due_at(state, new) > state.now:
         return
     length = state.count(name, JobState.PENDING)
@@ -156,6 +158,7 @@ def _store(state: State, new: NewJob, parent_id: JobId | None, edges: Sequence[E
     _take_keys(state, job, new.once_ms)
     if edges:
         add_edges(state, job.id, edges)
+    join(state, job)
     state.put_new(job)
     return state.jobs[job.id].job
 
@@ -206,4 +209,5 @@ def _job(state: State, queue: Queue, new: NewJob, parent_id: JobId | None) -> Jo
         cancel_reason=None,
         errors=(),
         limit_keys=dict(new.limit_keys),
+        sequence=new.sequence,
     )

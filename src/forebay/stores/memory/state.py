@@ -60,6 +60,9 @@ class State:
         self.behind: dict[JobId, dict[tuple[JobId, int], int]] = {}
         self.unmet: dict[JobId, int] = {}
         self.aftermaths: dict[int, tuple[JobId, Aftermath]] = {}
+        # The live jobs of each sequence by their turns, and the sequence and turn of each job.
+        self.sequences: dict[str, dict[int, JobId]] = {}
+        self.turns: dict[JobId, tuple[str, int]] = {}
         self.limits: dict[str, Kept] = {}
         self.buckets: dict[str, Bucket] = {}  # of keys, and of rates at which queues take jobs
         self.shares: dict[tuple[QueueName, str], int] = {}  # those that have jobs waiting, and their turns
@@ -153,9 +156,14 @@ class State:
         self.list_aftermath(job.id, Aftermath(state.value))
 
     def list_aftermath(self, parent: JobId, aftermath: Aftermath) -> None:
-        """Remember to look at what depends on a job; nothing does on most."""
-        if self.behind.get(parent):
+        """Remember to look at what depends on a job, or comes after it; nothing does on most."""
+        if self.behind.get(parent) or parent in self.turns:
             self.write(self.aftermaths, self.number("aftermath"), (parent, aftermath))
+
+    def waits_its_turn(self, job_id: JobId) -> bool:
+        """Whether another job of its sequence comes before this one."""
+        name, turn = self.turns.get(job_id, ("", 0))
+        return bool(name) and turn != min(self.sequences[name])
 
     def remove(self, job: Job) -> None:
         """Forget a job with its unique key, its history, its notes and the edges to its parents."""

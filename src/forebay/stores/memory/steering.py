@@ -16,6 +16,7 @@ from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.memory.duties import bury
 from forebay.stores.memory.edges import reopen
 from forebay.stores.memory.inserting import fresh, open_queue
+from forebay.stores.memory.sequences import join
 from forebay.stores.memory.state import State
 from forebay.stores.protocol import Verdict
 
@@ -211,6 +212,7 @@ def _put_back(
     target = queue or ended.queue
     open_queue(state, target)
     job = _revived(state, ended, target, delay_ms, reset)
+    join(state, job)
     state.put_new(job)
     state.list_aftermath(job_id, Aftermath.REVIVE if dependants else Aftermath.REVIVED)
     state.tell(EventKind.REVIVED, job, actor=actor)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -48,20 +48,35 @@ LAST_WALK: Final = 2**61  # added to the seqs of the last walk of a reordering
 FOLDED: Final = 10_000
 
 
-def promote(tx: Transaction, limit: int) -> int:
-    """Expire and promote in all queues."""
+class Promoted(NamedTuple):
+    """How many jobs were expired and promoted, and whether the list of what the ends of jobs mean for others
+    holds anything."""
+
+    jobs: int
+    has_lines: bool
+
+
+def promote(tx: Transaction, limit: int) -> Promoted:
+    """Expire and promote in all queues. Looks are sent together, here and below: mostly there is nothing to
+    do, and what an idle worker spends is the time of its duties."""
     floors = Floors(tx, (EXPIRED, DUE, COUNTS))
-    expired = expire(tx, limit)
+    late = tx.run("expired", {"limit": limit})
+    due = tx.run("due_all", {"since": floors.since(DUE, tx.now), "now": tx.now, "limit": limit})
+    staggered = tx.run("staggered")
+    lines = tx.run("aftermaths_any")
+    may_fold = tx.run("counts_fold_lock")
+    expired = end_expired(tx, late.fetchall())
     if expired < limit:
         floors.passed(EXPIRED, tx.now, tx.now)
-    rows = tx.all("due_all", {"since": floors.since(DUE, tx.now), "now": tx.now, "limit": limit})
+    rows = due.fetchall()
     floors.passed(DUE, tx.now, tx.now if rows[0][7] is None else rows[0][7])
     promoted = promote_rows(tx, [row for row in rows if row[0] is not None])
-    for (name,) in tx.all("staggered"):
+    for (name,) in staggered.fetchall():
         promoted += promote_rows(tx, tx.all("due", {"queue": name, "since": HEAD.rank, "limit": limit}))
-    _fold_counts(tx, floors)
+    if may_fold.fetchone() == (True,):
+        _fold_counts(tx, floors)
     floors.save()
-    return expired + promoted
+    return Promoted(expired + promoted, lines.fetchone() == (True,))
 
 
 def _reached(found: Iterable[int], limit: int, top: int) -> int:
@@ -156,32 +171,36 @@ def end_waiting(
 def rescore(tx: Transaction, limit: int) -> int:
     """New places for jobs whose time for it has come, and for those of queues with new scoring."""
     floors = Floors(tx, (RESCORE, WALK))
-    rows = tx.all("rescore_due", {"since": floors.since(RESCORE, tx.now), "now": tx.now, "limit": limit})
+    due = tx.run("rescore_due", {"since": floors.since(RESCORE, tx.now), "now": tx.now, "limit": limit})
+    reordering = tx.run("reordering")
+    queues = tx.run("queues")
+    walked = tx.run("walked_to", {"name": CAP_WALK})
+    rows = due.fetchall()
     if len(rows) < limit:
         floors.passed(RESCORE, tx.now, tx.now)
     _rescore_rows(tx, rows)
     if rows:
         tx.run("rescore_drop", {"ids": [row[0] for row in rows], "now": tx.now})
     looked = len(rows)
-    for row in tx.all("reordering"):
+    for row in reordering.fetchall():
         if looked < limit:
             looked += _reorder(tx, queue_from_row(row), row[4], limit - looked)
-    looked += _look_at_old(tx, floors, limit - looked)
+    (walked_to,) = walked.fetchone() or (0,)
+    looked += _look_at_old(tx, floors, map(queue_from_row, queues.fetchall()), walked_to, limit - looked)
     floors.save()
     return looked
 
 
-def _look_at_old(tx: Transaction, floors: Floors, limit: int) -> int:
+def _look_at_old(tx: Transaction, floors: Floors, queues: Iterable[Queue], walked_to: int, limit: int) -> int:
     """Give jobs that have waited for half of the shortest cap their entry among those to be rescored.
 
     Nearly every job has run by then, so nearly none pays for an entry. Jobs are walked through by seq, which
     is nearly the order in which they came; the walk ends at the first that is too young. From a floor it does
     not count as walked: a job that was long in being committed may still come in below.
     """
-    caps = [queue.settings.scoring.cap_ms for queue in all_queues(tx) if queue.settings.max_aging_bonus]
+    caps = [queue.settings.scoring.cap_ms for queue in queues if queue.settings.max_aging_bonus]
     if not caps or limit <= 0:
         return 0
-    (walked_to,) = tx.one("walked_to", {"name": CAP_WALK}) or (0,)
     young = tx.now - min(caps) // 2
     since = floors.since(WALK, TOP)
     rows = tx.all("walk_next", {"after": max(walked_to, since), "limit": min(limit, WALK_STEP)})
@@ -269,7 +288,8 @@ def prune(tx: Transaction, limit: int) -> int:
         limiting.prune(tx)
     tx.run("shares_prune")
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
-    _fold_counts(tx, floors)
+    if tx.one("counts_fold_lock") == (True,):
+        _fold_counts(tx, floors)
     floors.save()
     return pruned
 
@@ -313,19 +333,19 @@ def forget_history(tx: Transaction, ids: Sequence[JobId]) -> None:
 
 
 def _fold_counts(tx: Transaction, floors: Floors) -> None:
-    """Bring what transactions have changed into the counters; one at a time is enough.
+    """Bring what transactions have changed into the counters, under the lock for it: one at a time is enough.
 
     This floor must be right, since readers begin there, too. So it is not what was reached, but a number that
     was marked before, once all who were under way then have ended: nobody else has a lower one.
     """
-    if tx.one("counts_fold_lock") == (True,):
-        marked, is_under_way = tx.one("counts_mark") or (None, False)
-        values = {"since": floors.since(COUNTS, TOP), "limit": FOLDED}
-        folded, last = tx.one("counts_fold", values) or (0, None)
-        reached = marked if folded < FOLDED else None
-        floors.passed(COUNTS, TOP, reached, late=LATE_NUMBERS, whole_ms=DAY_MS // 24)
-        if not is_under_way and (last or 0) >= (marked or 0) + STEP:
-            tx.run("counts_mark_save", {"number": last})
+    marks = tx.run("counts_mark")
+    values = {"since": floors.since(COUNTS, TOP), "limit": FOLDED}
+    folded, last = tx.one("counts_fold", values) or (0, None)
+    marked, is_under_way = marks.fetchone() or (None, False)
+    reached = marked if folded < FOLDED else None
+    floors.passed(COUNTS, TOP, reached, late=LATE_NUMBERS, whole_ms=DAY_MS // 24)
+    if not is_under_way and (last or 0) >= (marked or 0) + STEP:
+        tx.run("counts_mark_save", {"number": last})
 
 
 def _archive_line(row: Row) -> dict[str, object]:

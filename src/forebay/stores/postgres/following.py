@@ -18,6 +18,7 @@ from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.share import fair_gate
 from forebay.domain.workflow import (
     CONCERNED,
+    ENDS,
     RELEASED_AT_ONCE,
     WAITS,
     Aftermath,
@@ -26,6 +27,7 @@ from forebay.domain.workflow import (
     sequel,
     why_ended,
 )
+from forebay.stores.postgres import sequences
 from forebay.stores.postgres.duties import end_waiting
 from forebay.stores.postgres.edges import CHECK, held_states
 from forebay.stores.postgres.holding import held_jobs
@@ -85,6 +87,8 @@ def follow(tx: Transaction, numbers: Sequence[int] | None = None) -> Done:
 
 def _follow_lines(tx: Transaction, rows: Sequence[Row], room: int) -> int:
     """Do what lines of the list ask for; lines that say the same and follow each other at once."""
+    # For all lines before the first edge, so that the locks of sequences come first, and in one order.
+    _move_up(tx, sequences.leave(tx, [parent for _, parent, word in rows if word in ENDS]))
     looked_at = 0
     for aftermath, lines in groupby(rows, key=lambda row: row[2]):
         if looked_at >= room:
@@ -100,12 +104,22 @@ def _follow_lines(tx: Transaction, rows: Sequence[Row], room: int) -> int:
 def _check(tx: Transaction, lines: Sequence[tuple[int, JobId]]) -> int:
     """Look at the parents of jobs that came in a transaction of their caller's."""
     children = [child for _, child in lines]
+    _move_up(tx, sequences.number(tx, children))
     parents = [parent for (parent,) in tx.all("open_parents", {"children": children})]
     states = held_states(tx, parents)
     ended = [(parent, _aftermath(states.get(parent))) for parent in parents]
     tx.list_aftermaths([(parent, word) for parent, word in ended if word is not None])
     tx.run("aftermaths_remove", {"numbers": [number for number, _ in lines], "states": []})
     return len(lines)
+
+
+def _move_up(tx: Transaction, ids: Sequence[JobId]) -> None:
+    """Jobs that are the first of their sequences now; those that somebody has ended meanwhile leave in their
+    turn."""
+    rows = tx.all("blocked_among", {"ids": sorted(ids)}) if ids else []
+    blocked = [Blocked(*row) for row in rows]
+    _lower(tx, {job.id: job.unmet - 1 for job in blocked if job.unmet > 1})
+    _release(tx, [job for job in blocked if job.unmet == 1])
 
 
 def _aftermath(state: JobState | None) -> str | None:

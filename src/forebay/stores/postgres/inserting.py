@@ -27,6 +27,7 @@ from forebay.errors import (
 )
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.edges import Edges
+from forebay.stores.postgres.sequences import Turns
 from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.pressure import pace_from_row, pace_values
@@ -93,6 +94,7 @@ class Intake:
     def __init__(self, tx: Transaction, jobs: Sequence[NewJob], rules: Rules, *, atomic: bool) -> None:
         self._tx = tx
         self._rules = rules
+        self._turns = Turns(tx, jobs, is_borrowed=rules.is_borrowed)
         self._together = jobs if atomic else ()
         self._lots: list[Lot] = []
         self._open_lots: dict[tuple[object, ...], Lot] = {}
@@ -133,7 +135,7 @@ class Intake:
             taken = self._taken_by(job)
             if taken is not None:
                 return taken
-        if job.depends_on:
+        if job.depends_on or job.sequence is not None:
             return self._add_child(job, lot)
         if lot.state is JobState.PENDING and job.queue in self._room:
             self._check_length(job.queue)
@@ -142,10 +144,10 @@ class Intake:
         return Receipt(id=self._write(job, lot), is_new=True, state=lot.state)
 
     def _add_child(self, job: NewJob, lot: Lot) -> Receipt:
-        """Accept a job that depends on others, which may be jobs of this very batch."""
+        """Accept a job that waits for others, which may be jobs of this very batch."""
         queue = self._tx.queue(job.queue) or self._tx.fresh_queue(job.queue)
         parents = self._edges.needed(job, queue, self.receipts, self._spots)
-        unmet = sum(state is not EdgeState.MET for _, state in parents)
+        unmet = sum(state is not EdgeState.MET for _, state in parents) + self._turns.must_wait(job.sequence)
         if unmet:
             lot = self._lot_of(job, is_blocked=True)
         elif lot.state is JobState.PENDING and job.queue in self._room:
@@ -154,6 +156,9 @@ class Intake:
             self._enter(job)
         job_id = self._write(job, lot, unmet)
         self._edges.add(job_id, job, parents)
+        if job.sequence is not None:
+            self._turns.join(job.sequence, job_id)
+            lot.dependants[-1] = True  # the next one of its sequence will be
         for parent, _ in parents:
             if parent in self._spots:
                 of, place = self._spots[parent]
@@ -278,6 +283,7 @@ class Intake:
             [(lot.job.queue, lot.job.limit_keys.get(SHARE)) for lot in lots if lot.state is JobState.PENDING],
         )
         self._edges.flush()
+        self._turns.flush()
         self._keep_rates()
 
     def _keep_rates(self) -> None:

@@ -9,7 +9,7 @@ from forebay.domain.job import Job, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING
 from forebay.domain.queue import QueueState
-from forebay.stores.postgres.duties import all_queues, bury_queue
+from forebay.stores.postgres.duties import bury_queue
 from forebay.stores.postgres.exchanging import cancels_for
 from forebay.stores.postgres.floors import LEASES, Floors
 from forebay.stores.postgres.limiting import note_over
@@ -17,6 +17,7 @@ from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.settling import why_refused
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Refusal, Renewal, Standing
+from forebay.stores.rows import queue_from_row
 
 
 def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> Renewal:
@@ -84,12 +85,12 @@ def sweep(
 
     The sweeper itself is not dead, whoever says so.
     """
-    left = limit
-    for queue in all_queues(tx):
+    left, found = limit, tx.run("queues")
+    floors = Floors(tx, [LEASES])
+    for queue in map(queue_from_row, found.fetchall()):
         # Counted first: nearly always there is nothing, and the look costs three probes.
         if queue.state is QueueState.DROPPED and left and tx.counted(queue.name, WAITING):
             left -= bury_queue(tx, queue.name, left)
-    floors = Floors(tx, [LEASES])
     values = {
         "since": floors.since(LEASES, tx.now),
         "now": tx.now,

@@ -19,6 +19,7 @@ from forebay.stores.postgres.duties import bury_queue, end_waiting, forget_histo
 from forebay.stores.postgres.edges import reopened
 from forebay.stores.postgres.holding import held_job, narrow
 from forebay.stores.postgres.rows import options_text_with
+from forebay.stores.postgres.sequences import rejoin
 from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.protocol import Verdict
@@ -168,7 +169,9 @@ def revive(
         check_queue_name(queue)
     objections = [_objection_to_revival(tx, job, queue or job.queue) for job in jobs]
     revived = [job for job, objection in zip(jobs, objections, strict=True) if not objection]
+    behind = rejoin(tx, revived)
     unmet = reopened(tx, [job.id for job in revived], with_parent=with_parent)
+    unmet.update(behind)
     states = {job.id: _state_of_revived(unmet[job.id], delay_ms) for job in revived}
     for job, (options, errors) in zip(revived, _taken(tx, revived), strict=True):
         target, state = tx.existing_queue(queue or job.queue), states[job.id]

@@ -130,7 +130,7 @@ def _are_plain(jobs: Sequence[NewJob]) -> bool:
             return False
         if job.delay_ms or job.run_at is not None or job.deadline_at is not None or job.depends_on:
             return False
-        if job.limit_keys and SHARE in job.limit_keys:
+        if job.sequence is not None or (job.limit_keys and SHARE in job.limit_keys):
             return False
         if job is not first and (job.queue, job.task, job.priority, job.expires_at) != (
             first.queue, first.task, first.priority, first.expires_at,

@@ -346,9 +346,10 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         return self._write(lambda tx: leasing.sweep(tx, sweeper, dead, limit, lease_ms, only_dead=only_dead))
 
     def promote(self, limit: int = BATCH) -> int:
-        moved = self._write(lambda tx: duties.promote(tx, limit))
-        more = self._write(following.follow).edges >= RELEASED_AT_ONCE
-        return max(moved, limit) if more else moved
+        moved, has_lines = self._write(lambda tx: duties.promote(tx, limit))
+        if has_lines and self._write(following.follow).edges >= RELEASED_AT_ONCE:
+            return max(moved, limit)
+        return moved
 
     def rescore(self, limit: int = BATCH) -> int:
         return self._write(lambda tx: duties.rescore(tx, limit))

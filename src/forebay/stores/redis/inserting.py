@@ -90,6 +90,7 @@ class Intake:
         self._lot_of: list[int] = []
         self._keyed: dict[int, tuple[Any, ...]] = {}
         self._needs: dict[int, list[Any]] = {}
+        self._sequences: dict[int, str] = {}
         self.arguments: list[bytes | str] = []
 
     def add(self, job: NewJob, before: int) -> None:
@@ -115,14 +116,18 @@ class Intake:
         if job.depends_on:
             needs = [_need(need, before) for need in job.depends_on]
             self._needs[len(self._lot_of)] = [job.allow_missing, *needs]
+        if job.sequence is not None:
+            self._sequences[len(self._lot_of)] = job.sequence
         job_id = job.id or self._new_id()
         self.arguments += (job_id, body_of(job_id, job))
 
     def request(self, first: int) -> dict[str, Any]:
         """What the script must know of them; their ids and bodies are its arguments from `first` on."""
         needs = {"needs": self._needs} if self._needs else {}
+        sequences = {"sequences": self._sequences} if self._sequences else {}
         return {
             **needs,
+            **sequences,
             "lots": list(self._lots),
             "lot_of": self._lot_of,
             "keyed": self._keyed,

@@ -210,6 +210,7 @@ def job_from_row(row: Sequence[Any]) -> Job:
         _some(head.reason),
         _bytes(head.result),
         has.limit_keys or {},
+        has.sequence,
     )
 
 

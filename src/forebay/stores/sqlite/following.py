@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath, Edge, EdgeState
 from forebay.stores import following
 from forebay.stores.following import Entry
@@ -37,12 +37,25 @@ def _met_at_once(tx: Transaction) -> int:
     parents = json_text([parent for _, parent in lines])
     met = tx.all("edges_met", {"parents": parents, "limit": RELEASED_AT_ONCE})
     engine = _Following(tx)
+    _leave_sequences(tx, engine, [parent for _, parent in lines])
     for child in sorted({child for (child,) in met}):
         if engine.is_blocked(child) and not engine.has_unmet(child):
             engine.release(child)
     if len(met) < RELEASED_AT_ONCE:
         tx.run("aftermaths_remove", {"number": lines[-1][0]})
     return max(len(met), 1)
+
+
+def _leave_sequences(tx: Transaction, engine: _Following, ids: Sequence[JobId]) -> None:
+    """Jobs that do not live any more are out of their sequences, and the next ones may run."""
+    for job_id, name, number in tx.all("sequences_of", {"ids": json_text(ids)}):
+        found = tx.find(job_id)
+        if found is not None and not is_final(found[1]):
+            continue  # somebody has revived it meanwhile
+        tx.run("sequence_leave", {"name": name, "number": number})
+        first = tx.one("sequence_first", {"name": name, "number": number})
+        if first is not None and engine.is_blocked(first[0]) and not engine.has_unmet(first[0]):
+            engine.release(first[0])
 
 
 class _Following:
@@ -62,6 +75,9 @@ class _Following:
 
     def list_aftermath(self, parent: JobId, aftermath: Aftermath) -> None:
         self._tx.list_aftermath([parent], aftermath)
+
+    def leave_sequence(self, job_id: JobId) -> None:
+        _leave_sequences(self._tx, self, [job_id])
 
     def edges_behind(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
         values = {"parent": parent, "one": states[0].value, "other": states[-1].value, "limit": limit}

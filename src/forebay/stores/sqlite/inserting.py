@@ -88,7 +88,7 @@ class Intake:
             job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
             job.id is None, job.limit_keys.get(SHARE) if job.limit_keys else None,
         )  # fmt: skip
-        if job.depends_on:
+        if job.depends_on or job.sequence is not None:
             return self._add_child(job, alike)
         lot = self._lot if alike == self._alike else self._lot_of(alike, job)
         if job.id is not None or job.unique_key is not None or job.once_key is not None:
@@ -102,15 +102,16 @@ class Intake:
         return Receipt(id=self._write(job, lot), is_new=True, state=lot.state)
 
     def _add_child(self, job: NewJob, alike: tuple[object, ...]) -> Receipt:
-        """Accept a job that depends on others, which may be jobs of this very batch."""
+        """Accept a job that waits for others, which may be jobs of this very batch."""
         lot = self._lot_of(alike, job)
         taken = self._taken(job)
         if taken is not None:
             return taken
         queue = self._tx.queue(job.queue) or self._tx.fresh_queue(job.queue)
         parents = self._edges.needed(job, queue, self.receipts)
+        is_behind = job.sequence is not None and self._tx.is_after_others(job.sequence)
         rated = lot.rated
-        if any(state is not EdgeState.MET for _, state in parents):
+        if is_behind or any(state is not EdgeState.MET for _, state in parents):
             blocked = Lot(job.queue, lot.priority, lot.due_at, JobState.BLOCKED, None)
             lot = self._lots.setdefault((*alike, JobState.BLOCKED), blocked)
         elif lot.max_length is not None:
@@ -119,6 +120,8 @@ class Intake:
             self._enter(rated, job)
         job_id = self._write(job, lot)
         self._edges.add(job_id, job, parents)
+        if job.sequence is not None:
+            self._tx.join_sequence(job.sequence, job_id)
         return Receipt(id=job_id, is_new=True, state=lot.state)
 
     def flush(self) -> None:

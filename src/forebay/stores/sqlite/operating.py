@@ -235,6 +235,8 @@ def _put_back(
     name = queue or job.queue
     target = tx.queue(name) or tx.fresh_queue(name)
     state = JobState.SCHEDULED if delay_ms else JobState.PENDING
+    if job.sequence is not None:
+        tx.join_sequence(job.sequence, job.id)
     if tx.has_edges() and tx.one("unmet", {"child": job.id}) == (1,):
         state = JobState.BLOCKED
     _put_among_live(tx, job, target, delay_ms, state, reset=reset)

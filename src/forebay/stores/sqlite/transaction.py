@@ -45,7 +45,7 @@ class Seen:
         self.scorings: dict[str, Scoring] = {}
         self.last_seq: int | None = None
         self.uncounted = 0  # jobs that this handle has inserted and left to others to count
-        self.has_edges: bool | None = None  # whether any job depends on another one
+        self.has_edges: bool | None = None  # whether any job waits for another one
         self.may_have_aftermaths = True
         self.has_limits: bool | None = None
         self.has_shares: bool | None = None
@@ -249,7 +249,7 @@ class Transaction:
     # Edges
 
     def has_edges(self) -> bool:
-        """Whether any job depends on another one; one look for many transactions."""
+        """Whether any job waits for another one; one look for many transactions."""
         if self.seen.has_edges is None:
             self.seen.has_edges = self.one("edges_any", {}) == (1,)
         return self.seen.has_edges
@@ -271,6 +271,16 @@ class Transaction:
 
     def has_no_aftermaths(self) -> None:
         self.seen.may_have_aftermaths = False
+
+    # Sequences
+
+    def is_after_others(self, sequence: str) -> bool:
+        """Whether a job that comes last in a sequence now would have to wait."""
+        return self.one("sequence_any", {"name": sequence}) == (1,)
+
+    def join_sequence(self, sequence: str, job_id: JobId) -> None:
+        self.run("sequence_join", {"name": sequence, "job_id": job_id})
+        self.now_has_edges()
 
     # Jobs and events
 

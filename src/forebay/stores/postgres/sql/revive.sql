@@ -11,6 +11,7 @@ with new as (
     %(created_at)s, %(now)s, %(due_at)s, %(due_at)s, %(rank)s, %(capped)s, %(rescore_at)s, %(deadline_at)s,
     %(expires_at)s, %(unique_key)s, %(errors)s, %(payload)s,
     exists (select 1 from forebay.edges where parent = %(id)s)
+      or exists (select 1 from forebay.sequences where id = %(id)s)
   )
   returning id, queue, seq, rank, capped, run_at, expires_at
 ),

@@ -26,6 +26,10 @@ local function check_edges(head)
     local state = tonumber(redis.call('ZSCORE', key, edge_name(job.id, all[i])))
     blocking = blocking + ((state == OPEN or state == HELD) and 1 or 0)
   end
+  local sequence = redis.call('HGET', prefix .. 'sequence_of', job.id)
+  if sequence and redis.call('ZRANK', prefix .. 'sequence:' .. sequence, job.id) ~= 0 then
+    blocking = blocking + 1
+  end
   if tonumber(redis.call('HGET', prefix .. 'unmet', job.id) or 0) ~= blocking then
     wrong('is blocked by ' .. blocking .. ' edges, and another number is counted')
   end

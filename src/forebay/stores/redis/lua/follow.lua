@@ -48,6 +48,26 @@ local function release(job)
   put_new(job, false, gate_when_due(job))
 end
 
+-- A job that does not live any more is out of its sequence, and the next one may run.
+local function leave_sequence(id)
+  local sequence = redis.call('HGET', prefix .. 'sequence_of', id)
+  local job = sequence and find(id)
+  if not sequence or (job and not FINAL[job.head[STATE]]) then
+    return
+  end
+  local key = prefix .. 'sequence:' .. sequence
+  local was_first = redis.call('ZRANK', key, id) == 0
+  redis.call('ZREM', key, id)
+  redis.call('HDEL', prefix .. 'sequence_of', id)
+  local moved = was_first and redis.call('ZRANGE', key, 0, 0)[1] or (not was_first and job and id)
+  if moved and count_unmet(moved, OPEN, MET) == 0 then
+    local next_job = find(moved)
+    if next_job and next_job.head[STATE] == 'blocked' then
+      release(next_job)
+    end
+  end
+end
+
 local function settle_edge(word, parent, name)
   local id, number = string.match(name, '^(.*)%z(%d+)$')
   local job = find(id)
@@ -88,6 +108,9 @@ while looked_at < ask.limit do
   local line = cmsgpack.unpack(packed)
   local parent, word, room = line[1], line[2], ask.limit - looked_at
   local span = CONCERNED[word]
+  if word == 'deleted' or FINAL[word] then
+    leave_sequence(parent)
+  end
   local found = redis.call('ZRANGEBYSCORE', prefix .. 'behind:' .. parent, span[1], span[2], 'LIMIT', 0, room)
   local ids = {}
   for i, name in ipairs(found) do

@@ -1,2 +1,2 @@
--- edges_any: whether there are edges at all; most stores have none.
-select exists (select 1 from forebay_edges);
+-- edges_any: whether any job waits for another one, by an edge or in a sequence; in most stores none does.
+select exists (select 1 from forebay_edges) or exists (select 1 from forebay_sequences);

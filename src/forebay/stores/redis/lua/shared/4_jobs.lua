@@ -33,17 +33,20 @@ local flush
 -- An edge's state is its score in the set of its parent, so that what the end of that one concerns is a range.
 local OPEN, HELD, FAILED, MET = 0, 1, 2, 3
 
--- Whether any job depends on another one; asked once in a script.
+-- Whether any job waits for another one, by an edge or in a sequence; asked once in a script.
 local function has_edges()
   if are_edges_known == nil then
-    are_edges_known = redis.call('EXISTS', prefix .. 'edge_count') == 1
+    are_edges_known = redis.call('EXISTS', prefix .. 'edge_count', prefix .. 'sequence_of') > 0
   end
   return are_edges_known
 end
 
--- Remember to look at what depends on a job; nothing does on most.
+-- Remember to look at what depends on a job, or comes after it in a sequence; nothing does on most.
 local function list_aftermath(id, word)
-  if parents[id] or (has_edges() and redis.call('EXISTS', prefix .. 'behind:' .. id) == 1) then
+  local is_awaited = parents[id] or (has_edges() and (
+    redis.call('EXISTS', prefix .. 'behind:' .. id) == 1 or redis.call('HEXISTS', prefix .. 'sequence_of', id) == 1
+  ))
+  if is_awaited then
     aftermaths[#aftermaths + 1] = cmsgpack.pack({id, word})
   end
 end

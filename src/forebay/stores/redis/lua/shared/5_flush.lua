@@ -53,12 +53,12 @@ end
 -- The edges to the parents of a job that goes.
 local function forget_edges(id)
   local all = redis.call('HGETALL', prefix .. 'edges:' .. id)
+  redis.call('HDEL', prefix .. 'unmet', id)
   for i = 1, #all, 2 do
     redis.call('ZREM', prefix .. 'behind:' .. string.match(all[i + 1], '^%a+ (.*)$'), edge_name(id, all[i]))
   end
   if #all > 0 then
     redis.call('UNLINK', prefix .. 'edges:' .. id)
-    redis.call('HDEL', prefix .. 'unmet', id)
     if redis.call('DECRBY', prefix .. 'edge_count', #all / 2) <= 0 then
       redis.call('DEL', prefix .. 'edge_count')
     end
@@ -177,6 +177,12 @@ local function write_edges()
     redis.call('INCRBY', prefix .. 'edge_count', #edges / 5)
     are_edges_known = true
   end
+  for i = 1, #turns, 2 do
+    local id, sequence = turns[i], turns[i + 1]
+    redis.call('ZADD', prefix .. 'sequence:' .. sequence, redis.call('INCR', prefix .. 'turn'), id)
+    redis.call('HSET', prefix .. 'sequence_of', id, sequence)
+    are_edges_known = true
+  end
   for id, jobs in pairs(unmet) do
     if jobs > 0 then
       redis.call('HSET', prefix .. 'unmet', id, jobs)
@@ -188,7 +194,7 @@ local function write_edges()
     send('RPUSH', prefix .. 'aftermaths', aftermaths)
     has_listed = true
   end
-  edges, parents, unmet, aftermaths = {}, {}, {}, {}
+  edges, parents, unmet, aftermaths, turns, joined = {}, {}, {}, {}, {}, {}
 end
 
 local function write_queue(name, queue)

@@ -5,6 +5,18 @@ local function body_key(seq)
   return prefix .. 'body:' .. string.format('%.0f', seq)
 end
 
+-- What a job was given besides its payload, if the word is among it; nothing for most, and for what cannot be read.
+local function options_in(job, word)
+  local body = redis.call('GET', body_key(job.head[SEQ])) or ''
+  if not string.find(body, '"' .. word .. '"', 1, true) then
+    return {}
+  end
+  -- Behind the id a list of two begins, options and payload; only the first is looked at.
+  local _, _, words = pcall(cmsgpack.unpack_one, body, 3 + struct.unpack('>H', body))
+  local is_json, options = pcall(cjson.decode, words or '{}')
+  return is_json and options or {}
+end
+
 local function errors_of(job)
   return redis.call('LRANGE', prefix .. 'attempts:' .. job.id, -ERRORS_KEPT, -1)
 end

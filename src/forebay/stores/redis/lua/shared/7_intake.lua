@@ -5,6 +5,7 @@
 --   whether the caller brought its id.  ARGV from `ask.first` on: id and body of each job.
 -- ask.needs: by number of the job: {whether parents may be missing, {parent, what its failure means, when its id was
 --   made}, ...}; a parent is an id, or how many jobs before it stands, and then the third is that number as asked for.
+-- ask.sequences: by number of the job, the sequence that it comes last in.
 local next_seq
 local accepted = {}  -- receipts of jobs that others may name by their place
 
@@ -134,8 +135,8 @@ local function add_edges(id, found, blocking)
   end
 end
 
--- Somebody else of this batch may ask for a job that has keys, or depends on others.
-local function store_alone(lot, id, seq, keys, found, blocking)
+-- Somebody else of this batch may ask for a job that has keys, or waits for others.
+local function store_alone(lot, id, seq, keys, found, blocking, sequence)
   local job = {id = id, head = {unpack(lot.head)}, is_lifted = true}
   job.head[SEQ] = seq
   if keys then
@@ -145,8 +146,12 @@ local function store_alone(lot, id, seq, keys, found, blocking)
   if found then
     add_edges(id, found, blocking)
   end
+  if sequence then
+    unmet[id] = blocking
+    join_sequence(sequence, id)
+  end
   loaded[id] = job
-  put_new(job, found and blocking > 0, lot.gate)
+  put_new(job, blocking > 0, lot.gate)
   return job.head[STATE]
 end
 
@@ -166,13 +171,13 @@ local function store_alike(lot, id, seq)
   return head[STATE]
 end
 
-local function store(lot, number, keys, found, blocking)
+local function store(lot, number, keys, found, blocking, sequence)
   local id, body = ARGV[ask.first + 2 * number - 2], ARGV[ask.first + 2 * number - 1]
   open_queue(lot[1])
   local seq = take_seq()
   local state
-  if keys or found then
-    state = store_alone(lot, id, seq, keys, found, blocking)
+  if keys or found or sequence then
+    state = store_alone(lot, id, seq, keys, found, blocking, sequence)
   else
     state = store_alike(lot, id, seq)
   end
@@ -262,20 +267,22 @@ local function accept_one(number, on_conflict, is_follow_up)
       return {holder, 0, held and held.head[STATE]}
     end
   end
-  local found, refused, blocking
+  local found, refused, blocking = nil, nil, 0
   if ask.needs and ask.needs[number] then
     found, refused, blocking = parents_of(number, lot)
     if refused then
       return nil, refused
     end
   end
+  local sequence = ask.sequences and ask.sequences[number]
+  blocking = blocking + (sequence and is_begun(sequence) and 1 or 0)
   if lot.max_length or lot.rated then
-    local refusal = refusal_of(lot, found and blocking > 0)
+    local refusal = refusal_of(lot, blocking > 0)
     if refusal then
       return nil, refusal
     end
   end
-  return store(lot, number, keys, found, blocking)
+  return store(lot, number, keys, found, blocking, sequence)
 end
 
 -- Accept the job with this number; answers id, whether it is new, state; or nil and why not.

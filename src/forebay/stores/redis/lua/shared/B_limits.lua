@@ -183,15 +183,8 @@ local function narrow_scopes(job)
   if limit_of('task:' .. job.head[TASK]) then
     scopes[1] = 'task:' .. job.head[TASK]
   end
-  local body = redis.call('GET', body_key(job.head[SEQ])) or ''
-  if not string.find(body, '"limit_keys"', 1, true) then
-    return scopes
-  end
-  -- Behind the id a list of two begins, options and payload; only the first is looked at.
-  local _, _, words = pcall(cmsgpack.unpack_one, body, 3 + struct.unpack('>H', body))
-  local is_json, options = pcall(cjson.decode, words or '{}')
   local names = {}
-  for kind, value in pairs(is_json and options.limit_keys or {}) do
+  for kind, value in pairs(options_in(job, 'limit_keys').limit_keys or {}) do
     names[#names + 1] = 'key:' .. kind .. ':' .. value
   end
   table.sort(names)

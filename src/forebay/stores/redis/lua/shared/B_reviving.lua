@@ -69,7 +69,13 @@ local function revive(job, target, into)
   if head[UNIQUE_KEY] then
     set_unique(target, head[UNIQUE_KEY], job.id)
   end
-  put_new(job, reopened(job.id, into) > 0, gate_when_due(job))
+  local blocking = reopened(job.id, into)
+  local sequence = options_in(job, 'sequence').sequence
+  if sequence then
+    blocking = blocking + (rejoin(sequence, job.id) and 1 or 0)
+    unmet[job.id] = blocking
+  end
+  put_new(job, blocking > 0, gate_when_due(job))
   list_aftermath(job.id, ask.dependants and 'revive' or 'revived')
   tell('revived', job, ask.actor, false, '')
 end

@@ -93,13 +93,7 @@ local function gate_when_due(job)
   if not has_shares() then
     return false
   end
-  local body = redis.call('GET', body_key(job.head[SEQ])) or ''
-  if not string.find(body, '"share"', 1, true) then
-    return false
-  end
-  -- Behind the id a list of two begins, options and payload; only the first is looked at.
-  local _, _, words = pcall(cmsgpack.unpack_one, body, 3 + struct.unpack('>H', body))
-  local is_json, options = pcall(cjson.decode, words or '{}')
-  local share = is_json and options.limit_keys and options.limit_keys.share
+  local keys = options_in(job, 'share').limit_keys
+  local share = keys and keys.share
   return share and 'fair:' .. share or false
 end

@@ -1,4 +1,4 @@
--- oldest: 5
+-- oldest: 6
 -- Shares that have jobs waiting, and where their turns are. A program that knows only the schemas before does not
 -- see jobs with a share: none should be enqueued before all workers are of this age.
 

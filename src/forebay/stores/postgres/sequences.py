@@ -1,0 +1,92 @@
+"""Sequences: of the jobs of one, the first may run; the others are blocked until it is final or gone.
+
+All who join or leave a sequence hold its lock from before they look until they commit. So numbers are given
+in the order of commits; and whoever comes while the job before it ends is seen by the one who lets the next
+run, or sees that there is nobody before it. This lock is taken before those of edges and blocked jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from forebay.domain.job import Job, JobId, NewJob
+from forebay.stores.postgres.edges import CHECK
+from forebay.stores.postgres.transaction import Transaction
+
+
+class Turns:
+    """The sequences of one insert.
+
+    In a caller's transaction nothing is locked: it may be open for as long as it likes. Its jobs are blocked,
+    and come last in their sequences when somebody hears of the commit.
+    """
+
+    def __init__(self, tx: Transaction, jobs: Iterable[NewJob], *, is_borrowed: bool) -> None:
+        self._tx = tx
+        self._is_borrowed = is_borrowed
+        self._joined: list[tuple[str, JobId]] = []
+        names = {job.sequence for job in jobs if job.sequence is not None}
+        self._taken = set(names if is_borrowed else _locked(tx, names))
+
+    def must_wait(self, name: str | None) -> bool:
+        """Whether a job that comes last in a sequence now comes after others."""
+        return name in self._taken
+
+    def join(self, name: str, job_id: JobId) -> None:
+        self._taken.add(name)
+        self._joined.append((name, job_id))
+
+    def flush(self) -> None:
+        """Write what has been gathered."""
+        if self._joined and self._is_borrowed:
+            self._tx.run("sequences_later", _columns(self._joined))
+            self._tx.list_aftermaths([(job_id, CHECK) for _, job_id in self._joined])
+        elif self._joined:
+            self._tx.run("sequences_add", _columns(self._joined))
+
+
+def rejoin(tx: Transaction, jobs: Iterable[Job]) -> set[JobId]:
+    """Jobs that are revived come last in their sequences; those that come after others."""
+    joined = [(job.sequence, job.id) for job in jobs if job.sequence is not None]
+    if not joined:
+        return set()
+    _locked(tx, {name for name, _ in joined})
+    tx.run("sequences_add", _columns(joined))
+    return {job_id for (job_id,) in tx.all("sequences_waiting", {"ids": [job_id for _, job_id in joined]})}
+
+
+def number(tx: Transaction, ids: Sequence[JobId]) -> list[JobId]:
+    """Jobs of a caller's transaction get their turns; those that are the first of their sequences."""
+    names = [name for (name,) in tx.all("sequences_without_number", {"ids": list(ids)})]
+    if not names:
+        return []
+    _locked(tx, names)
+    tx.run("sequences_number", {"ids": list(ids)})
+    firsts = {job_id for _, _, job_id in tx.all("sequences_first", {"names": names})}
+    return [job_id for job_id in ids if job_id in firsts]
+
+
+def leave(tx: Transaction, ids: Sequence[JobId]) -> list[JobId]:
+    """Jobs that do not live any more are out of their sequences; which ones are the first there now."""
+    names = [name for (name,) in tx.all("sequences_of", {"ids": list(ids)})] if ids else []
+    if not names:
+        return []
+    _locked(tx, names)
+    left: dict[str, int] = {}
+    for name, turn in tx.all("sequences_leave", {"ids": list(ids)}):
+        if turn is not None:
+            left[name] = min(turn, left.get(name, turn))
+    rows = tx.all("sequences_first", {"names": sorted(left)}) if left else []
+    return [job_id for name, turn, job_id in rows if turn > left[name]]
+
+
+def _locked(tx: Transaction, names: Collection[str]) -> list[str]:
+    """Lock sequences; which of them have jobs."""
+    if not names:
+        return []
+    tx.run("sequences_lock", {"names": sorted(names)})
+    return [name for (name,) in tx.all("sequences_among", {"names": sorted(names)})]
+
+
+def _columns(joined: Sequence[tuple[str, JobId]]) -> dict[str, object]:
+    return {"names": [name for name, _ in joined], "ids": [job_id for _, job_id in joined]}
