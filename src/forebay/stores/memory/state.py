@@ -39,7 +39,6 @@ class State:
 
     def __init__(self, new_id: Callable[[], JobId]) -> None:
         self.new_id = new_id
-        self.now = 0
         self.jobs: dict[JobId, Record] = {}
         self.standing: dict[tuple[QueueName, JobState], dict[JobId, Record]] = defaultdict(dict)
         self.held: dict[WorkerId, dict[JobId, Record]] = defaultdict(dict)
@@ -76,13 +75,12 @@ class State:
         self.due: dict[QueueName, Order] = {}
         self.expiring = Order(self.jobs, _expires_at)
         self.rescoring = Order(self.jobs, _rescore_at)
-        self.has_news = False
-        self._undo: list[Callable[[], None]] = []
+        self.begin(0)
 
     def begin(self, now: int) -> None:
         self.now = now
         self.has_news = False
-        self._undo = []
+        self._undo: list[Callable[[], None]] = []
 
     def undo(self) -> None:
         self.has_news = False
