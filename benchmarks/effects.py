@@ -38,15 +38,20 @@ def make_app(url: str, log: int, **options: Any) -> tuple[Forebay, Task[[int], i
         context = current_job()
         token = f"{context.id} {context.attempt} {context.token.worker} {os.getpid()}"
         try:
-            os.write(log, f"start {token}\n".encode())
+            os.write(log, f"start {token} {now_ms()}\n".encode())
             time.sleep(ms / 1_000)
-            os.write(log, f"end {token}\n".encode())
+            os.write(log, f"end {token} {now_ms()}\n".encode())
         except BaseException:
-            os.write(log, f"stop {token}\n".encode())
+            os.write(log, f"stop {token} {now_ms()}\n".encode())
             raise
         return ms
 
     return app, sleep
+
+
+def now_ms() -> int:
+    """By a clock that all processes of a machine share and nobody sets."""
+    return time.monotonic_ns() // 1_000_000
 
 
 class Log:
@@ -59,6 +64,8 @@ class Log:
         self.ends: Counter[Token] = Counter()
         self.stops: set[Token] = set()
         self.workers: dict[Token, str] = {}
+        self.began: dict[Token, int] = {}
+        self.ended: dict[Token, int] = {}
         self.open: dict[int, set[Token]] = defaultdict(set)
 
     def look(self) -> None:
@@ -71,16 +78,18 @@ class Log:
         for line in text.decode().splitlines():
             self._note(*line.split())
 
-    def _note(self, word: str, job: str, attempt: str, worker: str, pid: str) -> None:
+    def _note(self, word: str, job: str, attempt: str, worker: str, pid: str, at: str) -> None:
         token = (job, int(attempt))
         self.workers[token] = worker
         if word == "start":
             self.starts[token] += 1
+            self.began[token] = int(at)
             self.open[int(pid)].add(token)
             return
         self.open[int(pid)].discard(token)
         if word == "end":
             self.ends[token] += 1
+            self.ended[token] = int(at)
         else:
             self.stops.add(token)
 

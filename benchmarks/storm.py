@@ -5,7 +5,9 @@ store while SIGKILL, SIGSTOP with SIGCONT, and SIGTERM hit processes among them 
 started again, as systemd would. Every job writes to a log outside of the store when it starts and when it
 ends, or that it was stopped. Then log and store are compared: every accepted job is completed, none has two
 finishers, no attempt was run twice, each attempt that was started is in the job's history or was stopped and
-handed back; and no process, descriptor, session or lock file is left behind.
+handed back; and no process, descriptor, session or lock file is left behind. Limits are set, for all jobs,
+for each tenant and by a rate: no more ran at once and began in a time than they allow (`bounds.py`). Some
+wait for others, and none of them began before these had finished.
 
 With `--postgres` or `--redis` the store is on a server of its own, which is hit too: sessions are ended, it
 restarts, it crashes. Whoever enqueues meanwhile asks again under the same keys.
@@ -38,6 +40,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from benchmarks import outages
+from benchmarks.bounds import check_joins, check_limits, set_limits, tenant_of
 from benchmarks.effects import Log, check_store, compared, make_app, wait_for_all
 from benchmarks.outages import (
     Outages,
@@ -50,9 +53,11 @@ from benchmarks.outages import (
 )
 from forebay import Forebay
 from forebay.app.task import Task
-from forebay.domain.job import JobId, NewJob
+from forebay.domain.history import Timeline
+from forebay.domain.job import JobId, NewJob, OnFailure
 from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import MAX_RETRIES, Curve, RetryPolicy
+from forebay.domain.workflow import needs_of
 from forebay.errors import StoreUnavailable
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -62,7 +67,10 @@ OPTIONS: Final = ("--threads", "4", "--drain", "5", "--beat", "5")
 TASK: Final[dict[str, Any]] = {
     "lease": 2,
     "retry": RetryPolicy(max_crashes=MAX_RETRIES, curve=Curve.FIXED, base_ms=100),
+    "limit_by": {"tenant": tenant_of},
 }
+JOIN_EVERY: Final = 50  # one job in so many waits for those that were accepted just before it
+JOINED: Final = 20
 LONGEST_JOB_MS: Final = 200
 KINDS: Final = ("SIGKILL", "SIGSTOP", "SIGTERM")
 FEED_SECONDS: Final = 0.25
@@ -97,6 +105,7 @@ class Findings:
     accepted: int = 0
     completed: int = 0
     lost_attempts: int = 0
+    joins: int = 0
     started_programs: int = 0
     hits: dict[str, int] = field(default_factory=dict)
     refusals: int = 0
@@ -270,6 +279,7 @@ class Feed:
         self._next = 0.0
         self._asked: list[NewJob] = []
         self.ids: list[JobId] = []
+        self.joins: dict[JobId, list[JobId]] = {}
         self.refusals = 0
 
     def give(self, lasts: float) -> None:
@@ -282,13 +292,19 @@ class Feed:
         known = len(self.ids) + len(self._asked)
         self._asked += [self._job(number) for number in range(known, due)]
         try:
-            self.ids += [handle.id for handle in self._app.enqueue_many(self._asked)] if self._asked else []
+            ids = [handle.id for handle in self._app.enqueue_many(self._asked)] if self._asked else []
+            for job_id, job in zip(ids, self._asked, strict=True):
+                if job.depends_on:
+                    self.joins[job_id] = [JobId(str(need.parent)) for need in job.depends_on]
+            self.ids += ids
             self._asked = []
         except StoreUnavailable:
             self.refusals += 1
 
     def _job(self, number: int) -> NewJob:
-        return replace(self._task.job(self._dice.randint(1, LONGEST_JOB_MS)), once_key=f"feed {number}")
+        job = replace(self._task.job(self._dice.randint(1, LONGEST_JOB_MS)), once_key=f"feed {number}")
+        is_join = number % JOIN_EVERY == 0
+        return replace(job, depends_on=needs_of(self.ids[-JOINED:], OnFailure.CANCEL)) if is_join else job
 
 
 def play(
@@ -298,8 +314,8 @@ def play(
     size: Size,
     findings: Findings,
     server: Server | None = None,
-) -> list[JobId]:
-    """Feed and hit for as long as it lasts; the ids of all accepted jobs."""
+) -> Feed:
+    """Feed and hit for as long as it lasts; what was accepted."""
     dice = random.Random(1)
     storm, feed = Storm(dice, server), Feed(app, task, size, dice)
     allowed = frozenset() if server is None else frozenset({NO_STORE})
@@ -315,7 +331,7 @@ def play(
     storm.calm()
     findings.hits = dict(sorted(storm.hits.items()))
     findings.refusals = feed.refusals
-    return feed.ids
+    return feed
 
 
 # ------------------------------------------------------------------ the run
@@ -332,16 +348,17 @@ def run(folder: Path, size: Size, url: str | None = None, server: Server | None 
     (folder / "jobs.py").write_text(MODULE)
     app, task = make_app(url, -1, **TASK)
     with app:
+        set_limits(app)
         with manned(folder) as posts:
-            ids = play(app, task, posts, size, findings, server)
+            feed = play(app, task, posts, size, findings, server)
             for post in posts:
                 post.man()
             patiently(app.counts)  # what is left of a connection is found out here
-            wait_for_all(app, ids)
+            wait_for_all(app, feed.ids)
             findings.problems += crowded(posts)
             findings.problems += ended_in_order(folder, posts)
             findings.started_programs = sum(post.started for post in posts)
-        compare(app, ids, file, findings)
+        compare(app, feed, file, findings)
         app.sweep()
     if server is not None and (left := sessions_left(server)):
         findings.problems.append(f"{left} sessions stay on the server")
@@ -378,15 +395,18 @@ def ended_in_order(folder: Path, posts: list[Post]) -> Iterator[str]:
         yield f"processes {left} outlive their programs"
 
 
-def compare(app: Forebay, ids: list[JobId], file: Path, findings: Findings) -> None:
+def compare(app: Forebay, feed: Feed, file: Path, findings: Findings) -> None:
     """Hold the log against the store."""
-    log = Log(file)
+    log, timelines = Log(file), list[Timeline]()
     log.look()
-    findings.accepted = len(set(ids))
-    for timeline, problems in compared(app, ids, log):
+    findings.accepted, findings.joins = len(set(feed.ids)), len(feed.joins)
+    for timeline, problems in compared(app, feed.ids, log):
+        timelines.append(timeline)
         findings.problems += problems
         findings.completed += timeline.job.state is JobState.COMPLETED
         findings.lost_attempts += len(timeline.attempts)
+    findings.problems += check_limits(timelines, log, 1_000 * TASK["lease"])
+    findings.problems += check_joins(feed.joins, timelines, log)
     findings.problems += check_store(app, log)
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from forebay import Forebay
+from forebay import Forebay, current_job
 from forebay.domain.limits import Limit
 from forebay.errors import ConfigError
 
@@ -86,6 +86,23 @@ def test_a_sequence_comes_from_arguments_by_name_or_by_a_function(app: Forebay) 
     assert work.using(sequence=None).job("acme").sequence is None
     with pytest.raises(ConfigError, match="has no argument 'tenant', which sequence_by names"):
         work.using(sequence_by="tenant").job("acme")
+
+
+def test_a_task_says_what_it_has_cost_and_is_charged_for_it(live_app: Forebay) -> None:
+    live_app.limits.set("queue:default", rate=100, burst=10)
+
+    @live_app.task(cost=2)
+    def spend(tokens: int) -> None:
+        current_job().cost(tokens)
+
+    with live_app.working(threads=1):
+        first = spend.enqueue(50)
+        first.wait(timeout=60)
+        second = spend.enqueue(2)
+        second.wait(timeout=60)
+
+    # From the start of the first on 8 were left of 10; 42 more have to be earned, a hundred in a second.
+    assert (second.refresh().started_at or 0) - (first.refresh().started_at or 0) >= 400
 
 
 @pytest.mark.shows("R-RATE-06")

@@ -385,6 +385,12 @@ def test_a_job_says_what_it_counts_as() -> None:
     assert new_job(limit_keys=keys).limit_keys == keys
 
 
+def test_a_cost_is_a_whole_number_of_tokens() -> None:
+    assert new_job(cost=0).cost == 0
+    with pytest.raises(InvalidJob, match="cost must be a whole number from 0"):
+        new_job(cost=-1)
+
+
 def test_a_sequence_is_a_short_text() -> None:
     assert new_job(sequence="acme").sequence == "acme"
     with pytest.raises(InvalidJob, match="sequence must be a text"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.domain.lifecycle import JobState, check_transition
 from forebay.domain.outcome import (
@@ -20,11 +21,12 @@ from forebay.domain.outcome import (
     Snoozed,
 )
 from forebay.domain.retry import RetryPolicy
-from forebay.domain.settlement import MAX_REASON, Ending, Settlement, decide
+from forebay.domain.settlement import MAX_REASON, Charge, Ending, Settlement, decide
 from tests.domain.making import a_job
 
 ERROR = AttemptError(type="ValueError", message="no such address", traceback="Traceback ...")
 LOST = AttemptError(type="Lost", message="its worker died")
+UNSTARTED = Charge(("global", "queue:default", "task:send"), -1)
 FEW = RetryPolicy(max_retries=2, max_crashes=2, jitter_high=0.0)
 
 
@@ -53,6 +55,7 @@ CASES = [
         failures=1,
         gate="task:b",
         reason="no such task",
+        charge=UNSTARTED,
     ),
     row("completed with nothing", Completed(), {}, ending=Ending.COMPLETED, state=JobState.COMPLETED),
     row(
@@ -234,6 +237,7 @@ CASES = [
         ending=Ending.INTERRUPTED,
         state=JobState.PENDING,
         crashes=2,
+        charge=UNSTARTED,
     ),
 ]
 
@@ -307,3 +311,42 @@ def test_a_reason_is_cut_and_has_no_nul(outcome: Outcome, so_far: dict[str, Any]
     assert reason is not None
     assert len(reason) == MAX_REASON
     assert "\x00" not in reason
+
+
+# What an attempt has cost
+
+SCOPES = ("global", "queue:default", "task:t", "key:tenant:acme")
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Completed(b"1", cost=5),
+        Failed(ERROR, cost=5),
+        Snoozed(1, cost=5),
+        Discarded(ERROR, cost=5),
+        Cancelled(cost=5),
+        Interrupted(cost=5),
+    ],
+    ids=lambda outcome: type(outcome).__name__,
+)
+def test_an_attempt_is_charged_what_it_has_cost_beyond_what_it_took(outcome: Outcome) -> None:
+    job = a_job(task="t", limit_keys={"tenant": "acme"}, cost=2)
+
+    assert decide(job, outcome, 0.0).charge == Charge(SCOPES, 3)
+    assert decide(replace(job, cost=5), outcome, 0.0).charge is None
+    assert replace(decide(job, outcome, 0.0), charge=None) == decide(job, replace(outcome, cost=None), 0.0)
+
+
+@pytest.mark.parametrize(
+    "outcome", [Interrupted(started=False), Lost("gone", started=False), Held("payload:2")]
+)
+def test_what_was_not_started_has_cost_nothing(outcome: Outcome) -> None:
+    job = a_job(task="t", limit_keys={"tenant": "acme"}, cost=2)
+
+    assert decide(job, outcome, 0.0).charge == Charge(SCOPES, -2)
+
+
+@pytest.mark.parametrize("outcome", [Completed(), Failed(ERROR), Interrupted(), Lost("gone")])
+def test_an_attempt_that_says_nothing_has_cost_what_it_took(outcome: Outcome) -> None:
+    assert decide(a_job(cost=2), outcome, 0.0).charge is None

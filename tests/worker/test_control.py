@@ -168,7 +168,7 @@ def test_whoever_takes_the_ticket_first_has_the_job() -> None:
 
     steering.pause()
 
-    assert inbox.drain() == [(waiting, Interrupted())]
+    assert inbox.drain() == [(waiting, Interrupted(started=False))]
     assert not waiting.take()
 
 

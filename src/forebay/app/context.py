@@ -16,7 +16,7 @@ from forebay.app.fitting import Fitting
 from forebay.app.results import parent_results
 from forebay.app.saying import Pending
 from forebay.clock import SystemClock
-from forebay.domain.job import Job, JobId, NewJob, WorkerId
+from forebay.domain.job import MAX_COST, Job, JobId, NewJob, WorkerId, check_whole
 from forebay.domain.note import MAX_LINE, MAX_STEP_NAME, MAX_STEPS, LogLine, Progress, Step
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
@@ -83,7 +83,7 @@ class Voice(Protocol):
 class _Own:
     """What an attempt has said and done through its context. Most have none of this."""
 
-    __slots__ = ("beat_at", "follow_ups", "is_within", "looking", "progress", "steps", "under_way")
+    __slots__ = ("beat_at", "cost", "follow_ups", "is_within", "looking", "progress", "steps", "under_way")
 
     def __init__(self, attempt: int) -> None:
         self.progress = Progress(attempt=attempt)
@@ -93,6 +93,7 @@ class _Own:
         self.under_way = 0
         self.follow_ups: list[NewJob] = []
         self.is_within = False
+        self.cost: int | None = None
 
     def begin_with(self, steps: dict[str, bytes]) -> None:
         # A thread of this job may have been faster, and done a step since.
@@ -206,6 +207,13 @@ class JobContext:
             own.beat_at = now
             own.progress = replace(own.progress)  # another one, to be written with a new time
             self.voice.say(self, own.progress)
+
+    def cost(self, tokens: int) -> None:
+        """Say what this attempt costs, in tokens of the rates that it is under, where that is known only now.
+        When it ends they are charged, or given back, the difference to the job's `cost`; the last word
+        counts."""
+        check_whole("cost", tokens, 0, MAX_COST)
+        self._owned().cost = tokens
 
     def follow_up(self, job: NewJob) -> None:
         """Enqueue a job, made by `task.job(...)`, together with the end of this one: both happen or neither.
@@ -417,6 +425,12 @@ class JobContext:
 
     def tell_lost(self, reason: str = "its renewal was refused") -> None:
         self._news = self._news._replace(failures=0, lost_because=reason)
+
+
+def cost_said(context: JobContext) -> int | None:
+    """What a task has said about the cost of its attempt; None if it has said nothing."""
+    own = context._own
+    return None if own is None else own.cost
 
 
 def made_progress(job: Job, done: float, total: float | None, message: str) -> Progress:

@@ -68,6 +68,7 @@ class TaskOptions(TypedDict, total=False):
     share_by: KeyFrom
     sequence: str | None
     sequence_by: KeyFrom
+    cost: int
     client: str
 
 
@@ -131,6 +132,7 @@ _PLAIN: Final = {
     "once": "once_key",
     "correlation_id": "correlation_id",
     "sequence": "sequence",
+    "cost": "cost",
     "client": "client",
 }
 _TEXTS: Final = ("id", "unique", "once", "correlation_id", "client")

@@ -28,6 +28,7 @@ MAX_KEY: Final = 200
 MAX_TAGS: Final = 20
 MAX_NEEDS: Final = 10_000
 MAX_LIMIT_KEYS: Final = 5
+MAX_COST: Final = 1_000_000
 MIN_PRIORITY: Final = -100
 MAX_PRIORITY: Final = 100
 MIN_TIMEOUT_MS: Final = 1
@@ -80,6 +81,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gone counts as completed if its id is older than what the queue keeps. `client` is who asks for it, under
     the rates of its queue; it is not stored. Of the jobs of one `sequence`, in whichever queues, the first
     may run; the others wait `blocked`, in the order in which they were accepted, until it is final or gone.
+    `cost` is how many tokens it takes of each rate that it is under.
     """
 
     task: str
@@ -108,6 +110,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     allow_missing: bool = False
     sequence: str | None = None
     client: str | None = None
+    cost: int = 1
 
     def __post_init__(self) -> None:
         check_queue_name(self.queue)
@@ -157,6 +160,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             check_whole("lease_ms", self.lease_ms, MIN_LEASE_MS, DAY_MS)
         check_whole("extension_ms", self.extension_ms, MIN_LEASE_MS, 366 * DAY_MS)
         check_whole("once_ms", self.once_ms, 1, 366 * DAY_MS)
+        check_whole("cost", self.cost, 0, MAX_COST)
 
     def _check_texts(self) -> None:
         if self.id is not None:
@@ -232,6 +236,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
     result: bytes | None = None
     limit_keys: dict[str, str] = {}
     sequence: str | None = None
+    cost: int = 1
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and other.id == self.id

@@ -1,4 +1,7 @@
-"""What happened to an attempt, as its executor or the sweep saw it."""
+"""What happened to an attempt, as its executor or the sweep saw it.
+
+`cost` is what the task says that the attempt has cost, in tokens of rates; None if it has said nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ class Completed(msgspec.Struct, frozen=True):
     result: bytes | None = None
     follow_ups: tuple[NewJob, ...] = ()
     is_within: bool = False
+    cost: int | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -32,28 +36,35 @@ class Failed(msgspec.Struct, frozen=True):
 
     error: AttemptError
     after_ms: int | None = None
+    cost: int | None = None
 
 
 class Snoozed(msgspec.Struct, frozen=True):
     """The task asks to run later; not a failure."""
 
     delay_ms: int
+    cost: int | None = None
 
 
 class Discarded(msgspec.Struct, frozen=True):
     """No further attempt makes sense: straight to the dead letters."""
 
     error: AttemptError
+    cost: int | None = None
 
 
 class Cancelled(msgspec.Struct, frozen=True):
     """The task stopped because it was cancelled, or asked for it."""
 
     reason: str = "cancelled"
+    cost: int | None = None
 
 
 class Interrupted(msgspec.Struct, frozen=True):
     """Not started, or stopped in order by its worker; not a failure."""
+
+    started: bool = True
+    cost: int | None = None
 
 
 class Held(msgspec.Struct, frozen=True):

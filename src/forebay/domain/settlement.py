@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import narrow_scopes, scopes_of
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -40,6 +41,14 @@ class Ending(StrEnum):
     LOST = "lost"
 
 
+class Charge(msgspec.Struct, frozen=True):
+    """What an attempt has cost beyond what it took when it started, in tokens of the rates of these scopes.
+    Fewer than none are given back."""
+
+    scopes: tuple[str, ...]
+    tokens: int
+
+
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """This lease ends like this.
 
@@ -60,11 +69,12 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gate: str | None = None
     seq: int | None = None
     follow_ups: tuple[NewJob, ...] = ()
+    charge: Charge | None = None
 
 
 def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
     """What to write because of `outcome`; `roll` is a number from 0 to 1 for the back-off's jitter."""
-    if isinstance(outcome, Completed):
+    if isinstance(outcome, Completed) and outcome.cost is None:
         # Written out, because this is what nearly every attempt comes to.
         return Settlement(
             job_id=job.id,
@@ -77,6 +87,31 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
             seq=job.seq,
             follow_ups=outcome.follow_ups,
         )
+    cost = _cost_of(outcome)
+    end = _ended(job, outcome, roll)
+    return end if cost is None or cost == job.cost else replace(end, charge=_charge(job, cost - job.cost))
+
+
+def _cost_of(outcome: Outcome) -> int | None:
+    """What an attempt has cost, if that is known; what was not started has cost nothing."""
+    match outcome:
+        case Held() | Interrupted(started=False) | Lost(started=False):
+            return 0
+        case Lost():
+            return None
+        case _:
+            return outcome.cost
+
+
+def _charge(job: Job, tokens: int) -> Charge:
+    narrow = (scope for _, scope in narrow_scopes(job.task, job.limit_keys))
+    return Charge((*scopes_of(job.queue), *narrow), tokens)
+
+
+def _ended(job: Job, outcome: Outcome, roll: float) -> Settlement:
+    if isinstance(outcome, Completed):
+        end = _end(job, Ending.COMPLETED, JobState.COMPLETED)
+        return replace(end, result=outcome.result, follow_ups=outcome.follow_ups)
     if isinstance(outcome, Failed):
         return _failed(job, outcome.error, outcome.after_ms, roll)
     return _otherwise(job, outcome, roll)
@@ -99,7 +134,7 @@ def _otherwise(
             end = _end(job, Ending.HELD, JobState.PENDING, reason=_line(reason))
             return replace(end, gate=gate)
         case Lost(reason, started):
-            return _lost(job, reason, roll) if started else decide(job, Interrupted(), roll)
+            return _lost(job, reason, roll) if started else _otherwise(job, Interrupted(), roll)
         case _:
             assert_never(outcome)
 

@@ -51,8 +51,10 @@ class IdMaker:
 
 
 def several_ids(new_id: Callable[[], JobId], count: int) -> list[JobId]:
-    """Ids for jobs that come together."""
-    return new_id.several(count) if isinstance(new_id, IdMaker) else [new_id() for _ in range(count)]
+    """Ids for jobs that come together; most come alone."""
+    if count > 1 and isinstance(new_id, IdMaker):
+        return new_id.several(count)
+    return [new_id() for _ in range(count)]
 
 
 # One for the process: two engines side by side must not hand out ids that interleave.

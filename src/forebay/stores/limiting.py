@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from forebay.domain.limits import Bucket, Limit, limit_scope, narrow_scopes, scopes_of
@@ -69,11 +69,13 @@ class Gauge:
             most = tokens if most is None else min(most, tokens)
         return most
 
-    def take(self, jobs: int, now: int) -> None:
+    def take(self, jobs: int, tokens: int, now: int) -> None:
+        """So many have started, and cost so much together: a bucket may be left with less than nothing, and
+        then nobody starts before it has a token again."""
         self.running += jobs
         # Of a clock that was set back note is taken at once, so that time counts again from there.
-        if self.limit.rate is not None and (jobs or self.bucket.at > now):
-            self.bucket = self.limit.spent(self.bucket, jobs, now)
+        if self.limit.rate is not None and (tokens or self.bucket.at > now):
+            self.bucket = self.limit.spent(self.bucket, tokens, now)
             self.has_changed = True
 
     def wait_ms(self, now: int) -> int | None:
@@ -122,6 +124,7 @@ class Tally:
         self._load = load
         self._now = now
         self._waits: list[int] = []
+        self._is_dear = False  # whether a job has started that costs another number of tokens than one
 
     @property
     def has_narrow(self) -> bool:
@@ -136,25 +139,46 @@ class Tally:
     def took(self, queue: str, jobs: int, most: int) -> None:
         """So many jobs of a queue have started, of as many as the limits left room for."""
         for gauge in self._of(queue):
-            gauge.take(jobs, self._now)
-        if jobs == most:
+            gauge.take(jobs, jobs, self._now)
+        if jobs == most or self._is_dear:
             waits = [wait for gauge in self._of(queue) if (wait := gauge.wait_ms(self._now)) is not None]
             # There may be more to start, and all of its limits have to let it in.
             self._waits += [max(waits)] if waits else []
 
-    def full_for(self, task: str, keys: Mapping[str, str]) -> str | None:
-        """The scope in which there is no room for such a job; None if it may start."""
-        return next(
-            (gauge.scope for gauge in self._narrow_of(task, keys) if gauge.room(self._now) == 0), None
+    def is_spent(self, queue: str, jobs: int) -> bool:
+        """Whether jobs that cost more than a token have used up what there was room for, once so many of a
+        queue have started that it was not said of yet."""
+        return self._is_dear and any(
+            gauge.limit.rate is not None and gauge.limit.tokens(gauge.bucket, self._now) <= jobs
+            for gauge in self._of(queue)
         )
 
-    def start(self, task: str, keys: Mapping[str, str], ends_at: int) -> list[str]:
-        """Such a job has started, with a lease that ends then; the scopes in which it has a place now."""
-        gauges = list(self._narrow_of(task, keys))
-        for gauge in gauges:
-            gauge.take(1, self._now)
+    def scopes_for(self, task: str, keys: Mapping[str, str]) -> list[str]:
+        """The scopes of a task or a key that such a job is in, and that have a limit."""
+        if not self._narrow:
+            return []
+        return [scope for of, scope in narrow_scopes(task, keys) if of in self._narrow]
+
+    def full_among(self, scopes: Iterable[str]) -> str | None:
+        """Which of the scopes of a job has no room for it; None if it may start."""
+        return next((scope for scope in scopes if self._counted(scope).room(self._now) == 0), None)
+
+    def start(self, queue: str, scopes: Iterable[str], ends_at: int, cost: int) -> None:
+        """A job with these scopes has started, with a lease that ends then."""
+        for scope in scopes:
+            gauge = self._counted(scope)
+            gauge.take(1, cost, self._now)
             gauge.ends_at = min(ends_at, gauge.ends_at or ends_at)
-        return [gauge.scope for gauge in gauges]
+        if cost != 1:
+            self._is_dear = True
+            for gauge in self._of(queue):
+                gauge.take(0, cost - 1, self._now)  # the one is taken with the number of all
+
+    def charge(self, scopes: Iterable[str], tokens: int) -> None:
+        """An attempt has cost so much more than was taken when it started."""
+        for scope in scopes:
+            if (gauge := self._gauges.get(scope) or self.gauge(scope)) is not None:
+                gauge.take(0, tokens, self._now)
 
     def missing(self, scopes: Iterable[str]) -> dict[str, Limit]:
         """Which of these scopes have a limit that nobody has looked at yet, for engines that ask for many at
@@ -187,10 +211,8 @@ class Tally:
     def _of(self, queue: str) -> list[Gauge]:
         return [self._gauges[scope] for scope in scopes_of(queue) if scope in self._gauges]
 
-    def _narrow_of(self, task: str, keys: Mapping[str, str]) -> Iterator[Gauge]:
-        for of, scope in narrow_scopes(task, keys):
-            if of in self._narrow:
-                yield self._loaded(self._narrow[of], scope)
+    def _counted(self, scope: str) -> Gauge:
+        return self._gauges.get(scope) or self._loaded(self._narrow[limit_scope(scope)], scope)
 
     def _loaded(self, limit: Limit, scope: str) -> Gauge:
         if scope not in self._gauges and self._load is not None:

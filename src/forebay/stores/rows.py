@@ -71,6 +71,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent_id: JobId | None = None
     limit_keys: dict[str, str] = {}
     sequence: str | None = None
+    cost: int = 1
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -161,6 +162,7 @@ def options_of(job: Job | NewJob) -> JobOptions:
         parent_id=job.parent_id,
         limit_keys=job.limit_keys,
         sequence=job.sequence,
+        cost=job.cost,
     )
 
 
@@ -179,6 +181,7 @@ def new_options_text(job: NewJob) -> str | None:
         and job.parent_id is None
         and not job.limit_keys
         and job.sequence is None
+        and job.cost == 1
     ):
         return None
     return options_text(options_of(job))
@@ -213,8 +216,8 @@ def job_of(head: Row, has: JobOptions, middle: Row, limits: Row, errors: str | N
 
 def with_rare(job: Job, has: JobOptions) -> Job:
     """A job with what few jobs have; positional fields more would cost all of them."""
-    if has.limit_keys or has.sequence is not None:
-        return replace(job, limit_keys=has.limit_keys, sequence=has.sequence)
+    if has.limit_keys or has.sequence is not None or has.cost != 1:
+        return replace(job, limit_keys=has.limit_keys, sequence=has.sequence, cost=has.cost)
     return job
 
 

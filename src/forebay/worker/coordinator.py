@@ -273,7 +273,7 @@ class Coordinator:
         for one, executor in zip(assignments, executors, strict=True):
             if one.job.queue in paused:
                 if one.take():
-                    self._inbox.put(one, Interrupted())
+                    self._inbox.put(one, Interrupted(started=False))
             elif self.is_claiming:
                 executor.submit(one)
 
@@ -352,4 +352,4 @@ def _job_of(lease: Lease, endings: Iterable[tuple[Assignment, Outcome]]) -> Job:
 
 def _taken_back(assignments: Iterable[Assignment]) -> list[tuple[Assignment, Outcome]]:
     """What was claimed and not started, as handed back."""
-    return [(one, Interrupted()) for one in assignments if one.started_at is None and one.take()]
+    return [(one, Interrupted(started=False)) for one in assignments if one.started_at is None and one.take()]

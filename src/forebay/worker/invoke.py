@@ -7,9 +7,11 @@ import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from forebay.app.codec import VERSION, decode_call, encode_result
 from forebay.app.conduct import Conduct
-from forebay.app.context import JobContext
+from forebay.app.context import JobContext, cost_said
 from forebay.app.current import enter
 from forebay.app.middleware import wrapped
 from forebay.app.registry import Registry
@@ -27,6 +29,7 @@ from forebay.domain.outcome import (
     Failed,
     Held,
     Interrupted,
+    Lost,
     Outcome,
     Snoozed,
 )
@@ -109,6 +112,16 @@ class Invoke:
     ) -> Outcome:
         """What has become of a call: it has returned a value, or something was raised, perhaps before there
         was a call at all."""
+        outcome = self._ended(assignment, call, value, raised)
+        cost = cost_said(assignment.context)
+        # What was held or lost has not run to its end here, and says nothing.
+        if cost is None or isinstance(outcome, (Held, Lost)):
+            return outcome
+        return replace(outcome, cost=cost)
+
+    def _ended(
+        self, assignment: Assignment, call: Call | None, value: Any, raised: BaseException | None
+    ) -> Outcome:
         if raised is not None:
             return self._outcome(assignment, raised, call)
         if isinstance(assignment.stopped_by, JobTimeout):

@@ -74,7 +74,7 @@ class Steering:
             self._paused |= names
         for one in self._slots:
             if one.job.queue in names and one.take():
-                self._inbox.put(one, Interrupted())
+                self._inbox.put(one, Interrupted(started=False))
         self._inbox.poke()
 
     def resume(self, queue: str | None = None) -> None:

@@ -53,6 +53,7 @@ FULL_REQUEST = NewJob(
     parent_id=JobId("parent-1"),
     limit_keys={"tenant": "acme"},
     sequence="s",
+    cost=3,
 )
 
 
@@ -66,7 +67,7 @@ def test_a_job_is_kept_with_all_that_was_asked_for(store: Store, reader: Reader)
     asked = asdict(FULL_REQUEST)
     same = kept.keys() & asked.keys() - {"run_at"}
     assert {name: kept[name] for name in same} == {name: asked[name] for name in same}
-    assert len(same) == 19
+    assert len(same) == 21
 
 
 @pytest.mark.shows("R-ENQ-13", "R-ENQ-14", "R-JOB-16", "R-JOB-18")

@@ -45,7 +45,7 @@ def test_what_the_supervisor_wants_for_others_does_not_begin(program: Forebay, t
         eventually(lambda: inbox.outcomes)
         executors.close()
 
-    assert list(inbox.outcomes.values()) == [Interrupted()]
+    assert list(inbox.outcomes.values()) == [Interrupted(started=False)]
     assert one.started_at is None
     assert inbox.watched() == []
     page.close()

@@ -227,7 +227,7 @@ def test_an_attempt_whose_lease_is_nearly_over_is_not_begun(alone: Alone) -> Non
 
     alone.executor.submit(late)
 
-    assert alone.inbox.of(late) == Interrupted()
+    assert alone.inbox.of(late) == Interrupted(started=False)
     assert late.started_at is None
 
 
@@ -237,7 +237,7 @@ def test_an_attempt_that_was_cancelled_while_its_process_started_is_not_begun(al
 
     alone.executor.submit(one)
 
-    assert alone.inbox.of(one) == Interrupted()
+    assert alone.inbox.of(one) == Interrupted(started=False)
 
 
 def test_closing_kills_what_still_runs(tmp_path: Path) -> None:

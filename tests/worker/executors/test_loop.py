@@ -135,7 +135,7 @@ def test_a_coroutine_with_too_little_left_of_its_lease_is_handed_back_instead_of
         late.start_by = 0.0
         running.executor.interrupt(first, JobInterrupted())
 
-        assert running.ends.of(late) == Interrupted()
+        assert running.ends.of(late) == Interrupted(started=False)
 
 
 # ------------------------------------------------------------------ stopping

@@ -122,7 +122,7 @@ def test_a_job_with_too_little_left_of_its_lease_is_handed_back_instead_of_start
         late.start_by = 0.0
         gate.set()
 
-        assert running.ends.of(late) == Interrupted()
+        assert running.ends.of(late) == Interrupted(started=False)
         assert late.started_at is None
 
 

@@ -61,11 +61,12 @@ def test_messages_are_put_together_however_they_are_cut(cuts: list[int]) -> None
     [
         Completed(b"1", (NewJob(task="next", metadata={"a": [1, None]}, tags=("x",)),)),
         Completed(None),
+        Completed(b"1", cost=7),
         Failed(AttemptError(type="ValueError", message="no", traceback="..."), 500),
         Snoozed(1_000),
         Discarded(AttemptError(type="Discard")),
         Cancelled("enough"),
-        Interrupted(),
+        Interrupted(cost=3),
         Held("task:other", "unknown"),
     ],
 )

@@ -210,4 +210,5 @@ def _job(state: State, queue: Queue, new: NewJob, parent_id: JobId | None) -> Jo
         errors=(),
         limit_keys=dict(new.limit_keys),
         sequence=new.sequence,
+        cost=new.cost,
     )

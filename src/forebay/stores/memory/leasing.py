@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Literal
@@ -52,10 +53,15 @@ def exchange(
     answers = [(end, _settle(state, worker, end)) for end in settlements]
     settled = [end for end, answer in answers if answer == "settled"]
     limits = limiting.tally(state)
+    for end in settled:
+        if end.charge is not None:
+            limits.charge(end.charge.scopes, end.charge.tokens)
     jobs = _claim_all(state, worker, wants, room, limits)
     if follow(state) and len(jobs) < room:
         jobs += _claim_all(state, worker, wants_left(wants, jobs), room - len(jobs), limits)
-    limiting.keep(state, limits, freed=len(settled) - len(jobs))
+    freed = Counter(state.jobs[end.job_id].job.queue for end in settled)
+    freed.subtract(job.queue for job in jobs)
+    limiting.keep(state, limits, wants, freed=freed)
     limiting.note_waits(state, limits, wants)
     return Exchange(
         settled=tuple(end.job_id for end in settled),
@@ -241,14 +247,17 @@ def _claim(state: State, worker: WorkerId, want: Want, most: int, limits: Tally)
         len(jobs) < most
         and (record := _next(state, queue, [*gates, *sharing.turn(state, queue)])) is not None
     ):
-        task, keys = record.job.task, record.job.limit_keys
+        task = record.job.task
+        scopes = limits.scopes_for(task, record.job.limit_keys)
         is_strange = not want.passes(task_gate(task))
-        full = None if is_strange else limits.full_for(task, keys)
+        full = None if is_strange else limits.full_among(scopes)
         if not is_strange and full is None:
             job = _start(state, record, worker, want.lease_ms)
             sharing.took(state, queue, record.job.gate)
-            limits.start(task, keys, _lease_end(job))
+            limits.start(job.queue, scopes, _lease_end(job), job.cost)
             jobs.append(job)
+            if limits.is_spent(job.queue, len(jobs)):
+                break
         elif held == want.most_held:
             limits.wait(0)  # enough for now; the next call goes on
             break

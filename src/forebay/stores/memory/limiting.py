@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -12,7 +12,7 @@ from forebay.domain.gate import limit_gate
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.limits import Bucket, Limit, limit_scope, narrow_scopes
+from forebay.domain.limits import Bucket, Limit, limit_scope, narrow_scopes, queue_scope
 from forebay.stores.limiting import MOST_BACK, Gauge, Kept, Tally
 from forebay.stores.memory.order import Record
 from forebay.stores.memory.state import State
@@ -47,15 +47,19 @@ def tally(state: State) -> Tally:
     return Tally(broad, state.now, narrow, partial(_narrow_gauge, state, ends))
 
 
-def keep(state: State, limits: Tally, *, freed: int) -> None:
-    """Write what claims have taken. Where places were freed that nobody took, others may want them."""
+def keep(state: State, limits: Tally, wants: Sequence[Want], *, freed: Counter[QueueName]) -> None:
+    """Write what claims have taken. Where places were freed that nobody took, others may want them: `freed`
+    is how many more jobs of each queue have ended than begun."""
     for gauge in limits.changed:
         if gauge.scope in state.limits:
             state.write(state.limits, gauge.scope, Kept(gauge.limit, gauge.bucket))
         else:
             state.write(state.buckets, gauge.scope, gauge.bucket)
-    if freed > 0 and state.limits:
-        state.has_news = True
+    if state.limits:
+        wanted = {want.queue for want in wants}
+        is_left = any(jobs > 0 and queue_scope(queue) in state.limits for queue, jobs in freed.items())
+        is_left = is_left or sum(freed.values()) > 0 or not state.opened <= wanted
+        state.has_news = state.has_news or is_left
 
 
 def put_aside(state: State, record: Record, scope: str, limits: Tally) -> None:
@@ -87,6 +91,7 @@ def free(state: State, job: Job) -> None:
     for queue, scope in list(state.closed):
         if scope in scopes:
             state.write(state.closed, (queue, scope), 0)
+            state.opened.add(queue)
 
 
 def note_waits(state: State, limits: Tally, wants: Sequence[Want]) -> None:

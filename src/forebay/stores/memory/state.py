@@ -80,6 +80,7 @@ class State:
     def begin(self, now: int) -> None:
         self.now = now
         self.has_news = False
+        self.opened: set[QueueName] = set()  # queues with gates behind which a place became free
         self._undo: list[Callable[[], None]] = []
 
     def undo(self) -> None:

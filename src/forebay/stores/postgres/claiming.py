@@ -76,6 +76,7 @@ class Claim:
         self._gates: psycopg.Cursor[Row] | None = None
         self._limits = Tally((), 0)
         self._places: dict[Lease, list[str]] = {}
+        self._started = 0
         self._turns: PostgresTurns | None = None  # where the queue has shares
 
     def ask_first(self, room: int) -> None:
@@ -109,9 +110,11 @@ class Claim:
             mine, others, is_over = self._sorted_out(heads)
             self._hold(others)
             jobs += self._start(mine)
+            self._started = len(jobs)
             self._pass(look, heads, [*mine, *others])
             if is_over and len(jobs) < most:
                 self._limits.wait(0)  # enough for now; the next call goes on
+            is_over = is_over or limits.is_spent(self._want.queue, len(jobs))
             if not others or is_over or len(jobs) == most:
                 return jobs
             look = self._ask(gates, self._cap_ms, most - len(jobs))
@@ -175,6 +178,8 @@ class Claim:
         others: list[Head] = []
         load_for(self._tx, self._limits, [head.job for head in heads])
         for head in heads:
+            if self._limits.is_spent(self._want.queue, self._started + len(mine)):
+                return mine, others, False
             aside = self._aside(head.job)
             if aside is None:
                 mine.append(head)
@@ -190,12 +195,13 @@ class Claim:
         gate, limits = task_gate(job.task), self._limits
         if not self._want.passes(gate):
             return gate
-        full = limits.full_for(job.task, job.limit_keys)
+        scopes = limits.scopes_for(job.task, job.limit_keys)
+        full = limits.full_among(scopes)
         if full is not None:
             return limit_gate(full)
-        self._places[Lease(job.id, job.attempt)] = limits.start(
-            job.task, job.limit_keys, job.lease_expires_at or 0
-        )
+        limits.start(job.queue, scopes, job.lease_expires_at or 0, job.cost)
+        if scopes:
+            self._places[Lease(job.id, job.attempt)] = scopes
         return None
 
     def _start(self, heads: list[Head]) -> list[Job]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import Note
-from forebay.domain.settlement import Settlement
+from forebay.domain.settlement import Charge, Settlement
 from forebay.stores.limiting import Tally
 from forebay.stores.postgres.claiming import Claim
 from forebay.stores.postgres.cursor import HEAD, LATE_MS
@@ -46,8 +46,9 @@ def exchange(
     claims = Claims(tx, worker, wants, room)
     ended.look()
     free_places(tx, ended.settled)
-    jobs = claims.taken()
-    keep(tx, claims.limits, wants, freed=len(ended.settled) - len(jobs))
+    settled = set(ended.settled)
+    jobs = claims.taken([end.charge for end in settlements if end.charge and end.job_id in settled])
+    keep(tx, claims.limits, wants, jobs, settled=len(settled))
     return Exchange(
         settled=tuple(ended.settled),
         repeated=tuple(ended.repeated),
@@ -92,18 +93,19 @@ class Claims:
     def _ask_due(self, name: str, since: int) -> psycopg.Cursor[Row]:
         return self._tx.run("due", {"queue": name, "since": since, "limit": PROMOTED_PER_EXCHANGE})
 
-    def taken(self) -> list[Job]:
-        """What is claimed, want by want."""
-        if not self._wants:
-            return []
+    def taken(self, charges: Sequence[Charge]) -> list[Job]:
+        """What is claimed, want by want, after attempts that have ended were charged for."""
         tx = self._tx
+        if not self._wants:
+            self.limits = tally(tx, (), charges)
+            return []
         # Nothing can have come in between: these were asked in one go, in the order in which they matter.
         self._is_expiring = end_expired(tx, self._expired.fetchall()) == BATCH
         tx.know_queues(sorted({want.queue for want in self._wants}), self._queues.fetchall())
         if sum(self._promoted(name) for name in self._due):
             self._claims[0].forget_first()
         queues = [want.queue for want in self._wants]
-        self.limits = tally(tx, queues)
+        self.limits = tally(tx, queues, charges)
         if self._wants[0].queue in bring_back(tx, queues, self.limits):
             self._claims[0].forget_first()
         take_turns(tx, queues)

@@ -11,7 +11,8 @@ from forebay.domain.gate import limit_gate
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
-from forebay.domain.limits import Bucket, Limit, narrow_scopes, scopes_of
+from forebay.domain.limits import Bucket, Limit, queue_scope, scopes_of
+from forebay.domain.settlement import Charge
 from forebay.stores.limiting import MOST_BACK, MOST_LOOKS, Gauge, Kept, Tally, buckets_values
 from forebay.stores.postgres.connection import TryAgain, Values
 from forebay.stores.postgres.transaction import Transaction
@@ -70,19 +71,21 @@ def drop(tx: Transaction, scope: str, actor: str) -> bool:
     return True
 
 
-def tally(tx: Transaction, queues: Collection[str]) -> Tally:
-    """What the limits of these queues leave, under their lock.
+def tally(tx: Transaction, queues: Collection[str], charges: Sequence[Charge] = ()) -> Tally:
+    """What the limits of these queues leave, under their lock, after attempts were charged for that have cost
+    something else than they took when they started.
 
     The time is read again behind the lock: whoever had it before us may have claimed later than this
     transaction began, and for a rate time must not run backwards.
     """
     limited = [queue for queue in queues if queue in tx.limited]
-    if not limited:
+    if not limited and not charges:
         return Tally((), tx.now)
-    scopes = sorted({scope for queue in limited for scope in scopes_of(queue)})
+    charged = {scope for charge in charges for scope in charge.scopes}
+    scopes = sorted(charged.union(scope for queue in limited for scope in scopes_of(queue)))
     kept = tx.run("limits_lock", {"scopes": scopes})
     asked = tx.run("limits_running", {"scopes": scopes})
-    tx.run("freed_take")
+    tx.opened.append(tx.run("freed_take"))
     found = {one.limit.scope: one for one in map(kept_from_row, kept)}
     running = {scope: jobs for scope, _, jobs in asked}
     now = tx.later()
@@ -91,7 +94,11 @@ def tally(tx: Transaction, queues: Collection[str]) -> Tally:
         raise TryAgain  # it was removed just now
     narrow = [one.limit for one in found.values() if one.limit.is_narrow]
     tx.kept_limits = found
-    return Tally([Gauge(one, running[one.limit.scope]) for one in broad], now, narrow)
+    limits = Tally([Gauge(one, running[one.limit.scope]) for one in broad], now, narrow)
+    load(tx, limits, charged)
+    for charge in charges:
+        limits.charge(charge.scopes, charge.tokens)
+    return limits
 
 
 def load(tx: Transaction, limits: Tally, scopes: Iterable[str]) -> None:
@@ -112,7 +119,7 @@ def load(tx: Transaction, limits: Tally, scopes: Iterable[str]) -> None:
 def load_for(tx: Transaction, limits: Tally, jobs: Iterable[Job]) -> None:
     """Count what these jobs have to be compared with."""
     if limits.has_narrow:
-        load(tx, limits, {scope for job in jobs for _, scope in narrow_scopes(job.task, job.limit_keys)})
+        load(tx, limits, {scope for job in jobs for scope in limits.scopes_for(job.task, job.limit_keys)})
 
 
 def bring_back(tx: Transaction, queues: Collection[str], limits: Tally) -> set[str]:
@@ -133,7 +140,8 @@ def _bring_back(tx: Transaction, queue: str, scopes: Sequence[str], limits: Tall
     gauges = [limits.gauge(scope) for scope in scopes]
     rooms = [MOST_BACK if gauge is None else gauge.room(tx.now) for gauge in gauges]
     most = [MOST_BACK if room is None else min(MOST_BACK, room) for room in rooms]
-    tx.run("bring_back", {"queue": queue, "gates": [limit_gate(scope) for scope in scopes], "rooms": most})
+    gates = [limit_gate(scope) for scope in scopes]
+    tx.brought.append(tx.run("bring_back", {"queue": queue, "gates": gates, "rooms": most}))
     looks = [
         tx.now if gauge is None else gauge.look_at(tx.now, back)
         for gauge, back in zip(gauges, most, strict=True)
@@ -169,10 +177,10 @@ def note_over(tx: Transaction, leases: Sequence[Lease]) -> None:
         tx.has_news = True
 
 
-def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], *, freed: int) -> None:
+def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], jobs: Sequence[Job], *, settled: int) -> None:
     """Write what claims have taken, and note when it is worth to look behind gates again. Where places were
     freed that nobody took, others may want them."""
-    if not tx.has_limits:
+    if not tx.has_limits and not limits.changed:
         return
     keys = [gauge for gauge in limits.changed if gauge.scope != gauge.limit.scope]
     for gauge in limits.changed:
@@ -185,8 +193,21 @@ def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], *, freed: int) -
     limited = [want.queue for want in wants if want.queue in tx.limited]
     row = tx.one("closed_next", {"queues": limited}) if limited else None
     limits.wait(None if row is None or row[0] is None else row[0] - tx.now)
-    if freed > 0:
+    wanted, taken = {want.queue for want in wants}, {job.id for job in jobs}
+    if settled > len(jobs) or _leaves_places(tx, wanted, taken):
         tx.has_news = True
+
+
+def _leaves_places(tx: Transaction, wanted: Collection[str], taken: Collection[JobId]) -> bool:
+    """Whether others may want a place that was freed, though as many jobs have begun as have ended: a job was
+    brought back and not taken, jobs wait for it in a queue that was not asked, or that queue has a limit."""
+    if any(job_id not in taken for brought in tx.brought for (job_id,) in brought):
+        return True
+    if any(queue not in wanted for opened in tx.opened for (queue,) in opened):
+        return True
+    return any(
+        queue_scope(queue) in tx.kept_limits if queue in wanted else queue in tx.limited for queue in tx.freed
+    )
 
 
 def prune(tx: Transaction) -> None:

@@ -117,6 +117,10 @@ class PlainExchange:
         # A pooler may give the next statement to a session where it was not prepared.
         if not wants or self._connection.address.pooled or not _are_plain(settlements):
             return nothing
+        if settlements and self._memory.limited:
+            return (
+                nothing  # one of them may free a place that others wait for, and the statement tells nobody
+            )
         settings = [self._memory.open_queues.get(want.queue) for want in wants]
         put_off = [self._is_put_off(want.queue) for want in wants]
         if None in settings or any(put_off):
@@ -226,7 +230,9 @@ class PlainExchange:
 
 def _are_plain(settlements: Sequence[Settlement]) -> bool:
     is_each_once = len({end.job_id for end in settlements}) == len(settlements)
-    return is_each_once and all(is_plain(end) and end.reason is None for end in settlements)
+    return is_each_once and all(
+        is_plain(end) and end.reason is None and end.charge is None for end in settlements
+    )
 
 
 def _sorted_out(

@@ -21,6 +21,7 @@ from forebay.stores.rows import STATES, Row, queue_from_row, row_from_queue
 
 DEFAULT_CAP_MS: Final = QueueSettings().scoring.cap_ms
 OPEN: Final = (QueueState.ACTIVE, QueueState.PAUSED)
+_RUNNING: Final = JobState.RUNNING
 
 
 class Key(NamedTuple):
@@ -76,6 +77,9 @@ class Transaction:
         self.limited = memory.limited
         self.shared = memory.shared
         self.kept_limits: dict[str, Kept] = {}  # those that this transaction has locked
+        # Jobs that came back from behind gates, and queues with gates that are worth a look, not fetched yet.
+        self.brought: list[psycopg.Cursor[Row]] = []
+        self.opened: list[psycopg.Cursor[Row]] = []
         # Cursors, and until when nothing that was due is left, as they are once this is committed.
         self.moved: dict[str, Cursor] = {}
         self.due_from: dict[str, int] = {}
@@ -141,6 +145,11 @@ class Transaction:
         wanted = set(states)
         stored = sum(row[2] for row in self.all("counts") if row[0] == queue and STATES[row[1]] in wanted)
         return int(stored) + sum(self._counts[queue, state] for state in wanted)
+
+    @property
+    def freed(self) -> list[str]:
+        """Queues of which fewer jobs run than before this transaction."""
+        return [queue for (queue, state), jobs in self._counts.items() if state is _RUNNING and jobs < 0]
 
     def flush_counts(self) -> None:
         """Write what has changed; nobody waits for anybody else's counts."""

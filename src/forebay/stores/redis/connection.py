@@ -241,11 +241,11 @@ class Connection:
 
     def _called(self, script: Script, request: tuple[bytes | str, ...]) -> Any:
         try:
-            return self._command("EVALSHA", script.digest, *request)
+            return self._command(b"EVALSHA", script.digest, *request)
         except redis.exceptions.NoScriptError:
             # Not EVAL: a server may forget scripts that came that way as it likes.
             self._command("SCRIPT", "LOAD", script.text)
-            return self._command("EVALSHA", script.digest, *request)
+            return self._command(b"EVALSHA", script.digest, *request)
 
     def _command(self, *words: bytes | str | int) -> Any:
         """One command and its answer, from whichever node of a cluster has our keys; raises the driver's

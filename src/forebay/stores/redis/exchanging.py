@@ -101,6 +101,7 @@ def _sorted_out(settlements: Sequence[Settlement]) -> tuple[Sequence[int], Seque
             and end.reason is None
             and end.gate is None
             and not end.follow_ups
+            and end.charge is None
         )
         (plain if is_plain else special).append(number)
     if plain and special and len({end.job_id for end in settlements}) < len(settlements):
@@ -262,6 +263,8 @@ def _ending(end: Settlement, arguments: list[bytes | str], intake: Intake) -> tu
         _argument(packed_result(end.result), arguments),
         False if end.error is None else _error_text(end.error),
         len(end.follow_ups),
+        end.charge is not None and end.charge.tokens,
+        end.charge is not None and end.charge.scopes,
     )
 
 

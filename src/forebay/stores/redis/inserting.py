@@ -91,6 +91,7 @@ class Intake:
         self._keyed: dict[int, tuple[Any, ...]] = {}
         self._needs: dict[int, list[Any]] = {}
         self._sequences: dict[int, str] = {}
+        self._is_dear = False  # whether any costs another number of tokens than one
         self.arguments: list[bytes | str] = []
 
     def add(self, job: NewJob, before: int) -> None:
@@ -118,6 +119,7 @@ class Intake:
             self._needs[len(self._lot_of)] = [job.allow_missing, *needs]
         if job.sequence is not None:
             self._sequences[len(self._lot_of)] = job.sequence
+        self._is_dear = self._is_dear or job.cost != 1
         job_id = job.id or self._new_id()
         self.arguments += (job_id, body_of(job_id, job))
 
@@ -128,6 +130,7 @@ class Intake:
         return {
             **needs,
             **sequences,
+            "is_dear": self._is_dear,
             "lots": list(self._lots),
             "lot_of": self._lot_of,
             "keyed": self._keyed,

@@ -211,6 +211,7 @@ def job_from_row(row: Sequence[Any]) -> Job:
         _bytes(head.result),
         has.limit_keys or {},
         has.sequence,
+        has.cost,
     )
 
 

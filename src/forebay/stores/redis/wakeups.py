@@ -82,7 +82,7 @@ class RedisWakeups:
             raw.disconnect()
 
     def _hear(self, raw: Any, poke: Callable[[], None], nudged: int) -> None:
-        """Poke for whatever is heard, once for all that came together, until the end or an error."""
+        """Poke for whatever is heard, until the end or an error."""
         waiting = select.poll()  # select() knows no descriptors beyond 1023
         waiting.register(raw._sock, select.POLLIN)
         waiting.register(nudged, select.POLLIN)
@@ -91,10 +91,15 @@ class RedisWakeups:
                 raw.send_command("PING")  # is anybody there? a server that is gone says nothing
                 raw.read_response()
             elif not self._stopping.is_set():  # else it may be the nudge alone, and nothing is there to read
-                self._read_all(raw)
-                poke()
+                poke()  # first of all: a job waits, and what is said we know without reading it
+                if self._read_all(raw) > 1:
+                    poke()  # what came while we read may have come after the look
 
-    def _read_all(self, raw: Any) -> None:
+    def _read_all(self, raw: Any) -> int:
+        """How many hints there were; one poke for all that came together."""
         raw.read_response()
+        hints = 1
         while raw.can_read(0):
             raw.read_response()
+            hints += 1
+        return hints

@@ -12,7 +12,6 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, QueueName, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.limits import narrow_scopes
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState, stagger_duty
 from forebay.domain.settlement import Settlement
@@ -21,7 +20,7 @@ from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchan
 from forebay.stores.rows import Row, claimed_job, json_text, options_from_text
 from forebay.stores.sqlite.duties import expire, promote_queue
 from forebay.stores.sqlite.following import follow
-from forebay.stores.sqlite.limiting import bring_back, keep, load, put_aside, take_places, tally
+from forebay.stores.sqlite.limiting import bring_back, charge, keep, load, put_aside, take_places, tally
 from forebay.stores.sqlite.noting import keep_notes
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.settling import settle_all
@@ -50,6 +49,7 @@ def exchange(
     unnoted = keep_notes(tx, worker, notes) if notes else ()
     ended = settle_all(tx, new_id, worker, settlements)
     limits = tally(tx)
+    charge(tx, limits, settlements, ended.settled)
     jobs = _claim_all(tx, worker, wants, room, limits)
     if follow(tx) and len(jobs) < room:
         jobs += _claim_all(tx, worker, wants_left(wants, jobs), room - len(jobs), limits)
@@ -132,32 +132,35 @@ class Claim:
         """The same under limits: jobs at the limit of their task or of a key go behind its gate."""
         left, jobs = self._want.most_held, list[Job]()
         while len(jobs) < most:
-            mine, others = self._sorted_out(self._heads(most - len(jobs)), limits, left)
+            mine, others = self._sorted_out(self._heads(most - len(jobs)), limits, left, len(jobs))
             jobs += self._taken(mine)
             left -= others
             if not left and len(jobs) < most:
                 limits.wait(0)  # enough for now; the next call goes on
-            if not others or not left:
+            if not others or not left or limits.is_spent(self._want.queue, len(jobs)):
                 break
         return jobs
 
-    def _sorted_out(self, heads: list[Head], limits: Tally, left: int) -> tuple[list[Head], int]:
-        """Which of these may start, and how many others were put aside."""
+    def _sorted_out(
+        self, heads: list[Head], limits: Tally, left: int, started: int
+    ) -> tuple[list[Head], int]:
+        """Which of these may start, after so many of the same claim, and how many others were put aside."""
         tx, others, mine = self._tx, 0, list[Head]()
         options = [options_from_text(OPTIONS(head)) for head in heads]
         places: list[tuple[str, int, JobId]] = []
-        if limits.has_narrow:
-            keyed = zip(map(TASK, heads), options, strict=True)
-            load(
-                tx, limits, {scope for task, has in keyed for _, scope in narrow_scopes(task, has.limit_keys)}
-            )
-        for head, has in zip(heads, options, strict=True):
+        scopes_of = [
+            limits.scopes_for(TASK(head), has.limit_keys) for head, has in zip(heads, options, strict=True)
+        ]
+        load(tx, limits, {scope for scopes in scopes_of for scope in scopes})
+        for head, has, scopes in zip(heads, options, scopes_of, strict=True):
+            if limits.is_spent(self._want.queue, started + len(mine)):
+                break
             task, seq = TASK(head), head[1]
             is_mine = self._want.passes(task_gate(task))
-            full = limits.full_for(task, has.limit_keys) if is_mine else None
+            full = limits.full_among(scopes) if is_mine else None
             if is_mine and full is None:
                 lease_ms = self._want.lease_ms or has.lease_ms or self._queue_lease_ms
-                scopes = limits.start(task, has.limit_keys, tx.now + lease_ms)
+                limits.start(self._want.queue, scopes, tx.now + lease_ms, has.cost)
                 places += [(scope, seq, head[2]) for scope in scopes]
                 mine.append(head)
                 continue

@@ -121,13 +121,13 @@ class IsolatedExecutor:
         task = self._registry[assignment.job.task]
         place = Whereabouts(assignment.job.task, whereabouts(task).module)
         if not self._is_in_time(assignment):
-            return Interrupted()
+            return Interrupted(started=False)
         process = self._process(seat, assignment, place)
         if process is None or not self._is_in_time(assignment):
-            return Interrupted()
+            return Interrupted(started=False)
         seat.take(assignment)
         if not assignment.began(self._now()):
-            return Interrupted()  # the supervisor has given it back meanwhile
+            return Interrupted(started=False)  # the supervisor has given it back meanwhile
         self._invoke.announce(assignment)
         memory = task.conduct.memory
         process.jobs += 1

@@ -134,7 +134,7 @@ class LoopExecutor:
         now = self._now()
         # With too little left of its lease somebody else may have the job already.
         if now > assignment.start_by or not assignment.began(now):
-            return Interrupted()
+            return Interrupted(started=False)
         consumer = asyncio.current_task()
         assignment.seat = consumer
         try:

@@ -102,7 +102,7 @@ class ThreadExecutor:
         now = self._now()
         # With too little left of its lease somebody else may have the job already.
         if now > assignment.start_by or not assignment.began(now):
-            return Interrupted()
+            return Interrupted(started=False)
         self._invoke.announce(assignment)
         call: Call | None = None
         value: Any = None

@@ -209,4 +209,5 @@ def outcome_of(message: Ended) -> Outcome:
 def _completed(fields: dict[str, Any]) -> Completed:
     result = msgspec.convert(fields["result"], bytes | None)
     follow_ups = tuple(from_dict(NewJob, one) for one in fields["follow_ups"])
-    return Completed(result, follow_ups, msgspec.convert(fields["is_within"], bool))
+    is_within = msgspec.convert(fields["is_within"], bool)
+    return Completed(result, follow_ups, is_within, msgspec.convert(fields["cost"], int | None))

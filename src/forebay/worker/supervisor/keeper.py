@@ -36,6 +36,7 @@ SLOWEST_SECONDS: Final = 2.0
 COMMANDS_SECONDS: Final = 1.0
 SLOW_SECONDS: Final = 2.0
 GIVEN_BACK: Final = "the worker was silent, and the job had not begun"
+HANDED_BACK: Final = Interrupted(started=False)
 # Between others a busy worker goes to and fro, and its usual beat will do.
 _SHOWN: Final = frozenset(
     {WorkerState.STARTING, WorkerState.SILENT, WorkerState.PAUSED, WorkerState.STOPPING}
@@ -277,7 +278,7 @@ class Keeper:
             return
         attempts = {one.lease.job_id: one.lease.attempt for one in entries}
         jobs = [job for job in self._read(tuple(attempts)) if job.attempt == attempts[job.id]]
-        answer = store.exchange(child.worker, [decide(job, Interrupted(), random.random()) for job in jobs])  # noqa: S311
+        answer = store.exchange(child.worker, [decide(job, HANDED_BACK, random.random()) for job in jobs])  # noqa: S311
         child.wanted_at.update((one.lease, inf) for one in entries)
         lost = tuple(Refusal(lease=one.lease, reason=GIVEN_BACK) for one in entries)
         self._tell(child, Kept(at=self._clock.now_ms(), since=self._clock.monotonic(), refused=lost))

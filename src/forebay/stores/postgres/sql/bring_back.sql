@@ -16,4 +16,5 @@ gone as (
   delete from forebay.gated where ctid = any(array(select spot from first))
 )
 insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
-select %(queue)s, capped, rank, seq, id, expires_at from first;
+select %(queue)s, capped, rank, seq, id, expires_at from first
+returning id;

@@ -4,4 +4,5 @@ with taken as (
 )
 update forebay.closed
 set look_at = 0
-where scope in (select scope from taken);
+where scope in (select scope from taken)
+returning queue;

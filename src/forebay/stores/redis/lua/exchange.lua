@@ -78,7 +78,7 @@ end
 
 -- Settlements
 local E_ID, E_ATTEMPT, E_ENDING, E_STATE, E_FAILURES, E_CRASHES, E_DELAY_MS = 1, 2, 3, 4, 5, 6, 7
-local E_REASON, E_GATE, E_RESULT, E_ERROR, E_FOLLOW_UPS = 8, 9, 10, 11, 12
+local E_REASON, E_GATE, E_RESULT, E_ERROR, E_FOLLOW_UPS, E_COST, E_SCOPES = 8, 9, 10, 11, 12, 13, 14
 
 local function has_ended(job, attempt)
   local head = job.head
@@ -232,11 +232,17 @@ local function claim_or_hold(job, queue, want, passes, may_hold)
     return false
   end
   if not passes or passes[gate] then
-    local scopes = is_narrow and narrow_scopes(job) or {}
+    local scopes, cost = {}, 1
+    if is_narrow then
+      scopes, cost = narrow_scopes(job)
+    end
     local full = full_among(scopes)
     if not full then
       claim_job(job, queue, want[W_LEASE_MS])
-      take_places(job, scopes)
+      take_places(job, scopes, cost)
+      if cost ~= 1 then
+        take_more(want[W_QUEUE], cost - 1)
+      end
       return false
     end
     if may_hold then
@@ -262,7 +268,7 @@ local function claim(want, most)
   for _ = 1, most + most_held + LOOKS do
     local room = full - #claimed[1]
     local order, one, share
-    if room > 0 then
+    if room > 0 and not is_spent(want[W_QUEUE], most - room) then
       order, one, share = leading_in_turn(orders, shares, most)
     end
     if not order then
@@ -353,6 +359,7 @@ end
 
 -- Ids of those that were settled.
 local settled = {}
+local charges = {}  -- endings of attempts that have cost something else than they took
 
 local function settle_all()
   local answers, others = {}, {}
@@ -364,6 +371,9 @@ local function settle_all()
     answers[i] = answer
     if answer == 'settled' then
       settled[#settled + 1] = ending[E_ID]
+      if ending[E_COST] then
+        charges[#charges + 1] = ending
+      end
     end
   end
   local missed = {}
@@ -398,13 +408,21 @@ local notes_kept, unwritable = note_all()
 if unwritable then
   return {'refused', unwritable}
 end
+local running_before = running_of_limited()
 local answers, others, why_not = settle_all()
 if why_not then
   return {'refused', why_not}
 end
-free_places(settled)
+local wanted = {}
+for _, want in ipairs(ask.wants) do
+  wanted[want[W_QUEUE]] = true
+end
+free_places(settled, wanted)
+for _, ending in ipairs(charges) do
+  charge(ending[E_COST], ending[E_SCOPES])
+end
 claim_all()
-keep_limits(#settled - #claimed[1], ask.wants)
+keep_limits(#settled - #claimed[1], ask.wants, running_before)
 return finish({
   'done', answers, others, claimed, adopted(), cancels_of(worker), next_due_ms() or false, notes_kept,
 })

@@ -4,7 +4,6 @@
 -- ARGV: 1 the request: limit
 -- Returns how many jobs were looked at; 0 means that nothing is left.
 local looked_at = 0
-local BLOCKS_PER_CALL = 3
 
 for _, job in ipairs(found_in(prefix .. 'rescoring', ask.limit)) do
   lift(job)
@@ -44,20 +43,16 @@ local function reorder_block(name, first, last, limit)
   return found, reached
 end
 
--- Jobs that do not wait in an order get their place when they become pending.
+-- The next block of a queue that has a new scoring. Jobs that do not wait in an order get their place when they become
+-- pending.
 local function reorder(name, queue, limit)
-  local found = 0
-  for _ = 1, BLOCKS_PER_CALL do
-    local after = queue[Q_REORDERED_TO]
-    local block = redis.call('ZRANGEBYSCORE', prefix .. 'blocks', block_of(after + 1), '+inf', 'LIMIT', 0, 1)[1]
-    if not block or found == limit then
-      queue[Q_REORDERED_TO] = block and after or false
-      break
-    end
+  local after, found = queue[Q_REORDERED_TO], 0
+  local block = redis.call('ZRANGEBYSCORE', prefix .. 'blocks', block_of(after + 1), '+inf', 'LIMIT', 0, 1)[1]
+  if block then
     local first, last = math.max(after + 1, block * BLOCK), (block + 1) * BLOCK - 1
-    local more, reached = reorder_block(name, first, last, limit - found)
-    found = found + more
-    queue[Q_REORDERED_TO] = reached
+    found, queue[Q_REORDERED_TO] = reorder_block(name, first, last, limit)
+  else
+    queue[Q_REORDERED_TO] = false
   end
   write_queue(name, queue)
   -- Something is left to do even where nothing of this queue was met.
@@ -103,7 +98,7 @@ for _, name in ipairs(queue_names()) do
   if queue[Q_REORDERED_TO] and looked_at < ask.limit then
     looked_at = looked_at + reorder(name, queue, ask.limit - looked_at)
   end
-  if queue[Q_CAP] and looked_at < ask.limit and walked < BLOCKS_PER_CALL * BLOCK then
+  if queue[Q_CAP] and looked_at < ask.limit and walked < BLOCK then
     local found, steps, has_more = cap_in(name, queue, ask.limit - looked_at)
     walked = walked + steps
     looked_at = looked_at + (has_more and math.max(found, 1) or found)

@@ -5,10 +5,12 @@ local function body_key(seq)
   return prefix .. 'body:' .. string.format('%.0f', seq)
 end
 
--- What a job was given besides its payload, if the word is among it; nothing for most, and for what cannot be read.
-local function options_in(job, word)
+-- What a job was given besides its payload, if one of the words is among it; nothing for most, and for what cannot be
+-- read.
+local function options_in(job, word, other)
   local body = redis.call('GET', body_key(job.head[SEQ])) or ''
-  if not string.find(body, '"' .. word .. '"', 1, true) then
+  if not string.find(body, '"' .. word .. '"', 1, true)
+    and not (other and string.find(body, '"' .. other .. '"', 1, true)) then
     return {}
   end
   -- Behind the id a list of two begins, options and payload; only the first is looked at.

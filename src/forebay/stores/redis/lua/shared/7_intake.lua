@@ -274,6 +274,9 @@ local function accept_one(number, on_conflict, is_follow_up)
       return nil, refused
     end
   end
+  if ask.is_dear then
+    redis.call('SET', prefix .. 'dear', 1)
+  end
   local sequence = ask.sequences and ask.sequences[number]
   blocking = blocking + (sequence and is_begun(sequence) and 1 or 0)
   if lot.max_length or lot.rated then

@@ -6,6 +6,7 @@ local limits          -- scope -> limit, those of tasks and keys among them; fal
 local gauges = {}     -- scope -> gauge; false for one without a limit
 local is_narrow       -- whether there are limits of tasks or keys
 local waits = {}      -- after how long it is worth to ask again
+local is_dear         -- whether a job has started that costs another number of tokens than one
 
 -- Whether there are limits, or jobs behind the gates of some that there were.
 local function has_limits()
@@ -16,6 +17,8 @@ local function has_limits()
       limits[stored_limits[i]] = cmsgpack.unpack(stored_limits[i + 1])
       is_narrow = is_narrow or string.find(stored_limits[i], '^task:') or string.find(stored_limits[i], '^key:')
     end
+    -- Only the body of a job says what it costs.
+    is_narrow = is_narrow or (#stored_limits > 0 and redis.call('EXISTS', prefix .. 'dear') == 1)
   end
   return limits
 end
@@ -118,14 +121,17 @@ local function room_of(gauge)
   return room
 end
 
-local function take_of(gauge, jobs)
+-- So many jobs have started, and cost so much together: a bucket may be left with less than nothing, and then nobody
+-- starts before it has a token again.
+local function take_of(gauge, jobs, cost)
   local limit = gauge.limit
   if limit[L_CONCURRENCY] then
     gauge.running = gauge.running + jobs
   end
   -- Of a clock that was set back note is taken at once, so that time counts again from there.
-  if limit[L_RATE] and (jobs > 0 or gauge.at > now) then
-    gauge.parts, gauge.at = filled(limit, gauge.parts, gauge.at) - jobs * limit[L_PER_MS], now
+  if limit[L_RATE] and (cost ~= 0 or gauge.at > now) then
+    local left = filled(limit, gauge.parts, gauge.at) - cost * limit[L_PER_MS]
+    gauge.parts, gauge.at = math.min(limit[L_MOST] * limit[L_PER_MS], left), now
     gauge.has_changed = true
   end
 end
@@ -166,25 +172,58 @@ local function take_within(queue, jobs, most)
   for _, scope in ipairs({'global', 'queue:' .. queue}) do
     local gauge = gauge_of(scope, queue)
     if gauge then
-      take_of(gauge, jobs)
+      take_of(gauge, jobs, jobs)
       if gauge.limit[L_RATE] and wait_of(gauge, 0) > 0 then
         wait = math.max(wait or 0, wait_of(gauge, 0))
       end
     end
   end
-  if wait and jobs == most then
+  if wait and (jobs == most or is_dear) then
     waits[#waits + 1] = wait
   end
 end
 
--- The scopes of a job that not all jobs of its queue are in, those that have a limit.
+-- A job of a queue has started that costs so much beyond the one that is taken with the number of all.
+local function take_more(queue, cost)
+  is_dear = true
+  for _, scope in ipairs({'global', 'queue:' .. queue}) do
+    local gauge = gauge_of(scope, scope ~= 'global' and queue)
+    if gauge then
+      take_of(gauge, 0, cost)
+    end
+  end
+end
+
+-- Whether jobs that cost more than a token have used up what there was room for, once so many have started.
+local function is_spent(queue, jobs)
+  for _, scope in ipairs({'global', 'queue:' .. queue}) do
+    local gauge = is_dear and gauge_of(scope, scope ~= 'global' and queue)
+    if gauge and gauge.limit[L_RATE]
+      and math.floor(filled(gauge.limit, gauge.parts, gauge.at) / gauge.limit[L_PER_MS]) <= jobs then
+      return true
+    end
+  end
+end
+
+-- An attempt has cost so much more than was taken when it started: tokens, and scopes.
+local function charge(cost, scopes)
+  for _, scope in ipairs(has_limits() and scopes or {}) do
+    local gauge = gauge_of(scope, string.match(scope, '^queue:(.*)$'))
+    if gauge then
+      take_of(gauge, 0, cost)
+    end
+  end
+end
+
+-- The scopes of a job that not all jobs of its queue are in, those that have a limit; and what it costs.
 local function narrow_scopes(job)
   local scopes = {}
   if limit_of('task:' .. job.head[TASK]) then
     scopes[1] = 'task:' .. job.head[TASK]
   end
   local names = {}
-  for kind, value in pairs(options_in(job, 'limit_keys').limit_keys or {}) do
+  local options = options_in(job, 'limit_keys', 'cost')
+  for kind, value in pairs(options.limit_keys or {}) do
     names[#names + 1] = 'key:' .. kind .. ':' .. value
   end
   table.sort(names)
@@ -193,7 +232,7 @@ local function narrow_scopes(job)
       scopes[#scopes + 1] = scope
     end
   end
-  return scopes
+  return scopes, options.cost or 1
 end
 
 -- Which of these scopes has no room.
@@ -205,10 +244,10 @@ local function full_among(scopes)
   end
 end
 
-local function take_places(job, scopes)
+local function take_places(job, scopes, cost)
   for _, scope in ipairs(scopes) do
     local gauge = gauge_of(scope)
-    take_of(gauge, 1)
+    take_of(gauge, 1, cost)
     gauge.ends_at = math.min(gauge.ends_at or job.lease_ends_at, job.lease_ends_at)
     redis.call('SADD', prefix .. 'places:' .. scope, job.id)
   end
@@ -286,8 +325,8 @@ local function look_behind(fits)
   end
 end
 
--- Attempts at these jobs have ended.
-local function free_places(ids)
+-- Attempts at these jobs have ended; the queues in `wanted` are asked in this very call.
+local function free_places(ids, wanted)
   if #ids == 0 or redis.call('EXISTS', prefix .. 'places_of') == 0 then
     return
   end
@@ -296,15 +335,29 @@ local function free_places(ids)
     for _, scope in ipairs(packed and cmsgpack.unpack(packed) or {}) do
       redis.call('SREM', prefix .. 'places:' .. scope, ids[i])
       for _, queue in ipairs(queues_closed) do
-        redis.call('ZADD', prefix .. 'closed:' .. queue, 'XX', 0, scope)
+        local is_opened = redis.call('ZADD', prefix .. 'closed:' .. queue, 'XX', 'CH', 0, scope) == 1
+        has_news = has_news or (is_opened and not wanted[queue])  -- whoever asks that queue should look
       end
     end
   end
   send('HDEL', prefix .. 'places_of', ids)
 end
 
--- Write what claims have taken. Where places were freed that nobody took, others may want them.
-local function keep_limits(freed, wants)
+-- How many jobs run of each queue that has a limit.
+local function running_of_limited()
+  local running = {}
+  for scope in pairs(has_limits() or {}) do
+    local queue = string.match(scope, '^queue:(.*)$')
+    if queue then
+      running[queue] = count_of(queue, 'running')
+    end
+  end
+  return running
+end
+
+-- Write what claims have taken. Where places were freed that nobody took, others may want them: `before` is what
+-- `running_of_limited` has said at first.
+local function keep_limits(freed, wants, before)
   if not has_limits() then
     return
   end
@@ -315,7 +368,8 @@ local function keep_limits(freed, wants)
         limit[L_CONCURRENCY], limit[L_RATE], limit[L_PER_MS], limit[L_BURST], limit[L_MOST], gauge.parts, gauge.at,
       })
       if string.find(scope, '^key:') then
-        local kept_ms = math.max(1000, math.ceil(2 * limit[L_MOST] * limit[L_PER_MS] / limit[L_RATE]))
+        local full = limit[L_MOST] * limit[L_PER_MS]
+        local kept_ms = math.max(1000, math.ceil(math.max(2 * full, full - gauge.parts) / limit[L_RATE]))
         redis.call('SET', prefix .. 'bucket:' .. scope, packed, 'PX', string.format('%.0f', kept_ms))
       else
         redis.call('HSET', prefix .. 'limits', scope, packed)
@@ -327,6 +381,9 @@ local function keep_limits(freed, wants)
     if first[2] then
       waits[#waits + 1] = math.max(0, tonumber(first[2]) - now)
     end
+  end
+  for queue, running in pairs(before) do
+    has_news = has_news or count_of(queue, 'running') < running
   end
   if freed > 0 then
     has_news = true

@@ -1,0 +1,100 @@
+"""Limits: whoever frees a place that it does not take itself wakes those who may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Semaphore
+
+import pytest
+
+from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
+from forebay.domain.outcome import Completed
+from forebay.stores.protocol import Engine, Store, Want
+from tests.stores.contract.steps import DEFAULT, MAIL, W1, W2, ended, put, start, started
+
+DEADLINE = 30.0
+
+
+@contextmanager
+def listening(engine: Engine) -> Iterator[Semaphore]:
+    """Somebody who listens from here on; each poke releases once."""
+    poked = Semaphore(0)
+    listener = engine.wakeups()
+    listener.start(poked.release)
+    try:
+        # Those that listen over a connection say once that it is there, since hints may have been missed.
+        if engine.features.name in ("postgresql", "redis"):
+            assert poked.acquire(timeout=DEADLINE)
+        yield poked
+    finally:
+        listener.close()
+
+
+def test_a_place_of_a_key_whose_job_went_to_another_one_wakes_others(engine: Engine, store: Store) -> None:
+    store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
+    first = started(store, limit_keys={"tenant": "a"})
+    waiting = put(store, limit_keys={"tenant": "a"})
+    assert store.exchange(W2, wants=[Want(DEFAULT, 1)], room=1).jobs == ()
+    other = put(store, limit_keys={"tenant": "b"}, priority=9)
+
+    with listening(engine) as poked:
+        done = store.exchange(W1, [ended(first, Completed(b"1"))], [Want(DEFAULT, 1)], room=1)
+        assert poked.acquire(timeout=DEADLINE), "nobody is told that there is a place for the other tenant"
+
+    assert [job.id for job in done.jobs] == [other]
+    assert start(store, W2).id == waiting
+
+
+def test_a_place_of_a_key_whose_jobs_wait_in_another_queue_wakes_others(engine: Engine, store: Store) -> None:
+    store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
+    first = started(store, limit_keys={"tenant": "a"})
+    waiting = put(store, queue=MAIL, limit_keys={"tenant": "a"})
+    assert store.exchange(W2, wants=[Want(MAIL, 1)], room=1).jobs == ()
+    other = put(store)
+
+    with listening(engine) as poked:
+        done = store.exchange(W1, [ended(first, Completed(b"1"))], [Want(DEFAULT, 1)], room=1)
+        assert poked.acquire(timeout=DEADLINE), "nobody is told that there is a place in the other queue"
+
+    assert [job.id for job in done.jobs] == [other]
+    assert start(store, W2, MAIL).id == waiting
+
+
+@pytest.mark.parametrize("claims", [0, 1])
+@pytest.mark.parametrize("others", [(), (Limit(scope=GLOBAL, concurrency=9),)], ids=["alone", "global too"])
+def test_a_place_of_a_queue_that_its_worker_does_not_ask_wakes_others(
+    engine: Engine, store: Store, claims: int, others: tuple[Limit, ...]
+) -> None:
+    for limit in (Limit(scope=queue_scope(MAIL), concurrency=1), *others):
+        store.save_limit(limit)
+    first = started(store, queue=MAIL)
+    waiting = put(store, queue=MAIL)
+    assert store.exchange(W2, wants=[Want(MAIL, 1)], room=1).jobs == ()
+    # The queue that the worker asks is one that it knows.
+    store.exchange(W1, [ended(started(store), Completed(b"1"))], [Want(DEFAULT, 1)], room=1)
+    expected = [put(store) for _ in range(claims)]
+
+    with listening(engine) as poked:
+        done = store.exchange(W1, [ended(first, Completed(b"1"))], [Want(DEFAULT, 1)], room=1)
+        assert poked.acquire(timeout=DEADLINE), "nobody is told that the queue has a place"
+
+    assert [job.id for job in done.jobs] == expected
+    assert start(store, W2, MAIL).id == waiting
+
+
+def test_the_place_of_one_of_two_queues_wakes_others_though_the_other_queue_took_the_room(
+    engine: Engine, store: Store
+) -> None:
+    store.save_limit(Limit(scope=queue_scope(MAIL), concurrency=1))
+    first = started(store, queue=MAIL)
+    waiting = put(store, queue=MAIL)
+    assert store.exchange(W2, wants=[Want(MAIL, 1)], room=1).jobs == ()
+    other = put(store)
+
+    with listening(engine) as poked:
+        done = store.exchange(W1, [ended(first, Completed(b"1"))], [Want(DEFAULT, 1), Want(MAIL, 1)], room=1)
+        assert poked.acquire(timeout=DEADLINE), "nobody is told that the queue has a place"
+
+    assert [job.id for job in done.jobs] == [other]
+    assert start(store, W2, MAIL).id == waiting
