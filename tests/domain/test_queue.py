@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.domain.job import DAY_MS, QueueName
-from forebay.domain.queue import MAX_LENGTH, Queue, QueueMode, QueueSettings, QueueState
+from forebay.domain.queue import MAX_LENGTH, Queue, QueueMode, QueueSettings, QueueState, stagger_duty
 from forebay.domain.rank import STRICT_AGING_MS, Scoring
 from forebay.errors import ConfigError, InvalidJob
 
@@ -244,6 +244,7 @@ def test_a_staggered_queue_releases_a_tenth_of_its_rate_at_a_time(
     rate: int | None, stagger: tuple[int, int] | None
 ) -> None:
     assert QueueSettings(promote_per_second=rate).stagger == stagger
+    assert stagger_duty("mail") == "promote mail"
 
 
 @pytest.mark.parametrize("rate", [0, 10_001, 1.5])
