@@ -239,10 +239,10 @@ asyncio.run(handle.refresh_async())
 
 def work():
     asyncio.run(handle.cancel_async("by the child"))
-    say(asyncio.run(handle.wait_async(timeout=10)).reason)
+    say(asyncio.run(handle.wait_async(timeout=45)).reason)
 
 say(ended(child(work)))
-say(asyncio.run(handle.wait_async(timeout=10)).reason)
+say(asyncio.run(handle.wait_async(timeout=45)).reason)
 note.enqueue("parent")
 """
     with program(OPENING + script, path) as forking:

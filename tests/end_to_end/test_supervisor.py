@@ -195,7 +195,7 @@ def test_a_task_that_holds_the_interpreter_for_three_leases_keeps_its_lease_and_
 ) -> None:
     crew.worker(processes=2)
 
-    job = crew.enqueue("clutch", 1, 4, lease=1)
+    job = crew.enqueue("clutch", 1, 7, lease=2)
     done = crew.final(job)
 
     assert (done.state, done.attempt, done.crashes) == (JobState.COMPLETED, 1, 0)

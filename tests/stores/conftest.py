@@ -58,7 +58,8 @@ def maker(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) ->
         if name == "memory":
             engine = MemoryEngine(clock=clock)
         elif name.startswith("postgresql"):
-            engine = request.getfixturevalue("postgres").make_engine(clock, pooled=name.endswith("pooled"))
+            support, is_pooled = request.getfixturevalue("postgres"), name.endswith("pooled")
+            engine = support.make_engine(clock, pooled=is_pooled, keeps_sessions=not is_pooled)
         elif name.startswith("redis"):
             is_clustered = name.endswith("cluster")
             engine = request.getfixturevalue("redis").make_engine(clock, is_clustered=is_clustered)
@@ -70,9 +71,8 @@ def maker(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) ->
     if name.startswith("redis"):
         request.getfixturevalue("redis")
     if name.startswith("postgresql"):
-        request.getfixturevalue(
-            "postgres"
-        )  # before the stores that are made on it, so that it ends after them
+        # Before the stores that are made on it, so that it ends after them.
+        request.getfixturevalue("postgres")
     return make
 
 

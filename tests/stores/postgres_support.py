@@ -8,10 +8,12 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
 from typing import Any, Final
+from unittest.mock import patch
 
 import psycopg
 
 from forebay.errors import StoreUnavailable
+from forebay.stores.postgres import store
 from forebay.stores.postgres.connection import Address
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.store import PostgresEngine
@@ -19,6 +21,7 @@ from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
 from tests.servers import Postgres
 from tests.stores.pooler import Pooler
+from tests.stores.postgres_sessions import KeepingEngine, end_kept
 from tests.stores.sqlite_support import Program
 from tests.stores.sqlite_support import program as any_program
 
@@ -49,6 +52,7 @@ def server() -> Postgres:
     """The server of this test process."""
     started = Postgres(max_prepared_transactions="5")
     atexit.register(started.close)
+    atexit.register(end_kept)
     return started
 
 
@@ -77,14 +81,15 @@ def new_url() -> str:
     return f"{server().url()}?schema={new_schema()}"
 
 
-def make_engine(clock: ManualClock, **options: Any) -> PostgresEngine:
+def make_engine(clock: ManualClock, *, keeps_sessions: bool = False, **options: Any) -> PostgresEngine:
     """An engine with an empty schema of its own; `release` gives it back."""
     new_id = options.pop("new_id", None)
+    engine = KeepingEngine if keeps_sessions else PostgresEngine
     schema = _take()
     if isinstance(clock, FollowedClock):
         clock.lead(lambda now_ms: admin().execute(f"update {schema}.test_clock set now_ms = {now_ms}"))
     dsn = pooler().url if options.get("pooled") else server().url()
-    return PostgresEngine(Address(dsn=dsn, schema=schema, **options), new_id=new_id)
+    return engine(Address(dsn=dsn, schema=schema, **options), new_id=new_id)
 
 
 @contextmanager
@@ -93,7 +98,8 @@ def lent_url() -> Iterator[str]:
     schema = _take()
     admin().execute(f"update {schema}.test_clock set now_ms = null")
     try:
-        yield f"{server().url()}?schema={schema}"
+        with patch.object(store, "PostgresEngine", KeepingEngine):
+            yield f"{server().url()}?schema={schema}"
     finally:
         _give_back(schema)
 

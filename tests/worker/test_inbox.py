@@ -27,7 +27,7 @@ def test_an_outcome_that_is_put_while_the_coordinator_goes_to_sleep_is_never_sle
     # Each outcome is put as soon as the one before was seen, which is when its reader is about to sleep
     # again. One that is slept over would cost the whole minute.
     inbox = Inbox()
-    rounds = 3_000
+    rounds = 1_000
     seen = Event()
 
     def put_all() -> None:

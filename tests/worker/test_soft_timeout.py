@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from threading import Event
+from time import sleep
 from typing import Any
 
 import pytest
@@ -143,6 +144,7 @@ def test_a_job_that_does_not_heed_its_soft_limit_is_stopped_by_the_hard_one(app:
         while True:
             if current_job().is_overdue:
                 told.set()
+            sleep(0.005)
 
     with app.working(threads=1):
         job = deaf.enqueue().wait(DEADLINE)

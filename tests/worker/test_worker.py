@@ -181,13 +181,15 @@ def test_a_job_that_runs_too_long_is_tried_again_unless_its_task_says_otherwise(
 
     with app.working(threads=1):
         again, never = slow_once.enqueue(), once.enqueue()
-        assert again.result(DEADLINE) == 2
+        tries = again.result(DEADLINE)
         dead = never.wait(DEADLINE)
 
     assert (dead.state, dead.attempt) == (JobState.DEAD, 1)
     assert dead.reason == "Timeout: ran longer than 0.1 s"
     assert [one.ending for one in never.history().attempts] == [Ending.DISCARDED]
-    assert [one.error.type for one in again.history().attempts] == ["Timeout"]
+    # A machine that is busy may stop the second one too.
+    assert [one.error.type for one in again.history().attempts] == ["Timeout"] * (tries - 1)
+    assert tries > 1
 
 
 def test_a_running_job_can_be_cancelled_although_all_slots_are_taken(app: Forebay) -> None:
@@ -231,9 +233,9 @@ def test_tasks_that_try_to_end_the_program_do_not_end_the_worker(app: Forebay) -
 def test_a_job_longer_than_its_lease_is_completed_at_its_first_attempt(app: Forebay) -> None:
     ended = Event()
 
-    @app.task(name="long", lease=1.0)
+    @app.task(name="long", lease=2.0)
     def long() -> int:
-        assert not ended.wait(2.5)
+        assert not ended.wait(4.5)
         return current_job().attempt
 
     with app.working(threads=2), app.working(threads=2):
@@ -245,19 +247,20 @@ def test_a_job_longer_than_its_lease_is_completed_at_its_first_attempt(app: Fore
 
 @pytest.mark.shows("R-LEASE-23", "R-LEASE-45", "R-LEASE-24")
 def test_a_job_whose_lease_was_taken_away_is_told_and_its_result_is_refused(app: Forebay) -> None:
-    lost = Event()
+    begun, lost = Event(), Event()
 
-    @app.task(name="work", lease=1.0)
+    @app.task(name="work", lease=3.0)
     def work() -> str:
         if current_job().attempt > 1:
             return "second"
+        begun.set()
         eventually(lambda: current_job().is_lost)
         lost.set()
         return "first"
 
     with app.working(threads=2):
         job = work.enqueue()
-        eventually(lambda: job.refresh().state is JobState.RUNNING)
+        assert begun.wait(DEADLINE)  # one that is taken away before never begins
         _take_away(app, job.id)
         assert lost.wait(DEADLINE)
 

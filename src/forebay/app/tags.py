@@ -88,6 +88,12 @@ def tag_items(values: Iterable[Any], depth: int = 0) -> list[Any]:
 
 def tag_named(values: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """The same for values with names, which may be any text."""
+    if type(values) is dict and _is_plain_table(values):
+        return values
+    return _tagged_table(values, depth)
+
+
+def _tagged_table(values: Mapping[str, Any], depth: int) -> dict[str, Any]:
     done: dict[str, Any] = {}
     for name, value in values.items():
         try:
@@ -102,6 +108,23 @@ def tag_named(values: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
             exc.steps.append(key_step(name))
             raise
     return done
+
+
+def _is_plain_table(values: dict[str, Any]) -> bool:
+    """Whether all of it can be written as it is. That is nearly always so, and to copy it takes as long."""
+    for name, value in values.items():
+        kind = type(value)
+        if kind is str:
+            is_plain = value.isascii()
+        elif kind is int:
+            is_plain = MIN_INT <= value <= MAX_INT
+        elif kind is float:
+            is_plain = isfinite(value)
+        else:
+            is_plain = kind is bool or value is None
+        if not is_plain or type(name) is not str or not name.isascii():
+            return False
+    return True
 
 
 def _check_name(name: object) -> None:
@@ -216,9 +239,12 @@ def _set(value: set[Any] | frozenset[Any], depth: int) -> Any:
 
 
 def _dict(value: dict[Any, Any], depth: int) -> Any:
+    inner = _deeper(depth)
+    if _MARK not in value and type(value) is dict and _is_plain_table(value):
+        return value
     if _MARK in value or not _ONLY_TEXT.issuperset(map(type, value)):
-        return _map(value, _deeper(depth))
-    return tag_named(value, _deeper(depth))
+        return _map(value, inner)
+    return _tagged_table(value, inner)
 
 
 def _map(value: dict[Any, Any], depth: int) -> Any:

@@ -41,6 +41,11 @@ class Ending(StrEnum):
     LOST = "lost"
 
 
+# To look a member up in an enum takes 0.1 us, and nearly every attempt asks for these two.
+_ENDED_WELL: Final = Ending.COMPLETED
+_IS_COMPLETED: Final = JobState.COMPLETED
+
+
 class Charge(msgspec.Struct, frozen=True):
     """What an attempt has cost beyond what it took when it started, in tokens of the rates of these scopes.
     Fewer than none are given back."""
@@ -79,8 +84,8 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
         return Settlement(
             job_id=job.id,
             attempt=job.attempt,
-            ending=Ending.COMPLETED,
-            state=JobState.COMPLETED,
+            ending=_ENDED_WELL,
+            state=_IS_COMPLETED,
             failures=job.failures,
             crashes=job.crashes,
             result=outcome.result,

@@ -11,7 +11,7 @@ from typing import Any
 from forebay import Forebay, JobHandle
 from forebay.worker.worker import Worker
 from tests.worker.executors import isolated_tasks
-from tests.worker.support import eventually, no_thread_stays
+from tests.worker.support import DEADLINE, eventually, no_thread_stays
 
 
 class Isolating:
@@ -25,11 +25,11 @@ class Isolating:
         return self.app.enqueue(task, args, **options)
 
     def result(self, task: str, *args: Any) -> Any:
-        return self.enqueue(task, *args).result(timeout=20)
+        return self.enqueue(task, *args).result(timeout=DEADLINE)
 
     def reason(self, task: str, *args: Any, **options: Any) -> str | None:
         """Why a job that is tried once is dead."""
-        return self.enqueue(task, *args, **{"retries": 0, **options}).wait(timeout=20).reason
+        return self.enqueue(task, *args, **{"retries": 0, **options}).wait(timeout=DEADLINE).reason
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 from forebay import Forebay
 from forebay.domain.lifecycle import JobState
 from tests.worker.executors.isolating import Isolating, children, isolating
-from tests.worker.support import eventually
+from tests.worker.support import DEADLINE, eventually
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -69,13 +69,13 @@ def test_processes_start_with_the_first_job_and_are_used_again(app: Forebay) -> 
 def test_no_more_processes_run_than_there_are_slots(app: Forebay) -> None:
     with isolating(app, isolated=2) as isolated:
         jobs = [isolated.enqueue("pid") for _ in range(100)]
-        pids = {job.result(timeout=20) for job in jobs}
+        pids = {job.result(timeout=DEADLINE) for job in jobs}
 
     assert 1 <= len(pids) <= 2
 
 
 def test_what_a_task_raises_is_recorded_with_its_traceback(isolated: Isolating) -> None:
-    job = isolated.enqueue("fail", "no such page", retries=0).wait(timeout=20)
+    job = isolated.enqueue("fail", "no such page", retries=0).wait(timeout=DEADLINE)
 
     assert job.reason == "ValueError: no such page"
     assert "raise ValueError(words)" in job.errors[-1].traceback
@@ -84,7 +84,7 @@ def test_what_a_task_raises_is_recorded_with_its_traceback(isolated: Isolating) 
 def test_a_task_can_snooze_and_cancel_itself(isolated: Isolating) -> None:
     snoozed, cancelled = isolated.enqueue("snooze"), isolated.enqueue("cancel itself")
 
-    assert cancelled.wait(timeout=20).reason == "not needed"
+    assert cancelled.wait(timeout=DEADLINE).reason == "not needed"
     eventually(lambda: snoozed.refresh().state is JobState.SCHEDULED)
 
 
@@ -94,7 +94,7 @@ def test_a_call_that_does_not_fit_is_refused_as_elsewhere(isolated: Isolating) -
 
 def test_log_lines_and_progress_are_kept_with_the_job(isolated: Isolating) -> None:
     job = isolated.enqueue("speak", 50)
-    job.wait(timeout=20)
+    job.wait(timeout=DEADLINE)
 
     notes = isolated.app.client.read(lambda reader: reader.notes(job.id))
     assert [line.text for line in notes.lines] == [f"line {number}" for number in range(50)]
@@ -109,19 +109,19 @@ def test_a_step_that_was_done_before_its_process_died_is_not_done_again(
 
     job = isolated.enqueue("walk", str(file))
 
-    assert job.result(timeout=30) == [1, 2]
+    assert job.result(timeout=DEADLINE) == [1, 2]
     assert job.refresh().attempt == 2
 
 
 def test_jobs_that_a_task_hands_back_are_enqueued_with_its_end(isolated: Isolating) -> None:
     job = isolated.enqueue("hand on", 21)
-    job.wait(timeout=20)
+    job.wait(timeout=DEADLINE)
 
     def followers() -> list[str]:
         return [one.id for one in isolated.app.search().jobs if one.task == "handed on"]
 
     [follower] = eventually(followers)
-    assert isolated.app.job(follower).result(timeout=20) == 42
+    assert isolated.app.job(follower).result(timeout=DEADLINE) == 42
 
 
 def test_a_soft_limit_is_told_to_the_process(isolated: Isolating, tmp_path: Path) -> None:

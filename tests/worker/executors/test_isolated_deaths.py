@@ -20,7 +20,7 @@ from forebay.worker.executors.memory import resident
 from forebay.worker.executors.origin import check_loadable
 from forebay.worker.executors.process import Process
 from tests.worker.executors.isolating import Isolating, children, isolating
-from tests.worker.support import eventually
+from tests.worker.support import DEADLINE, eventually
 
 
 # One worker for nearly all tests: its process takes a while to start.
@@ -52,7 +52,7 @@ def test_the_death_of_a_process_is_the_failure_of_its_job(
 
 
 def test_a_job_whose_process_died_is_tried_again(isolated: Isolating) -> None:
-    job = isolated.enqueue("leave", 3, retries=1).wait(timeout=20)
+    job = isolated.enqueue("leave", 3, retries=1).wait(timeout=DEADLINE)
 
     assert job.state is JobState.DEAD
     assert (job.attempt, job.failures, job.crashes) == (2, 2, 0)
@@ -158,7 +158,7 @@ def test_a_thread_that_a_job_leaves_behind_does_not_speak_for_the_next_job(isola
     isolated.result("leave a voice")
     jobs = [isolated.enqueue("spin", 20) for _ in range(10)]
     for job in jobs:
-        job.wait(timeout=20)
+        job.wait(timeout=DEADLINE)
 
     with closing(isolated.app.engine.reader()) as reader:
         notes = [reader.notes(job.id) for job in jobs]
@@ -180,7 +180,7 @@ def test_a_task_that_cannot_be_found_in_another_process_fails_with_the_reason() 
     def hidden() -> None: ...
 
     with app, app.working(isolated=1):
-        reason = hidden.enqueue().wait(timeout=20).reason or ""
+        reason = hidden.enqueue().wait(timeout=DEADLINE).reason or ""
 
     assert "task hidden is not there after importing" in reason
     assert "where the module is imported" in reason
@@ -246,7 +246,7 @@ def test_a_process_that_cannot_start_fails_the_job_and_is_not_tried_without_a_pa
     try:
         with app, app.working(isolated=1):
             jobs = [run.enqueue() for _ in range(3)]
-            assert [job.wait(timeout=30).reason for job in jobs] == [reason] * 3
+            assert [job.wait(timeout=DEADLINE).reason for job in jobs] == [reason] * 3
     finally:
         sys.modules.pop("broken_program", None)
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from forebay.domain.job import JobId, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.rank import place
 from forebay.domain.share import SHARE
 from forebay.stores.ids import several_ids
-from forebay.stores.postgres.calling import Call, Packed, bigint, blobs, integer, text, texts
+from forebay.stores.postgres.calling import Call, Packed, alike, bigint, blobs, integer, text, texts
 from forebay.stores.postgres.connection import Connection, Statements, TryAgain
 from forebay.stores.postgres.inserting import LOT_BYTES
 from forebay.stores.postgres.transaction import Memory
 from forebay.stores.postgres.wakeups import Pokes
 from forebay.stores.protocol import Receipt
 from forebay.stores.rows import new_options_text, settings_from_text
+
+_PENDING: Final = JobState.PENDING  # a look-up in the enum takes as long as to make a receipt
 
 
 class Terms(NamedTuple):
@@ -91,7 +93,7 @@ class PlainInsert:
         if written is None:
             self._memory.open_queues.pop(first.queue, None)
             return None
-        return [Receipt(id=job_id, is_new=True, state=JobState.PENDING) for job_id in ids]
+        return [Receipt(id=job_id, is_new=True, state=_PENDING) for job_id in ids]
 
     def _written(self, jobs: Sequence[NewJob], ids: Sequence[JobId], terms: Terms) -> int | None:
         self._channel = None
@@ -104,8 +106,9 @@ class PlainInsert:
             values["payload"] = jobs[0].payload
         else:
             call = self._alike
-            values["ids"] = texts(ids)
-            values["options"] = texts([new_options_text(job) for job in jobs])
+            options = [new_options_text(job) for job in jobs]
+            values["ids"] = alike(ids)
+            values["options"] = texts(options if any(options) else ())  # mostly there are none
             values["payloads"] = blobs([job.payload for job in jobs])
         return self._connection.call(lambda raw: call(raw, values))
 

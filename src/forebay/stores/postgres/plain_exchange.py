@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
 from forebay.domain.settlement import Settlement
-from forebay.stores.postgres.calling import Call, Packed, bigint, bigints, blobs, text, texts
+from forebay.stores.postgres.calling import Call, Packed, alike, bigint, bigints, blobs, text, texts
 from forebay.stores.postgres.connection import Connection, Raw, Statements, TryAgain
 from forebay.stores.postgres.cursor import HEAD, LATE_MS, Cursor, Passed, Snapshot, most_arrivals, moved
 from forebay.stores.postgres.settling import is_plain
@@ -213,7 +213,7 @@ class PlainExchange:
             "settings": text(asked.settings),
             "since": bigint(self._memory.cursors.due_from(asked.queue)),
             "gates": None if want.gates is None else texts(list(want.gates)),
-            "ids": texts([end.job_id for end in ends]),
+            "ids": alike([end.job_id for end in ends]),
             "attempts": bigints([end.attempt for end in ends]),
             "results": blobs([end.result for end in ends]),
             "worker": text(asked.worker),

@@ -201,7 +201,8 @@ class Claim:
         return heads[:most]
 
     def _not_for_us(self, heads: list[Head]) -> list[Head]:
-        strange = {task for task in map(TASK, heads) if not self._want.passes(task_gate(task))}
+        tasks = set(map(TASK, heads))  # a few
+        strange = {task for task in tasks if not self._want.passes(task_gate(task))}
         return [head for head in heads if TASK(head) in strange] if strange else []
 
     def _taken(self, heads: list[Head]) -> list[Job]:
