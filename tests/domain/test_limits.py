@@ -146,3 +146,8 @@ def test_a_job_counts_for_its_task_and_for_each_of_its_keys() -> None:
 )
 def test_limits_of_tasks_and_keys_are_for_some_jobs_of_a_queue(scope: str, is_narrow: bool) -> None:
     assert Limit(scope=scope, rate=1).is_narrow is is_narrow
+
+
+def test_a_limit_by_key_says_which_kind_of_key() -> None:
+    assert Limit(scope="key:tenant", concurrency=1).kind == "tenant"
+    assert Limit(scope="task:send", concurrency=1).kind is None

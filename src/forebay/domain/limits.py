@@ -36,6 +36,11 @@ def scopes_of(queue: str) -> tuple[str, str]:
     return GLOBAL, queue_scope(queue)
 
 
+def task_scope(task: str) -> str:
+    """The scope of all jobs of one task."""
+    return f"{_TASK}{task}"
+
+
 def key_scope(kind: str) -> str:
     """The scope of all jobs with a key of this kind, for each value by itself."""
     return f"{_KEY}{kind}"
@@ -43,7 +48,7 @@ def key_scope(kind: str) -> str:
 
 def narrow_scopes(task: str, keys: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The scopes of a job that not all jobs of its queue are in: of the limit, and of what it counts."""
-    yield f"{_TASK}{task}", f"{_TASK}{task}"
+    yield task_scope(task), task_scope(task)
     for kind in sorted(keys):
         yield key_scope(kind), f"{_KEY}{kind}:{keys[kind]}"
 
@@ -90,6 +95,11 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def queue(self) -> QueueName | None:
         """The queue that it is for, None for one that is for any."""
         return QueueName(self.scope.removeprefix(_QUEUE)) if self.scope.startswith(_QUEUE) else None
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of key that it is for, None for one that is not by key."""
+        return self.scope.removeprefix(_KEY) if self.scope.startswith(_KEY) else None
 
     @property
     def is_narrow(self) -> bool:

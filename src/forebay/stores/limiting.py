@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from forebay.domain.limits import Bucket, Limit, limit_scope, narrow_scopes, scopes_of
+from forebay.domain.limits import Bucket, Limit, key_scope, limit_scope, scopes_of, task_scope
 
 # Jobs that one claim brings back from behind gates, and gates that it looks at for that.
 MOST_BACK: Final = 1_000
@@ -69,6 +69,13 @@ class Gauge:
             most = tokens if most is None else min(most, tokens)
         return most
 
+    def is_full(self, now: int) -> bool:
+        """Whether not even one may start."""
+        limit = self.limit
+        if limit.concurrency is not None and self.running >= limit.concurrency:
+            return True
+        return limit.rate is not None and limit.tokens(self.bucket, now) <= 0
+
     def take(self, jobs: int, tokens: int, now: int) -> None:
         """So many have started, and cost so much together: a bucket may be left with less than nothing, and
         then nobody starts before it has a token again."""
@@ -121,6 +128,8 @@ class Tally:
     ) -> None:
         self._gauges = {gauge.scope: gauge for gauge in gauges}
         self._narrow = {limit.scope: limit for limit in narrow}
+        self._kinds = sorted(limit.kind for limit in self._narrow.values() if limit.kind is not None)
+        self._limit_of: dict[str, Limit] = {}  # by scopes that were asked for
         self._load = load
         self._now = now
         self._waits: list[int] = []
@@ -155,20 +164,37 @@ class Tally:
 
     def scopes_for(self, task: str, keys: Mapping[str, str]) -> list[str]:
         """The scopes of a task or a key that such a job is in, and that have a limit."""
-        if not self._narrow:
-            return []
-        return [scope for of, scope in narrow_scopes(task, keys) if of in self._narrow]
+        # Written out: this is asked for each job that comes.
+        scopes: list[str] = []
+        narrow = self._narrow
+        if not narrow:
+            return scopes
+        of = task_scope(task)
+        if of in narrow:
+            self._limit_of[of] = narrow[of]
+            scopes.append(of)
+        for kind in self._kinds if keys else ():
+            if kind in keys:
+                of = key_scope(kind)
+                scope = f"{of}:{keys[kind]}"
+                self._limit_of[scope] = narrow[of]
+                scopes.append(scope)
+        return scopes
 
     def full_among(self, scopes: Iterable[str]) -> str | None:
         """Which of the scopes of a job has no room for it; None if it may start."""
-        return next((scope for scope in scopes if self._counted(scope).room(self._now) == 0), None)
+        for scope in scopes:
+            if self._counted(scope).is_full(self._now):
+                return scope
+        return None
 
     def start(self, queue: str, scopes: Iterable[str], ends_at: int, cost: int) -> None:
         """A job with these scopes has started, with a lease that ends then."""
         for scope in scopes:
             gauge = self._counted(scope)
             gauge.take(1, cost, self._now)
-            gauge.ends_at = min(ends_at, gauge.ends_at or ends_at)
+            if gauge.ends_at is None or ends_at < gauge.ends_at:
+                gauge.ends_at = ends_at
         if cost != 1:
             self._is_dear = True
             for gauge in self._of(queue):
@@ -183,8 +209,13 @@ class Tally:
     def missing(self, scopes: Iterable[str]) -> dict[str, Limit]:
         """Which of these scopes have a limit that nobody has looked at yet, for engines that ask for many at
         once; `add` takes the answers."""
-        known = {scope: self._narrow.get(limit_scope(scope)) for scope in scopes}
-        return {scope: limit for scope, limit in known.items() if limit and scope not in self._gauges}
+        gauges, known, missing = self._gauges, self._limit_of, {}
+        for scope in scopes:
+            if scope not in gauges:
+                limit = known.get(scope) or self._narrow.get(limit_scope(scope))
+                if limit is not None:
+                    missing[scope] = limit
+        return missing
 
     def add(self, gauge: Gauge) -> None:
         self._gauges[gauge.scope] = gauge

@@ -86,9 +86,14 @@ def tally(tx: Transaction, queues: Collection[str], charges: Sequence[Charge] = 
     kept = tx.run("limits_lock", {"scopes": scopes})
     asked = tx.run("limits_running", {"scopes": scopes})
     tx.opened.append(tx.run("freed_take"))
+    clock = tx.run("now")
+    if limited:
+        # Asked with the others, because each answer that is waited for is a round trip.
+        tx.due_gates = tx.run("closed_due", {"queues": limited, "limit": MOST_LOOKS})
+        tx.next_gate = tx.run("closed_next", {"queues": limited})
     found = {one.limit.scope: one for one in map(kept_from_row, kept)}
     running = {scope: jobs for scope, _, jobs in asked}
-    now = tx.later()
+    now = tx.later(clock)
     broad = [one for one in found.values() if not one.limit.is_narrow]
     if any(one.limit.scope not in running for one in broad):
         raise TryAgain  # it was removed just now
@@ -122,13 +127,10 @@ def load_for(tx: Transaction, limits: Tally, jobs: Iterable[Job]) -> None:
         load(tx, limits, {scope for job in jobs for scope in limits.scopes_for(job.task, job.limit_keys)})
 
 
-def bring_back(tx: Transaction, queues: Collection[str], limits: Tally) -> set[str]:
+def bring_back(tx: Transaction, limits: Tally) -> set[str]:
     """Open gates that it is time to look behind, as far as there is room; the queues of these gates."""
-    limited = [queue for queue in queues if queue in tx.limited]
-    if not limited:
-        return set()
     due: dict[str, list[str]] = {}
-    for queue, scope in tx.all("closed_due", {"queues": limited, "limit": MOST_LOOKS}):
+    for queue, scope in tx.due_gates or ():
         due.setdefault(queue, []).append(scope)
     load(tx, limits, {scope for scopes in due.values() for scope in scopes})
     for queue, scopes in due.items():
@@ -146,14 +148,19 @@ def _bring_back(tx: Transaction, queue: str, scopes: Sequence[str], limits: Tall
         tx.now if gauge is None else gauge.look_at(tx.now, back)
         for gauge, back in zip(gauges, most, strict=True)
     ]
-    tx.run("closed_save", {"queue": queue, "scopes": list(scopes), "looks": looks})
+    _save_closed(tx, queue, scopes, looks)
 
 
 def close_gates(tx: Transaction, queue: str, scopes: Collection[str], limits: Tally) -> None:
     """Jobs were put behind the gates of these scopes."""
     gauges = {scope: limits.gauge(scope) for scope in scopes}
     looks = [tx.now if gauge is None else gauge.look_at(tx.now, 0) for gauge in gauges.values()]
-    tx.run("closed_save", {"queue": queue, "scopes": list(gauges), "looks": looks})
+    _save_closed(tx, queue, list(gauges), looks)
+
+
+def _save_closed(tx: Transaction, queue: str, scopes: Sequence[str], looks: Sequence[int]) -> None:
+    tx.run("closed_save", {"queue": queue, "scopes": list(scopes), "looks": list(looks)})
+    tx.next_gate = None
 
 
 def take_places(tx: Transaction, places: Mapping[Lease, Sequence[str]]) -> None:
@@ -191,7 +198,9 @@ def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], jobs: Sequence[J
         values = {"parts": [gauge.bucket.parts for gauge in keys], "ats": [gauge.bucket.at for gauge in keys]}
         tx.run("buckets_save", {"scopes": [gauge.scope for gauge in keys], **values})
     limited = [want.queue for want in wants if want.queue in tx.limited]
-    row = tx.one("closed_next", {"queues": limited}) if limited else None
+    if limited and tx.next_gate is None:
+        tx.next_gate = tx.run("closed_next", {"queues": limited})
+    row = None if tx.next_gate is None else tx.next_gate.fetchone()
     limits.wait(None if row is None or row[0] is None else row[0] - tx.now)
     wanted, taken = {want.queue for want in wants}, {job.id for job in jobs}
     if settled > len(jobs) or _leaves_places(tx, wanted, taken):

@@ -80,6 +80,9 @@ class Transaction:
         # Jobs that came back from behind gates, and queues with gates that are worth a look, not fetched yet.
         self.brought: list[psycopg.Cursor[Row]] = []
         self.opened: list[psycopg.Cursor[Row]] = []
+        # Gates that it is time to look behind, and when that is for the next one: None if that has changed.
+        self.due_gates: psycopg.Cursor[Row] | None = None
+        self.next_gate: psycopg.Cursor[Row] | None = None
         # Cursors, and until when nothing that was due is left, as they are once this is committed.
         self.moved: dict[str, Cursor] = {}
         self.due_from: dict[str, int] = {}
@@ -102,9 +105,10 @@ class Transaction:
             self._now = 0 if row is None else row[0]
         return self._now
 
-    def later(self) -> int:
-        """Go on by a clock that is read again, behind a lock that others have held meanwhile."""
-        row = self.one("now")
+    def later(self, asked: psycopg.Cursor[Row] | None = None) -> int:
+        """Go on by a clock that is read again, behind a lock that others have held meanwhile. It may have
+        been asked together with that."""
+        row = (asked or self.run("now")).fetchone()
         self._now = self.now if row is None else row[0]
         return self.now
 

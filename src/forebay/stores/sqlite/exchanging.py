@@ -17,7 +17,7 @@ from forebay.domain.queue import Queue, QueueState, stagger_duty
 from forebay.domain.settlement import Settlement
 from forebay.stores.limiting import Tally
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want, wants_left
-from forebay.stores.rows import Row, claimed_job, json_text, options_from_text
+from forebay.stores.rows import Row, claimed_job, json_text
 from forebay.stores.sqlite.duties import expire, promote_queue
 from forebay.stores.sqlite.following import follow
 from forebay.stores.sqlite.limiting import bring_back, charge, keep, load, put_aside, take_places, tally
@@ -29,7 +29,6 @@ from forebay.stores.sqlite.transaction import Transaction
 
 Head: TypeAlias = Row  # a row of `heads`: its turn, which is two numbers, and the job
 TASK: Final = itemgetter(5)  # of a head
-OPTIONS: Final = itemgetter(8)
 MOST_GATES: Final = 100
 _GIVING: Final = (QueueState.ACTIVE, QueueState.DRAINING)
 
@@ -133,7 +132,7 @@ class Claim:
         left, jobs = self._want.most_held, list[Job]()
         while len(jobs) < most:
             mine, others = self._sorted_out(self._heads(most - len(jobs)), limits, left, len(jobs))
-            jobs += self._taken(mine)
+            jobs += mine
             left -= others
             if not left and len(jobs) < most:
                 limits.wait(0)  # enough for now; the next call goes on
@@ -141,28 +140,23 @@ class Claim:
                 break
         return jobs
 
-    def _sorted_out(
-        self, heads: list[Head], limits: Tally, left: int, started: int
-    ) -> tuple[list[Head], int]:
-        """Which of these may start, after so many of the same claim, and how many others were put aside."""
-        tx, others, mine = self._tx, 0, list[Head]()
-        options = [options_from_text(OPTIONS(head)) for head in heads]
-        places: list[tuple[str, int, JobId]] = []
-        scopes_of = [
-            limits.scopes_for(TASK(head), has.limit_keys) for head, has in zip(heads, options, strict=True)
-        ]
+    def _sorted_out(self, heads: list[Head], limits: Tally, left: int, started: int) -> tuple[list[Job], int]:
+        """Take those of these that may start, after so many of the same claim; how many others were put
+        aside."""
+        tx, want, others, mine = self._tx, self._want, 0, list[Job]()
+        jobs = self._jobs(heads)
+        passes = {task: want.passes(task_gate(task)) for task in {job.task for job in jobs}}
+        scopes_of = [limits.scopes_for(job.task, job.limit_keys) for job in jobs]
         load(tx, limits, {scope for scopes in scopes_of for scope in scopes})
-        for head, has, scopes in zip(heads, options, scopes_of, strict=True):
-            if limits.is_spent(self._want.queue, started + len(mine)):
+        places: list[tuple[str, int, JobId]] = []
+        for head, job, scopes in zip(heads, jobs, scopes_of, strict=True):
+            if limits.is_spent(want.queue, started + len(mine)):
                 break
-            task, seq = TASK(head), head[1]
-            is_mine = self._want.passes(task_gate(task))
-            full = limits.full_among(scopes) if is_mine else None
-            if is_mine and full is None:
-                lease_ms = self._want.lease_ms or has.lease_ms or self._queue_lease_ms
-                limits.start(self._want.queue, scopes, tx.now + lease_ms, has.cost)
-                places += [(scope, seq, head[2]) for scope in scopes]
-                mine.append(head)
+            full = limits.full_among(scopes) if passes[job.task] else None
+            if full is None and passes[job.task]:
+                limits.start(want.queue, scopes, job.lease_expires_at or 0, job.cost)
+                places += [(scope, job.seq, job.id) for scope in scopes]
+                mine.append(job)
                 continue
             if others == left:
                 break
@@ -170,8 +164,9 @@ class Claim:
             if full is None:
                 self._hold([head])
             else:
-                put_aside(tx, self._want.queue, seq, full, limits)
+                put_aside(tx, want.queue, job.seq, full, limits)
         take_places(tx, places)
+        self._start(mine)
         return mine, others
 
     def _heads(self, most: int) -> list[Head]:
@@ -206,16 +201,29 @@ class Claim:
         return [head for head in heads if TASK(head) in strange] if strange else []
 
     def _taken(self, heads: list[Head]) -> list[Job]:
-        tx, worker, lease_ms = self._tx, self._worker, self._want.lease_ms
-        jobs = [claimed_job(head[2:], worker, tx.now, lease_ms, self._queue_lease_ms) for head in heads]
+        jobs = self._jobs(heads)
+        self._start(jobs)
+        return jobs
+
+    def _jobs(self, heads: list[Head]) -> list[Job]:
+        """These jobs as they are once they are claimed."""
+        given = self._worker, self._tx.now, self._want.lease_ms, self._queue_lease_ms
+        return [claimed_job(head[2:], *given) for head in heads]
+
+    def _start(self, jobs: list[Job]) -> None:
+        tx = self._tx
         by_end: defaultdict[int | None, list[int]] = defaultdict(list)
         for job in jobs:
             by_end[job.lease_expires_at].append(job.seq)
         for ends, seqs in by_end.items():
-            values = {"worker": worker, "now": tx.now, "lease_expires_at": ends, "seqs": json_text(seqs)}
+            values = {
+                "worker": self._worker,
+                "now": tx.now,
+                "lease_expires_at": ends,
+                "seqs": json_text(seqs),
+            }
             tx.run("claim", values)
         self._turns.took(Counter(self._share_of[job.seq] for job in jobs if job.seq in self._share_of))
-        return jobs
 
     def _gates(self) -> list[str]:
         """Where jobs wait that are for this worker. A queue has few gates, mostly none."""

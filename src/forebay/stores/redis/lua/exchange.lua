@@ -234,12 +234,12 @@ local function claim_or_hold(job, queue, want, passes, may_hold)
   if not passes or passes[gate] then
     local scopes, cost = {}, 1
     if is_narrow then
-      scopes, cost = narrow_scopes(job)
+      scopes, cost = narrow_scopes(gate, options_in(job, 'limit_keys', 'cost'))
     end
     local full = full_among(scopes)
     if not full then
       claim_job(job, queue, want[W_LEASE_MS])
-      take_places(job, scopes, cost)
+      take_places(job.id, job.lease_ends_at, scopes, cost)
       if cost ~= 1 then
         take_more(want[W_QUEUE], cost - 1)
       end
@@ -274,8 +274,11 @@ local function claim(want, most)
     if not order then
       break
     end
-    local at_once = #orders == 1 and #shares == 0 and room or 1
-    if is_narrow or share or start_plainly(order, at_once, lease_ms, passes, claimed) == 0 then
+    local width = #orders == 1 and #shares == 0 and room or 1
+    if is_narrow then
+      bring_bodies(order, room)
+    end
+    if share or start_plainly(order, width, lease_ms, passes, claimed, is_narrow and has_place) == 0 then
       local job = find(id_in(one))
       local was_held = job and claim_or_hold(job, queue, want, passes, held < most_held)
       if job and was_held == nil then
@@ -311,7 +314,10 @@ local function claim_all()
   if #claimed[1] > 0 then
     holders[worker] = true
   end
-  claimed[3] = fetch('MGET', claimed[3])
+  if #placed > 0 then
+    send('HSET', prefix .. 'places_of', placed)
+  end
+  claimed[3] = bodies_of(claimed[3])
 end
 
 local function adopted()

@@ -5,10 +5,8 @@ local function body_key(seq)
   return prefix .. 'body:' .. string.format('%.0f', seq)
 end
 
--- What a job was given besides its payload, if one of the words is among it; nothing for most, and for what cannot be
--- read.
-local function options_in(job, word, other)
-  local body = redis.call('GET', body_key(job.head[SEQ])) or ''
+-- What a body says besides the payload, if one of the words is in it; nothing for most, and for what cannot be read.
+local function options_of(body, word, other)
   if not string.find(body, '"' .. word .. '"', 1, true)
     and not (other and string.find(body, '"' .. other .. '"', 1, true)) then
     return {}
@@ -17,6 +15,10 @@ local function options_in(job, word, other)
   local _, _, words = pcall(cmsgpack.unpack_one, body, 3 + struct.unpack('>H', body))
   local is_json, options = pcall(cjson.decode, words or '{}')
   return is_json and options or {}
+end
+
+local function options_in(job, word, other)
+  return options_of(redis.call('GET', body_key(job.head[SEQ])) or '', word, other)
 end
 
 local function errors_of(job)

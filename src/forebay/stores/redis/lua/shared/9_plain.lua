@@ -97,8 +97,9 @@ local function complete_plainly(most)
 end
 
 -- Give this worker leases on up to `most` jobs of one order, one after the other, as long as they are plain
--- ones that may pass; answers how many. `claimed` are lists of ids, heads, keys of bodies and ends of leases.
-local function start_plainly(order, most, lease_ms, passes, claimed)
+-- ones that may pass; answers how many. `claimed` are lists of ids, heads, keys of bodies and ends of leases. `fits`,
+-- if there are limits to be asked, says whether a job may start, and then it has.
+local function start_plainly(order, most, lease_ms, passes, claimed, fits)
   local byte, sub, match = string.byte, string.sub, string.match
   local packs, opened_jobs, written, members = stored, loaded, heads, order.members
   local over, begun = list_in(removals, order.key), list_in(additions, leases_here)
@@ -121,13 +122,17 @@ local function start_plainly(order, most, lease_ms, passes, claimed)
     if not shape or (passes and not passes[shape.gate]) then
       break
     end
-    local head = sub(packed, 1, standing_at - 1) .. started
     local ends_at = now + (lease_ms[1] or shape.lease_ms or lease_ms[2])
+    local body_key_here = body .. match(one, '[1-9]%d*')
+    if fits and not fits(id, shape.gate, body_key_here, ends_at) then
+      break
+    end
+    local head = sub(packed, 1, standing_at - 1) .. started
     packs[id], written[written_to + 1], written[written_to + 2] = head, id, head
     begun[begun_to + 1], begun[begun_to + 2] = ends_at, one
     written_to, over_to, begun_to, ids_to, at = written_to + 2, over_to + 1, begun_to + 2, ids_to + 1, at + 1
     over[over_to] = one
-    ids[ids_to], packed_heads[ids_to], body_keys[ids_to], ends[ids_to] = id, head, body .. match(one, '[1-9]%d*'), ends_at
+    ids[ids_to], packed_heads[ids_to], body_keys[ids_to], ends[ids_to] = id, head, body_key_here, ends_at
     shape.jobs = shape.jobs + 1
   end
   local taken = at - order.at

@@ -6,6 +6,8 @@ local limits          -- scope -> limit, those of tasks and keys among them; fal
 local gauges = {}     -- scope -> gauge; false for one without a limit
 local is_narrow       -- whether there are limits of tasks or keys
 local waits = {}      -- after how long it is worth to ask again
+local placed = {}     -- id, packed scopes, ... of jobs that were given places
+local known_bodies = {}      -- key of a body -> body, of jobs that were looked at
 local is_dear         -- whether a job has started that costs another number of tokens than one
 
 -- Whether there are limits, or jobs behind the gates of some that there were.
@@ -216,21 +218,18 @@ local function charge(cost, scopes)
 end
 
 -- The scopes of a job that not all jobs of its queue are in, those that have a limit; and what it costs.
-local function narrow_scopes(job)
+local function narrow_scopes(task_scope, options)
   local scopes = {}
-  if limit_of('task:' .. job.head[TASK]) then
-    scopes[1] = 'task:' .. job.head[TASK]
-  end
-  local names = {}
-  local options = options_in(job, 'limit_keys', 'cost')
   for kind, value in pairs(options.limit_keys or {}) do
-    names[#names + 1] = 'key:' .. kind .. ':' .. value
-  end
-  table.sort(names)
-  for _, scope in ipairs(names) do
-    if limit_of(scope) then
-      scopes[#scopes + 1] = scope
+    if limits['key:' .. kind] then
+      scopes[#scopes + 1] = 'key:' .. kind .. ':' .. value
     end
+  end
+  if scopes[2] then
+    table.sort(scopes)
+  end
+  if limits[task_scope] then
+    table.insert(scopes, 1, task_scope)
   end
   return scopes, options.cost or 1
 end
@@ -244,16 +243,63 @@ local function full_among(scopes)
   end
 end
 
-local function take_places(job, scopes, cost)
+local function take_places(id, ends_at, scopes, cost)
   for _, scope in ipairs(scopes) do
     local gauge = gauge_of(scope)
     take_of(gauge, 1, cost)
-    gauge.ends_at = math.min(gauge.ends_at or job.lease_ends_at, job.lease_ends_at)
-    redis.call('SADD', prefix .. 'places:' .. scope, job.id)
+    gauge.ends_at = math.min(gauge.ends_at or ends_at, ends_at)
+    redis.call('SADD', prefix .. 'places:' .. scope, id)
   end
   if #scopes > 0 then
-    redis.call('HSET', prefix .. 'places_of', job.id, cmsgpack.pack(scopes))
+    placed[#placed + 1] = id
+    placed[#placed + 1] = cmsgpack.pack(scopes)
   end
+end
+
+-- Bring the bodies of the next jobs of an order, which a claim will have to answer anyway.
+local function bring_bodies(order, most)
+  local wanted_keys, first_key = {}, order.members[order.at]
+  first_key = first_key and prefix .. 'body:' .. string.match(first_key, '[1-9]%d*')
+  if not first_key or known_bodies[first_key] ~= nil then
+    return
+  end
+  for at = order.at, math.min(order.at + most - 1, #order.members) do
+    local key = prefix .. 'body:' .. string.match(order.members[at], '[1-9]%d*')
+    if known_bodies[key] == nil then
+      wanted_keys[#wanted_keys + 1] = key
+    end
+  end
+  for i, body in ipairs(fetch('MGET', wanted_keys)) do
+    known_bodies[wanted_keys[i]] = body
+  end
+end
+
+-- Whether a plain job may start under the limits of its task and its keys; then it has its places. One that costs more
+-- or less than a token is left to whoever looks at what is spent.
+local function has_place(id, task_scope, key, ends_at)
+  local scopes, cost = narrow_scopes(task_scope, options_of(known_bodies[key] or '', 'limit_keys', 'cost'))
+  if cost ~= 1 or full_among(scopes) then
+    return false
+  end
+  take_places(id, ends_at, scopes, cost)
+  return true
+end
+
+-- The bodies with these keys, as far as they are not at hand.
+local function bodies_of(keys)
+  local missing, found = {}, {}
+  for _, key in ipairs(keys) do
+    if not known_bodies[key] then
+      missing[#missing + 1] = key
+    end
+  end
+  for i, body in ipairs(fetch('MGET', missing)) do
+    known_bodies[missing[i]] = body
+  end
+  for i, key in ipairs(keys) do
+    found[i] = known_bodies[key]
+  end
+  return found
 end
 
 local function close_gate(queue, scope, look_at)
