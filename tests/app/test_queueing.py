@@ -13,7 +13,7 @@ from forebay.domain.queue import QueueMode, QueueSettings
 from forebay.errors import ConfigError, InvalidJob
 
 
-@pytest.mark.shows("R-QUEUE-17", "R-CFG-25")
+@pytest.mark.shows("R-QUEUE-17", "R-CFG-25", "R-EXT-02")
 def test_what_is_named_of_a_queue_is_set(app: Forebay) -> None:
     app.limits.set("queue:mail", concurrency=3)
     app.configure("mail", lease=5, max_length=9, mode="fifo")

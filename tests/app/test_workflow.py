@@ -63,7 +63,7 @@ def tasks(app: Forebay) -> Tasks:
     return Tasks(app)
 
 
-@pytest.mark.shows("R-DEP-09", "R-DEP-18")
+@pytest.mark.shows("R-DEP-09", "R-DEP-18", "R-EXT-02")
 def test_a_chain_with_a_group_runs_in_its_order_and_a_join_has_the_results(
     app: Forebay, tasks: Tasks
 ) -> None:

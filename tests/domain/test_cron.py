@@ -31,7 +31,9 @@ def runs(line: str, start: str, number: int, zone: tzinfo = UTC) -> list[str]:
     return found
 
 
-@pytest.mark.shows("R-TEST-27", "R-SCHED-08", "R-SCHED-09", "R-SCHED-10", "R-SCHED-14", "R-EDGE-33")
+@pytest.mark.shows(
+    "R-TEST-27", "R-SCHED-08", "R-SCHED-09", "R-SCHED-10", "R-SCHED-14", "R-EDGE-33", "R-BUG-24"
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("line", "start", "expected"),
     [

@@ -148,7 +148,7 @@ def test_the_words_of_others_are_understood_where_a_state_is_typed() -> None:
     }
 
 
-@pytest.mark.shows("R-SDK-08", "R-SDK-09")
+@pytest.mark.shows("R-SDK-08", "R-SDK-09", "R-SDK-10")
 def test_every_name_of_the_processor_has_one_of_ours() -> None:
     theirs = {name for row in rows("reference/vocabulary.md") for name in re.findall(r"`(\w+)`", row[0])}
 
@@ -158,6 +158,9 @@ def test_every_name_of_the_processor_has_one_of_ours() -> None:
         *("handle_job_failure", "schedule_retry", "get_due_retries", "move_to_dead_letter"),
         *("get_dead_letter_jobs", "retry_dead_letter_job", "purge_dead_letter_jobs", "get_retry_stats"),
         *("cleanup_expired_retries", "calculate_delay"),
+        *("schedule_delayed_job", "schedule", "schedule_recurring_job", "schedule_cron", "unschedule_job"),
+        *("pause_schedule", "resume_schedule", "get_schedule", "list_schedules", "update_schedule"),
+        *("enqueue_due_jobs", "calculate_next_runs_for_all_schedules", "start", "stop"),
     }
 
 

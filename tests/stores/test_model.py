@@ -77,6 +77,7 @@ SECOND: Final = 1_000
 HOUR: Final = 3_600_000
 DAY: Final = 86_400_000
 NOBODY: Final = JobId("nobody")
+_SAID: Final = ("field", "queue", "limit", "holder", "client", "retry_after")  # by errors
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 
 EXAMPLES: Final = int(os.environ.get("FOREBAY_MODEL_EXAMPLES", "60"))
@@ -236,6 +237,8 @@ changes = st.sampled_from(
         {},
         {"max_length": 2},
         {"max_length": None},
+        {"enqueue_rate": 1, "enqueue_burst": 4},
+        {"enqueue_rate": None},
         {"mode": "aging"},
         {"mode": "strict"},
         {"mode": "fifo"},
@@ -377,7 +380,7 @@ class Side:
                 return value
 
     def _details(self, error: ForebayError) -> dict[str, object]:
-        details = {name: getattr(error, name, None) for name in ("field", "queue", "limit", "holder")}
+        details = {name: getattr(error, name, None) for name in _SAID}
         if details["holder"] is not None:  # it may be a job of the very batch that was undone
             details["holder"] = self._ours.get(str(details["holder"]), "undone")
         return details

@@ -15,6 +15,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit, key_scope
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
+from forebay.domain.workflow import needs_of
 from forebay.errors import ConfigError, LeaseLost
 from forebay.stores.postgres.store import PostgresEngine, PostgresStore
 from forebay.stores.protocol import Standing
@@ -183,3 +184,19 @@ def test_a_place_under_a_limit_is_free_once_the_worker_knows_of_the_commit(
     [other] = claim(store, 2)
 
     store.exchange(WORKER, [complete(other)])
+
+
+def test_a_follow_up_that_depends_on_others_holds_none_of_them_until_the_commit(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    job, parent = claimed(store, 2)
+    follow_up = new_job(depends_on=needs_of([parent.id]))
+    with psycopg.connect(server().url()) as caller:
+        engine.complete_within(caller, WORKER, replace(complete(job), follow_ups=(follow_up,)))
+
+        ended = store.exchange(WORKER, [complete(parent)])
+
+        caller.commit()
+    store.promote()
+    assert ended.settled == (parent.id,)
+    assert [job.parent_id for job in claim(store, 9)] == [job.id]

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import DAY_MS, JobId, QueueName
+from forebay.domain.job import DAY_MS, JobId, OnFailure, QueueName
+from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts, JobQuery
+from forebay.domain.workflow import needs_of
 from forebay.stores.opening import open_engine
-from forebay.stores.postgres.partitions import forget_day, missing_days, name_of, start_of
+from forebay.stores.postgres.partitions import drop_day, forget_day, missing_days, name_of, start_of
 from forebay.stores.postgres.store import PostgresEngine, PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.testing.clock import ManualClock
@@ -206,3 +208,28 @@ def everything(engine: PostgresEngine) -> list[JobId]:
         return [job.id for job in reader.search(JobQuery()).jobs]
     finally:
         reader.close()
+
+
+@pytest.mark.shows("R-DEP-11")
+def test_what_comes_to_be_held_by_a_job_of_a_day_that_goes_is_cancelled_with_it(
+    engine: PostgresEngine, store: PostgresStore, clock: ManualClock
+) -> None:
+    store.prune()
+    [parent] = store.insert([new_job()])
+    store.cancel([parent.id or JobId("")])
+    day, schema = name_of(clock.now_ms()), engine.address.schema
+    clock.advance(ms=4 * DAY_MS)
+    store._write(lambda tx: forget_day(tx, schema, day), defines=True)
+    held = new_job(depends_on=needs_of([parent.id or JobId("")], OnFailure.HOLD))
+    [child] = store.insert([held])
+
+    store._write(lambda tx: drop_day(tx, schema, day), defines=True)
+
+    reader = engine.reader()
+    [job] = reader.jobs([child.id or JobId("")])
+    reader.close()
+    assert job is not None
+    assert (job.state, job.reason) == (
+        JobState.CANCELLED,
+        f"{parent.id}, which it depends on, was deleted",
+    )

@@ -8,6 +8,7 @@ import pytest
 
 from forebay.domain.job import JobId, NewJob, OnFailure
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Limit
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import decide
 from forebay.domain.workflow import needs_of
@@ -94,3 +95,117 @@ def test_a_parent_by_place_whose_id_is_taken_is_the_holder(
 
     assert [receipt.is_new for receipt in receipts] == [False, True]
     assert receipts[1].state is JobState.BLOCKED
+
+
+@pytest.mark.shows("R-DEP-11")
+def test_who_deletes_a_blocked_job_waits_for_its_edges_before_it_takes_the_job(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    parent, child = put(store, new_job(), new_job(depends_on=needs_of([1])))
+    schema = engine.address.schema
+    with raw() as releasing:
+        releasing.autocommit = False
+        releasing.execute(f"select 1 from {schema}.edges for update")
+        deleting = in_thread(lambda: store.delete([child]))
+        wait_for_a_lock(schema)
+
+        releasing.execute(f"select 1 from {schema}.blocked for update nowait")
+
+        releasing.commit()
+    assert [verdict.done for verdict in deleting()] == [True]
+    assert states(engine, parent, child) == [JobState.PENDING, None]
+
+
+def test_a_claim_under_limits_waits_for_nobody_who_holds_a_job_that_it_puts_aside(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    store.save_limit(Limit(scope="task:t", concurrency=1))
+    first, second = put(store, new_job(task="t"), new_job(task="t"))
+    schema = engine.address.schema
+    with raw() as inserting:
+        inserting.autocommit = False
+        # As who inserts a job that depends on it.
+        inserting.execute(f"select 1 from {schema}.jobs where id = %s for no key update", [second])
+
+        claimed = claim(store, 2)
+
+        inserting.rollback()
+    assert [job.id for job in claimed] == [first]
+
+
+def test_the_place_of_an_attempt_that_begins_stays_while_those_of_others_are_forgotten(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    store.save_limit(Limit(scope="task:t", concurrency=1))
+    put(store, new_job(task="t"))
+    claim(store)
+    schema = engine.address.schema
+    with raw() as claiming:
+        claiming.execute(f"create temporary table lease as select * from {schema}.leases")
+        claiming.execute(f"delete from {schema}.leases")
+        claiming.autocommit = False
+        # As a claim of the job after its revival, which is not committed yet.
+        claiming.execute(f"update {schema}.places set attempt = 2")
+        claiming.execute(f"insert into {schema}.leases select * from lease")
+        pruning = in_thread(store.prune)
+        wait_for_a_lock(schema)
+        claiming.commit()
+        pruning()
+        places = claiming.execute(f"select attempt from {schema}.places").fetchall()
+
+    assert places == [(2,)]
+
+
+@pytest.mark.shows("R-DEP-11")
+def test_a_join_is_released_once_by_parents_that_end_one_by_one_and_together(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    others = engine.store()
+    *_, join = put(store, *[new_job()] * 5, new_job(depends_on=needs_of([1, 2, 3, 4, 5])))
+    jobs = claim(store, 5)
+
+    store.exchange(WORKER, [complete(jobs[0])])
+    others.exchange(WORKER, [complete(job) for job in jobs[1:4]])
+    before = states(engine, join)
+    store.exchange(WORKER, [complete(jobs[4])])
+
+    assert before == [JobState.BLOCKED]
+    assert [job.id for job in claim(store, 9)] == [join]
+    others.close()
+
+
+@pytest.mark.shows("R-DEP-11")
+def test_a_parent_with_more_children_than_are_looked_at_at_once_releases_them_all(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    jobs = [new_job(), *(new_job(depends_on=needs_of([number])) for number in range(1, 41))]
+    _, *children = put(store, *jobs)
+    [parent] = claim(store)
+
+    store.exchange(WORKER, [complete(parent)])
+
+    assert states(engine, *children) == [JobState.PENDING] * 40
+
+
+def test_a_child_whose_blocked_row_is_not_seen_yet_is_looked_at_later(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    """It was cancelled while it was blocked, and is revived while the other parent ends."""
+    one, other, child = put(store, new_job(), new_job(), new_job(depends_on=needs_of([1, 2])))
+    store.cancel([child])
+    reviving = engine.store()
+    schema = engine.address.schema
+    jobs = claim(store, 2)
+    with raw() as holding:
+        holding.autocommit = False
+        holding.execute(f"select 1 from {schema}.edges where parent = %s for update", [one])
+        revived = in_thread(lambda: reviving.revive([child]))
+        wait_for_a_lock(schema)
+        ended = in_thread(lambda: store.exchange(WORKER, [complete(job) for job in jobs]))
+        holding.commit()
+    revived()
+    ended()
+    store.promote()
+
+    assert states(engine, one, other, child) == [JobState.COMPLETED, JobState.COMPLETED, JobState.PENDING]
+    reviving.close()

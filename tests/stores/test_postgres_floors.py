@@ -49,10 +49,12 @@ insert into {s}.keys select 'default', 'once', 'k' || i, 'j' || i, i from genera
 insert into {s}.events (kind, at, detail) select 'note', i, '' from generate_series(1, {n}) i;
 insert into {s}.count_deltas (queue, state, jobs)
 select 'default', 'pending', 0 from generate_series(1, {n}) i;
+insert into {s}.aftermaths (parent, aftermath) select 'j' || i, 'completed' from generate_series(1, {n}) i;
 select setval('{s}.seqs', {n});
 """
 CHURNED: Final = (
     "jobs", "ready", "due", "leases", "finished", "dead", "archive", "keys", "events", "count_deltas",
+    "aftermaths",
 )  # fmt: skip
 
 

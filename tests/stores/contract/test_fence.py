@@ -31,6 +31,7 @@ from tests.stores.contract.steps import (
     start,
     started,
 )
+from tests.stores.support import claim, complete, fail, new_job
 
 ENDS: list[Outcome] = [Completed(b"stale"), Failed(BOOM, 5), Snoozed(5), Interrupted(), Discarded(BOOM)]
 
@@ -322,3 +323,13 @@ def test_an_attempt_of_a_job_that_was_revived_cannot_be_settled(store: Store, re
 
     assert [refusal.reason for refusal in answer.refused] == ["other state"]
     assert record(reader, job.id) == before
+
+
+def test_what_is_refused_is_told_in_the_order_of_the_settlements(store: Store, reader: Reader) -> None:
+    store.insert([new_job()] * 4)
+    first, second, third, fourth = claim(store, 4, worker=W2)
+
+    store.exchange(W1, [complete(first), fail(second), complete(third), fail(fourth)])
+
+    told = [event.job_id for _, event in reader.audit(limit=4)]
+    assert told == [fourth.id, third.id, second.id, first.id]

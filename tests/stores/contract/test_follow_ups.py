@@ -59,6 +59,7 @@ def test_follow_ups_are_inserted_when_their_parent_is_settled(
     assert counts_of(reader, MAIL) == Counts(pending=1, scheduled=1)
 
 
+@pytest.mark.shows("R-DEP-05")
 def test_a_follow_up_names_its_parent(store: Store, reader: Reader) -> None:
     parent = started(store)
 

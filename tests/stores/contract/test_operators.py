@@ -41,7 +41,7 @@ FINAL_STATES = [JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED]
 # Cancel.
 
 
-@pytest.mark.shows("R-CANCEL-01", "R-CANCEL-04", "R-JOB-53", "R-CANCEL-07", "R-JOB-46")
+@pytest.mark.shows("R-CANCEL-01", "R-CANCEL-04", "R-JOB-53", "R-CANCEL-07", "R-JOB-46", "R-EXT-02")
 @pytest.mark.parametrize("state", WAITING_STATES)
 def test_a_waiting_job_is_cancelled_at_once(
     store: Store, reader: Reader, clock: ManualClock, state: JobState

@@ -135,7 +135,7 @@ def test_a_removed_schedule_is_gone_with_its_history_and_its_jobs_stay(
     assert [(event.actor, event.detail) for event in events] == [("ada", "removed tidy"), ("", "saved tidy")]
 
 
-@pytest.mark.shows("R-SCHED-13", "R-SCHED-17", "R-SCHED-19", "R-SCHED-20", "R-SCHED-57")
+@pytest.mark.shows("R-SCHED-13", "R-SCHED-17", "R-SCHED-19", "R-SCHED-20", "R-SCHED-57", "R-IDEM-08")
 def test_a_run_becomes_a_job_when_it_is_due_and_not_before(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:

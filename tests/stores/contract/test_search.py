@@ -174,7 +174,7 @@ def test_jobs_are_found_by_their_keys_even_after_their_end(
     assert found(reader, once_key="o") == {job_id}
 
 
-@pytest.mark.shows("R-JOB-15")
+@pytest.mark.shows("R-JOB-15", "R-DEP-05")
 @pytest.mark.parametrize("state", STATES)
 def test_jobs_are_found_by_correlation_and_parent(store: Store, reader: Reader, state: JobState) -> None:
     job_id = make(store, state, correlation_id="c", parent_id=JobId("p"))
@@ -184,7 +184,7 @@ def test_jobs_are_found_by_correlation_and_parent(store: Store, reader: Reader, 
     assert found(reader, parent_id=JobId("p")) == {job_id}
 
 
-@pytest.mark.shows("R-JOB-14")
+@pytest.mark.shows("R-JOB-14", "R-EXT-02")
 def test_jobs_are_found_by_their_tags_and_all_must_be_there(store: Store, reader: Reader) -> None:
     both = put(store, tags=("red", "blue"))
     red = put(store, tags=("red",))

@@ -115,7 +115,7 @@ def test_a_parent_that_has_completed_counts_as_met(store: Store, reader: Reader)
     assert [edge.state for edge in reader.parents([child])] == [EdgeState.MET]
 
 
-@pytest.mark.shows("R-DEP-09")
+@pytest.mark.shows("R-DEP-09", "R-DEP-15")
 def test_a_diamond_runs_from_top_to_bottom(store: Store, reader: Reader) -> None:
     a, b, c, d = put_graph(store, [], [0], [0], [1, 2])
     assert states(reader, [a, b, c, d]) == [PENDING, BLOCKED, BLOCKED, BLOCKED]

@@ -32,7 +32,7 @@ def insert(
 ) -> list[Receipt]:
     receipts: list[Receipt] = []
     together = jobs if atomic else ()
-    turnstile = Turnstile(state.now, state.buckets.get, together)
+    turnstile: Turnstile | None = None
     for new in jobs:
         try:
             before = [receipt.id for receipt in receipts] if new.depends_on else []
@@ -40,15 +40,19 @@ def insert(
             if isinstance(edges, Receipt):
                 receipts.append(edges)
                 continue
-            _check_room(state, new, edges, together)
-            turnstile.enter(state.queue_or_fresh(new.queue), new)
+            queue = state.queues.get(new.queue)
+            if queue is not None and queue.settings.max_length is not None:
+                _check_room(state, new, edges, queue.settings.max_length, together)
+            if queue is not None and queue.settings.has_rates:
+                turnstile = turnstile or Turnstile(state.now, state.buckets.get, together)
+                turnstile.enter(queue, new)
             job = _store(state, new, new.parent_id, edges)
             receipts.append(Receipt(id=job.id, is_new=True, state=job.state))
         except ForebayError as exc:
             if atomic:
                 raise
             receipts.append(Receipt(id=None, is_new=False, error=exc))
-    for scope, bucket in turnstile.taken.items():
+    for scope, bucket in turnstile.taken.items() if turnstile else ():
         state.write(state.buckets, scope, bucket)
     return receipts
 
@@ -109,11 +113,13 @@ def _judged(
     return edges_of(state, new, before)
 
 
-def _check_room(state: State, new: NewJob, edges: Sequence[Edge], together: Sequence[NewJob]) -> None:
-    name, limit = new.queue, state.queue_or_fresh(new.queue).settings.max_length
+def _check_room(
+    state: State, new: NewJob, edges: Sequence[Edge], limit: int, together: Sequence[NewJob]
+) -> None:
+    name = new.queue
     is_blocked = any(edge.state is not EdgeState.MET for edge in edges)
     is_blocked = is_blocked or bool(state.sequences.get(new.sequence or ""))
-    if limit is None or is_blocked or _due_at(state, new) > state.now:
+    if is_blocked or _due_at(state, new) > state.now:
         return
     length = state.count(name, JobState.PENDING)
     if length >= limit:

@@ -26,7 +26,7 @@ from forebay.stores.postgres.connection import (
     TryAgain,
     Values,
     translated,
-    use_one_type_of_number,
+    use_our_types,
 )
 from forebay.stores.postgres.dollars import as_psycopg_error, dollars
 from forebay.stores.postgres.on_loop import OnLoop
@@ -179,7 +179,7 @@ class PsycopgLine:
     ) -> psycopg.Cursor[Row]:
         # Not the connection's own `execute`: the caller may have its rows as something else.
         cursor = psycopg.Cursor(self._raw, row_factory=tuple_row)
-        use_one_type_of_number(cursor.adapters)
+        use_our_types(cursor.adapters)
         return cursor.execute(statement, values, binary=binary)
 
     def undo(self, statement: bytes) -> None:
@@ -226,7 +226,7 @@ class AsyncPsycopgLine:
 
     async def _run(self, statement: bytes, values: Values | None, binary: bool) -> list[Row]:
         cursor = psycopg.AsyncCursor(self._raw, row_factory=tuple_row)
-        use_one_type_of_number(cursor.adapters)
+        use_our_types(cursor.adapters)
         await cursor.execute(statement, values, binary=binary)
         return await cursor.fetchall() if cursor.description else []
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from forebay.stores.postgres.calling import Call, Packed
+from forebay.stores.postgres.calling import Call
 from forebay.stores.postgres.connection import Connection, Statements, TryAgain
+from forebay.stores.postgres.packing import Packed
 from forebay.stores.rows import Row
 
 

@@ -18,6 +18,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+from forebay.stores.postgres.packing import Lists
 from forebay.stores.rows import Row
 
 T = TypeVar("T")
@@ -191,10 +192,12 @@ def translated(place: str, exc: Exception) -> StoreError:
     return StoreError(f"{place}: {said}")
 
 
-def use_one_type_of_number(adapters: AdaptersMap) -> None:
-    """Whole numbers are bigint: else each size of a number would make another statement of the same text."""
+def use_our_types(adapters: AdaptersMap) -> None:
+    """Whole numbers are bigint: else each size of a number would make another statement of the same text. And
+    lists are packed in our way."""
     adapters.register_dumper(int, Int8BinaryDumper)
     adapters.register_dumper(int, Int8Dumper)
+    adapters.register_dumper(list, Lists)
 
 
 def quoted(schema: str) -> str:
@@ -258,7 +261,7 @@ class Connection:
             tcp_user_timeout=30_000,
             options=" ".join(self._options()),
         )
-        use_one_type_of_number(raw.adapters)
+        use_our_types(raw.adapters)
         raw.prepared_max = 1_000  # more than we have statements, with all the types they are given
         if not pooled and (longest := self._longest(raw)):
             try:

@@ -21,6 +21,7 @@ from forebay.domain.workflow import Aftermath
 from forebay.stores.postgres import limiting
 from forebay.stores.postgres.cursor import HEAD
 from forebay.stores.postgres.floors import (
+    AFTERMATHS,
     COUNTS,
     DUE,
     EVENTS,
@@ -59,11 +60,11 @@ class Promoted(NamedTuple):
 def promote(tx: Transaction, limit: int) -> Promoted:
     """Expire and promote in all queues. Looks are sent together, here and below: mostly there is nothing to
     do, and what an idle worker spends is the time of its duties."""
-    floors = Floors(tx, (EXPIRED, DUE, COUNTS))
+    floors = Floors(tx, (EXPIRED, DUE, COUNTS, AFTERMATHS))
     late = tx.run("expired", {"limit": limit})
     due = tx.run("due_all", {"since": floors.since(DUE, tx.now), "now": tx.now, "limit": limit})
     staggered = tx.run("staggered")
-    lines = tx.run("aftermaths_any")
+    lines = tx.run("aftermaths_any", {"since": floors.since(AFTERMATHS, TOP)})
     may_fold = tx.run("counts_fold_lock")
     expired = end_expired(tx, late.fetchall())
     if expired < limit:
@@ -75,8 +76,11 @@ def promote(tx: Transaction, limit: int) -> Promoted:
         promoted += promote_rows(tx, tx.all("due", {"queue": name, "since": HEAD.rank, "limit": limit}))
     if may_fold.fetchone() == (True,):
         _fold_counts(tx, floors)
+    has_lines, last = lines.fetchone() or (False, 0)
+    if not has_lines:
+        floors.passed(AFTERMATHS, TOP, last, late=LATE_NUMBERS)
     floors.save()
-    return Promoted(expired + promoted, lines.fetchone() == (True,))
+    return Promoted(expired + promoted, has_lines)
 
 
 def _reached(found: Iterable[int], limit: int, top: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -85,7 +85,8 @@ class Edges:
     ) -> None:
         self._tx = tx
         self._is_borrowed = is_borrowed
-        self._rows: list[tuple[JobId, int, JobId, str, str]] = []
+        # By what the failure of a parent means and how an edge stands: most are alike.
+        self._rows: defaultdict[tuple[str, str], list[tuple[JobId, int, JobId]]] = defaultdict(list)
         self._aftermaths: dict[JobId, str] = {}
         self._states: dict[JobId, JobState] = {}
         needs = [need for job in jobs for need in job.depends_on]
@@ -118,7 +119,7 @@ class Edges:
     def add(self, child: JobId, job: NewJob, parents: Parents) -> None:
         """Take note of the edges of a job that is written."""
         for number, (need, (parent, state)) in enumerate(zip(job.depends_on, parents, strict=True)):
-            self._rows.append((child, number, parent, need.on_failure.value, state.value))
+            self._rows[need.on_failure.value, state.value].append((child, number, parent))
             known = self._states.get(parent)
             if state is EdgeState.OPEN and known is not None and is_final(known) and not self._is_borrowed:
                 self._aftermaths[parent] = known.value
@@ -127,10 +128,11 @@ class Edges:
 
     def flush(self) -> None:
         """Write what has been gathered."""
+        for (on_failure, state), rows in self._rows.items():
+            children, numbers, parents = map(list, zip(*rows, strict=True))
+            alike = {"on_failure": on_failure, "state": state}
+            self._tx.run("edges_add", {**alike, "children": children, "numbers": numbers, "parents": parents})
         if self._rows:
-            columns = list(map(list, zip(*self._rows, strict=True)))
-            names = ("children", "numbers", "parents", "on_failures", "states")
-            self._tx.run("edges_add", dict(zip(names, columns, strict=True)))
             self._tx.list_aftermaths(list(self._aftermaths.items()))
 
 

@@ -40,6 +40,7 @@ WALK: Final = "walk"
 KEYS: Final = "keys"
 EVENTS: Final = "events"
 COUNTS: Final = "counts"
+AFTERMATHS: Final = "aftermaths"
 
 
 class Floor(NamedTuple):

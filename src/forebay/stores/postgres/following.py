@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState, is_final
+from forebay.domain.rank import Place
 from forebay.domain.share import fair_gate
 from forebay.domain.workflow import (
     CONCERNED,
@@ -28,8 +30,9 @@ from forebay.domain.workflow import (
     why_ended,
 )
 from forebay.stores.postgres import sequences
-from forebay.stores.postgres.duties import end_waiting
+from forebay.stores.postgres.duties import CAP_WALK, end_waiting
 from forebay.stores.postgres.edges import CHECK, held_states
+from forebay.stores.postgres.floors import AFTERMATHS, LATE_NUMBERS, TOP, Floors
 from forebay.stores.postgres.holding import held_jobs
 from forebay.stores.postgres.operating import revive
 from forebay.stores.postgres.sharing import come
@@ -40,10 +43,12 @@ LINES: Final = 200  # of the list, at a time
 
 
 class Done(NamedTuple):
-    """How many edges were settled, and which lines of the list are left of those that were asked for."""
+    """How many edges were settled, which lines of the list are left of those that were asked for, and whether
+    jobs wait now that did not before."""
 
     edges: int
     left: list[int]
+    has_released: bool
 
 
 class Blocked(NamedTuple):
@@ -56,33 +61,56 @@ class Blocked(NamedTuple):
     failures: int
     deadline_at: int | None
     run_at: int
+    created_at: int
+    is_walked_past: bool  # by the duty that looks at old jobs
     options: str | None
 
+    def rescore_at(self, where: Place, ready_at: int) -> int | None:
+        """When its place has to be worked out again. Nearly every job runs before its age is capped; one that
+        does not is found by its number, as those are that were never blocked. The duty comes past no job
+        before half of that time, so it does not come past a young one at this very moment."""
+        if where.rescore_at is None or self.deadline_at is not None or self.is_walked_past:
+            return where.rescore_at
+        is_young = 4 * (ready_at - self.created_at) < where.rescore_at - ready_at
+        return None if is_young else where.rescore_at
 
-def follow(tx: Transaction, numbers: Sequence[int] | None = None) -> Done:
-    """Work on the list, or on some lines of it, up to `RELEASED_AT_ONCE` edges.
+
+def follow_all(tx: Transaction) -> Done:
+    """Work on the list from its beginning, or from the floor below which nothing was left of it."""
+    floors = Floors(tx, (AFTERMATHS,))
+    (top,) = tx.one("aftermaths_top") or (0,)
+    values = {"limit": LINES, "since": floors.since(AFTERMATHS, TOP)}
+    rows = tx.all("aftermaths_next", values)
+    edges = _follow_lines(tx, rows, RELEASED_AT_ONCE)
+    if len(rows) < LINES and edges < RELEASED_AT_ONCE:
+        floors.passed(AFTERMATHS, TOP, top, late=LATE_NUMBERS)
+    listed, tx.listed = tx.listed, []
+    more = follow(tx, listed) if listed and edges < RELEASED_AT_ONCE else Done(0, listed, False)
+    floors.save()
+    return Done(edges + more.edges, more.left, _has_released(tx))
+
+
+def _has_released(tx: Transaction) -> bool:
+    return tx.has_new_jobs or tx.has_news
+
+
+def follow(tx: Transaction, numbers: Sequence[int]) -> Done:
+    """Work on some lines of the list, up to `RELEASED_AT_ONCE` edges.
 
     A failure that goes from job to job is followed in the same transaction. Only then are locks taken that
     may not be in the order of others; where two such failures meet, one of them gives way and is tried again.
     """
     looked_at = 0
-    wanted = None if numbers is None else sorted(numbers)
-    left: list[int] = []
-    while looked_at < RELEASED_AT_ONCE:
-        if wanted is None:
-            rows = tx.all("aftermaths_next", {"limit": LINES})
-        else:
-            rows = tx.all("aftermaths_of", {"numbers": wanted, "limit": LINES})
+    wanted = sorted(numbers)
+    while wanted and looked_at < RELEASED_AT_ONCE:
+        rows = tx.all("aftermaths_of", {"numbers": wanted, "limit": LINES})
         looked_at += _follow_lines(tx, rows, RELEASED_AT_ONCE - looked_at)
         taken = {row[0] for row in rows}
         # What was not given to us may have waited for what was; or it is in other hands, and theirs.
-        left = [number for number in wanted or () if taken and number not in taken]
+        left = [number for number in wanted if taken and number not in taken]
         wanted, tx.listed = [*left, *tx.listed], []
-        if not wanted:
-            break
-    if looked_at < RELEASED_AT_ONCE:
-        return Done(looked_at, [])
-    return Done(looked_at, [*(numbers or ()), *(wanted or ())])
+    is_over = looked_at < RELEASED_AT_ONCE
+    return Done(looked_at, [] if is_over else [*numbers, *wanted], _has_released(tx))
 
 
 def _follow_lines(tx: Transaction, rows: Sequence[Row], room: int) -> int:
@@ -96,6 +124,8 @@ def _follow_lines(tx: Transaction, rows: Sequence[Row], room: int) -> int:
         batch = [(number, parent) for number, parent, _ in lines]
         if aftermath == CHECK:
             looked_at += _check(tx, batch)
+        elif aftermath == Aftermath.COMPLETED:
+            looked_at += _meet(tx, batch, room - looked_at)
         else:
             looked_at += _settle(tx, Aftermath(aftermath), batch, room - looked_at)
     return looked_at
@@ -116,8 +146,7 @@ def _check(tx: Transaction, lines: Sequence[tuple[int, JobId]]) -> int:
 def _move_up(tx: Transaction, ids: Sequence[JobId]) -> None:
     """Jobs that are the first of their sequences now; those that somebody has ended meanwhile leave in their
     turn."""
-    rows = tx.all("blocked_among", {"ids": sorted(ids)}) if ids else []
-    blocked = [Blocked(*row) for row in rows]
+    blocked = _blocked(tx, sorted(ids)) if ids else []
     _lower(tx, {job.id: job.unmet - 1 for job in blocked if job.unmet > 1})
     _release(tx, [job for job in blocked if job.unmet == 1])
 
@@ -126,6 +155,18 @@ def _aftermath(state: JobState | None) -> str | None:
     if state is None:
         return Aftermath.DELETED.value
     return state.value if is_final(state) else None
+
+
+def _meet(tx: Transaction, lines: Sequence[tuple[int, JobId]], room: int) -> int:
+    """What most lines say: jobs have completed, and that means the same for all edges that lead from them."""
+    rows = tx.all("edges_met", {"parents": [parent for _, parent in lines], "limit": room})
+    met: dict[JobId, int] = dict(rows)
+    blocked = _blocked(tx, list(met)) if met else []
+    _lower(tx, {job.id: job.unmet - met[job.id] for job in blocked if job.unmet > met[job.id]})
+    _release(tx, [job for job in blocked if job.unmet == met[job.id]])
+    if (edges := sum(met.values())) < room:
+        tx.run("aftermaths_remove", {"numbers": [number for number, _ in lines], "states": []})
+    return max(edges, 1)
 
 
 def _settle(tx: Transaction, aftermath: Aftermath, lines: Sequence[tuple[int, JobId]], room: int) -> int:
@@ -164,7 +205,7 @@ def _move_children(tx: Transaction, aftermath: Aftermath, edges: Sequence[Edge])
     """End or release the children of edges that are settled; those that somebody has ended meanwhile find
     their edges as they are now if they are revived."""
     ids = sorted({edge.child for edge in edges})
-    blocked = {row[0]: Blocked(*row) for row in tx.all("blocked_among", {"ids": ids})}
+    blocked = {job.id: job for job in _blocked(tx, ids)}
     met: Counter[JobId] = Counter()
     ends: dict[JobId, tuple[JobState, str]] = {}
     for edge in edges:
@@ -178,6 +219,10 @@ def _move_children(tx: Transaction, aftermath: Aftermath, edges: Sequence[Edge])
     lowered = {child: blocked[child].unmet - met[child] for child in blocked if child not in ends}
     _lower(tx, {child: unmet for child, unmet in lowered.items() if unmet and met[child]})
     _release(tx, [blocked[child] for child, unmet in lowered.items() if not unmet])
+
+
+def _blocked(tx: Transaction, ids: list[JobId]) -> list[Blocked]:
+    return [Blocked(*row) for row in tx.all("blocked_among", {"ids": ids, "walk": CAP_WALK})]
 
 
 def _end(tx: Transaction, ends: dict[JobId, tuple[JobState, str]]) -> None:
@@ -206,40 +251,29 @@ def _lower(tx: Transaction, unmet: dict[JobId, int]) -> None:
 
 
 def _release(tx: Transaction, jobs: list[Blocked]) -> None:
-    """Let blocked jobs wait like any others."""
+    """Let blocked jobs wait like any others, by one statement for those that stand alike."""
     if not jobs:
         return
     tx.load_queues({job.queue for job in jobs})
+    alike: defaultdict[tuple[int, Place, str | None], list[JobId]] = defaultdict(list)
+    shares: list[tuple[str, str | None]] = []
+    place = cache(tx.place)
+    for job in jobs:
+        ready_at = max(job.run_at, tx.now)
+        where = place(job.queue, ready_at, job.priority, job.failures, job.deadline_at)
+        share = None
+        if ready_at > tx.now:
+            where = Place(False, where.rank, None)
+        else:
+            where = where._replace(rescore_at=job.rescore_at(where, ready_at))
+            share = share_in(job.options)
+            shares.append((job.queue, share))
+        gate = None if share is None else fair_gate(share)
+        alike[ready_at, where, gate].append(job.id)
+        tx.move(job.queue, JobState.BLOCKED, JobState.PENDING if ready_at <= tx.now else JobState.SCHEDULED)
     tx.run("blocked_remove", {"ids": [job.id for job in jobs]})
-    shares = {job.id: share_in(job.options) for job in jobs if job.run_at <= tx.now}
-    _release_some(tx, [job for job in jobs if shares.get(job.id) is None])
-    shared = [job for job in jobs if shares.get(job.id) is not None]
-    _release_some(tx, shared, gates=[fair_gate(shares[job.id] or "") for job in shared])
-    come(tx, [(job.queue, shares[job.id]) for job in shared])
-
-
-def _release_some(tx: Transaction, jobs: list[Blocked], gates: Sequence[str] = ()) -> None:
-    """All of these wait for the turns of shares, or none does."""
-    if not jobs:
-        return
-    readies = [max(job.run_at, tx.now) for job in jobs]
-    places = [
-        tx.place(job.queue, ready_at, job.priority, job.failures, job.deadline_at)
-        for job, ready_at in zip(jobs, readies, strict=True)
-    ]
-    is_due = [ready_at <= tx.now for ready_at in readies]
-    values = {
-        "ids": [job.id for job in jobs],
-        "readies": readies,
-        "ranks": [where.rank for where in places],
-        "capped": [where.capped and due for where, due in zip(places, is_due, strict=True)],
-        "rescores": [where.rescore_at if due else None for where, due in zip(places, is_due, strict=True)],
-        "now": tx.now,
-    }
-    if gates:
-        tx.run("release_shared", {**values, "gates": list(gates)})
-    else:
-        tx.run("release", values)
-    for job, due in zip(jobs, is_due, strict=True):
-        tx.move(job.queue, JobState.BLOCKED, JobState.PENDING if due else JobState.SCHEDULED)
+    for (ready_at, where, gate), ids in alike.items():
+        values = {"ids": ids, "ready_at": ready_at, "gate": gate, "now": tx.now}
+        tx.run("release", {**where._asdict(), **values})
+    come(tx, shares)
     tx.has_new_jobs = True

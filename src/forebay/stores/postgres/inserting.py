@@ -98,7 +98,8 @@ class Intake:
         self._together = jobs if atomic else ()
         self._lots: list[Lot] = []
         self._open_lots: dict[tuple[object, ...], Lot] = {}
-        self._seqs = iter(tx.run("seqs", {"jobs": len(jobs)}))
+        self._asked_seqs = tx.run("seqs", {"jobs": len(jobs)})
+        self._seqs: Iterator[tuple[int]] | None = None
         tx.load_queues({job.queue for job in jobs})
         self._rated: set[str] = set()  # queues that take jobs at some rate only
         self._room = dict(self._rooms(jobs))
@@ -249,6 +250,8 @@ class Intake:
             self._taken.append((key, job_id, until))
         if lot.state is JobState.PENDING and job.queue in self._room:
             self._room[job.queue] -= 1
+        if self._seqs is None:
+            self._seqs = iter(self._asked_seqs.fetchall())
         (seq,) = next(self._seqs)
         lot.ids.append(job_id)
         lot.seqs.append(seq)
@@ -360,7 +363,7 @@ def insert_follow_ups(tx: Transaction, worker: WorkerId, settlement: Settlement,
         job if job.parent_id is not None else replace(job, parent_id=parent) for job in settlement.follow_ups
     ]
     try:
-        receipts = insert_all(tx, jobs, Rules(is_follow_up=True), atomic=True)
+        receipts = insert_all(tx, jobs, Rules(is_follow_up=True, is_borrowed=tx.is_borrowed), atomic=True)
     except (InvalidJob, DuplicateJob) as exc:
         raise StoreRefused(f"a follow-up of job {parent} cannot be stored: {exc}") from exc
     for job, receipt in zip(jobs, receipts, strict=True):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from forebay.domain.job import DAY_MS
+from forebay.domain.workflow import Aftermath
 from forebay.stores.postgres.connection import quoted
 from forebay.stores.postgres.duties import all_queues
 from forebay.stores.postgres.transaction import Transaction
@@ -64,13 +65,20 @@ def forget_day(tx: Transaction, schema: str, name: str) -> None:
 
 def drop_day(tx: Transaction, schema: str, name: str) -> int:
     """Forget a whole day at once; how many jobs that were. They are counted under a lock that only keeps
-    others from changing them: whoever revives one has done so before, or finds it gone."""
+    others from changing them: whoever revives one has done so before, or finds it gone.
+
+    What is held because of one of them is looked for under the lock of the drop: whoever inserts a job that
+    depends on one holds its row, so has committed by then, or finds it gone.
+    """
     tx.run("days_patience")
     table = _table(schema, name)
     tx.define(f"lock table {table} in share mode")
     rows = tx.all("day_counts", _span(name))
     for queue, state, jobs in rows:
         tx.count(queue, STATES[state], -jobs)
+    cancelled = [job_id for (job_id,) in tx.all("day_cancelled", _span(name))]
+    tx.define(f"lock table {table} in access exclusive mode")
+    tx.list_if_concerned(cancelled, Aftermath.DELETED)
     tx.define(f"drop table {table}")
     return sum(jobs for _, _, jobs in rows)
 

@@ -11,9 +11,10 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.rank import place
 from forebay.domain.share import SHARE
 from forebay.stores.ids import several_ids
-from forebay.stores.postgres.calling import Call, Packed, alike, bigint, blobs, integer, text, texts
+from forebay.stores.postgres.calling import Call
 from forebay.stores.postgres.connection import Connection, Statements, TryAgain
 from forebay.stores.postgres.inserting import LOT_BYTES
+from forebay.stores.postgres.packing import Packed, alike, bigint, blobs, integer, text, texts
 from forebay.stores.postgres.transaction import Memory
 from forebay.stores.postgres.wakeups import Pokes
 from forebay.stores.protocol import Receipt

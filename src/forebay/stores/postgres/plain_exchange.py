@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
 from forebay.domain.settlement import Settlement
-from forebay.stores.postgres.calling import Call, Packed, alike, bigint, bigints, blobs, text, texts
+from forebay.stores.postgres.calling import Call
 from forebay.stores.postgres.connection import Connection, Raw, Statements, TryAgain
 from forebay.stores.postgres.cursor import HEAD, LATE_MS, Cursor, Passed, Snapshot, most_arrivals, moved
+from forebay.stores.postgres.packing import Packed, alike, bigint, bigints, blobs, text, texts
 from forebay.stores.postgres.settling import is_plain
 from forebay.stores.postgres.transaction import Memory
 from forebay.stores.protocol import Cancel, Exchange, Want

@@ -21,13 +21,13 @@ from forebay.stores.ids import new_id as next_id
 from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
 from forebay.stores.postgres.borrowed import Borrowed, borrow_async, borrowed
 from forebay.stores.postgres.by_hand import ByHand
-from forebay.stores.postgres.calling import bigint, text, texts
 from forebay.stores.postgres.connection import Address, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
 from forebay.stores.postgres.exchanging import exchange, with_more
 from forebay.stores.postgres.holding import judged
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.limiting import PostgresLimits
+from forebay.stores.postgres.packing import bigint, bigints, text, texts
 from forebay.stores.postgres.plain import PlainInsert
 from forebay.stores.postgres.plain_exchange import Part, PlainExchange
 from forebay.stores.postgres.reader import PostgresReader
@@ -52,6 +52,8 @@ from forebay.stores.protocol import (
 T = TypeVar("T")
 # Transactions that a call makes at most, one after the other, for jobs that depend on those it has ended.
 ROUNDS: Final = 4
+# A job that has completed with fewer dependants is mostly one of many parents of a join.
+FEW: Final = 10
 
 
 def finish(tx: Transaction, address: Address) -> None:
@@ -158,6 +160,7 @@ class PostgresEngine:
             check_borrowed(caller, self.place, self._statements)
             self._has_tables = True
         tx = Transaction(caller, self._statements, self._new_id, Memory())
+        tx.is_borrowed = True
         if queues:
             self._make_queues(tx, queues)
         return tx
@@ -203,7 +206,7 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id)
         self._plain_exchange = PlainExchange(connection, self._statements, self._memory)
         self._unfinished: list[int] = []  # lines of the list of what the ends of jobs mean for others
-        self._by_hand = ByHand(connection, self._statements, "take_duty", "commands_take")
+        self._by_hand = ByHand(connection, self._statements, "take_duty", "commands_take", "meet")
         self._is_closed = False
 
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
@@ -213,21 +216,30 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
             self._follow()
         return answer
 
-    def _follow(self) -> int:
-        """Go on with what the ends of jobs mean for others, for a while; how many edges were settled. What is
-        left is done with the next call, and if there is none by whoever promotes: it is on the list."""
-        settled = 0
-        for _ in range(ROUNDS):
-            numbers, self._unfinished = self._unfinished, []
-            if not numbers:
-                break
-            try:
+    def _follow(self) -> bool:
+        """Go on with what the ends of jobs mean for others, for a while; whether jobs wait now that did not
+        before. What is left is done with the next call, and if there is none by whoever promotes: it is on
+        the list."""
+        has_released = False
+        try:
+            self._meet()
+            for _ in range(ROUNDS):
+                numbers, self._unfinished = self._unfinished, []
+                if not numbers:
+                    break
                 done = self._transact(partial(following.follow, numbers=numbers))
-            except StoreUnavailable:
-                break  # what was asked for has happened all the same
-            self._unfinished += done.left
-            settled += done.edges
-        return settled
+                self._unfinished += done.left
+                has_released |= done.has_released
+        except StoreUnavailable:
+            pass  # what was asked for has happened all the same
+        return has_released
+
+    def _meet(self) -> None:
+        """Do with what can be done in one statement: parents have completed whose children wait for others
+        besides."""
+        values = {"numbers": bigints(sorted(self._unfinished)), "few": bigint(FEW)}
+        over = {number for (number,) in self._by_hand.all("meet", values) or ()}
+        self._unfinished = [number for number in self._unfinished if number not in over]
 
     def _transact(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
         """Do some work in one transaction; what is worth a look is told with its commit."""
@@ -347,7 +359,7 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
 
     def promote(self, limit: int = BATCH) -> int:
         moved, has_lines = self._write(lambda tx: duties.promote(tx, limit))
-        if has_lines and self._write(following.follow).edges >= RELEASED_AT_ONCE:
+        if has_lines and self._write(following.follow_all).edges >= RELEASED_AT_ONCE:
             return max(moved, limit)
         return moved
 
@@ -413,7 +425,12 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         return self._write(lambda tx: judged(tx, ids, partial(put_back, tx)))
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
-        return self._write(lambda tx: judged(tx, ids, lambda jobs: operating.delete(tx, jobs, actor)))
+        def delete(tx: Transaction) -> list[Verdict]:
+            # First, since who releases a blocked job holds its edges when it comes to the job.
+            tx.run("edges_hold", {"ids": sorted(set(ids))})
+            return judged(tx, ids, lambda jobs: operating.delete(tx, jobs, actor))
+
+        return self._write(delete)
 
     def save_queue(
         self,

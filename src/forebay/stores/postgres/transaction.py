@@ -94,6 +94,7 @@ class Transaction:
         self.has_news = False  # somebody should look: something has changed
         self.has_new_jobs = False  # somebody should look: work has come
         self.listed: list[int] = []  # lines of the list of what the ends of jobs mean for others
+        self.is_borrowed = False  # the caller's own, which may hold a lock for as long as it likes
         self._clock = self.run("now")
         self._now: int | None = None
 

@@ -160,7 +160,9 @@ class _Calls:
             return
         intake = Intake(self._exchanging.new_id)
         ask["notes"] = [_note(note, arguments) for note in notes]
-        ask["ends"] = [_ending(ends[number], arguments, intake) for number in special]
+        ask["ends"] = [(*_ending(ends[number], arguments, intake), number) for number in special]
+        if special and plain:
+            ask["places"] = list(plain)
         if intake.arguments:
             ask |= intake.request(_FIRST + len(arguments))
         if known is not None:

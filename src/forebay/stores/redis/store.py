@@ -205,19 +205,20 @@ class RedisStore(RedisSchedules, RedisLimits):
         more = self._exchanging.exchange(worker, (), rest, left, None, ())
         return replace(done, jobs=done.jobs + more.jobs, next_due_ms=more.next_due_ms)
 
-    def _follow(self) -> int:
-        """Go on with what the ends of jobs mean for others, for a while; how many edges were looked at. What
-        is left is done with the next call, and if there is none by whoever promotes: it is on the list."""
-        looked_at = 0
+    def _follow(self) -> bool:
+        """Go on with what the ends of jobs mean for others, for a while; whether jobs wait now that did not
+        before. What is left is done with the next call, and if there is none by whoever promotes: it is on
+        the list."""
+        has_released = False
         for _ in range(ROUNDS):
             if not self._connection.has_listed:
                 break
             self._connection.has_listed = False
             try:
-                looked_at += self._count("follow", _FOLLOWING)
+                has_released |= self._run("follow", _FOLLOWING) == 1
             except StoreUnavailable:
                 break  # what was asked for has happened all the same
-        return looked_at
+        return has_released
 
     def _followed(self, answer: T) -> T:
         """The answer, after what the ends of jobs mean for others."""

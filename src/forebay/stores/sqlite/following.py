@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import JobId
+from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath, Edge, EdgeState
 from forebay.stores import following
 from forebay.stores.following import Entry
 from forebay.stores.ids import seq_in_id
 from forebay.stores.rows import Row, edge_from_row, json_text, share_in
-from forebay.stores.sqlite.duties import end_waiting
+from forebay.stores.sqlite.duties import CAP_WALK, end_waiting
 from forebay.stores.sqlite.operating import revive
 from forebay.stores.sqlite.sharing import join
 from forebay.stores.sqlite.transaction import Transaction
+
+
+class Blocked(NamedTuple):
+    """What has to be known of a blocked job to release it."""
+
+    seq: int
+    queue: QueueName
+    priority: int
+    failures: int
+    deadline_at: int | None
+    run_at: int
+    share: str | None
+
+
+def _blocked(row: Row) -> Blocked:
+    *columns, options = row
+    return Blocked(*columns, share_in(options))
 
 
 def follow(tx: Transaction) -> int:
@@ -36,14 +55,54 @@ def _met_at_once(tx: Transaction) -> int:
         return 0
     parents = json_text([parent for _, parent in lines])
     met = tx.all("edges_met", {"parents": parents, "limit": RELEASED_AT_ONCE})
-    engine = _Following(tx)
-    _leave_sequences(tx, engine, [parent for _, parent in lines])
-    for child in sorted({child for (child,) in met}):
-        if engine.is_blocked(child) and not engine.has_unmet(child):
-            engine.release(child)
+    _leave_sequences(tx, _Following(tx), [parent for _, parent in lines])
+    _release_among(tx, sorted({child for (child,) in met}))
     if len(met) < RELEASED_AT_ONCE:
         tx.run("aftermaths_remove", {"number": lines[-1][0]})
     return max(len(met), 1)
+
+
+def _release_among(tx: Transaction, children: Sequence[JobId]) -> None:
+    """Release those that no edge blocks any more. Most are where their ids say, and found together."""
+    seqs = {child: seq_in_id(child) for child in children}
+    named = {seq: child for child, seq in seqs.items() if seq is not None}
+    rows = tx.all("unblocked", {"children": json_text(named)}) if named else []
+    _release(tx, [_blocked((row[0], *row[2:])) for row in rows])
+    engine = _Following(tx)
+    for child in sorted(seqs.keys() - {row[1] for row in rows}):
+        if engine.is_blocked(child) and not engine.has_unmet(child):
+            engine.release(child)
+
+
+def _release(tx: Transaction, jobs: Sequence[Blocked]) -> None:
+    """Let blocked jobs wait like any others, by one statement for those that are alike."""
+    if not jobs:
+        return
+    (walked_to,) = tx.one("walked_to", {"name": CAP_WALK}) or (0,)
+    alike: defaultdict[tuple[bool, Blocked], list[int]] = defaultdict(list)
+    for job in jobs:
+        kind = job._replace(seq=0, run_at=max(job.run_at, tx.now))
+        alike[job.seq > walked_to, kind].append(job.seq)
+    for (is_young, kind), seqs in alike.items():
+        _, queue, priority, failures, deadline_at, ready_at, share = kind
+        state = JobState.SCHEDULED if ready_at > tx.now else JobState.PENDING
+        where = tx.place(queue, ready_at, priority, failures, deadline_at)
+        # A young one is found by its number before its age is capped, as those are that were never blocked.
+        rescores = state is JobState.PENDING and not (is_young and deadline_at is None)
+        values = {
+            "seqs": json_text(seqs),
+            "state": state.value,
+            "ready_at": ready_at,
+            "rank": where.rank,
+            "capped": where.capped and state is JobState.PENDING,
+            "rescore_at": where.rescore_at if rescores else None,
+            "now": tx.now,
+        }
+        tx.run("release", values)
+        if state is JobState.PENDING:
+            join(tx, queue, share, seqs)
+        tx.move(queue, JobState.BLOCKED, state, len(seqs))
+        tx.has_news = True
 
 
 def _leave_sequences(tx: Transaction, engine: _Following, ids: Sequence[JobId]) -> None:
@@ -94,27 +153,8 @@ class _Following:
         return self._tx.one("unmet", {"child": child}) == (1,)
 
     def release(self, child: JobId) -> None:
-        if self._blocked is None:
-            return
-        tx = self._tx
-        seq, queue, priority, failures, deadline_at, run_at, options = self._blocked
-        ready_at = max(run_at, tx.now)
-        state = JobState.SCHEDULED if ready_at > tx.now else JobState.PENDING
-        where = tx.place(queue, ready_at, priority, failures, deadline_at)
-        values = {
-            "seq": seq,
-            "state": state.value,
-            "ready_at": ready_at,
-            "rank": where.rank,
-            "capped": where.capped and state is JobState.PENDING,
-            "rescore_at": where.rescore_at if state is JobState.PENDING else None,
-            "now": tx.now,
-        }
-        tx.run("release", values)
-        if state is JobState.PENDING:
-            join(tx, queue, share_in(options), [seq])
-        tx.move(queue, JobState.BLOCKED, state)
-        tx.has_news = True
+        if self._blocked is not None:
+            _release(self._tx, [_blocked(self._blocked)])
 
     def end_blocked(self, child: JobId, state: JobState, reason: str) -> None:
         if self._blocked is not None:

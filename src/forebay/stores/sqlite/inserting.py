@@ -73,7 +73,7 @@ class Intake:
     ) -> None:
         self._tx = tx
         self._together = together  # jobs that are accepted all or not at all
-        self._turnstile: Turnstile | None = None
+        self.turnstile: Turnstile | None = None
         self._new_id = new_id
         self._rules = rules
         self._lots: dict[tuple[object, ...], Lot] = {}
@@ -103,17 +103,17 @@ class Intake:
 
     def _add_child(self, job: NewJob, alike: tuple[object, ...]) -> Receipt:
         """Accept a job that waits for others, which may be jobs of this very batch."""
-        lot = self._lot_of(alike, job)
-        taken = self._taken(job)
-        if taken is not None:
-            return taken
+        lot = self._lot if alike == self._alike else self._lot_of(alike, job)
+        if job.id is not None or job.unique_key is not None or job.once_key is not None:
+            taken = self._taken(job)
+            if taken is not None:
+                return taken
         queue = self._tx.queue(job.queue) or self._tx.fresh_queue(job.queue)
         parents = self._edges.needed(job, queue, self.receipts)
         is_behind = job.sequence is not None and self._tx.is_after_others(job.sequence)
         rated = lot.rated
         if is_behind or any(state is not EdgeState.MET for _, state in parents):
-            blocked = Lot(job.queue, lot.priority, lot.due_at, JobState.BLOCKED, None)
-            lot = self._lots.setdefault((*alike, JobState.BLOCKED), blocked)
+            lot = self._blocked_lot(alike, lot)
         elif lot.max_length is not None:
             self._check_length(job.queue, lot.max_length)
         if rated is not None:
@@ -123,6 +123,14 @@ class Intake:
         if job.sequence is not None:
             self._tx.join_sequence(job.sequence, job_id)
         return Receipt(id=job_id, is_new=True, state=lot.state)
+
+    def _blocked_lot(self, alike: tuple[object, ...], free: Lot) -> Lot:
+        """The lot of jobs that would be in this one if they depended on nothing."""
+        alike = (*alike, JobState.BLOCKED)
+        lot = self._lots.get(alike)
+        if lot is None:
+            lot = self._lots[alike] = Lot(free.queue, free.priority, free.due_at, JobState.BLOCKED, None)
+        return lot
 
     def flush(self) -> None:
         """Write what has been gathered, many rows by one statement."""
@@ -144,7 +152,8 @@ class Intake:
 
     def keep_rates(self) -> None:
         """Write what the jobs have taken of the rates of their queues."""
-        for scope, bucket in self._turnstile.taken.items() if self._turnstile else ():
+        taken = {} if self.turnstile is None else self.turnstile.taken
+        for scope, bucket in taken.items():
             self._tx.run("bucket_save", {"scope": scope, "parts": bucket.parts, "at": bucket.at})
 
     def count_new(self) -> None:
@@ -201,9 +210,9 @@ class Intake:
             raise queue_full(queue, limit, wait)
 
     def _enter(self, queue: Queue, job: NewJob) -> None:
-        if self._turnstile is None:
-            self._turnstile = Turnstile(self._tx.now, self._bucket, self._together)
-        self._turnstile.enter(queue, job)
+        if self.turnstile is None:
+            self.turnstile = Turnstile(self._tx.now, self._bucket, self._together)
+        self.turnstile.enter(queue, job)
 
     def _pace(self, queue: str) -> Pace:
         now = self._tx.now
@@ -286,7 +295,8 @@ def insert_all(
                 raise
             receipts.append(Receipt(id=None, is_new=False, error=error))
     intake.flush()
-    intake.keep_rates()
+    if intake.turnstile is not None:
+        intake.keep_rates()
     if is_large:
         intake.count_own()
     else:

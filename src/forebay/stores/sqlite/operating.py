@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypedDict
 
@@ -13,7 +14,7 @@ from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.share import SHARE
 from forebay.domain.worker import WorkerInfo
-from forebay.domain.workflow import Aftermath, reopened_state
+from forebay.domain.workflow import Aftermath, EdgeState, reopened_state
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.protocol import Verdict
 from forebay.stores.rows import json_text, said_text
@@ -249,10 +250,14 @@ def _put_back(
 def _reopen(tx: Transaction, child: JobId, together: Collection[JobId], *, with_parent: bool) -> None:
     """Look at the parents of a job that is revived, and whose edges have failed. `together` are jobs that are
     revived in the same call, so they are as good as alive."""
-    for number, parent in tx.all("edges_failed", {"child": child}) if tx.has_edges() else ():
-        found = (0, JobState.PENDING) if parent in together else tx.find(parent)
-        into = reopened_state(found and found[1], with_parent=with_parent)
-        tx.run("edge_set", {"child": child, "number": number, "state": into.value})
+    failed = tx.all("edges_failed", {"child": child}) if tx.has_edges() else []
+    states = tx.states(parent for _, parent in failed if parent not in together)
+    numbers: defaultdict[EdgeState, list[int]] = defaultdict(list)
+    for number, parent in failed:
+        state = JobState.PENDING if parent in together else states.get(parent)
+        numbers[reopened_state(state, with_parent=with_parent)].append(number)
+    for into, some in numbers.items():
+        tx.run("edges_set", {"child": child, "numbers": json_text(some), "state": into.value})
 
 
 def _put_among_live(

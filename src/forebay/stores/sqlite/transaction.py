@@ -289,6 +289,15 @@ class Transaction:
         row = self.one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
         return None if row is None else (row[0], STATES[row[1]])
 
+    def states(self, ids: Iterable[JobId]) -> dict[JobId, JobState]:
+        """The states of these jobs, wherever they are; most are where their ids say, and found together."""
+        wanted = set(ids)
+        named = {seq: job_id for job_id in wanted if (seq := seq_in_id(job_id)) is not None}
+        rows = self.all("states", {"ids": json_text(named)}) if named else []
+        states = {job_id: STATES[state] for job_id, state in rows}
+        brought = ((job_id, self.find(job_id)) for job_id in wanted - states.keys())
+        return states | {job_id: found[1] for job_id, found in brought if found is not None}
+
     def record_all(self, events: Sequence[Event]) -> None:
         for event in events:
             self.record(event)

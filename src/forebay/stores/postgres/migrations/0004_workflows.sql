@@ -26,9 +26,10 @@ create table forebay.edges (
   on_failure text not null check (on_failure in ('cancel', 'fail', 'ignore', 'hold')),
   state text collate "C" not null check (state in ('open', 'met', 'held', 'failed')),
   primary key (child, number)
-) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+-- With room for the new version of a row beside the old one: no index has to be told that an edge is met.
+) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
-create index edges_parent on forebay.edges (parent, state, child, number);
+create index edges_parent on forebay.edges (parent, child, number);
 
 -- The list: jobs that others depend on and that have ended, or were revived, and what that means is not done yet. With
 -- 'check': new jobs whose parents nobody has looked at, because they came in a transaction of their caller's.

@@ -1,9 +1,11 @@
--- aftermaths_next: hold lines of the list, oldest first, that nobody else has in hand.
+-- aftermaths_next: hold lines of the list, oldest first, that nobody else has in hand. Relies on the primary key, from the
+-- floor on.
 -- Guarantees: what has happened to one job is dealt with in the order in which it happened: a line waits for those of
 -- its parent that are older, and whoever has these in hand has not removed them yet.
 select number, parent, aftermath
 from forebay.aftermaths a
-where not exists (select 1 from forebay.aftermaths o where o.parent = a.parent and o.number < a.number)
+where number >= %(since)s
+  and not exists (select 1 from forebay.aftermaths o where o.parent = a.parent and o.number < a.number)
 order by number
 limit %(limit)s
 for update skip locked;

@@ -13,6 +13,7 @@ from (
     ('keys', 'forebay.keys_until'::regclass),
     ('events', 'forebay.events_at'::regclass),
     ('counts', 'forebay.count_deltas_pkey'::regclass),
+    ('aftermaths', 'forebay.aftermaths_pkey'::regclass),
     ('dead', 'forebay.dead_queue'::regclass),
     ('archive', 'forebay.archive_queue'::regclass)
   union all

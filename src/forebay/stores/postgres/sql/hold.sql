@@ -1,9 +1,11 @@
--- hold: what `heads` has locked and is not for this worker goes behind the gate of its task.
+-- hold: what `heads` has locked and is not for this worker, or over a limit, goes behind a gate.
+-- Not marked are jobs of a caller who holds limits: others wait for these while they hold rows of jobs that have ended, and
+-- an insert may wait for one of those while it holds the row of a job that is to be marked.
 with gone as (
   delete from forebay.ready where ctid = any(%(spots)b::text[]::tid[])
 ),
 marked as (
-  update forebay.jobs set updated_at = %(now)s where id = any(%(ids)b::text[])
+  update forebay.jobs set updated_at = %(now)s where id = any(%(marked)b::text[])
 )
 insert into forebay.gated (id, queue, gate, capped, rank, seq, expires_at)
 select h.id, %(queue)s::text, h.gate, h.capped, h.rank, h.seq, h.expires_at

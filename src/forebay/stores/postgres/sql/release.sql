@@ -1,17 +1,24 @@
--- release: jobs that were blocked wait like any others, from now on or from their time on. Ids come sorted.
+-- release: jobs that were blocked and stand alike wait like any others, from now on or from their time on.
 with moved as (
-  update forebay.jobs j
-  set (ready_at, run_at, rank, capped, rescore_at, updated_at) = (
-    select (%(readies)b::bigint[])[p.i], (%(readies)b::bigint[])[p.i], (%(ranks)b::bigint[])[p.i],
-      (%(capped)b::boolean[])[p.i], (%(rescores)b::bigint[])[p.i], %(now)s::bigint
-    from (select width_bucket(j.id, %(ids)b::text[]) as i) as p
-  )
-  where j.id = any(%(ids)b::text[])
-  returning j.queue, j.capped, j.rank, j.seq, j.id, j.expires_at, j.run_at
+  update forebay.jobs
+  set ready_at = %(ready_at)s,
+      run_at = %(ready_at)s,
+      rank = %(rank)s,
+      capped = %(capped)s,
+      rescore_at = %(rescore_at)s::bigint,
+      updated_at = %(now)s
+  where id = any(%(ids)b::text[])
+  returning queue, capped, rank, seq, id, expires_at, run_at
 ),
 later as (
   insert into forebay.due (id, queue, run_at, seq, state, expires_at)
   select id, queue, run_at, seq, 'scheduled', expires_at from moved where run_at > %(now)s
+),
+behind as (
+  insert into forebay.gated (id, queue, gate, capped, rank, seq, expires_at)
+  select id, queue, %(gate)s::text, capped, rank, seq, expires_at from moved
+  where run_at <= %(now)s and %(gate)s::text is not null
 )
 insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
-select queue, capped, rank, seq, id, expires_at from moved where run_at <= %(now)s;
+select queue, capped, rank, seq, id, expires_at from moved
+where run_at <= %(now)s and %(gate)s::text is null;

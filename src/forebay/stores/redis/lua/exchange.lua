@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Keep notes, settle what has ended, then claim for the room there is.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: worker, notes, ends, completed (how many), wants, room, known; lots and the rest for
---       follow-ups (see intake).  2... id and packed result of each job that was completed at its first
+-- ARGV: 1 the request: worker, notes, ends, completed (how many), places (of these among all settlements, where there
+--       are others), wants, room, known; lots and the rest for follow-ups (see intake).  2... id and packed result of each job that was completed at its first
 --       attempt; results and steps, as the request numbers them; then id and body of each follow-up
 -- Returns an answer for each end (settled, repeated, or why not), number and answer of each completed one that
 -- was not settled, claimed jobs, rows of adopted ones, cancels, the wait until the next job is due, an answer
@@ -78,7 +78,7 @@ end
 
 -- Settlements
 local E_ID, E_ATTEMPT, E_ENDING, E_STATE, E_FAILURES, E_CRASHES, E_DELAY_MS = 1, 2, 3, 4, 5, 6, 7
-local E_REASON, E_GATE, E_RESULT, E_ERROR, E_FOLLOW_UPS, E_COST, E_SCOPES = 8, 9, 10, 11, 12, 13, 14
+local E_REASON, E_GATE, E_RESULT, E_ERROR, E_FOLLOW_UPS, E_COST, E_SCOPES, E_PLACE = 8, 9, 10, 11, 12, 13, 14, 15
 
 local function has_ended(job, attempt)
   local head = job.head
@@ -366,11 +366,40 @@ end
 -- Ids of those that were settled.
 local settled = {}
 local charges = {}  -- endings of attempts that have cost something else than they took
+local told_for = {}  -- the place of the settlement that each event is about
+
+local function settle_in_turn(ending, came_at)
+  local before = #told
+  local answer, why_not = settle(ending)
+  -- A job that was put and is lifted again has all that was told before written down.
+  for i = #told < before and 1 or before + 1, #told do
+    told_for[i] = came_at
+  end
+  return answer, why_not
+end
+
+-- Events in the order in which the settlements came, though those of successes are looked at last.
+local function order_events()
+  local numbers, ordered = {}, {}
+  for i = 1, #told do
+    numbers[i] = i
+  end
+  table.sort(numbers, function(one, other)
+    if told_for[one] ~= told_for[other] then
+      return told_for[one] < told_for[other]
+    end
+    return one < other
+  end)
+  for i, number in ipairs(numbers) do
+    ordered[i] = told[number]
+  end
+  told = ordered
+end
 
 local function settle_all()
   local answers, others = {}, {}
   for i, ending in ipairs(ask.ends) do
-    local answer, why_not = settle(ending)
+    local answer, why_not = settle_in_turn(ending, ending[E_PLACE])
     if why_not then
       return nil, nil, why_not
     end
@@ -385,7 +414,8 @@ local function settle_all()
   local missed = {}
   for _, number in ipairs(complete_plainly(ask.completed)) do
     local id, result = ARGV[2 * number], 2 * number + 1
-    local answer = settle({id, 1, 'completed', 'completed', 0, 0, 0, false, false, result, false, 0})
+    local ending = {id, 1, 'completed', 'completed', 0, 0, 0, false, false, result, false, 0}
+    local answer = settle_in_turn(ending, ask.places and ask.places[number])
     if answer ~= 'settled' then
       others[#others + 1] = number
       others[#others + 1] = answer
@@ -396,6 +426,9 @@ local function settle_all()
     if not missed[number] then
       settled[#settled + 1] = ARGV[2 * number]
     end
+  end
+  if ask.places and #told > 1 then
+    order_events()
   end
   flush()
   return answers, others

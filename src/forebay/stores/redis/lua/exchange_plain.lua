@@ -32,6 +32,7 @@ end
 
 local next_due_at
 local has_more = 0
+local taken = {}
 local packed_queues = fetch('HMGET', names, prefix .. 'queues')
 for i, want in ipairs(ask.wants) do
   local due = redis.call('ZRANGE', prefix .. 'due:' .. names[i], 0, 0, 'WITHSCORES')
@@ -46,12 +47,19 @@ for i, want in ipairs(ask.wants) do
     local order = {key = ready_key(names[i], false, false), at = 1}
     order.members = redis.call('ZRANGE', order.key, 0, most - 1)
     bring(ids_in(order.members))
-    start_plainly(order, most, {want[W_LEASE_MS], queue[Q_LEASE_MS]}, gates_passed(want), claimed)
+    taken[order.key] = start_plainly(order, most, {want[W_LEASE_MS], queue[Q_LEASE_MS]}, gates_passed(want), claimed)
+    -- They are the first of their order, and one command takes them out whatever their number.
+    removals[order.key] = nil
     has_more = order.at <= #order.members and 1 or 0
   end
 end
 
 send('HSET', prefix .. 'heads', heads)
+for key, jobs in pairs(taken) do
+  if jobs > 0 then
+    redis.call('ZREMRANGEBYRANK', key, 0, jobs - 1)
+  end
+end
 write_places()
 if #claimed[1] > 0 then
   redis.call('SADD', prefix .. 'holders', ask.worker)

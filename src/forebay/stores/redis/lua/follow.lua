@@ -2,7 +2,7 @@
 -- Work on the list of what the ends of jobs mean for those that depend on them. Says the same as domain/workflow.py.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit (edges to look at); delay_ms, reset, actor, dependants, fresh for jobs that are revived
--- Returns how many edges were looked at.
+-- Returns whether jobs wait now that did not before.
 local CONCERNED = {
   completed = {OPEN, OPEN}, dead = {OPEN, OPEN}, cancelled = {OPEN, OPEN}, deleted = {OPEN, HELD},
   cancel = {OPEN, HELD}, revived = {HELD, FAILED}, ['revive'] = {HELD, FAILED},
@@ -40,12 +40,81 @@ local function count_unmet(id, was, into)
   return unmet[id]
 end
 
-local function release(job)
-  local head = job.head
-  lift(job)
+local walked_to = {}  -- queue -> up to which number `rescore` has looked at its jobs
+
+local function is_walked_past(queue, seq)
+  walked_to[queue] = walked_to[queue] or tonumber(redis.call('HGET', prefix .. 'capped_to', queue) or 0)
+  return seq <= walked_to[queue]
+end
+
+-- Say in the head of a blocked job that it waits like any other, or behind this gate. Nearly every job runs before its age is capped; one that
+-- does not is found by its number, as those are that were never blocked, unless `rescore` has come past it already.
+local function let_wait(head, gate)
   head[RUN_AT] = math.max(head[RUN_AT], now)
   head[READY_AT], head[UPDATED_AT] = head[RUN_AT], now
-  put_new(job, false, gate_when_due(job))
+  begin_waiting(head, false, gate)
+  if not head[DEADLINE_AT] and not is_walked_past(head[QUEUE], head[SEQ]) then
+    head[RESCORE_AT] = false
+  end
+end
+
+local function release(job)
+  lift(job)
+  let_wait(job.head, gate_when_due(job))
+  put(job)
+end
+
+local kinds = {}  -- a head without its number -> how such jobs stand before and after; false for others
+
+local function kind_of(packed)
+  local is_whole, head = pcall(unpacked, packed)
+  if not is_whole or not head[SEQ] or head[STATE] ~= 'blocked' then
+    return false
+  end
+  local kind = {head = head, queue = head[QUEUE], were = places_of(head)}
+  let_wait(head, false)
+  kind.places = places_of(head)
+  kind.before, kind.after = halves_of(head)
+  return kind
+end
+
+-- Blocked jobs that came together differ in their numbers alone, and do so when they are released; answers whether this
+-- is one, and was.
+local function release_alike(id)
+  local packed = stored[id]
+  local high, low, own = string.byte(packed or '', 1, 3)
+  -- Whose job it is says its body alone.
+  if not own or loaded[id] ~= nil or has_shares() then
+    return false
+  end
+  local number_at = 5 + 256 * high + low
+  local number = string.sub(packed, number_at, number_at + 12)
+  local rest = string.sub(packed, 1, number_at - 1) .. string.sub(packed, number_at + 13)
+  if kinds[rest] == nil then
+    kinds[rest] = kind_of(packed)
+  end
+  local kind = kinds[rest]
+  if not kind or is_walked_past(kind.queue, tonumber(number)) then
+    return false
+  end
+  local one = number .. ':' .. id
+  for i = 1, #kind.were, 2 do
+    remove_later(kind.were[i], one)
+  end
+  stand_waiting(kind.head, kind.places, one)
+  stored[id] = kind.before .. number .. kind.after
+  heads[#heads + 1] = id
+  heads[#heads + 1] = stored[id]
+  count(kind.queue, 'blocked', -1)
+  count(kind.queue, kind.head[STATE], 1)
+  return true
+end
+
+local function release_found(id)
+  local job = not release_alike(id) and find(id)
+  if job and job.head[STATE] == 'blocked' then
+    release(job)
+  end
 end
 
 -- A job that does not live any more is out of its sequence, and the next one may run.
@@ -99,14 +168,9 @@ local function settle_edge(word, parent, name)
   end
 end
 
-local looked_at = 0
-while looked_at < ask.limit do
-  local packed = redis.call('LINDEX', prefix .. 'aftermaths', 0)
-  if not packed then
-    break
-  end
-  local line = cmsgpack.unpack(packed)
-  local parent, word, room = line[1], line[2], ask.limit - looked_at
+-- What one line says; answers how many edges it looked at.
+local function follow_line(line, room)
+  local parent, word = line[1], line[2]
   local span = CONCERNED[word]
   if word == 'deleted' or FINAL[word] then
     leave_sequence(parent)
@@ -121,10 +185,79 @@ while looked_at < ask.limit do
     settle_edge(word, parent, name)
   end
   flush()
-  looked_at = looked_at + math.max(#ids, 1)
   if #ids < room then
     redis.call('LPOP', prefix .. 'aftermaths')
   end
+  return math.max(#ids, 1)
+end
+
+-- The edges behind a job that has completed are met; answers how many, and counts them by child.
+local function meet(parent, room, met, ids)
+  local key = prefix .. 'behind:' .. parent
+  local found, entries = redis.call('ZRANGEBYSCORE', key, OPEN, OPEN, 'LIMIT', 0, room), {}
+  for _, name in ipairs(found) do
+    local id = string.sub(name, 1, -7)
+    if not met[id] then
+      met[id] = 0
+      ids[#ids + 1] = id
+    end
+    met[id] = met[id] + 1
+    entries[#entries + 1] = MET
+    entries[#entries + 1] = name
+  end
+  send('ZADD', key, entries)
+  return #found
+end
+
+-- What most lines say, together: jobs that have completed. One by one, each parent of a join would take ten commands.
+-- Answers how many edges were met.
+local function meet_all(room)
+  local met, ids, looked_at, over = {}, {}, 0, 0
+  local has_sequences = redis.call('EXISTS', prefix .. 'sequence_of') == 1
+  for _, packed in ipairs(redis.call('LRANGE', prefix .. 'aftermaths', 0, room - 1)) do
+    local line = cmsgpack.unpack(packed)
+    local left = room - looked_at
+    if line[2] ~= 'completed' or left == 0 then
+      break
+    end
+    if has_sequences then
+      leave_sequence(line[1])
+    end
+    local found = meet(line[1], left, met, ids)
+    looked_at = looked_at + math.max(found, 1)
+    if found == left then
+      break  -- there may be more behind this one
+    end
+    over = over + 1
+  end
+  bring(ids)
+  local were = fetch('HMGET', ids, prefix .. 'unmet')
+  for i, id in ipairs(ids) do
+    -- One that has moved up in its sequence is counted already.
+    unmet[id] = (unmet[id] or tonumber(were[i] or 0)) - met[id]
+    if unmet[id] == 0 then
+      release_found(id)
+    end
+  end
+  flush()
+  if over > 0 then
+    redis.call('LTRIM', prefix .. 'aftermaths', over, -1)
+  end
+  return looked_at
+end
+
+local looked_at = 0
+while looked_at < ask.limit do
+  local packed = redis.call('LINDEX', prefix .. 'aftermaths', 0)
+  if not packed then
+    break
+  end
+  local line, room = cmsgpack.unpack(packed), ask.limit - looked_at
+  if line[2] == 'completed' then
+    looked_at = looked_at + meet_all(room)
+  else
+    looked_at = looked_at + follow_line(line, room)
+  end
 end
 has_listed = redis.call('EXISTS', prefix .. 'aftermaths') == 1
-return finish(looked_at)
+return finish(has_news and 1 or 0)

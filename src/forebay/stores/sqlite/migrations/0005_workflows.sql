@@ -15,7 +15,7 @@ create table forebay_edges (
 -- What depends on a job: all of it, and what its end concerns.
 create index forebay_edges_parent on forebay_edges (parent, state, child, number);
 -- Whether a child is blocked still, however many of its edges are met.
-create index forebay_edges_unmet on forebay_edges (child, state);
+create index forebay_edges_unmet on forebay_edges (child) where state = 'open' or state = 'held';
 
 -- The list: jobs that others depend on and that have ended, or were revived, and what that means is not done yet.
 create table forebay_aftermaths (

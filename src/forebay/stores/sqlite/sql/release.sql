@@ -1,4 +1,4 @@
--- release: a blocked job waits like any other, from now on or from its time on.
+-- release: blocked jobs wait like any others, from now on or from their time on.
 update forebay_jobs
 set state = :state,
     ready_at = :ready_at,
@@ -7,4 +7,4 @@ set state = :state,
     capped = :capped,
     rescore_at = :rescore_at,
     updated_at = :now
-where seq = :seq and state = 'blocked';
+where seq in (select value from json_each(:seqs)) and state = 'blocked';

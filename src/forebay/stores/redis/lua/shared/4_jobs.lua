@@ -20,8 +20,9 @@ local holders = {}    -- workers that were given leases
 local told = {}       -- events
 local gone = {}       -- jobs to be forgotten
 local noted = {}      -- functions that keep notes
-local edges = {}      -- child, number, parent, what its failure means, state, ...
-local parents = {}    -- id -> true for jobs to which these edges lead
+local edges = {}      -- new child -> number, what the failure of a parent means and its id, ...
+local behind = {}     -- its parent -> state and name of an edge, ...
+local edge_count = 0  -- how many these are
 local unmet = {}      -- id -> how many edges block it
 local aftermaths = {} -- packed lines of the list
 local buckets = {}    -- scope -> what is left of a rate at which a queue takes jobs
@@ -43,7 +44,7 @@ end
 
 -- Remember to look at what depends on a job, or comes after it in a sequence; nothing does on most.
 local function list_aftermath(id, word)
-  local is_awaited = parents[id] or (has_edges() and (
+  local is_awaited = behind[id] or (has_edges() and (
     redis.call('EXISTS', prefix .. 'behind:' .. id) == 1 or redis.call('HEXISTS', prefix .. 'sequence_of', id) == 1
   ))
   if is_awaited then

@@ -167,34 +167,54 @@ local function write_leases()
   holders, wishes = {}, {}
 end
 
-local function write_edges()
-  for i = 1, #edges, 5 do
-    local id, number, parent = edges[i], edges[i + 1], edges[i + 2]
-    redis.call('HSET', prefix .. 'edges:' .. id, number, edges[i + 3] .. ' ' .. parent)
-    redis.call('ZADD', prefix .. 'behind:' .. parent, edges[i + 4], edge_name(id, number))
+-- One command for a job that depends on many, and one for a job that many depend on.
+local function write_new_edges()
+  for id, needs in pairs(edges) do
+    send('HSET', prefix .. 'edges:' .. id, needs)
   end
-  if #edges > 0 then
-    redis.call('INCRBY', prefix .. 'edge_count', #edges / 5)
-    are_edges_known = true
+  for parent, entries in pairs(behind) do
+    send('ZADD', prefix .. 'behind:' .. parent, entries)
   end
+  redis.call('INCRBY', prefix .. 'edge_count', edge_count)
+  are_edges_known = true
+end
+
+local function write_turns()
   for i = 1, #turns, 2 do
     local id, sequence = turns[i], turns[i + 1]
     redis.call('ZADD', prefix .. 'sequence:' .. sequence, redis.call('INCR', prefix .. 'turn'), id)
     redis.call('HSET', prefix .. 'sequence_of', id, sequence)
     are_edges_known = true
   end
+end
+
+local function write_unmet()
+  local blocked, free = {}, {}
   for id, jobs in pairs(unmet) do
     if jobs > 0 then
-      redis.call('HSET', prefix .. 'unmet', id, jobs)
+      blocked[#blocked + 1] = id
+      blocked[#blocked + 1] = jobs
     else
-      redis.call('HDEL', prefix .. 'unmet', id)
+      free[#free + 1] = id
     end
+  end
+  send('HSET', prefix .. 'unmet', blocked)
+  send('HDEL', prefix .. 'unmet', free)
+end
+
+local function write_edges()
+  if edge_count > 0 then
+    write_new_edges()
+  end
+  write_turns()
+  if next(unmet) then
+    write_unmet()
   end
   if #aftermaths > 0 then
     send('RPUSH', prefix .. 'aftermaths', aftermaths)
     has_listed = true
   end
-  edges, parents, unmet, aftermaths, turns, joined = {}, {}, {}, {}, {}, {}
+  edges, behind, unmet, aftermaths, edge_count, turns, joined = {}, {}, {}, {}, 0, {}, {}
 end
 
 local function write_queue(name, queue)

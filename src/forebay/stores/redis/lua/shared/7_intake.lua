@@ -89,9 +89,10 @@ local function starting_state(state, how)
   return how == 'ignore' and MET or how == 'hold' and HELD or OPEN
 end
 
--- The parents of a new job: for each its id, the state of the edge, and its own state if it has ended; or why not.
+-- The parents of a new job, one after the other: id, the state of the edge, its own state if it has ended, what its failure
+-- means; or why not.
 local function parents_of(number, lot)
-  local found, blocking = {}, 0
+  local found, blocking, at = {}, 0, 0
   local wanted = ask.needs[number]
   local queue = queue_of(lot[1]) or ask.fresh
   for i = 2, #wanted do
@@ -111,38 +112,78 @@ local function parents_of(number, lot)
       state = job and job.head[STATE]
     end
     local keep_ms = queue[Q_KEEP_FINISHED_MS]
+    local into = MET
     if state then
-      found[i - 1] = {id, starting_state(state, how), FINAL[state] and state, how}
-    elseif wanted[1] and made_at and keep_ms > 0 and made_at + keep_ms <= now then
-      found[i - 1] = {id, MET, false, how}
-    else
+      into = starting_state(state, how)
+    elseif not (wanted[1] and made_at and keep_ms > 0 and made_at + keep_ms <= now) then
       return nil, {'MissingParent', lot[2], id, wanted[1] and 1 or 0}
     end
-    blocking = blocking + (found[i - 1][2] ~= MET and 1 or 0)
+    found[at + 1] = id
+    found[at + 2] = into
+    found[at + 3] = FINAL[state] and state or false
+    found[at + 4] = how
+    at = at + 4
+    blocking = blocking + (into ~= MET and 1 or 0)
   end
   return found, nil, blocking
 end
 
 local function add_edges(id, found, blocking)
   unmet[id] = blocking
-  for i, one in ipairs(found) do
-    local base = #edges
-    edges[base + 1], edges[base + 2], edges[base + 3], edges[base + 4], edges[base + 5] = id, i - 1, one[1], one[4], one[2]
-    parents[one[1]] = true
-    if one[2] == OPEN and one[3] then
-      list_aftermath(one[1], one[3])
+  local needs = {}
+  for at = 1, #found, 4 do
+    local parent, into, ended = found[at], found[at + 1], found[at + 2]
+    local number = (at - 1) / 4
+    needs[#needs + 1] = number
+    needs[#needs + 1] = found[at + 3] .. ' ' .. parent
+    local entries = behind[parent] or {}
+    behind[parent] = entries
+    entries[#entries + 1] = into
+    entries[#entries + 1] = edge_name(id, number)
+    if into == OPEN and ended then
+      list_aftermath(parent, ended)
     end
   end
+  edges[id] = needs
+  edge_count = edge_count + #found / 4
 end
 
--- Somebody else of this batch may ask for a job that has keys, or waits for others.
-local function store_alone(lot, id, seq, keys, found, blocking, sequence)
+-- Somebody else of this batch may ask for a job that has keys.
+local function store_alone(lot, id, seq, keys, is_blocked)
   local job = {id = id, head = {unpack(lot.head)}, is_lifted = true}
-  job.head[SEQ] = seq
-  if keys then
-    job.head[UNIQUE_KEY] = keys[1]
-    take_keys(lot, id, keys)
+  job.head[SEQ], job.head[UNIQUE_KEY] = seq, keys[1]
+  take_keys(lot, id, keys)
+  loaded[id] = job
+  put_new(job, is_blocked, lot.gate)
+  return job.head[STATE]
+end
+
+-- All others of a lot that are blocked, and all that are not, stand in the same places, and their heads differ in their
+-- numbers alone.
+local function store_alike(lot, id, seq, is_blocked)
+  local kind = is_blocked and 'blocked' or 'free'
+  local alike = lot[kind]
+  if not alike then
+    alike = {head = {unpack(lot.head)}}
+    begin_waiting(alike.head, is_blocked, lot.gate)
+    alike.places = places_of(alike.head)
+    alike.before, alike.after = halves_of(alike.head)
+    lot[kind] = alike
   end
+  local number = string.format('%013.0f', seq)
+  heads[#heads + 1] = id
+  heads[#heads + 1] = alike.before .. number .. alike.after
+  stand_waiting(alike.head, alike.places, number .. ':' .. id)
+  count(lot[1], alike.head[STATE], 1)
+  return alike.head[STATE]
+end
+
+local function store(lot, number, keys, found, blocking, sequence)
+  local id, body = ARGV[ask.first + 2 * number - 2], ARGV[ask.first + 2 * number - 1]
+  open_queue(lot[1])
+  local seq = take_seq()
+  local is_blocked = blocking > 0
+  local state
   if found then
     add_edges(id, found, blocking)
   end
@@ -150,36 +191,10 @@ local function store_alone(lot, id, seq, keys, found, blocking, sequence)
     unmet[id] = blocking
     join_sequence(sequence, id)
   end
-  loaded[id] = job
-  put_new(job, blocking > 0, lot.gate)
-  return job.head[STATE]
-end
-
--- All others of a lot stand in the same places, and their heads differ in their numbers alone.
-local function store_alike(lot, id, seq)
-  local head = lot.head
-  if not lot.places then
-    begin_waiting(head, false, lot.gate)
-    lot.places = places_of(head)
-    lot.before, lot.after = halves_of(head)
-  end
-  local number = string.format('%013.0f', seq)
-  heads[#heads + 1] = id
-  heads[#heads + 1] = lot.before .. number .. lot.after
-  stand_waiting(head, lot.places, number .. ':' .. id)
-  count(lot[1], head[STATE], 1)
-  return head[STATE]
-end
-
-local function store(lot, number, keys, found, blocking, sequence)
-  local id, body = ARGV[ask.first + 2 * number - 2], ARGV[ask.first + 2 * number - 1]
-  open_queue(lot[1])
-  local seq = take_seq()
-  local state
-  if keys or found or sequence then
-    state = store_alone(lot, id, seq, keys, found, blocking, sequence)
+  if keys then
+    state = store_alone(lot, id, seq, keys, is_blocked)
   else
-    state = store_alike(lot, id, seq)
+    state = store_alike(lot, id, seq, is_blocked)
   end
   bodies[#bodies + 1] = body_key(seq)
   bodies[#bodies + 1] = body

@@ -60,7 +60,7 @@ local function complete_plainly(most)
   local byte, sub = string.byte, string.sub
   local packs, opened_jobs, written, over = stored, loaded, heads, list_in(removals, leases_here)
   local others, at, completed = {}, #heads, {}
-  local may_be_parents = most > 0 and (has_edges() or next(parents) ~= nil)
+  local may_be_parents = most > 0 and (has_edges() or edge_count > 0)
   for number = 1, most do
     local id = ARGV[2 * number]
     local packed = packs[id]
@@ -104,7 +104,9 @@ local function start_plainly(order, most, lease_ms, passes, claimed, fits)
   local packs, opened_jobs, written, members = stored, loaded, heads, order.members
   local over, begun = list_in(removals, order.key), list_in(additions, leases_here)
   local ids, packed_heads, body_keys, ends = unpack(claimed)
-  local fresh = fresh_standing
+  local fresh, front, back = fresh_standing, string.sub(fresh_standing, 1, 11), string.sub(fresh_standing, 13)
+  -- Between them the time of the last change, which is nothing but for a job that was blocked.
+  local back_at = #front + 10
   local started = cmsgpack.pack('running', 1, ask.worker) .. at_now .. at_now .. '\194' .. usual .. '\194'
   local body, at, written_to, over_to, begun_to, ids_to = prefix .. 'body:', order.at, #written, #over, #begun, #ids
   local last = math.min(at + most, #members + 1)
@@ -115,7 +117,11 @@ local function start_plainly(order, most, lease_ms, passes, claimed, fits)
     local high, low, own = byte(packed or '', 1, 3)
     local own_at = own and 4 + 256 * high + low
     local standing_at = own and own_at + own
-    if not own or sub(packed, standing_at) ~= fresh or sub(packed, own_at + 1, own_at + 13) ~= sub(one, 1, 13) then
+    local standing = own and sub(packed, standing_at)
+    if not own or sub(packed, own_at + 1, own_at + 13) ~= sub(one, 1, 13) then
+      break
+    end
+    if standing ~= fresh and (sub(standing, back_at) ~= back or sub(standing, 1, back_at - 10) ~= front) then
       break
     end
     local shape = shape_of(sub(packed, 4, own_at - 1))
