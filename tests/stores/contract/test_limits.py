@@ -507,6 +507,13 @@ def test_no_history_of_claims_exceeds_limits_by_key_and_none_is_forgotten(
     store.drop_limit(key_scope(kind))
 
 
+def test_a_claim_that_looks_further_because_some_are_at_their_limit_keeps_it_there_too(store: Store) -> None:
+    store.save_limit(Limit(scope=key_scope("tenant"), concurrency=2))
+    ids = [put(store, limit_keys={"tenant": tenant}) for tenant in "aaaaaabcaaaba"]
+
+    assert claimed(store, 8) == [ids[at] for at in (0, 1, 6, 7, 11)]
+
+
 # When to ask again
 
 

@@ -275,9 +275,13 @@ local function bring_bodies(order, most)
 end
 
 -- Whether a plain job may start under the limits of its task and its keys; then it has its places. One that costs more
--- or less than a token is left to whoever looks at what is spent.
+-- or less than a token is left to whoever looks at what is spent, and so is one whose body is not at hand.
 local function has_place(id, task_scope, key, ends_at)
-  local scopes, cost = narrow_scopes(task_scope, options_of(known_bodies[key] or '', 'limit_keys', 'cost'))
+  local body = known_bodies[key]
+  if not body then
+    return false
+  end
+  local scopes, cost = narrow_scopes(task_scope, options_of(body, 'limit_keys', 'cost'))
   if cost ~= 1 or full_among(scopes) then
     return false
   end
