@@ -43,21 +43,23 @@ def follow(tx: Transaction) -> int:
         return 0
     if tx.has_new_jobs:
         tx.count_new()  # a job of this very insert may end because of a parent
-    met = _met_at_once(tx)
+    met = 0
+    while met < RELEASED_AT_ONCE and (more := _met_at_once(tx, RELEASED_AT_ONCE - met)):
+        met += more
     return met if met >= RELEASED_AT_ONCE else met + following.follow(_Following(tx))
 
 
-def _met_at_once(tx: Transaction) -> int:
+def _met_at_once(tx: Transaction, room: int) -> int:
     """What most ends are, together: jobs that have completed. To do this one by one would take six statements
     for each edge; how many edges were settled."""
-    lines = tx.all("aftermaths_completed", {"limit": RELEASED_AT_ONCE})
+    lines = tx.all("aftermaths_completed", {"limit": room})
     if not lines:
         return 0
     parents = json_text([parent for _, parent in lines])
-    met = tx.all("edges_met", {"parents": parents, "limit": RELEASED_AT_ONCE})
+    met = tx.all("edges_met", {"parents": parents, "limit": room})
     _leave_sequences(tx, _Following(tx), [parent for _, parent in lines])
     _release_among(tx, sorted({child for (child,) in met}))
-    if len(met) < RELEASED_AT_ONCE:
+    if len(met) < room:
         tx.run("aftermaths_remove", {"number": lines[-1][0]})
     return max(len(met), 1)
 

@@ -79,7 +79,8 @@ class Intake:
         self._lots: dict[tuple[object, ...], Lot] = {}
         self._alike: tuple[object, ...] = ()  # the last job's
         self._lot: Lot
-        self._edges = Edges(tx, self.flush)
+        # Made with the first: it holds on to us, and that would be left to the garbage collector.
+        self._edges: Edges | None = None
         self.receipts: list[Receipt] = []  # of the jobs that came before
 
     def add(self, job: NewJob) -> Receipt:
@@ -109,7 +110,8 @@ class Intake:
             if taken is not None:
                 return taken
         queue = self._tx.queue(job.queue) or self._tx.fresh_queue(job.queue)
-        parents = self._edges.needed(job, queue, self.receipts)
+        edges = self._edges = self._edges or Edges(self._tx, self.flush)
+        parents = edges.needed(job, queue, self.receipts)
         is_behind = job.sequence is not None and self._tx.is_after_others(job.sequence)
         rated = lot.rated
         if is_behind or any(state is not EdgeState.MET for _, state in parents):
@@ -119,7 +121,7 @@ class Intake:
         if rated is not None:
             self._enter(rated, job)
         job_id = self._write(job, lot)
-        self._edges.add(job_id, job, parents)
+        edges.add(job_id, job, parents)
         if job.sequence is not None:
             self._tx.join_sequence(job.sequence, job_id)
         return Receipt(id=job_id, is_new=True, state=lot.state)
@@ -148,7 +150,8 @@ class Intake:
                 lot.uncounted += len(lot.rows) // WIDTH
                 lot.rows.clear()
                 tx.has_news = tx.has_new_jobs = True
-        self._edges.flush()
+        if self._edges is not None:
+            self._edges.flush()
 
     def keep_rates(self) -> None:
         """Write what the jobs have taken of the rates of their queues."""

@@ -6,7 +6,9 @@ where job.seq = one.key
   and job.id = one.value
   and job.state = 'blocked'
   and not exists (
-    select 1 from forebay_edges as edge where child = one.value and (edge.state = 'open' or edge.state = 'held')
+    select 1
+    from forebay_edges as edge indexed by forebay_edges_unmet
+    where child = one.value and (edge.state = 'open' or edge.state = 'held')
   )
   and not exists (
     select 1
