@@ -33,8 +33,8 @@ class Blocked(NamedTuple):
 
 
 def _blocked(row: Row) -> Blocked:
-    *columns, options = row
-    return Blocked(*columns, share_in(options))
+    seq, queue, priority, failures, deadline_at, run_at, options = row
+    return Blocked(seq, queue, priority, failures, deadline_at, run_at, share_in(options))
 
 
 def follow(tx: Transaction) -> int:
