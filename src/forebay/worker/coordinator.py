@@ -211,8 +211,8 @@ class Coordinator:
 
     def _late(self) -> list[tuple[Assignment, Outcome]]:
         """What could not be started in time goes back: somebody else may have a free slot."""
-        began = self._clock.monotonic() - START_WITHIN_SECONDS
-        late = _taken_back(one for one in self._slots if one.claimed_at <= began)
+        now = self._clock.monotonic()
+        late = _taken_back(one for one in self._slots if one.claimed_at + START_WITHIN_SECONDS <= now)
         if late:
             self._pace.start_again()
         return late
