@@ -12,13 +12,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # What is linted and typed; a folder that is not there yet is left out.
-CODE := $(wildcard src tests tools benchmarks examples)
+CODE := $(wildcard src tests tools benchmarks evidence examples)
 # Tests that run the blocks of pages beside what else they know of them; tests/docs/test_blocks.py lists them.
 PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades/test_pages.py \
 	worker/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules compare profile growth docs mutate soak soak-postgres soak-redis requirements clean
+.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules compare profile growth docs mutate simulate soak soak-postgres soak-redis requirements clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ docs: $(READY) ## Check all links in the documents and run all code in them, off
 
 mutate: $(READY) ## Remove each guard of each statement in turn and see the suite fail
 	$(BIN)/python tools/mutate.py $(ARGS)
+
+simulate: $(READY) ## Lives of a small system on a simulated clock, with faults at every store call: [ARGS='--runs 0']
+	$(BIN)/python -m evidence.simulate $(ARGS)
 
 soak: $(READY) ## Several processes under full load, then worker processes under fire: six minutes
 	$(BIN)/python -m benchmarks.soak $(ARGS)

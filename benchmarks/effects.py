@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,12 +94,13 @@ class Log:
             self.stops.add(token)
 
 
-def wait_for_all(app: Forebay, ids: list[JobId]) -> None:
-    """Until every job is final, or for as long as one has patience."""
+def wait_for_all(app: Forebay, ids: list[JobId], meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Until every job is final, or for as long as one has patience; `meanwhile` is called again and again."""
     ends = time.monotonic() + SECONDS
     left = ids
     while left and time.monotonic() < ends:
         left = [job_id for job_id in left if not is_final(app, job_id)]
+        meanwhile()
         time.sleep(0.05)
 
 

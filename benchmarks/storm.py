@@ -210,6 +210,16 @@ def manned(folder: Path) -> Iterator[list[Post]]:
 # ------------------------------------------------------------------ the storm
 
 
+def allowed_with(server: Server | None) -> frozenset[int]:
+    """With which status a program may end because of its store."""
+    return frozenset() if server is None else frozenset({NO_STORE})
+
+
+def manned_again(posts: list[Post], server: Server | None) -> list[str]:
+    """Start again what has ended; what is wrong with how it ended."""
+    return [problem for post in posts if (problem := post.man(allowed_with(server)))]
+
+
 class Storm:
     """Hits processes and the server, and lets those that were stopped go on after a while."""
 
@@ -318,7 +328,6 @@ def play(
     """Feed and hit for as long as it lasts; what was accepted."""
     dice = random.Random(1)
     storm, feed = Storm(dice, server), Feed(app, task, size, dice)
-    allowed = frozenset() if server is None else frozenset({NO_STORE})
     began = time.monotonic()
     while (lasts := time.monotonic() - began) < size.seconds or len(feed.ids) < size.jobs:
         feed.give(lasts)
@@ -326,7 +335,7 @@ def play(
             storm.blow(posts)
         else:
             storm.calm()
-        findings.problems += [problem for post in posts if (problem := post.man(allowed))]
+        findings.problems += manned_again(posts, server)
         time.sleep(0.02)
     storm.calm()
     findings.hits = dict(sorted(storm.hits.items()))
@@ -351,12 +360,11 @@ def run(folder: Path, size: Size, url: str | None = None, server: Server | None 
         set_limits(app)
         with manned(folder) as posts:
             feed = play(app, task, posts, size, findings, server)
-            for post in posts:
-                post.man()
             patiently(app.counts)  # what is left of a connection is found out here
-            wait_for_all(app, feed.ids)
+            # Who was started while the server was away ends by itself, also when it has just come back.
+            wait_for_all(app, feed.ids, lambda: findings.problems.extend(manned_again(posts, server)))
             findings.problems += crowded(posts)
-            findings.problems += ended_in_order(folder, posts)
+            findings.problems += ended_in_order(folder, posts, server)
             findings.started_programs = sum(post.started for post in posts)
         compare(app, feed, file, findings)
         app.sweep()
@@ -375,7 +383,7 @@ def crowded(posts: list[Post]) -> Iterator[str]:
                 yield f"process {pid} has {found} open descriptors"
 
 
-def ended_in_order(folder: Path, posts: list[Post]) -> Iterator[str]:
+def ended_in_order(folder: Path, posts: list[Post], server: Server | None) -> Iterator[str]:
     """Ask everybody to stop; what is wrong with how they do it."""
     for post in posts:
         send(post.popen.pid, signal.SIGTERM)
@@ -387,7 +395,7 @@ def ended_in_order(folder: Path, posts: list[Post]) -> Iterator[str]:
             yield f"a worker program did not stop within {END_SECONDS:g} s\n{post.tail()}"
             continue
         # Right after its start a program has not taken over its signals yet.
-        if status not in (0, -signal.SIGTERM):
+        if status not in {0, -signal.SIGTERM, *allowed_with(server)}:
             yield f"a worker program that was asked to stop ended with {status}\n{post.tail()}"
     while (left := living(folder)) and time.monotonic() < ends:
         time.sleep(0.05)

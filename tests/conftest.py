@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from compileall import compile_dir
 from pathlib import Path
@@ -31,6 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
     named = [name for name in FOREIGN if name in os.environ]
     if named:
         raise pytest.UsageError(f"tests make their own stores; run them without {', '.join(named)}")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell has what it starts in the background ignore it, and so would all that tests start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
         # Tests start hundreds of processes, and one that has to compile the package takes twice as long. By
         # hash, so that what was compiled is never older than its source.

@@ -35,6 +35,7 @@ class RedisServer:
         self._watching = watching
         self._settings = {**_FAST, **settings}
         self.port = _free_port()
+        self._is_known = False
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self.start()
@@ -50,17 +51,28 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
-        """Start it, under the port that it had before."""
+        """Start it, under the port that it had before; one that somebody else has taken meanwhile is changed
+        for another as long as nobody knows it."""
+        for _ in range(5):
+            self._process = self._started()
+            if self._is_ready(self._process):
+                self._is_known = True
+                return
+            self.stop(signal.SIGKILL)
+            if not self._is_known:
+                self.port = _free_port()
+        raise RuntimeError((self._base / "log").read_text(errors="replace"))
+
+    def _started(self) -> subprocess.Popen[bytes]:
         arguments = self._as_server() if self._watching is None else self._as_sentinel(self._watching)
         with (self._base / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [str(_program()), *arguments],
                 stdout=log,
                 stderr=log,
                 cwd=self._base,
                 preexec_fn=_dies_with_parent(signal.SIGKILL),  # noqa: PLW1509 - before any thread is started
             )
-        self._wait()
 
     def stop(self, how: int = signal.SIGTERM) -> None:
         """End it; SIGTERM lets it write its files, SIGKILL is a crash."""
@@ -95,16 +107,17 @@ class RedisServer:
         file.write_text("\n".join(lines))
         return [str(file), "--sentinel"]
 
-    def _wait(self) -> None:
+    def _is_ready(self, process: subprocess.Popen[bytes]) -> bool:
         password = self._settings.get("requirepass")
         until = time.monotonic() + STARTING
-        while time.monotonic() < until and self._process is not None and self._process.poll() is None:
+        while time.monotonic() < until and process.poll() is None:
             client = redis.Redis(port=self.port, password=password, socket_timeout=5)
             with suppress(redis.RedisError), client:
                 client.ping()
-                return
+                # Not another one, which had the port first.
+                return bool(client.info("server")["process_id"] == process.pid)
             time.sleep(0.01)
-        raise RuntimeError((self._base / "log").read_text(errors="replace"))
+        return False
 
 
 def _program() -> Path:

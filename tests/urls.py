@@ -33,4 +33,6 @@ def lent_url(engine: str, folder: Path) -> Iterator[str]:
         with import_module(f"tests.stores.{_SUPPORT[engine]}").lent_url() as url:
             yield url
     else:
+        if engine == "sqlite":
+            import_module("tests.stores.sqlite_support").put_empty(folder / "jobs.db")
         yield url_of(engine, folder)

@@ -59,6 +59,7 @@ LEFT_OUT: Final = frozenset(
 )  # fmt: skip
 # Hints that wake sleepers: losing one costs delay and never a job, and the contract suite sleeps nowhere.
 HINTS: Final = frozenset({"has_news"})
+_HINT: Final = re.compile(r" indexed by \w+")
 
 # Which files to try first, by what was changed. The order decides only how soon a mutant is caught.
 LIKELY: Final = (
@@ -206,7 +207,8 @@ class Mutant:
         return f"{self.where}: {self.label}"
 
     def apply(self, text: str) -> str:
-        return text[: self.start] + self.instead + text[self.end :]
+        # A statement that names a partial index cannot be run without the condition of that index.
+        return _HINT.sub("", text[: self.start] + self.instead + text[self.end :])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,6 +159,12 @@ def test_jobs_that_were_put_aside_are_a_problem() -> None:
     )
 
 
+def test_jobs_that_wait_for_the_turn_of_their_share_or_for_a_limit_are_no_finding() -> None:
+    gates = ["fair:acme", "limit:key:tenant:acme"]
+
+    assert list(of_held(HeldJobs(queue=QueueName("mail"), gate=gate, jobs=3) for gate in gates)) == []
+
+
 def test_a_store_that_is_not_there_is_said_by_the_doctor_too() -> None:
     [(level, message)] = about(examined("--url", "sqlite:///typo.db", status=3), "store")
 

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.timeout(300)
 PROGRAMS: Final = (
     "guide/back-pressure.md",
     "guide/dead-letters.md",
+    "guide/fairness.md",
     "guide/limits.md",
     "guide/retries.md",
     "guide/schedules.md",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.domain.job import DAY_MS, QueueName
-from forebay.domain.queue import MAX_LENGTH, Queue, QueueMode, QueueSettings, QueueState
+from forebay.domain.queue import MAX_LENGTH, Queue, QueueMode, QueueSettings, QueueState, stagger_duty
 from forebay.domain.rank import STRICT_AGING_MS, Scoring
 from forebay.errors import ConfigError, InvalidJob
 
@@ -233,3 +233,21 @@ def test_a_priority_out_of_the_queues_range_is_refused(wanted: int) -> None:
         queue.priority_of(wanted)
 
     assert caught.value.field == "priority"
+
+
+@pytest.mark.shows("R-CFG-32")
+@pytest.mark.parametrize(
+    ("rate", "stagger"),
+    [(None, None), (1, (1, 1_000)), (3, (1, 334)), (15, (1, 67)), (100, (10, 100)), (10_000, (1_000, 100))],
+)
+def test_a_staggered_queue_releases_a_tenth_of_its_rate_at_a_time(
+    rate: int | None, stagger: tuple[int, int] | None
+) -> None:
+    assert QueueSettings(promote_per_second=rate).stagger == stagger
+    assert stagger_duty("mail") == "promote mail"
+
+
+@pytest.mark.parametrize("rate", [0, 10_001, 1.5])
+def test_a_rate_of_promotion_that_makes_no_sense_is_refused(rate: object) -> None:
+    with pytest.raises(ConfigError, match="promote_per_second"):
+        QueueSettings().changed({"promote_per_second": rate})

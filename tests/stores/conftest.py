@@ -65,7 +65,8 @@ def maker(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) ->
             engine = request.getfixturevalue("redis").make_engine(clock, is_clustered=is_clustered)
         else:
             sqlite = import_module("forebay.stores.sqlite.store")
-            engine = sqlite.SqliteEngine(str(tmp_path / f"jobs-{next(made)}.db"), clock=clock)
+            path = import_module("tests.stores.sqlite_support").put_empty(tmp_path / f"jobs-{next(made)}.db")
+            engine = sqlite.SqliteEngine(str(path), clock=clock)
         return engine
 
     if name.startswith("redis"):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from queue import Empty, Queue
+from tempfile import mkdtemp
 from threading import Thread
 from typing import Any, Final, TypeVar
 
@@ -42,6 +46,20 @@ def hear():
 def job(**fields):
     return NewJob(**{"task": "t", "payload": b"{}", **fields})
 """
+
+
+@cache
+def _empty() -> Path:
+    folder = Path(mkdtemp(prefix="forebay-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    SqliteEngine(str(folder / "jobs.db")).store().close()
+    return folder / "jobs.db"
+
+
+def put_empty(path: Path) -> Path:
+    """Put a store with nothing in it there: a copy is faster than to make the tables for every test."""
+    shutil.copyfile(_empty(), path)
+    return path
 
 
 class Program:

@@ -58,6 +58,7 @@ select 'default', 'pending', 0 from generate_series(1, {n}) i;
 insert into {s}.edges select 'b' || i, 0, 'l' || i, 'cancel', 'open' from generate_series(1, {n}) i;
 insert into {s}.blocked select 'b' || i, 'default', i, i, 1, i from generate_series(1, {n}) i;
 insert into {s}.sequences select 's' || i % 100, i, 'l' || i from generate_series(1, {n}) i;
+insert into {s}.shares select 'default', 's' || i, nullif(i % 500, 0) from generate_series(1, {n}) i;
 insert into {s}.aftermaths (parent, aftermath) select 'l' || i, 'dead' from generate_series(1, {n}) i;
 insert into {s}.commands (id, worker, kind, actor, sent_at, expires_at)
 select 'c' || i, 'w' || i, 'stop', '', i, i from generate_series(1, {n}) i;
@@ -92,7 +93,8 @@ SOME: Final[dict[str, Any]] = {
     "dependants": [False] * 100,
     "unmet": [1] * 100, "children": IDS, "numbers": list(HUNDRED), "parents": IDS, "child": "l1",
     "on_failure": "cancel", "aftermaths": ["dead"] * 100, "aftermath": "dead", "readies": [1] * 100,
-    "after_child": "", "after_number": 0, "few": 10, "walk": "a",
+    "after_child": "", "after_number": 0, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
+    "shares": [f"s{number}" for number in HUNDRED],
 }  # fmt: skip
 # Where a name means something else than in other statements.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
@@ -106,8 +108,9 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "bury": {"failures": 0, "crashes": 0, "state": "dead"},
     "archive_add": {"failures": 0, "day": "d1", "state": "completed"},
     "revive": {"failures": 0, "crashes": 0, "id": "new", "state": "scheduled", "seq": 9_000_000, "unmet": 0},
+    "promote_shared": {"capped": [False] * 100, "ids": [f"d{number}" for number in HUNDRED]},
     "insert": {"ids": NEW, "seqs": [9_000_000 + number for number in HUNDRED], "options": [None] * 100,
-               "state": "pending"},
+               "state": "pending", "gate": None},
     "edges_add": {"children": NEW, "state": "open"},
     "edges_behind": {"states": ["open"]},
     "edges_set": {"state": "met"},
@@ -145,6 +148,7 @@ THROUGH_ALL: Final = {
     "day_history_remove": "when a day is dropped whole",
     "held_jobs": "when somebody asks what waits behind gates",
     "leases_of": "after an answer was lost",
+    "shares_prune": "as many as shares have jobs that wait, when a duty comes by",
     "search": "up to the end that search_window has found",
 }
 KNOWLEDGE: Final = ("fresh", "missing", "when empty")

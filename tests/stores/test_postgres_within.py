@@ -14,7 +14,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Discarded, Outcome
 from forebay.domain.settlement import decide
 from forebay.domain.workflow import needs_of
-from forebay.errors import ConfigError, DuplicateJob, InvalidJob, QueueFull, StoreUnavailable
+from forebay.errors import ConfigError, DuplicateJob, InvalidJob, QueueFull, RateLimited, StoreUnavailable
 from forebay.stores.postgres.connection import Address
 from forebay.stores.postgres.store import PostgresEngine
 from forebay.testing.clock import ManualClock
@@ -126,6 +126,23 @@ def test_other_producers_do_not_wait_for_a_transaction_that_is_left_open(
     engine.insert_within(connection, [new_job(queue="short")])
     with pytest.raises(QueueFull):
         engine.insert_within(connection, [new_job(queue="short")])
+    store.close()
+
+
+def test_a_rate_refuses_and_is_not_taken_from_so_that_nobody_waits_for_the_transaction(
+    engine: PostgresEngine, connection: Caller
+) -> None:
+    store = engine.store()
+    store.save_queue(QueueName("slow"), {"enqueue_rate": 1, "enqueue_burst": 2})
+    engine.insert_within(connection, [new_job(queue="slow")] * 2)
+
+    receipts = store.insert([new_job(queue="slow")] * 2)
+
+    assert [receipt.is_new for receipt in receipts] == [True, True]
+    with pytest.raises(RateLimited) as caught:
+        engine.insert_within(connection, [new_job(queue="slow")])
+    connection.commit()
+    assert caught.value.retry_after == 1
     store.close()
 
 

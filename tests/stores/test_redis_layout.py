@@ -12,6 +12,7 @@ import redis as driver
 
 from forebay import Forebay
 from forebay.domain.job import JobId
+from forebay.domain.limits import Limit
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Store
 from forebay.stores.redis import keys
@@ -232,3 +233,13 @@ def test_a_program_with_a_worker_needs_few_connections(own_server: RedisServer, 
             clients = [one for one in admin.client_list() if one["name"] == "forebay"]
 
     assert 0 < len(clients) <= 10
+
+
+def test_a_job_that_is_ended_by_force_leaves_no_place_behind(store: Store, admin: driver.Redis) -> None:
+    store.save_limit(Limit(scope="key:tenant", concurrency=1))
+    store.insert([new_job(limit_keys={"tenant": "a"})])
+    [job] = claim(store)
+
+    store.cancel([job.id], force=True)
+
+    assert admin.exists("{forebay}:places_of", "{forebay}:places:key:tenant:a") == 0

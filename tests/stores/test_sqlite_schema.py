@@ -159,6 +159,7 @@ def as_before(monkeypatch: pytest.MonkeyPatch, known: int = 1) -> None:
     monkeypatch.setattr(Transaction, "has_edges", lambda self: False)
     monkeypatch.setattr(Transaction, "may_have_aftermaths", lambda self: False)
     monkeypatch.setattr(Transaction, "has_limits", False)  # of which it knows nothing
+    monkeypatch.setattr(Transaction, "has_shares", False)
 
 
 OLD_BEAT: Final = """

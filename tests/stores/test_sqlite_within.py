@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.errors import ConfigError, DuplicateJob, SchemaNewer, StoreUnavailable
+from forebay.errors import ConfigError, DuplicateJob, RateLimited, SchemaNewer, StoreUnavailable
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.sqlite.store import SqliteEngine
 from tests.stores.support import claim, new_job
@@ -77,6 +78,24 @@ def test_a_refused_job_leaves_the_rest_of_the_transaction_as_it_was(
     assert connection.execute("select count(*) from orders").fetchone()[0] == 1
     assert reader.health().problems == ()
     reader.close()
+
+
+def test_a_rate_is_taken_from_with_the_commit(engine: SqliteEngine, connection: sqlite3.Connection) -> None:
+    store = engine.store()
+    store.save_queue(QueueName("slow"), {"enqueue_rate": 1, "enqueue_burst": 200})
+    jobs = [new_job(queue="slow")] * 200  # a second time, they would have to wait for minutes
+    connection.execute("begin")
+    engine.insert_within(connection, jobs)
+    with pytest.raises(RateLimited):
+        engine.insert_within(connection, jobs)
+    connection.execute("rollback")
+
+    receipts = store.insert(jobs)
+
+    assert all(receipt.is_new for receipt in receipts)
+    with pytest.raises(RateLimited):
+        store.insert(jobs)
+    store.close()
 
 
 def test_keys_and_delays_work_as_ever(engine: SqliteEngine, connection: sqlite3.Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -302,6 +303,32 @@ def test_long_runs_keep_to_the_weights_whatever_the_room(clock: ManualClock) -> 
 
     assert had["a"] / had.total() == pytest.approx(3 / 6, abs=0.01)
     assert had["b"] / had.total() == pytest.approx(2 / 6, abs=0.01)
+
+
+@pytest.mark.shows("R-PRI-31", "R-EDGE-41")
+def test_a_light_queue_waits_no_longer_than_its_weight_says_however_full_the_others_are(
+    clock: ManualClock,
+) -> None:
+    slots = Slots(threads=1)
+
+    order = visits(asking_by(steered(slots, urgent=20, other=3, low=1), slots, clock), 240)
+
+    turns = [place for place, queue in enumerate(order) if queue == "low"]
+    assert len(turns) == 10
+    assert max(later - one for one, later in pairwise(turns)) <= 24 + 2
+
+
+def test_other_weights_count_from_now_on_and_nobody_owes_for_what_was(clock: ManualClock) -> None:
+    slots = Slots(threads=1)
+    steering = Steering({QueueName("a"): None, QueueName("b"): None}, slots, Inbox())
+    ask = asking_by(steering, slots, clock)
+    steering.weigh({QueueName("a"): 9})
+    before = visits(ask, 100)
+
+    steering.weigh({QueueName("b"): 3})
+
+    assert (before.count("a"), before.count("b")) == (90, 10)
+    assert visits(ask, 40).count("b") == 30
 
 
 @pytest.mark.shows("R-PRI-32")

@@ -299,13 +299,14 @@ class Forebay(Declares, Queueing):
         threads: int = 4,
         coroutines: int = 100,
         isolated: int | None = None,
-        queues: Sequence[str] | Mapping[str, int] | None = None,
+        queues: Sequence[str] | Mapping[str, int | None] | None = None,
         strict: bool = False,
     ) -> Iterator[Worker]:
         """Run a worker inside this program while the block lasts; it is stopped in order at its end.
 
         `queues` is a list, or a table of weights: {"mail": 3, "reports": 1} gives mail three jobs for each
-        one of reports. With `strict` a queue gets only what those named before it leave."""
+        one of reports. In a list, or with None, queues have the weights of their settings. With `strict` a
+        queue gets only what those named before it leave."""
         from forebay.worker.worker import Worker  # noqa: PLC0415 - programs that only enqueue never load it
 
         if isinstance(queues, str):

@@ -27,6 +27,7 @@ from forebay.domain.job import (
     check_whole,
 )
 from forebay.domain.retry import DEFAULT_POLICY, MAX_RETRIES, PRESETS, RetryPolicy
+from forebay.domain.share import SHARE
 from forebay.domain.workflow import needs_of
 from forebay.errors import ConfigError, InvalidJob
 
@@ -63,6 +64,8 @@ class TaskOptions(TypedDict, total=False):
     metadata: Mapping[str, Json]
     limit_keys: Mapping[str, str]
     limit_by: Mapping[str, KeyFrom]
+    share: str
+    share_by: KeyFrom
     sequence: str | None
     sequence_by: KeyFrom
     cost: int
@@ -161,7 +164,7 @@ def draft(task: str, options: CallOptions) -> Draft:
         deadline_at=deadline_at,
         tags=_tags(options.get("tags", ())),
         metadata=_metadata(options.get("metadata", {})),
-        limit_keys=_limit_keys(options.get("limit_keys", {})),
+        limit_keys=_limit_keys(options),
         unique_until=UniqueUntil(_one_of("unique_until", options.get("unique_until", "final"), Until)),
         depends_on=_needs(options),
         allow_missing=options.get("allow_missing", False) is True,
@@ -172,7 +175,7 @@ def draft(task: str, options: CallOptions) -> Draft:
         expires_in_ms=expires_in,
         deadline_in_ms=deadline_in,
         on_conflict=_one_of("on_conflict", options.get("on_conflict", "return"), OnTaken),
-        limit_by=_limit_by(options.get("limit_by", {})),
+        limit_by=_limit_by(options),
         sequence_by=_sequence_by(options),
     )
 
@@ -252,19 +255,29 @@ def _needs(options: CallOptions) -> tuple[Need, ...]:
     return needs_of(dict.fromkeys(cast(list[JobId], ids)), on_failure)  # NewJob refuses what is no id
 
 
-def _limit_keys(value: Mapping[str, str]) -> dict[str, str]:
+def _limit_keys(options: CallOptions) -> dict[str, str]:
+    """The keys that are given. A share is a key like others; its own word for it wins."""
+    value = options.get("limit_keys", {})
     if not isinstance(value, Mapping):
         raise InvalidJob(f"limit_keys must be a dict of texts, not {value!r:.60}", field="limit_keys")
-    return dict(value)
+    if "share" not in options:
+        return dict(value)
+    check_text("share", options["share"])
+    return {**value, SHARE: options["share"]}
 
 
-def _limit_by(value: Mapping[str, KeyFrom]) -> dict[str, KeyFrom]:
+def _limit_by(options: CallOptions) -> dict[str, KeyFrom]:
+    """Where keys are taken from, if they are not given."""
+    value = options.get("limit_by", {})
     if not isinstance(value, Mapping):
         raise InvalidJob(f"limit_by must be a dict, not {value!r:.60}", field="limit_by")
     for kind, source in value.items():
         check_kind(kind, "limit_by")
         _check_source("limit_by", source)
-    return dict(value)
+    if "share_by" not in options:
+        return dict(value)
+    _check_source("share_by", options["share_by"])
+    return {**value, SHARE: options["share_by"]}
 
 
 def _sequence_by(options: CallOptions) -> KeyFrom | None:

@@ -39,6 +39,8 @@ class QueueOptions(TypedDict, total=False):
     enqueue_burst: int | None
     client_rate: int | None
     client_burst: int | None
+    share_weights: Mapping[str, int]
+    promote_per_second: int | None
 
 
 class Queueing:

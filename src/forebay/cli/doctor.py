@@ -18,9 +18,11 @@ from forebay.cli.redacting import redacted
 from forebay.cli.settings import Settings, read_settings, unknown_variables
 from forebay.cli.stats import HOUR_MS, running_longer
 from forebay.cli.symptoms import Finding, of_overrun, of_pools, of_schedules, of_unrun, of_workers
+from forebay.domain.gate import is_limit_gate
 from forebay.domain.lifecycle import WAITING
 from forebay.domain.query import Counts, HeldJobs
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.share import is_fair_gate
 from forebay.domain.worker import Pulse, WorkerInfo
 from forebay.errors import ConfigError, StoreError
 from forebay.stores.opening import open_engine, without_password
@@ -203,6 +205,8 @@ def of_queue(queue: Queue, counts: Counts, alive: list[WorkerInfo], app: str | N
 def of_held(held: Iterable[HeldJobs]) -> Iterator[Finding]:
     """Jobs that wait beside their queue's order, because a worker of their queue could not run them."""
     for gate in held:
+        if is_fair_gate(gate.gate) or is_limit_gate(gate.gate):
+            continue  # they wait for the turn of their share, or for room under a limit, as they should
         yield Finding(
             about=f"queue {gate.queue}",
             message=f"{jobs_of(gate.jobs)} put aside for a worker that can pass {gate.gate}",

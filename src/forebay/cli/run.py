@@ -26,8 +26,8 @@ _OWN: Final = ("app", "processes", "reload", "child")
 @click.option(
     "--queues",
     "-q",
-    help="Queues to work on, separated by commas, with weights if you like: mail:3,reports:1; default: those "
-    "that the app's tasks name.",
+    help="Queues to work on, separated by commas, with weights if you like: mail:3,reports:1. Without "
+    "one, a queue's own weight counts; default: the queues that the app's tasks name.",
 )
 @click.option(
     "--strict", is_flag=True, help="Take jobs of a queue only when those named before it have none."

@@ -89,15 +89,16 @@ def _made(name: str, app: Forebay, options: Options) -> Worker:
     return worker
 
 
-def weights_of(queues: str) -> dict[str, int]:
-    """Queues as they are written on the command line, `mail:3,reports`, with their weights."""
+def weights_of(queues: str) -> dict[str, int | None]:
+    """Queues as they are written on the command line, `mail:3,reports`, with their weights; None for the
+    queue's own."""
     return dict(_weighed(part.strip()) for part in queues.split(","))
 
 
-def _weighed(part: str) -> tuple[str, int]:
+def _weighed(part: str) -> tuple[str, int | None]:
     name, colon, weight = part.partition(":")
     if not colon:
-        return name, 1
+        return name, None
     if not weight.strip().isdecimal():
         raise ConfigError(f"{part!r} cannot name a queue with a weight: write mail:3,reports:1")
     return name.strip(), int(weight)

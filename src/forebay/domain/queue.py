@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.job import DAY_MS, MAX_PRIORITY, MIN_LEASE_MS, MIN_PRIORITY, QueueName
 from forebay.domain.rank import STRICT_AGING_MS, Scoring
+from forebay.domain.share import check_weights
 from forebay.errors import ConfigError, InvalidJob
 
 MAX_LENGTH: Final = 1_000_000_000
 MAX_RATE: Final = 1_000_000
+MAX_PROMOTED: Final = 10_000
 
 
 class QueueState(StrEnum):
@@ -47,6 +49,18 @@ _MODES: Final[dict[QueueMode, dict[str, object]]] = {
 }
 
 
+class Stagger(NamedTuple):
+    """So many jobs become pending, and no others for so long."""
+
+    jobs: int
+    every_ms: int
+
+
+def stagger_duty(queue: str) -> str:
+    """The duty that is taken by whoever releases jobs of a staggered queue."""
+    return f"promote {queue}"
+
+
 def _check_whole(name: str, value: int, least: int, most: int) -> None:
     if type(value) is not int or not least <= value <= most:
         raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
@@ -65,6 +79,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     0 meaning until somebody purges them; with `archive` a line about each stays for `keep_archive_ms`
     (0: for ever). `enqueue_rate` is how many new jobs a second it takes, `client_rate` how many of one
     client; after a pause a burst may come together, twice the rate unless said otherwise.
+    `share_weights` says which shares count for more than one (see `domain/share.py`).
+    Of jobs that come due together no more than `promote_per_second` become pending.
     """
 
     mode: QueueMode = QueueMode.AGING
@@ -87,6 +103,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     enqueue_burst: int | None = None
     client_rate: int | None = None
     client_burst: int | None = None
+    share_weights: dict[str, int] = {}
+    promote_per_second: int | None = None
 
     def __post_init__(self) -> None:
         _check_whole("weight", self.weight, 1, 1_000)
@@ -109,6 +127,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 raise ConfigError(f"{kind}_burst goes with {kind}_rate")
             # So that a bucket which nobody has used for a while is full, and can be forgotten.
             _check_whole(f"{kind}_burst", burst, 1, min(MAX_RATE, 3_600 * rate))
+        check_weights(self.share_weights)
+        if self.promote_per_second is not None:
+            _check_whole("promote_per_second", self.promote_per_second, 1, MAX_PROMOTED)
 
     def _check_priorities(self) -> None:
         _check_whole("min_priority", self.min_priority, MIN_PRIORITY, MAX_PRIORITY)
@@ -139,6 +160,16 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             deadline_weight=round(self.deadline_weight * 1_000),
             deadline_horizon_ms=self.deadline_horizon_ms,
         )
+
+    @property
+    def stagger(self) -> Stagger | None:
+        """How jobs that come due together are released, where that is staggered: ten times in a second, or
+        less often where that would be less than one job."""
+        rate = self.promote_per_second
+        if rate is None:
+            return None
+        jobs = max(1, rate // 10)
+        return Stagger(jobs, -(-1_000 * jobs // rate))
 
     def changed(self, changes: Mapping[str, object]) -> QueueSettings:
         """These settings with some replaced; raises ConfigError naming what is wrong.

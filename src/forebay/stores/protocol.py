@@ -34,6 +34,7 @@ from forebay.domain.pressure import Pace
 from forebay.domain.query import Archived, Counts, Health, HeldJobs, JobQuery, Page, Position
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
+from forebay.domain.share import is_fair_gate
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.domain.workflow import Edge
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
@@ -83,7 +84,9 @@ class Want(NamedTuple):
     gates: frozenset[str] | None = None
 
     def passes(self, gate: str) -> bool:
-        return not is_limit_gate(gate) if self.gates is None else gate in self.gates
+        if self.gates is not None:
+            return gate in self.gates
+        return not (is_limit_gate(gate) or is_fair_gate(gate))
 
     @property
     def most_held(self) -> int:

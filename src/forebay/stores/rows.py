@@ -31,6 +31,7 @@ from forebay.domain.query import Archived
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
 from forebay.domain.settlement import Ending
+from forebay.domain.share import SHARE
 from forebay.domain.worker import DEFAULT_BEAT_MS, Command, CommandKind, WorkerInfo, WorkerState
 from forebay.domain.workflow import Edge, EdgeState
 from forebay.stores.limiting import Kept
@@ -133,6 +134,13 @@ def options_from_text(text: str | None) -> JobOptions:
         return _options.decode(text)
     except ValueError:
         return JobOptions(metadata={"unreadable": text[:200]})
+
+
+def share_in(text: str | None) -> str | None:
+    """Whose job has these settings, if it is one of a share."""
+    if text is None or '"share"' not in text:
+        return None
+    return options_from_text(text).limit_keys.get(SHARE)
 
 
 def options_text(options: JobOptions) -> str | None:

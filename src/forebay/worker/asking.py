@@ -38,6 +38,7 @@ class Asking:
         pace: Pace,
         clock: Clock,
     ) -> None:
+        self._steering = steering
         self._weights = steering.weights
         places = {queue: place for place, queue in enumerate(self._weights)}
         self._places = places if steering.strict else None
@@ -61,6 +62,7 @@ class Asking:
     def wants(self, ending: Iterable[Assignment]) -> tuple[list[Want], int]:
         """What to ask for now, when these are about to end."""
         ends = Counter(one.kind for one in ending)
+        self._reweigh()
         if not self._left:
             self._left.extend(sorted(self._lanes, key=self._had))
         paused = self._paused()
@@ -90,6 +92,14 @@ class Asking:
             self._flowing -= short
             self._forgive(short)
         self._forgive(self._paused())
+
+    def _reweigh(self) -> None:
+        """Other weights count from now on: nobody owes anything for jobs had under the old ones."""
+        weights = self._steering.weights
+        if weights is not self._weights:
+            for queue, weight in weights.items():
+                self._served[queue] = round(self._served[queue] * weight / self._weights[queue])
+            self._weights = weights
 
     def _forgive(self, queues: Collection[QueueName]) -> None:
         """These queues could have had no more; they begin again with those that have had the most."""

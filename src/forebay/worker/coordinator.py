@@ -30,6 +30,7 @@ from forebay.worker.pace import Pace
 from forebay.worker.slots import Assignment, Slots
 from forebay.worker.steering import Steering
 from forebay.worker.watchdog import Watchdog
+from forebay.worker.weighing import Weighing
 
 START_WITHIN_SECONDS: Final = 1.0
 POLL_SECONDS: Final = LONGEST_SLEEP_SECONDS
@@ -61,6 +62,7 @@ class Coordinator:
         watchdog: Watchdog | None = None,
         noting: Noting | None = None,
         hooks: Hooks | None = None,
+        weighing: Weighing | None = None,
         is_lingering: bool = False,
     ) -> None:
         self._worker = worker.id
@@ -75,6 +77,7 @@ class Coordinator:
         self._noting = noting or Noting(clock, inbox.ring)
         self.hooks = hooks or Hooks()
         self.steering = steering or Steering(dict.fromkeys(worker.queues, 1), slots, inbox)
+        self._weighing = weighing
         self._watchdog = watchdog or Watchdog(clock)
         self._asking = Asking(self.steering, executors.sorts, executors.gates, slots, self._pace, clock)
         self._interrupting = Interrupting(slots, inbox, executors, clock)
@@ -121,6 +124,8 @@ class Coordinator:
 
     def _with_store(self) -> float:
         was_in_doubt = self._in_doubt
+        if self._weighing is not None:
+            self._weighing.look()
         asked_at = self._clock.monotonic()
         answer = self._exchange()
         self._watchdog.moved()
@@ -206,8 +211,8 @@ class Coordinator:
 
     def _late(self) -> list[tuple[Assignment, Outcome]]:
         """What could not be started in time goes back: somebody else may have a free slot."""
-        began = self._clock.monotonic() - START_WITHIN_SECONDS
-        late = _taken_back(one for one in self._slots if one.claimed_at <= began)
+        now = self._clock.monotonic()
+        late = _taken_back(one for one in self._slots if one.claimed_at + START_WITHIN_SECONDS <= now)
         if late:
             self._pace.start_again()
         return late

@@ -60,7 +60,7 @@ class Interrupting:
             limit = one.job.timeout_ms
             if one.stop is not None:
                 self._insist(one, now)
-            elif one.started_at is not None and limit is not None and now - one.started_at >= limit / 1_000:
+            elif one.started_at is not None and limit is not None and one.started_at + limit / 1_000 <= now:
                 self._stop(one, JobTimeout(f"ran longer than {limit / 1_000:g} s"))
 
     def next_at(self) -> float:

@@ -15,14 +15,15 @@ from forebay.worker.slots import Slots
 MAX_WEIGHT: Final = 1_000
 
 
-def weighed(queues: Sequence[str] | Mapping[str, int]) -> dict[QueueName, int]:
-    """The queues of a worker with their weights, in the order given; ConfigError for what makes no sense."""
+def weighed(queues: Sequence[str] | Mapping[str, int | None]) -> dict[QueueName, int | None]:
+    """The queues of a worker in the order given, with their weights, None for what the store says; raises
+    ConfigError for what makes no sense."""
     if isinstance(queues, str) or not queues:
         raise ConfigError(f"a worker needs a list of at least one queue, not {queues!r}")
-    pairs = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues, 1)
+    pairs = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues, None)
     for name, weight in pairs.items():
         check_queue_name(name)
-        if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
+        if weight is not None and (type(weight) is not int or not 1 <= weight <= MAX_WEIGHT):
             raise ConfigError(
                 f"the weight of queue {name} must be a number from 1 to {MAX_WEIGHT}, not {weight!r}"
             )
@@ -40,9 +41,11 @@ class Steering:
     """
 
     def __init__(
-        self, weights: Mapping[QueueName, int], slots: Slots, inbox: Inbox, *, strict: bool = False
+        self, weights: Mapping[QueueName, int | None], slots: Slots, inbox: Inbox, *, strict: bool = False
     ) -> None:
-        self.weights = weights
+        # With `strict` weights count for nothing.
+        self.followed = frozenset(queue for queue, weight in weights.items() if weight is None and not strict)
+        self.weights: Mapping[QueueName, int] = {queue: weight or 1 for queue, weight in weights.items()}
         self.strict = strict
         self._slots = slots
         self._inbox = inbox
@@ -57,6 +60,12 @@ class Steering:
     def is_paused(self) -> bool:
         """Whether nothing is claimed at all."""
         return self._paused.issuperset(self.weights)
+
+    def weigh(self, stored: Mapping[QueueName, int]) -> None:
+        """Follow the weights that queues have in the store, where this worker was given none."""
+        wanted = {queue: stored.get(queue, 1) for queue in self.followed}
+        if any(self.weights[queue] != weight for queue, weight in wanted.items()):
+            self.weights = {queue: wanted.get(queue, weight) for queue, weight in self.weights.items()}
 
     def pause(self, queue: str | None = None) -> None:
         """Claim nothing more of one queue, or of all. What runs goes on; what waits here is handed back."""

@@ -38,6 +38,7 @@ from forebay.worker.steering import Steering, weighed
 from forebay.worker.stopping import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
 from forebay.worker.supervised import Leash, Steered, Supervised
 from forebay.worker.watchdog import Watchdog
+from forebay.worker.weighing import Weighing
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Worker:
         engine: Engine,
         registry: Registry,
         *,
-        queues: Sequence[str] | Mapping[str, int] = (DEFAULT_QUEUE,),
+        queues: Sequence[str] | Mapping[str, int | None] = (DEFAULT_QUEUE,),
         threads: int = 4,
         coroutines: int = 100,
         isolated: int | None = None,
@@ -183,6 +184,7 @@ class Worker:
             watchdog=self._watchdog,
             noting=self._noting,
             hooks=self._hooks,
+            weighing=Weighing(self._steering, self._engine.reader, self._clock),
             is_lingering=self._engine.features.holds_hints_back,
         )
         self._executors.start()

@@ -559,3 +559,17 @@ def test_a_claim_that_has_put_enough_aside_asks_to_be_called_again(store: Store)
 
     assert tenants(answer.jobs) == ["b"]
     assert store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1).next_due_ms != 0
+
+
+def test_a_limit_that_is_removed_and_set_again_begins_anew(store: Store, clock: ManualClock) -> None:
+    limit = Limit(scope=key_scope("tenant"), rate=1, per_ms=MINUTE, burst=2)
+    store.save_limit(limit)
+    put_many(store, 2, limit_keys={"tenant": "a"})
+    assert len(claimed(store, 5)) == 2
+
+    store.drop_limit(limit.scope)
+    clock.advance(ms=1)
+    store.save_limit(limit)
+    again = put_many(store, 3, limit_keys={"tenant": "a"})
+
+    assert claimed(store, 5) == again[:2]

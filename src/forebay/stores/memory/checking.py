@@ -72,7 +72,9 @@ def _unordered(state: State) -> Iterator[str]:
 def _left_behind(state: State) -> Iterator[str]:
     """Jobs that were due a minute before somebody last promoted all that was due."""
     promoted_at = state.duties.get("promote", 0)
-    for name in state.queues:
+    for name, queue in state.queues.items():
+        if queue.settings.stagger is not None:
+            continue  # there they may wait for as long as it takes
         for record in state.among(name, (JobState.SCHEDULED, JobState.RETRYING)):
             if record.job.run_at <= promoted_at - LATE_MS:
                 yield f"job {record.job.id} was due and has not been moved"

@@ -15,7 +15,7 @@ from forebay.domain.job import DAY_MS, Job, QueueName
 from forebay.domain.lifecycle import LIVE, WAITING, JobState
 from forebay.domain.pressure import FULL_AFTER_MS, is_rate
 from forebay.domain.query import Archived
-from forebay.domain.queue import Queue, QueueState
+from forebay.domain.queue import Queue, QueueState, stagger_duty
 from forebay.domain.worker import COMMANDS_KEPT_MS, WorkerInfo
 from forebay.stores.memory.order import Order, Record
 from forebay.stores.memory.state import State, check_writable
@@ -26,12 +26,24 @@ _EXCERPT: Final = 200
 
 
 def promote(state: State, limit: int) -> int:
-    return expire(state, limit) + _promote_from(state, list(state.due.values()), limit)
+    moved = expire(state, limit)
+    staggered = [queue.name for queue in state.queues.values() if queue.settings.stagger is not None]
+    orders = [order for name, order in state.due.items() if name not in staggered]
+    moved += _promote_from(state, orders, limit)
+    return moved + sum(promote_in(state, name, limit) for name in staggered)
 
 
 def promote_in(state: State, queue: QueueName, limit: int) -> int:
-    """Make up to `limit` due jobs of one queue pending."""
-    return _promote_from(state, [state.due_in(queue)], limit)
+    """Make up to `limit` due jobs of one queue pending, or fewer where that is staggered."""
+    stagger = state.queue_or_fresh(queue).settings.stagger
+    order = state.due_in(queue)
+    if stagger is None:
+        return _promote_from(state, [order], limit)
+    first = order.first()
+    is_due = first is not None and first.job.run_at <= state.now
+    if not is_due or not take_duty(state, stagger_duty(queue), stagger.every_ms):
+        return 0
+    return _promote_from(state, [order], min(limit, stagger.jobs))
 
 
 def expire(state: State, limit: int) -> int:
@@ -114,7 +126,7 @@ def _promote_from(state: State, orders: list[Order], limit: int) -> int:
         first = min(heads, key=lambda head: (head.job.run_at, head.job.seq), default=None)
         if first is None or first.job.run_at > state.now:
             return count
-        state.put_pending(replace(first.job, updated_at=state.now))
+        state.put_due(replace(first.job, updated_at=state.now))
     return limit
 
 

@@ -16,10 +16,10 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState, check_transition, is_final
 from forebay.domain.note import Note, Notes, as_kept
 from forebay.domain.outcome import AttemptError
-from forebay.domain.queue import Queue, QueueState
+from forebay.domain.queue import Queue, QueueState, stagger_duty
 from forebay.domain.settlement import Ending, Settlement
 from forebay.stores.limiting import Tally
-from forebay.stores.memory import limiting
+from forebay.stores.memory import limiting, sharing
 from forebay.stores.memory.duties import expire, promote_in
 from forebay.stores.memory.following import follow
 from forebay.stores.memory.inserting import follow_up, fresh
@@ -243,13 +243,17 @@ def _claim(state: State, worker: WorkerId, want: Want, most: int, limits: Tally)
     jobs: list[Job] = []
     gates = [None, *filter(want.passes, state.gates_of(queue.name))]
     held = 0
-    while len(jobs) < most and (record := _next(state, queue, gates)) is not None:
+    while (
+        len(jobs) < most
+        and (record := _next(state, queue, [*gates, *sharing.turn(state, queue)])) is not None
+    ):
         task = record.job.task
         scopes = limits.scopes_for(task, record.job.limit_keys)
         is_strange = not want.passes(task_gate(task))
         full = None if is_strange else limits.full_among(scopes)
         if not is_strange and full is None:
             job = _start(state, record, worker, want.lease_ms)
+            sharing.took(state, queue, record.job.gate)
             limits.start(job.queue, scopes, _lease_end(job), job.cost)
             jobs.append(job)
             if limits.is_spent(job.queue, len(jobs)):
@@ -354,6 +358,10 @@ def _adopted(state: State, worker: WorkerId, known: set[Lease]) -> tuple[Job, ..
 
 
 def _next_due_ms(state: State, wants: Sequence[Want]) -> int | None:
-    heads = [state.due_in(want.queue).first() for want in wants]
-    times = [head.job.run_at for head in heads if head is not None]
+    heads = [(want.queue, state.due_in(want.queue).first()) for want in wants]
+    times = [
+        max(head.job.run_at, state.duties.get(stagger_duty(queue), 0))
+        for queue, head in heads
+        if head is not None
+    ]
     return max(0, min(times) - state.now) if times else None

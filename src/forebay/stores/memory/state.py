@@ -18,6 +18,7 @@ from forebay.domain.query import Archived
 from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, place
 from forebay.domain.schedule import Firing, Schedule
+from forebay.domain.share import SHARE, gate_of, joining
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Aftermath, Edge
 from forebay.errors import StoreRefused
@@ -63,6 +64,7 @@ class State:
         self.turns: dict[JobId, tuple[str, int]] = {}
         self.limits: dict[str, Kept] = {}
         self.buckets: dict[str, Bucket] = {}  # of keys, and of rates at which queues take jobs
+        self.shares: dict[tuple[QueueName, str], int] = {}  # those that have jobs waiting, and their turns
         # Gates of limits with jobs behind them, and when to look there.
         self.closed: dict[tuple[QueueName, str], int] = {}
         self.schedules: dict[str, Schedule] = {}
@@ -113,9 +115,22 @@ class State:
             at = self._place(job)
             self.put(Record(replace(job, state=JobState.BLOCKED, rank=at.rank, capped=False)))
         elif job.run_at <= self.now:
-            self.put_pending(job)
+            self.put_due(job)
         else:
             self.put(Record(replace(job, state=JobState.SCHEDULED, rank=self._place(job).rank, capped=False)))
+
+    def put_due(self, job: Job) -> None:
+        """Write a job whose time has come: one of a share waits for the turn of that."""
+        share = job.limit_keys.get(SHARE)
+        if share is not None:
+            self._join(job.queue, share)
+        self.put_pending(replace(job, gate=gate_of(job.limit_keys)))
+
+    def _join(self, queue: QueueName, share: str) -> None:
+        if (queue, share) not in self.shares:
+            turns = [turn for (name, _), turn in self.shares.items() if name == queue]
+            weights = self.queues[queue].settings.share_weights
+            self.write(self.shares, (queue, share), joining(weights, share, min(turns, default=None)))
 
     def put_pending(self, job: Job) -> None:
         """Write a job that becomes pending, or whose place among the pending ones has changed."""
@@ -194,7 +209,7 @@ class State:
         return self.ready[key]
 
     def gates_of(self, queue: QueueName) -> list[str]:
-        """Behind which gates of a queue jobs wait, or have waited."""
+        """Behind which gates of a queue jobs wait, or have waited, all of them."""
         return sorted({gate for name, gate, _ in self.ready if name == queue and gate is not None})
 
     def due_in(self, queue: QueueName) -> Order:

@@ -40,7 +40,9 @@ def amend(state: State, job_id: JobId, change: Amendment, actor: str) -> Verdict
         return _refused(record.job, objection)
     job = _amended(state, record.job, change)
     has_new_place = job.state is not record.job.state or change.priority is not None
-    if job.state is JobState.PENDING and has_new_place:
+    if job.state is not record.job.state:
+        state.put_due(job)
+    elif job.state is JobState.PENDING and has_new_place:
         state.put_pending(job)
     else:
         state.put(record._replace(job=job))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -13,9 +14,11 @@ from forebay.domain.job import Job, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
+from forebay.domain.share import is_fair_gate, share_behind
 from forebay.stores.limiting import Tally
 from forebay.stores.postgres.cursor import HEAD, Cursor, Passed, Snapshot, most_arrivals, moved
 from forebay.stores.postgres.limiting import close_gates, load_for, take_places
+from forebay.stores.postgres.sharing import PostgresTurns
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Want
 from forebay.stores.rows import Row, claimed_job
@@ -74,6 +77,7 @@ class Claim:
         self._limits = Tally((), 0)
         self._places: dict[Lease, list[str]] = {}
         self._started = 0
+        self._turns: PostgresTurns | None = None  # where the queue has shares
 
     def ask_first(self, room: int) -> None:
         """Ask before the queue's settings are known, by what they were."""
@@ -95,6 +99,8 @@ class Claim:
             return []
         self._queue_lease_ms = queue.settings.lease_ms
         self._cap_ms = queue.settings.scoring.cap_ms
+        if queue.name in self._tx.shared:
+            self._turns = PostgresTurns(self._tx, queue.name, lambda: self._cap_ms)
         gates = self._open_gates()
         look = self._rightly_asked(gates, most)
         jobs: list[Job] = []
@@ -141,6 +147,8 @@ class Claim:
         elif len(heads) < look.room and self._tx.cursors.may_look(self._want.queue):
             self._cursor = HEAD
             return self._heads(self._ask(gates, self._cap_ms, look.room), gates)
+        if self._turns is not None:
+            heads += [self._head(row) for some in self._turns.heads(look.room).values() for row in some]
         heads.sort(key=lambda head: head.turn)
         return heads[: look.room]
 
@@ -220,6 +228,9 @@ class Claim:
             (job.id, job.queue, job.unique_key) for job in jobs if job.unique_until is UniqueUntil.STARTED
         )
         tx.move(self._want.queue, JobState.PENDING, JobState.RUNNING, len(jobs))
+        if self._turns is not None:
+            fair = (head.behind for head in heads if head.behind is not None and is_fair_gate(head.behind))
+            self._turns.took(Counter(map(share_behind, fair)))
         return jobs
 
     def _ask_gates(self) -> psycopg.Cursor[Row]:

@@ -15,9 +15,11 @@ from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.pressure import FULL_AFTER_MS
 from forebay.domain.queue import Queue
+from forebay.domain.share import fair_gate
 from forebay.domain.worker import COMMANDS_KEPT_MS
 from forebay.domain.workflow import Aftermath
 from forebay.stores.postgres import limiting
+from forebay.stores.postgres.cursor import HEAD
 from forebay.stores.postgres.floors import (
     AFTERMATHS,
     COUNTS,
@@ -34,8 +36,9 @@ from forebay.stores.postgres.floors import (
     WHOLE_MS,
     Floors,
 )
+from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.rows import STATES, Row, queue_from_row
+from forebay.stores.rows import STATES, Row, queue_from_row, share_in
 
 AUDIT_MS: Final = 90 * DAY_MS
 WORKERS_MS: Final = DAY_MS
@@ -60,6 +63,7 @@ def promote(tx: Transaction, limit: int) -> Promoted:
     floors = Floors(tx, (EXPIRED, DUE, COUNTS, AFTERMATHS))
     late = tx.run("expired", {"limit": limit})
     due = tx.run("due_all", {"since": floors.since(DUE, tx.now), "now": tx.now, "limit": limit})
+    staggered = tx.run("staggered")
     lines = tx.run("aftermaths_any", {"since": floors.since(AFTERMATHS, TOP)})
     may_fold = tx.run("counts_fold_lock")
     expired = end_expired(tx, late.fetchall())
@@ -68,6 +72,8 @@ def promote(tx: Transaction, limit: int) -> Promoted:
     rows = due.fetchall()
     floors.passed(DUE, tx.now, tx.now if rows[0][7] is None else rows[0][7])
     promoted = promote_rows(tx, [row for row in rows if row[0] is not None])
+    for (name,) in staggered.fetchall():
+        promoted += promote_rows(tx, tx.all("due", {"queue": name, "since": HEAD.rank, "limit": limit}))
     if may_fold.fetchone() == (True,):
         _fold_counts(tx, floors)
     has_lines, last = lines.fetchone() or (False, 0)
@@ -88,9 +94,25 @@ def _reached(found: Iterable[int], limit: int, top: int) -> int:
 
 
 def promote_rows(tx: Transaction, rows: list[Row]) -> int:
-    """Put jobs that were taken out because they are due into the order of their queues."""
+    """Put jobs that were taken out because they are due into the order of their queues, or behind the gates
+    of their shares."""
     if not rows:
         return 0
+    shares = [share_in(row[-1]) for row in rows]
+    for is_shared in (False, True):
+        some = [
+            (row, share) for row, share in zip(rows, shares, strict=True) if (share is not None) is is_shared
+        ]
+        if some:
+            _promote_some(tx, [row for row, _ in some], [share for _, share in some if share is not None])
+    for (queue, state), jobs in Counter((row[1], row[2]) for row in rows).items():
+        tx.move(queue, STATES[state], JobState.PENDING, jobs)
+    tx.has_news = True
+    return len(rows)
+
+
+def _promote_some(tx: Transaction, rows: Sequence[Row], shares: Sequence[str]) -> None:
+    """All of these have a share, or none has."""
     places = [
         tx.place(queue, ready_at, priority, failures, deadline_at)
         for _, queue, _, ready_at, priority, failures, deadline_at, *_ in rows
@@ -102,11 +124,11 @@ def promote_rows(tx: Transaction, rows: list[Row]) -> int:
         "rescores": [where.rescore_at for where in places],
         "now": tx.now,
     }
-    tx.run("promote", values)
-    for (queue, state), jobs in Counter((row[1], row[2]) for row in rows).items():
-        tx.move(queue, STATES[state], JobState.PENDING, jobs)
-    tx.has_news = True
-    return len(rows)
+    if shares:
+        tx.run("promote_shared", {**values, "gates": list(map(fair_gate, shares))})
+        come(tx, zip((row[1] for row in rows), shares, strict=True))
+    else:
+        tx.run("promote", values)
 
 
 def expire(tx: Transaction, limit: int) -> int:
@@ -268,6 +290,7 @@ def prune(tx: Transaction, limit: int) -> int:
     tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})
     if tx.has_limits:
         limiting.prune(tx)
+    tx.run("shares_prune")
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
     if tx.one("counts_fold_lock") == (True,):
         _fold_counts(tx, floors)

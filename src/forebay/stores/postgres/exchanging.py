@@ -19,6 +19,7 @@ from forebay.stores.postgres.limiting import bring_back, free_places, keep, tall
 from forebay.stores.postgres.noting import keep_notes
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.settling import settle_all
+from forebay.stores.postgres.sharing import take_turns
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want
 from forebay.stores.rows import Row
@@ -107,6 +108,7 @@ class Claims:
         self.limits = tally(tx, queues, charges)
         if self._wants[0].queue in bring_back(tx, self.limits):
             self._claims[0].forget_first()
+        take_turns(tx, queues)
         jobs: list[Job] = []
         for want, claim in zip(self._wants, self._claims, strict=True):
             most = self.limits.room(want.queue, min(want.most, self._room - len(jobs)))
@@ -122,7 +124,9 @@ class Claims:
         rows = self._due[name].fetchall()
         if self._is_set_back:
             rows += self._ask_due(name, HEAD.rank).fetchall()
-        if len(rows) < PROMOTED_PER_EXCHANGE and not self._is_expiring:
+        queue = tx.queue(name)
+        is_staggered = queue is not None and queue.settings.stagger is not None
+        if len(rows) < PROMOTED_PER_EXCHANGE and not self._is_expiring and not is_staggered:
             tx.due_from[name] = tx.now - LATE_MS
         return promote_rows(tx, rows)
 

@@ -17,6 +17,7 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.rank import Place
+from forebay.domain.share import fair_gate
 from forebay.domain.workflow import (
     CONCERNED,
     ENDS,
@@ -34,8 +35,9 @@ from forebay.stores.postgres.edges import CHECK, held_states
 from forebay.stores.postgres.floors import AFTERMATHS, LATE_NUMBERS, TOP, Floors
 from forebay.stores.postgres.holding import held_jobs
 from forebay.stores.postgres.operating import revive
+from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.rows import Row, edge_from_row
+from forebay.stores.rows import Row, edge_from_row, share_in
 
 LINES: Final = 200  # of the list, at a time
 
@@ -61,6 +63,7 @@ class Blocked(NamedTuple):
     run_at: int
     created_at: int
     is_walked_past: bool  # by the duty that looks at old jobs
+    options: str | None
 
     def rescore_at(self, where: Place, ready_at: int) -> int | None:
         """When its place has to be worked out again. Nearly every job runs before its age is capped; one that
@@ -252,18 +255,25 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
     if not jobs:
         return
     tx.load_queues({job.queue for job in jobs})
-    alike: defaultdict[tuple[int, Place], list[JobId]] = defaultdict(list)
+    alike: defaultdict[tuple[int, Place, str | None], list[JobId]] = defaultdict(list)
+    shares: list[tuple[str, str | None]] = []
     place = cache(tx.place)
     for job in jobs:
         ready_at = max(job.run_at, tx.now)
         where = place(job.queue, ready_at, job.priority, job.failures, job.deadline_at)
+        share = None
         if ready_at > tx.now:
             where = Place(False, where.rank, None)
         else:
             where = where._replace(rescore_at=job.rescore_at(where, ready_at))
-        alike[ready_at, where].append(job.id)
+            share = share_in(job.options)
+            shares.append((job.queue, share))
+        gate = None if share is None else fair_gate(share)
+        alike[ready_at, where, gate].append(job.id)
         tx.move(job.queue, JobState.BLOCKED, JobState.PENDING if ready_at <= tx.now else JobState.SCHEDULED)
     tx.run("blocked_remove", {"ids": [job.id for job in jobs]})
-    for (ready_at, where), ids in alike.items():
-        tx.run("release", {**where._asdict(), "ids": ids, "ready_at": ready_at, "now": tx.now})
+    for (ready_at, where, gate), ids in alike.items():
+        values = {"ids": ids, "ready_at": ready_at, "gate": gate, "now": tx.now}
+        tx.run("release", {**where._asdict(), **values})
+    come(tx, shares)
     tx.has_new_jobs = True

@@ -15,6 +15,7 @@ from forebay.domain.limits import Bucket
 from forebay.domain.pressure import Pace, Turnstile, queue_full, room_after
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
+from forebay.domain.share import SHARE, gate_of
 from forebay.domain.workflow import EdgeState
 from forebay.errors import (
     DuplicateJob,
@@ -27,6 +28,7 @@ from forebay.errors import (
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.edges import Edges
 from forebay.stores.postgres.sequences import Turns
+from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.pressure import pace_from_row, pace_values
 from forebay.stores.protocol import OnConflict, Receipt
@@ -167,7 +169,7 @@ class Intake:
     def _lot_of(self, job: NewJob, *, is_blocked: bool = False) -> Lot:
         alike = (
             job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
-            is_blocked,
+            is_blocked, job.limit_keys.get(SHARE) if job.limit_keys else None,
         )  # fmt: skip
         lot = self._open_lots.get(alike)
         if lot is None or lot.size >= LOT_BYTES:
@@ -279,6 +281,10 @@ class Intake:
         for lot in lots:
             tx.count(lot.job.queue, lot.state, len(lot.ids))
             tx.has_new_jobs = True
+        come(
+            tx,
+            [(lot.job.queue, lot.job.limit_keys.get(SHARE)) for lot in lots if lot.state is JobState.PENDING],
+        )
         self._edges.flush()
         self._turns.flush()
         self._keep_rates()
@@ -317,6 +323,7 @@ class Intake:
             "deadline_at": job.deadline_at,
             "expires_at": job.expires_at,
             "state": lot.state.value,
+            "gate": gate_of(job.limit_keys),
             "ids": lot.ids,
             "seqs": lot.seqs,
             "options": lot.options,

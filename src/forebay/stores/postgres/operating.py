@@ -10,6 +10,7 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.share import SHARE, gate_of
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.workflow import Aftermath
 from forebay.errors import QueueNotEmpty, QueueNotFound
@@ -19,6 +20,7 @@ from forebay.stores.postgres.edges import reopened
 from forebay.stores.postgres.holding import held_job, narrow
 from forebay.stores.postgres.rows import options_text_with
 from forebay.stores.postgres.sequences import rejoin
+from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.protocol import Verdict
 from forebay.stores.rows import json_text, said_text
@@ -96,6 +98,8 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     else:
         tx.run("waiting_remove", narrow(job))
         tx.run("amend", values)
+        if state is not job.state:
+            come(tx, [(job.queue, job.limit_keys.get(SHARE))])
     if state is not job.state:
         tx.move(job.queue, job.state, state)
     tx.has_news = True
@@ -136,7 +140,7 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
     return {
         "id": job.id,
         "state": state.value,
-        "gate": job.gate,
+        "gate": job.gate if state is job.state else gate_of(job.limit_keys),
         "priority": priority,
         "options": options,
         "run_at": run_at,
@@ -173,6 +177,8 @@ def revive(
         target, state = tx.existing_queue(queue or job.queue), states[job.id]
         again = _revived(tx, job, target, delay_ms, state, reset=reset)
         tx.run("revive", {**again, "options": options, "errors": errors, "unmet": unmet[job.id]})
+        if state is JobState.PENDING:
+            come(tx, [(target.name, job.limit_keys.get(SHARE))])
         tx.count(job.queue, job.state, -1)
         tx.count(target.name, state, 1)
         tx.record(Event(kind=EventKind.REVIVED, job_id=job.id, queue=target.name, actor=actor))
@@ -243,6 +249,7 @@ def _revived(
         "unique_key": job.unique_key,
         "payload": job.payload,
         "state": state.value,
+        "gate": gate_of(job.limit_keys),
         "now": tx.now,
     }
 

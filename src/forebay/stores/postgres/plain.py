@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from forebay.domain.job import JobId, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.rank import place
+from forebay.domain.share import SHARE
 from forebay.stores.ids import several_ids
 from forebay.stores.postgres.calling import Call
 from forebay.stores.postgres.connection import Connection, Statements, TryAgain
@@ -133,7 +134,7 @@ def _are_plain(jobs: Sequence[NewJob]) -> bool:
             return False
         if job.delay_ms or job.run_at is not None or job.deadline_at is not None or job.depends_on:
             return False
-        if job.sequence is not None:
+        if job.sequence is not None or (job.limit_keys and SHARE in job.limit_keys):
             return False
         if job is not first and (job.queue, job.task, job.priority, job.expires_at) != (
             first.queue, first.task, first.priority, first.expires_at,

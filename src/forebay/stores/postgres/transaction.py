@@ -40,6 +40,7 @@ class Memory:
         self.open_queues: dict[str, str] = {}  # queues that take jobs, with their settings as they are stored
         self.cursors = Cursors()
         self.limited: set[str] = set()  # queues that had limits when this handle last looked
+        self.shared: set[str] = set()  # queues that had shares then
 
 
 class Runs(Protocol):
@@ -74,6 +75,7 @@ class Transaction:
         self._open_queues = memory.open_queues
         self.cursors = memory.cursors
         self.limited = memory.limited
+        self.shared = memory.shared
         self.kept_limits: dict[str, Kept] = {}  # those that this transaction has locked
         # Jobs that came back from behind gates, and queues with gates that are worth a look, not fetched yet.
         self.brought: list[psycopg.Cursor[Row]] = []
@@ -178,6 +180,7 @@ class Transaction:
             if queue.state in OPEN:
                 self._open_queues[queue.name] = row[2]
             (self.limited.add if row[7] else self.limited.discard)(queue.name)
+            (self.shared.add if row[8] else self.shared.discard)(queue.name)
 
     def forget_queues(self, names: Iterable[str]) -> None:
         """Somebody else has changed them: look again."""

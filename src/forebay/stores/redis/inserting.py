@@ -11,6 +11,7 @@ from forebay.domain.job import JobId, Need, NewJob, UniqueUntil
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit, queue_scope
 from forebay.domain.pressure import PACE_MS, Pace, queue_full, rate_limited
+from forebay.domain.share import SHARE
 from forebay.domain.ulid import ulid_created_at
 from forebay.domain.workflow import missing_parent, missing_place
 from forebay.errors import (
@@ -35,10 +36,8 @@ from forebay.stores.rows import STATES
 _IN_HEAD: Final = ("queue", "task", "priority", "lease_ms", "extension_ms", "unique_until")
 _IN_BODY: Final = ("payload", "policy", "timeout_ms", "metadata", "tags", "correlation_id", "parent_id")
 _UNUSED: Final = ("once_ms", "allow_missing")  # without a key, without parents
-_LIMITED: Final = (
-    "limit_keys",
-    "client",
-)  # looked at with the claim; by a queue with a rate, which is not plain
+# Looked at with the claim, but for a share; by a queue with a rate, which is not plain.
+_LIMITED: Final = ("limit_keys", "client")
 _shape_of: Final = attrgetter(*_IN_HEAD)
 _rest_of: Final = attrgetter(
     *(name for name in NewJob.__struct_fields__ if name not in {*_IN_HEAD, *_IN_BODY, *_UNUSED, *_LIMITED})
@@ -64,7 +63,9 @@ class PlainIntake:
 def are_plain(jobs: Sequence[NewJob]) -> bool:
     """Whether these jobs, at least one, are plain and differ in nothing but what is in their bodies."""
     shape = _shape_of(jobs[0])
-    return all(_rest_of(job) == _USUAL and _shape_of(job) == shape for job in jobs)
+    return all(
+        _rest_of(job) == _USUAL and _shape_of(job) == shape and SHARE not in job.limit_keys for job in jobs
+    )
 
 
 @lru_cache(maxsize=1_000)
@@ -107,6 +108,7 @@ class Intake:
             job.extension_ms,
             job.unique_until is UniqueUntil.STARTED,
             job.client or False,
+            job.limit_keys.get(SHARE, False) if job.limit_keys else False,
         )
         self._lot_of.append(self._lots.setdefault(alike, len(self._lots) + 1))
         if job.id is not None or job.unique_key is not None or job.once_key is not None:

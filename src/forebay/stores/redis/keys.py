@@ -64,6 +64,8 @@ The rest
   places_of                hash    id -> the scopes in which a running job has a place
   closed:<queue>           sorted set by time: scopes with jobs behind their gates, and when to look there
   closed_queues            set     queues that have such scopes
+  shares:<queue>           sorted set by turn: shares with jobs behind their gates
+  has_shares               string  there once a job had a share
   duties                   hash    name -> when it is next due
   schema                   hash    number of this layout, and the oldest program that can work with it
   news                     channel hints that work may have come

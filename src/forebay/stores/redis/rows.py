@@ -310,6 +310,8 @@ def queue_row(queue: Queue, reordered_to: int | None) -> list[Any]:
         settings.enqueue_burst or False,
         settings.client_rate or False,
         settings.client_burst or False,
+        settings.share_weights or False,
+        *(settings.stagger or (False, False)),
     ]
 
 

@@ -12,11 +12,11 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.pressure import FULL_AFTER_MS
-from forebay.domain.queue import Queue
+from forebay.domain.queue import Queue, stagger_duty
 from forebay.domain.worker import COMMANDS_KEPT_MS
 from forebay.domain.workflow import Aftermath
-from forebay.stores.rows import STATES, Row, queue_from_row
-from forebay.stores.sqlite import limiting
+from forebay.stores.rows import STATES, Row, queue_from_row, share_in
+from forebay.stores.sqlite import limiting, sharing
 from forebay.stores.sqlite.noting import forget_notes
 from forebay.stores.sqlite.transaction import Transaction
 
@@ -28,14 +28,24 @@ WALK_STEP: Final = 200
 
 
 def promote_queue(tx: Transaction, queue: QueueName, limit: int) -> int:
-    """Make due jobs of one queue pending, earliest first."""
-    return _promote_rows(tx, queue, tx.all("due", {"queue": queue, "now": tx.now, "limit": limit}))
+    """Make due jobs of one queue pending, earliest first; only some of them where that is staggered."""
+    known = tx.queue(queue)
+    stagger = None if known is None else known.settings.stagger
+    if stagger is not None:
+        limit = min(limit, stagger.jobs)
+    rows = tx.all("due", {"queue": queue, "now": tx.now, "limit": limit})
+    if stagger is not None and rows:
+        values = {"name": stagger_duty(queue), "every_ms": stagger.every_ms, "now": tx.now}
+        if tx.run("take_duty", values).rowcount == 0:
+            return 0
+    return _promote_rows(tx, queue, rows)
 
 
 def _promote_rows(tx: Transaction, queue: QueueName, rows: list[Row]) -> int:
-    for seq, state, ready_at, priority, failures, deadline_at, _ in rows:
+    for seq, state, ready_at, priority, failures, deadline_at, _, options in rows:
         where = tx.place(queue, ready_at, priority, failures, deadline_at)
         tx.run("promote", {**where._asdict(), "seq": seq, "now": tx.now})
+        sharing.join(tx, queue, share_in(options), [seq])
         tx.move(queue, STATES[state], JobState.PENDING)
         tx.has_news = True
     return len(rows)
@@ -44,9 +54,12 @@ def _promote_rows(tx: Transaction, queue: QueueName, rows: list[Row]) -> int:
 def promote(tx: Transaction, limit: int) -> int:
     """Expire and promote in all queues."""
     moved = expire(tx, limit)
+    queues = all_queues(tx)
+    moved += sum(promote_queue(tx, one.name, limit) for one in queues if one.settings.stagger is not None)
     due = [
         (row[6], row[0], queue.name, row)
-        for queue in all_queues(tx)
+        for queue in queues
+        if queue.settings.stagger is None
         for row in tx.all("due", {"queue": queue.name, "now": tx.now, "limit": limit})
     ]
     for _, _, name, row in sorted(due)[:limit]:
@@ -155,6 +168,8 @@ def prune(tx: Transaction, limit: int) -> int:
     tx.run("keys_prune", {"now": tx.now, "limit": limit})
     if tx.has_limits:
         limiting.prune(tx)
+    if tx.has_shares:
+        sharing.prune(tx)
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
     tx.run("events_prune", {"before": tx.now - AUDIT_MS, "limit": limit})
     tx.run("workers_prune", {"before": tx.now - WORKERS_MS})

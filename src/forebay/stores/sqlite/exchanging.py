@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Final, TypeAlias
 
 from forebay.domain.gate import task_gate
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Job, JobId, UniqueUntil, WorkerId
+from forebay.domain.job import Job, JobId, QueueName, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note
-from forebay.domain.queue import Queue, QueueState
+from forebay.domain.queue import Queue, QueueState, stagger_duty
 from forebay.domain.settlement import Settlement
 from forebay.stores.limiting import Tally
 from forebay.stores.protocol import BATCH, PROMOTED_PER_EXCHANGE, Cancel, Exchange, Want, wants_left
@@ -24,6 +24,7 @@ from forebay.stores.sqlite.limiting import bring_back, charge, keep, load, put_a
 from forebay.stores.sqlite.noting import keep_notes
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.settling import settle_all
+from forebay.stores.sqlite.sharing import SqliteTurns
 from forebay.stores.sqlite.transaction import Transaction
 
 Head: TypeAlias = Row  # a row of `heads`: its turn, which is two numbers, and the job
@@ -106,6 +107,8 @@ class Claim:
         self._want = want
         self._cap_ms = tx.scoring(want.queue).cap_ms
         self._queue_lease_ms = queue.settings.lease_ms
+        self._turns = SqliteTurns(tx, want.queue, queue.settings.share_weights, self._behind)
+        self._share_of: dict[int, str] = {}  # of jobs that were found behind its gate, by seq
 
     def taken_in_turn(self, limits: Tally, most: int) -> list[Job]:
         """Up to this many jobs that are for this worker. Others that stand before them go behind the gates
@@ -168,20 +171,28 @@ class Claim:
 
     def _heads(self, most: int) -> list[Head]:
         """The next of the queue, and of what waits behind gates that we may pass, in the claim's order."""
-        tx, queue = self._tx, self._want.queue
-        heads: list[Head] = []
-        for gate in (None, *self._gates()):
-            for capped, zero in ((0, tx.now), (1, self._cap_ms)):
-                values = {
-                    "queue": queue,
-                    "gate": gate,
-                    "capped": capped,
-                    "zero": zero,
-                    "now": tx.now,
-                    "room": most,
-                }
-                heads += tx.all("heads", values)
+        heads = [head for gate in (None, *self._gates()) for head in self._behind(gate, most)]
+        if self._tx.has_shares:
+            for share, some in self._turns.heads(most).items():
+                heads += some
+                self._share_of.update((head[1], share) for head in some)
         heads.sort()  # by what stands first in each
+        return heads[:most]
+
+    def _behind(self, gate: str | None, most: int) -> list[Head]:
+        """The first jobs behind one gate, or of the queue's order."""
+        tx, heads = self._tx, list[Head]()
+        for capped, zero in ((0, tx.now), (1, self._cap_ms)):
+            values = {
+                "queue": self._want.queue,
+                "gate": gate,
+                "capped": capped,
+                "zero": zero,
+                "now": tx.now,
+                "room": most,
+            }
+            heads += tx.all("heads", values)
+        heads.sort()
         return heads[:most]
 
     def _not_for_us(self, heads: list[Head]) -> list[Head]:
@@ -212,6 +223,7 @@ class Claim:
                 "seqs": json_text(seqs),
             }
             tx.run("claim", values)
+        self._turns.took(Counter(self._share_of[job.seq] for job in jobs if job.seq in self._share_of))
 
     def _gates(self) -> list[str]:
         """Where jobs wait that are for this worker. A queue has few gates, mostly none."""
@@ -243,5 +255,15 @@ def cancels_for(tx: Transaction, worker: WorkerId) -> tuple[Cancel, ...]:
 
 
 def _next_due_ms(tx: Transaction, wants: Sequence[Want]) -> int | None:
-    dues = (tx.one("next_due", {"queue": want.queue}) for want in wants)
-    return min((max(0, row[0] - tx.now) for row in dues if row is not None), default=None)
+    dues = (_next_due(tx, want.queue) for want in wants)
+    return min((max(0, due - tx.now) for due in dues if due is not None), default=None)
+
+
+def _next_due(tx: Transaction, name: QueueName) -> int | None:
+    """When the next job of a queue can become pending."""
+    row = tx.one("next_due", {"queue": name})
+    queue = tx.queue(name)
+    if row is None or queue is None or queue.settings.stagger is None:
+        return None if row is None else int(row[0])
+    (turn,) = tx.one("duty_due", {"name": stagger_duty(name)}) or (0,)
+    return max(int(row[0]), int(turn))

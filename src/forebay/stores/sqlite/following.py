@@ -13,9 +13,10 @@ from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath, Edge, EdgeState
 from forebay.stores import following
 from forebay.stores.following import Entry
 from forebay.stores.ids import seq_in_id
-from forebay.stores.rows import Row, edge_from_row, json_text
+from forebay.stores.rows import Row, edge_from_row, json_text, share_in
 from forebay.stores.sqlite.duties import CAP_WALK, end_waiting
 from forebay.stores.sqlite.operating import revive
+from forebay.stores.sqlite.sharing import join
 from forebay.stores.sqlite.transaction import Transaction
 
 
@@ -28,6 +29,12 @@ class Blocked(NamedTuple):
     failures: int
     deadline_at: int | None
     run_at: int
+    share: str | None
+
+
+def _blocked(row: Row) -> Blocked:
+    seq, queue, priority, failures, deadline_at, run_at, options = row
+    return Blocked(seq, queue, priority, failures, deadline_at, run_at, share_in(options))
 
 
 def follow(tx: Transaction) -> int:
@@ -62,7 +69,7 @@ def _release_among(tx: Transaction, children: Sequence[JobId]) -> None:
     seqs = {child: seq_in_id(child) for child in children}
     named = {seq: child for child, seq in seqs.items() if seq is not None}
     rows = tx.all("unblocked", {"children": json_text(named)}) if named else []
-    _release(tx, [Blocked(row[0], *row[2:]) for row in rows])
+    _release(tx, [_blocked((row[0], *row[2:])) for row in rows])
     engine = _Following(tx)
     for child in sorted(seqs.keys() - {row[1] for row in rows}):
         if engine.is_blocked(child) and not engine.has_unmet(child):
@@ -79,7 +86,7 @@ def _release(tx: Transaction, jobs: Sequence[Blocked]) -> None:
         kind = job._replace(seq=0, run_at=max(job.run_at, tx.now))
         alike[job.seq > walked_to, kind].append(job.seq)
     for (is_young, kind), seqs in alike.items():
-        _, queue, priority, failures, deadline_at, ready_at = kind
+        _, queue, priority, failures, deadline_at, ready_at, share = kind
         state = JobState.SCHEDULED if ready_at > tx.now else JobState.PENDING
         where = tx.place(queue, ready_at, priority, failures, deadline_at)
         # A young one is found by its number before its age is capped, as those are that were never blocked.
@@ -94,6 +101,8 @@ def _release(tx: Transaction, jobs: Sequence[Blocked]) -> None:
             "now": tx.now,
         }
         tx.run("release", values)
+        if state is JobState.PENDING:
+            join(tx, queue, share, seqs)
         tx.move(queue, JobState.BLOCKED, state, len(seqs))
         tx.has_news = True
 
@@ -147,7 +156,7 @@ class _Following:
 
     def release(self, child: JobId) -> None:
         if self._blocked is not None:
-            _release(self._tx, [Blocked(*self._blocked)])
+            _release(self._tx, [_blocked(self._blocked)])
 
     def end_blocked(self, child: JobId, state: JobState, reason: str) -> None:
         if self._blocked is not None:

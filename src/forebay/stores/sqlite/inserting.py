@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -14,6 +14,7 @@ from forebay.domain.limits import Bucket
 from forebay.domain.pressure import Pace, Turnstile, queue_full, room_after
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
+from forebay.domain.share import SHARE
 from forebay.domain.workflow import EdgeState
 from forebay.errors import (
     DuplicateJob,
@@ -27,6 +28,7 @@ from forebay.stores.pressure import pace_from_row, pace_values
 from forebay.stores.protocol import OnConflict, Receipt
 from forebay.stores.rows import new_options_text
 from forebay.stores.sqlite.edges import Edges
+from forebay.stores.sqlite.sharing import join
 from forebay.stores.sqlite.transaction import UNCOUNTED, Transaction
 
 _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
@@ -45,7 +47,7 @@ class Lot:
     """Jobs of one insert that differ only in id, options, key and payload, and are written together."""
 
     __slots__ = (
-        "due_at", "max_length", "priority", "queue", "rated", "rows", "shared", "state", "uncounted",
+        "due_at", "max_length", "priority", "queue", "rated", "rows", "share", "shared", "state", "uncounted",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +59,7 @@ class Lot:
         self.state = state
         self.max_length = max_length
         self.rated: Queue | None = None  # the queue, if it takes jobs at some rate only
+        self.share: str | None = None  # whose jobs these are, if they wait for its turn
         self.shared: tuple[object, ...] = ()  # known with the first row
         self.rows: list[object] = []
         self.uncounted = 0  # jobs that were written since the last count
@@ -84,7 +87,7 @@ class Intake:
         """Accept one job, or raise why not."""
         alike = (
             job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
-            job.id is None,
+            job.id is None, job.limit_keys.get(SHARE) if job.limit_keys else None,
         )  # fmt: skip
         if job.depends_on or job.sequence is not None:
             return self._add_child(job, alike)
@@ -140,6 +143,10 @@ class Intake:
                     tx.run("insert", (*lot.shared, *lot.rows))
                 else:
                     tx.run_rows("insert_many", lot.shared, lot.rows, WIDTH)
+                if lot.share is not None:
+                    join(
+                        tx, lot.queue, lot.share, cast(list[int], lot.rows[::WIDTH])
+                    )  # which begin with seqs
                 lot.uncounted += len(lot.rows) // WIDTH
                 lot.rows.clear()
                 tx.has_news = tx.has_new_jobs = True
@@ -188,6 +195,7 @@ class Intake:
         lot = Lot(job.queue, priority, due_at, state, queue.settings.max_length if is_counted else None)
         if queue.settings.has_rates and not rules.is_follow_up:
             lot.rated = queue
+        lot.share = job.limit_keys.get(SHARE) if state is JobState.PENDING else None
         return lot
 
     def _check_length(self, queue: QueueName, limit: int) -> None:

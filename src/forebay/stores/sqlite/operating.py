@@ -12,6 +12,7 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.share import SHARE
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.workflow import Aftermath, EdgeState, reopened_state
 from forebay.errors import QueueNotEmpty, QueueNotFound
@@ -20,6 +21,7 @@ from forebay.stores.rows import json_text, said_text
 from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_edges, forget_history
 from forebay.stores.sqlite.noting import forget_notes
 from forebay.stores.sqlite.rows import job_from_row
+from forebay.stores.sqlite.sharing import join
 from forebay.stores.sqlite.transaction import Transaction
 
 
@@ -103,6 +105,7 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     tx.run("amend", {**_amended(tx, job, change, state), "was": job.state.value})
     if state is not job.state:
         tx.move(job.queue, job.state, state)
+        join(tx, job.queue, job.limit_keys.get(SHARE), [job.seq])
     tx.has_news = True
     changed = [name for name in ("priority", "delay_ms", "metadata") if getattr(change, name) is not None]
     tx.record(
@@ -280,6 +283,8 @@ def _put_among_live(
     table = "dead" if job.state is JobState.DEAD else "finished"
     tx.run(f"revive_{table}", values)
     tx.all(f"remove_{table}", {"seq": job.seq, "job_id": job.id})
+    if state is JobState.PENDING:
+        join(tx, target.name, job.limit_keys.get(SHARE), [job.seq])
     tx.count(job.queue, job.state, -1)
     tx.count(target.name, state, 1)
 

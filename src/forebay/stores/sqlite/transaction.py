@@ -48,6 +48,7 @@ class Seen:
         self.has_edges: bool | None = None  # whether any job waits for another one
         self.may_have_aftermaths = True
         self.has_limits: bool | None = None
+        self.has_shares: bool | None = None
 
     def refresh(self, raw: sqlite3.Connection) -> None:
         # data_version changes with every commit of somebody else; our own changes pass through here.
@@ -63,6 +64,7 @@ class Seen:
         self.has_edges = None
         self.may_have_aftermaths = True
         self.has_limits = None
+        self.has_shares = None
 
 
 class Runs(Protocol):
@@ -161,6 +163,14 @@ class Transaction:
             (found,) = self.one("limits_exist", {}) or (0,)
             self.seen.has_limits = bool(found)
         return self.seen.has_limits
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether there are jobs with a share, or were lately."""
+        if self.seen.has_shares is None:
+            (found,) = self.one("shares_exist", {}) or (0,)
+            self.seen.has_shares = bool(found)
+        return self.seen.has_shares
 
     def flush_counts(self) -> None:
         """Write each counter once, however many jobs have moved."""

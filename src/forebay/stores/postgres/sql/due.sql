@@ -3,7 +3,30 @@
 -- may be any number of dead rows. Whoever commits late is found by `due_all`.
 -- Each job is looked up by itself (`offset 0`): to the planner a table that was analysed when it was empty has one row,
 -- however many dead ones there are, and a join may just as well read all of its index.
-with taken as (
+-- Where a queue is staggered, so many become pending, and none for a while: whoever moves the time of its duty takes them.
+with pace as materialized (
+  select q.queue, r.rate, greatest(1, r.rate / 10) as jobs
+  from (select %(queue)s::text as queue) as q
+  left join lateral (
+    select substring(settings from '"promote_per_second":(\d+)')::bigint as rate from forebay.queues where name = q.queue
+  ) as r on true
+),
+turn as (
+  insert into forebay.duties as d (name, due_at)
+  select 'promote ' || p.queue, current_setting('forebay_tx.now')::bigint + (1000 * p.jobs + p.rate - 1) / p.rate
+  from pace p
+  where p.rate is not null
+    and exists (
+      select 1
+      from forebay.due
+      where queue = %(queue)s and run_at >= %(since)s and run_at <= current_setting('forebay_tx.now')::bigint
+    )
+  on conflict (name) do update
+  set due_at = excluded.due_at
+  where d.due_at <= current_setting('forebay_tx.now')::bigint or d.due_at > excluded.due_at
+  returning 1
+),
+taken as (
   delete from forebay.due
   where ctid = any(array(
     select ctid
@@ -12,11 +35,18 @@ with taken as (
       and run_at >= %(since)s
       and run_at <= current_setting('forebay_tx.now')::bigint
     order by run_at, seq
-    limit %(limit)s
+    limit (
+      select case
+        when p.rate is null then %(limit)s
+        when exists (select 1 from turn) then least(p.jobs, %(limit)s)
+        else 0
+      end
+      from pace p
+    )
     for update skip locked
   ))
   returning id, state
 )
-select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at
+select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at, j.options
 from taken t
 cross join lateral (select * from forebay.jobs where id = t.id offset 0) as j;

@@ -11,6 +11,8 @@ with chosen as materialized (
     order by run_at, seq
     limit %(limit)s
   ) as d
+  -- Those of a staggered queue are taken by `due`.
+  where q.settings !~ '"promote_per_second":\d'
   order by d.run_at, d.seq
   limit %(limit)s
 ),
@@ -23,7 +25,7 @@ taken as (
   ))
   returning id, state
 )
-select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at, c.reached
+select j.id, j.queue, t.state, j.ready_at, j.priority, j.failures, j.deadline_at, c.reached, j.options
 from (select case when count(*) = %(limit)s then max(run_at) end as reached from chosen) as c
 left join taken t on true
 left join lateral (select * from forebay.jobs where id = t.id offset 0) as j on true;

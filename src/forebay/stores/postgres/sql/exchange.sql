@@ -1,8 +1,8 @@
 -- exchange: successes move to the finished ones, then the next jobs of one queue become leases; the whole of an
 -- exchange in which nothing is special.
 -- Guarantees: one statement, so it needs no transaction around it. Where anything is special (`is_special`: the queue
--- is another one than the caller thinks, jobs are due or have expired, some are capped or wait behind a gate of the
--- caller) it does nothing at all. Where a job that comes next is (`is_strange`: it is not for the caller, or has a lease
+-- is another one than the caller thinks, jobs are due or have expired, some are capped, belong to a share or wait behind a gate of
+-- the caller) it does nothing at all. Where a job that comes next is (`is_strange`: it is not for the caller, or has a lease
 -- or a key of its own kind) it claims nothing. The caller goes the long way with what is left.
 -- Settles first and claims then, like the long way: a settlement may wait for somebody's lock, and whoever waits
 -- must not hold what others could wait for. `open` asks for all that is settled before the claim begins.
@@ -23,6 +23,7 @@ with state as materialized (
     )
     or exists (select 1 from forebay.limits where scope = 'queue:' || %(queue)s or scope not like 'queue:%%')
     or exists (select 1 from forebay.closed where queue = %(queue)s)
+    or exists (select 1 from forebay.shares where queue = %(queue)s)
     or (select rank from forebay.ready where queue = %(queue)s and capped = true order by rank limit 1) is not null
     or exists (select 1 from forebay.gated where queue = %(queue)s) and (
       %(gates)s::text[] is null

@@ -20,7 +20,13 @@ waiting as (
   insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
   select %(queue)s::text, %(capped)s::boolean, %(rank)s, seq, id, %(expires_at)s::bigint
   from new
-  where %(state)s::text = 'pending'
+  where %(state)s::text = 'pending' and %(gate)s::text is null
+),
+behind as (
+  insert into forebay.gated (id, queue, gate, capped, rank, seq, expires_at)
+  select id, %(queue)s::text, %(gate)s::text, %(capped)s::boolean, %(rank)s, seq, %(expires_at)s::bigint
+  from new
+  where %(state)s::text = 'pending' and %(gate)s::text is not null
 ),
 later as (
   insert into forebay.due (id, queue, run_at, seq, state, expires_at)

@@ -13,6 +13,12 @@ with moved as (
 later as (
   insert into forebay.due (id, queue, run_at, seq, state, expires_at)
   select id, queue, run_at, seq, 'scheduled', expires_at from moved where run_at > %(now)s
+),
+behind as (
+  insert into forebay.gated (id, queue, gate, capped, rank, seq, expires_at)
+  select id, queue, %(gate)s::text, capped, rank, seq, expires_at from moved
+  where run_at <= %(now)s and %(gate)s::text is not null
 )
 insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
-select queue, capped, rank, seq, id, expires_at from moved where run_at <= %(now)s;
+select queue, capped, rank, seq, id, expires_at from moved
+where run_at <= %(now)s and %(gate)s::text is null;

@@ -21,7 +21,13 @@ held_up as (
 ),
 waiting as (
   insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
-  select queue, capped, rank, seq, id, expires_at from new where %(state)s::text = 'pending'
+  select queue, capped, rank, seq, id, expires_at from new
+  where %(state)s::text = 'pending' and %(gate)s::text is null
+),
+behind as (
+  insert into forebay.gated (id, queue, gate, capped, rank, seq, expires_at)
+  select id, queue, %(gate)s::text, capped, rank, seq, expires_at from new
+  where %(state)s::text = 'pending' and %(gate)s::text is not null
 )
 insert into forebay.due (id, queue, run_at, seq, state, expires_at)
 select id, queue, run_at, seq, 'scheduled', expires_at from new where %(state)s::text = 'scheduled';

@@ -31,6 +31,7 @@ else
   local was = head[STATE]
   if ask.delay_ms and was ~= 'pending' then
     head[STATE] = ask.delay_ms == 0 and 'pending' or was
+    head[GATE] = head[STATE] == 'pending' and gate_when_due(job)
     head[RUN_AT] = now + ask.delay_ms
     head[READY_AT] = head[ATTEMPT] > 0 and head[READY_AT] or head[RUN_AT]
   end

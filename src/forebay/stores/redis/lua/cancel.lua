@@ -3,7 +3,7 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: ids, reason, actor, force, dependants (whether all that depends on them is cancelled too)
 -- Returns for each job {done, state, reason}.
-local verdicts = {}
+local verdicts, forced = {}, {}
 load(ask.ids)
 -- Before the lines of their ends, by which some dependants would be released, or die.
 if ask.dependants then
@@ -28,6 +28,7 @@ for i, id in ipairs(ask.ids) do
       head[WORKER] = false
       put_final(job, 'dead', ask.reason, false)
       tell('forced', job, ask.actor, head[ATTEMPT], ask.reason)
+      forced[#forced + 1] = id
     elseif not head[CANCEL_REASON] then
       head[CANCEL_REASON] = ask.reason
       wishes[id] = ask.reason
@@ -38,4 +39,5 @@ for i, id in ipairs(ask.ids) do
     verdicts[i] = {1, head[STATE], ''}
   end
 end
+free_places(forced, {})
 return finish(verdicts)

@@ -262,22 +262,23 @@ local function claim(want, most)
   end
   local passes = gates_passed(want)
   local orders = orders_of(want[W_QUEUE], queue, gates_of(want[W_QUEUE], passes))
+  local shares = next_shares(want[W_QUEUE], queue, most)
   local lease_ms = {want[W_LEASE_MS], queue[Q_LEASE_MS]}
   local full, held, most_held = #claimed[1] + most, 0, want[W_MOST_HELD]
   for _ = 1, most + most_held + LOOKS do
     local room = full - #claimed[1]
-    local order, one
+    local order, one, share
     if room > 0 and not is_spent(want[W_QUEUE], most - room) then
-      order, one = leading(orders, most)
+      order, one, share = leading_in_turn(orders, shares, most)
     end
     if not order then
       break
     end
-    local width = #orders == 1 and room or 1
+    local width = #orders == 1 and #shares == 0 and room or 1
     if is_narrow then
       bring_bodies(order, room)
     end
-    if start_plainly(order, width, lease_ms, passes, claimed, is_narrow and has_place) == 0 then
+    if share or start_plainly(order, width, lease_ms, passes, claimed, is_narrow and has_place) == 0 then
       local job = find(id_in(one))
       local was_held = job and claim_or_hold(job, queue, want, passes, held < most_held)
       if job and was_held == nil then
@@ -285,6 +286,9 @@ local function claim(want, most)
         break
       end
       held = held + (was_held and 1 or 0)
+      if share and full - #claimed[1] < room then
+        move_share(want[W_QUEUE], share)
+      end
       order.at = order.at + 1
       if not job then
         remove_later(order.key, one)
@@ -343,8 +347,13 @@ local function next_due_ms()
   local first
   for _, want in ipairs(ask.wants) do
     local due = redis.call('ZRANGE', prefix .. 'due:' .. want[W_QUEUE], 0, 0, 'WITHSCORES')
-    if due[2] and (not first or tonumber(due[2]) < first) then
-      first = tonumber(due[2])
+    local at = tonumber(due[2])
+    local known = at and queue_of(want[W_QUEUE])
+    if known and known[Q_STAGGER_JOBS] then
+      at = math.max(at, tonumber(redis.call('HGET', prefix .. 'duties', 'promote ' .. want[W_QUEUE]) or 0))
+    end
+    if at and (not first or at < first) then
+      first = at
     end
   end
   first = first and math.max(0, first - now)

@@ -15,6 +15,7 @@ for i, want in ipairs(ask.wants) do
   names[i] = want[W_QUEUE]
   special[#special + 1] = prefix .. 'gates:' .. want[W_QUEUE]
   special[#special + 1] = prefix .. 'capped:' .. want[W_QUEUE]
+  special[#special + 1] = prefix .. 'shares:' .. want[W_QUEUE]
 end
 if redis.call('EXISTS', unpack(special)) > 0 then
   return 0

@@ -47,12 +47,12 @@ local function is_walked_past(queue, seq)
   return seq <= walked_to[queue]
 end
 
--- Say in the head of a blocked job that it waits like any other. Nearly every job runs before its age is capped; one that
+-- Say in the head of a blocked job that it waits like any other, or behind this gate. Nearly every job runs before its age is capped; one that
 -- does not is found by its number, as those are that were never blocked, unless `rescore` has come past it already.
-local function let_wait(head)
+local function let_wait(head, gate)
   head[RUN_AT] = math.max(head[RUN_AT], now)
   head[READY_AT], head[UPDATED_AT] = head[RUN_AT], now
-  begin_waiting(head, false)
+  begin_waiting(head, false, gate)
   if not head[DEADLINE_AT] and not is_walked_past(head[QUEUE], head[SEQ]) then
     head[RESCORE_AT] = false
   end
@@ -60,7 +60,7 @@ end
 
 local function release(job)
   lift(job)
-  let_wait(job.head)
+  let_wait(job.head, gate_when_due(job))
   put(job)
 end
 
@@ -72,7 +72,7 @@ local function kind_of(packed)
     return false
   end
   local kind = {head = head, queue = head[QUEUE], were = places_of(head)}
-  let_wait(head)
+  let_wait(head, false)
   kind.places = places_of(head)
   kind.before, kind.after = halves_of(head)
   return kind
@@ -83,7 +83,8 @@ end
 local function release_alike(id)
   local packed = stored[id]
   local high, low, own = string.byte(packed or '', 1, 3)
-  if not own or loaded[id] ~= nil then
+  -- Whose job it is says its body alone.
+  if not own or loaded[id] ~= nil or has_shares() then
     return false
   end
   local number_at = 5 + 256 * high + low

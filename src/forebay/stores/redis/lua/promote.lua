@@ -6,8 +6,12 @@
 local moved = expire(ask.limit)
 local found = {}
 for _, name in ipairs(queue_names()) do
-  local key = prefix .. 'due:' .. name
-  local due = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, ask.limit)
+  local key, due = prefix .. 'due:' .. name, {}
+  if queue_of(name)[Q_STAGGER_JOBS] then
+    moved = moved + promote_in(name, ask.limit)
+  else
+    due = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, ask.limit)
+  end
   for i = 1, #due, 2 do
     found[#found + 1] = {tonumber(due[i + 1]), due[i], key}
   end

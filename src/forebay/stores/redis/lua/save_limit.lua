@@ -7,7 +7,7 @@ local limit = ask.limit
 local packed = redis.call('HGET', prefix .. 'limits', ask.scope)
 local old = packed and cmsgpack.unpack(packed)
 local most = limit[L_MOST] * limit[L_PER_MS]
-limit[L_PARTS], limit[L_AT] = most, now
+limit[L_PARTS], limit[L_AT], limit[L_SINCE] = most, now, old and (old[L_SINCE] or 0) or now
 if old and old[L_RATE] and limit[L_RATE] then
   local left = filled(old, old[L_PARTS], old[L_AT])
   limit[L_PARTS] = math.min(most, math.floor(left * limit[L_PER_MS] / old[L_PER_MS]))

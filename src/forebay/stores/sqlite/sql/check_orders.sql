@@ -16,4 +16,6 @@ union all
 select id, 'was due and has not been moved'
 from forebay_jobs
 where (state = 'scheduled' or state = 'retrying')
-  and run_at <= (select due_at from forebay_duties where name = 'promote') - :late_ms;
+  and run_at <= (select due_at from forebay_duties where name = 'promote') - :late_ms
+  -- In a staggered queue they may wait for as long as it takes.
+  and queue not in (select name from forebay_queues where settings glob '*"promote_per_second":[0-9]*');

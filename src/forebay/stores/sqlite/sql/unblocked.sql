@@ -1,6 +1,6 @@
 -- unblocked: those among jobs that are blocked, but by no edge any more and by no job before them in their sequence;
 -- :children is an object with the id of each by the seq in it.
-select job.seq, job.id, queue, priority, failures, deadline_at, run_at
+select job.seq, job.id, queue, priority, failures, deadline_at, run_at, options
 from json_each(:children) as one cross join forebay_jobs as job
 where job.seq = one.key
   and job.id = one.value

@@ -22,6 +22,7 @@ local Q_LEASE_MS, Q_MAX_LENGTH, Q_DEFAULT_PRIORITY, Q_MIN_PRIORITY, Q_MAX_PRIORI
 local Q_AGING_MS, Q_CAP, Q_PENALTY, Q_DEADLINE_WEIGHT, Q_HORIZON_MS = 12, 13, 14, 15, 16
 local Q_KEEP_FINISHED_MS, Q_KEEP_DEAD_MS, Q_ARCHIVE, Q_KEEP_ARCHIVE_MS = 17, 18, 19, 20
 local Q_ENQUEUE_RATE, Q_ENQUEUE_BURST, Q_CLIENT_RATE, Q_CLIENT_BURST = 21, 22, 23, 24
+local Q_SHARE_WEIGHTS, Q_STAGGER_JOBS, Q_STAGGER_MS = 25, 26, 27
 
 local WAITING = {scheduled = true, blocked = true, pending = true, retrying = true}
 local FINAL = {completed = true, dead = true, cancelled = true}

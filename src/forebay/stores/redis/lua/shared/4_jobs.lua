@@ -190,7 +190,8 @@ local function places_of(head)
   return places
 end
 
--- Whether a job was put behind its gate, or only taken from there. Gates of limits are kept elsewhere.
+-- Whether a job was put behind its gate, or only taken from there. Gates of limits are kept elsewhere; those of shares
+-- say who has something to run.
 local function mark_gate(head, is_put)
   local queue, gate = head[QUEUE], head[GATE]
   if head[STATE] == 'pending' and gate and string.sub(gate, 1, 6) ~= 'limit:' then
@@ -271,18 +272,19 @@ local function put_pending(job)
   put(job)
 end
 
--- Say in a head that its job begins to wait.
-local function begin_waiting(head, is_blocked)
+-- Say in a head that its job begins to wait, behind this gate once it is pending.
+local function begin_waiting(head, is_blocked, gate)
   place(queue_of(head[QUEUE]), head)
-  head[STATE] = 'pending'
+  head[STATE], head[GATE] = 'pending', gate
   if head[RUN_AT] > now or is_blocked then
     head[STATE], head[CAPPED], head[RESCORE_AT] = is_blocked and 'blocked' or 'scheduled', false, false
+    head[GATE] = false
   end
 end
 
 -- Put a job that begins to wait.
-local function put_new(job, is_blocked)
-  begin_waiting(job.head, is_blocked)
+local function put_new(job, is_blocked, gate)
+  begin_waiting(job.head, is_blocked, gate)
   put(job)
 end
 

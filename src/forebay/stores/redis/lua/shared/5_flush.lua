@@ -123,9 +123,16 @@ end
 local function write_gates()
   for queue, names in pairs(gates) do
     for gate, is_used in pairs(names) do
-      if is_used then
+      local share = string.match(gate, '^fair:(.*)')
+      local is_empty = not is_used
+        and redis.call('EXISTS', ready_key(queue, gate, false), ready_key(queue, gate, true)) == 0
+      if share and is_used then
+        join_share(queue, share)
+      elseif share and is_empty then
+        leave_share(queue, share)
+      elseif is_used then
         redis.call('SADD', prefix .. 'gates:' .. queue, gate)
-      elseif redis.call('EXISTS', ready_key(queue, gate, false), ready_key(queue, gate, true)) == 0 then
+      elseif is_empty then
         redis.call('SREM', prefix .. 'gates:' .. queue, gate)
       end
     end

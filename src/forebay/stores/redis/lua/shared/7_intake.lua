@@ -1,6 +1,6 @@
 -- New jobs, asked for by clients or handed back by tasks.
 -- ask.lots: what jobs that are alike have in common: queue, task, priority, delay_ms, run_at, deadline_at,
---   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only, client
+--   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only, client, share
 -- ask.lot_of: the lot of each job;  ask.keyed: by number of the job: unique key, once key, once_ms,
 --   whether the caller brought its id.  ARGV from `ask.first` on: id and body of each job.
 -- ask.needs: by number of the job: {whether parents may be missing, {parent, what its failure means, when its id was
@@ -35,6 +35,10 @@ local function look_at_lot(lot, is_follow_up)
   lot.due_at = math.max(now, lot[5] or now + lot[4])
   lot.max_length = not is_follow_up and lot.due_at <= now and queue[Q_MAX_LENGTH]
   lot.rated = not is_follow_up and (queue[Q_ENQUEUE_RATE] or queue[Q_CLIENT_RATE]) and queue
+  lot.gate = lot[12] and 'fair:' .. lot[12]
+  if lot.gate then
+    note_shares()
+  end
   lot.head = {
     lot[1], lot[2], priority, lot[8], lot[9], lot[10],
     0, now, lot.due_at, lot.due_at, 0,
@@ -150,7 +154,7 @@ local function store_alone(lot, id, seq, keys, is_blocked)
   job.head[SEQ], job.head[UNIQUE_KEY] = seq, keys[1]
   take_keys(lot, id, keys)
   loaded[id] = job
-  put_new(job, is_blocked)
+  put_new(job, is_blocked, lot.gate)
   return job.head[STATE]
 end
 
@@ -161,7 +165,7 @@ local function store_alike(lot, id, seq, is_blocked)
   local alike = lot[kind]
   if not alike then
     alike = {head = {unpack(lot.head)}}
-    begin_waiting(alike.head, is_blocked)
+    begin_waiting(alike.head, is_blocked, lot.gate)
     alike.places = places_of(alike.head)
     alike.before, alike.after = halves_of(alike.head)
     lot[kind] = alike

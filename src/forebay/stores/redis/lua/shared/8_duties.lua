@@ -37,7 +37,7 @@ end
 local function promote_all(jobs)
   for _, job in ipairs(jobs) do
     lift(job)
-    job.head[UPDATED_AT] = now
+    job.head[UPDATED_AT], job.head[GATE] = now, gate_when_due(job)
     put_pending(job)
   end
   if #jobs > 0 then
@@ -46,9 +46,28 @@ local function promote_all(jobs)
   return #jobs
 end
 
--- Make up to `limit` due jobs of one queue pending.
+-- Whether a duty is the caller's now.
+local function take_duty(name, every_ms)
+  local next_at = tonumber(redis.call('HGET', prefix .. 'duties', name) or 0)
+  -- A time further ahead than the duty's own pace was written before the clock was set back.
+  if now < next_at and next_at <= now + every_ms then
+    return false
+  end
+  redis.call('HSET', prefix .. 'duties', name, now + every_ms)
+  return true
+end
+
+-- Make up to `limit` due jobs of one queue pending, or fewer where that is staggered.
 local function promote_in(queue, limit)
-  return promote_all(found_in(prefix .. 'due:' .. queue, limit))
+  local known, key = queue_of(queue), prefix .. 'due:' .. queue
+  if not known or not known[Q_STAGGER_JOBS] then
+    return promote_all(found_in(key, limit))
+  end
+  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  if not first or tonumber(first) > now or not take_duty('promote ' .. queue, known[Q_STAGGER_MS]) then
+    return 0
+  end
+  return promote_all(found_in(key, math.min(limit, known[Q_STAGGER_JOBS])))
 end
 
 -- The jobs of a queue that are not due yet or blocked, by their time.

@@ -29,11 +29,14 @@ local function gates_of(queue, passes)
   return names
 end
 
--- All gates with jobs behind them, those of limits too.
+-- All gates with jobs behind them, those of limits and shares too.
 local function all_gates_of(queue)
   local names = gates_of(queue)
   for _, scope in ipairs(redis.call('ZRANGE', prefix .. 'closed:' .. queue, 0, -1)) do
     names[#names + 1] = 'limit:' .. scope
+  end
+  for _, share in ipairs(redis.call('ZRANGE', prefix .. 'shares:' .. queue, 0, -1)) do
+    names[#names + 1] = 'fair:' .. share
   end
   table.sort(names)
   return names
@@ -82,18 +85,20 @@ local function first_in(order, most, is_alone)
   return order.members[order.at]
 end
 
--- The order whose first job leads; ties go to the lower number, which is what members begin with.
-local function leading(orders, most)
+-- The order whose first job leads, that job and its lead; ties go to the lower number, which is what members begin
+-- with. The lead of the only order is not worked out, unless somebody compares it with others.
+local function leading(orders, most, is_compared)
   local best, best_member, best_lead
   for i = #orders, 1, -1 do
     local order = orders[i]
-    local one = first_in(order, most, #orders == 1)
-    local lead = one and #orders > 1 and order.lead - order.ranks[order.at]
+    local is_alone = #orders == 1 and not is_compared
+    local one = first_in(order, most, is_alone)
+    local lead = one and not is_alone and order.lead - order.ranks[order.at]
     if not one then
       table.remove(orders, i)
     elseif not best or lead > best_lead or (lead == best_lead and one < best_member) then
       best, best_member, best_lead = order, one, lead
     end
   end
-  return best, best_member
+  return best, best_member, best_lead
 end

@@ -1,6 +1,6 @@
 -- Limits, as domain/limits.py has them: what they leave for claims. A token has `per_ms` parts.
 -- A gauge is a limit and what counts under it: running, ends_at (when the first of these leases ends), parts and at.
-local L_CONCURRENCY, L_RATE, L_PER_MS, L_BURST, L_MOST, L_PARTS, L_AT = 1, 2, 3, 4, 5, 6, 7
+local L_CONCURRENCY, L_RATE, L_PER_MS, L_BURST, L_MOST, L_PARTS, L_AT, L_SINCE = 1, 2, 3, 4, 5, 6, 7, 8
 local MOST_BACK, MOST_LOOKS, LOOK_AGAIN_MS = 1000, 100, 1000
 local limits          -- scope -> limit, those of tasks and keys among them; false where there are none
 local gauges = {}     -- scope -> gauge; false for one without a limit
@@ -79,6 +79,9 @@ local function bucket_of(limit, scope)
     return full, now
   end
   local old = cmsgpack.unpack(packed)
+  if old[L_AT] < (limit[L_SINCE] or 0) then
+    return full, now  -- it is of a limit that was removed
+  end
   if old[L_RATE] == limit[L_RATE] and old[L_PER_MS] == limit[L_PER_MS] and old[L_MOST] == limit[L_MOST] then
     return old[L_PARTS], old[L_AT]
   end
@@ -416,6 +419,7 @@ local function keep_limits(freed, wants, before)
       local limit = gauge.limit
       local packed = cmsgpack.pack({
         limit[L_CONCURRENCY], limit[L_RATE], limit[L_PER_MS], limit[L_BURST], limit[L_MOST], gauge.parts, gauge.at,
+        limit[L_SINCE],
       })
       if string.find(scope, '^key:') then
         local full = limit[L_MOST] * limit[L_PER_MS]

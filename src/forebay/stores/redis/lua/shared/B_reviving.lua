@@ -75,7 +75,7 @@ local function revive(job, target, into)
     blocking = blocking + (rejoin(sequence, job.id) and 1 or 0)
     unmet[job.id] = blocking
   end
-  put_new(job, blocking > 0)
+  put_new(job, blocking > 0, gate_when_due(job))
   list_aftermath(job.id, ask.dependants and 'revive' or 'revived')
   tell('revived', job, ask.actor, false, '')
 end

@@ -1,0 +1,1 @@
+"""The proof that anyone can run: what is promised, held against what has happened."""

@@ -1,0 +1,292 @@
+"""A world of producers, operators and workers on one store, played on a simulated clock from one seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from math import ceil
+from random import Random
+from typing import Any, Final
+
+from evidence.actors import SimulatedWorker, faulty
+from evidence.faults import Faults, FaultyStore
+from evidence.history import Accepted, History, problems
+from forebay.app.schedules import declare
+from forebay.domain.job import JobId, Need, NewJob, OnFailure, QueueName
+from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import FINAL, JobState
+from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
+from forebay.domain.queue import QueueState
+from forebay.domain.retry import RetryPolicy
+from forebay.domain.schedule import Definition
+from forebay.errors import ForebayError, StoreUnavailable
+from forebay.stores.memory.store import MemoryEngine
+from forebay.testing.clock import ManualClock
+
+BEGAN: Final = 1_800_000_000_000
+QUEUES: Final = (QueueName("a"), QueueName("b"), QueueName("c"))
+DROPPED: Final = QUEUES[2]
+HEARS: Final = 0.7  # hints get lost
+ALIVE: Final = 2
+PLAY_SECONDS: Final = 20.0
+PATIENCE_SECONDS: Final = 1_800.0
+CALM_SECONDS: Final = 5.0  # between looks whether all is over
+LEASE_MS: Final = 5_000
+FAILURES: Final = (OnFailure.CANCEL, OnFailure.FAIL, OnFailure.IGNORE)
+LIMITS: Final = (
+    Limit(scope=GLOBAL, concurrency=5),
+    Limit(scope=queue_scope("a"), concurrency=2),
+    Limit(scope=key_scope("tenant"), concurrency=1),
+    Limit(scope=queue_scope("b"), rate=2, burst=3),
+)
+
+
+class World:
+    """Everything that happens is an entry in one list, by time; chance comes from the seed alone."""
+
+    def __init__(self, seed: int, *, share: float = 0.04) -> None:
+        self.seed = seed
+        self.dice = Random(seed)
+        self.clock = ManualClock(BEGAN)
+        self.history = History()
+        self.faults = Faults(self.dice, share)
+        self.moves: Counter[tuple[JobState | None, JobState | None]] = Counter()
+        self.strikes: Counter[str] = Counter()
+        self._is_over = False
+        self._numbers = count(1)
+        self._plan: list[tuple[int, int, Callable[[], None]]] = []
+        self._engine = MemoryEngine(clock=self.clock, new_id=lambda: JobId(f"j{next(self._numbers)}"))
+        self._watch_moves()
+        self._workers: list[SimulatedWorker] = []
+        self._limits = self.dice.sample(LIMITS, self.dice.randrange(3))
+        self._producer: Any = self._handle(is_process=False)
+        self._reader = self._engine.reader()
+
+    def later(self, seconds: float, act: Callable[[], None]) -> None:
+        # In whole milliseconds, as the clock counts: a shorter pause would never pass.
+        at = round(self.clock.monotonic() * 1_000) + ceil(max(seconds, 0.0) * 1_000)
+        heappush(self._plan, (at, next(self._numbers), act))
+
+    def play(self) -> list[str]:
+        """Play until everything has ended; what is wrong then."""
+        store = self._engine.store()
+        for limit in self._limits:
+            store.save_limit(limit)
+        declare(store, self._reader, self._schedules(), self.dice.random)
+        for _ in range(self.dice.choice((2, 3, 4))):
+            self.later(self.dice.random(), self._new_worker)
+        for _ in range(self.dice.randrange(15, 30)):
+            self.later(self.dice.random() * PLAY_SECONDS, self._produce)
+        for _ in range(6):
+            self.later(self.dice.random() * PLAY_SECONDS, self._operate)
+        for _ in range(self.dice.randrange(5, 10)):
+            self.later(self.dice.random() * PLAY_SECONDS, self._strike)
+        self.later(PLAY_SECONDS, self._calm_down)
+        while not self._is_over:
+            at, _, act = heappop(self._plan)
+            self.clock.advance(ms=max(0, at - round(self.clock.monotonic() * 1_000)))
+            act()
+        return self._problems()
+
+    def _problems(self) -> list[str]:
+        for job_id, record in self._engine._state.jobs.items():
+            if job_id not in self.history.accepted:
+                self._accept(record.job.created_at, record.job.created_at, record.job, ())
+        lives = {job_id: self._reader.history(job_id) for job_id in self.history.accepted}
+        firings = {one.name: self._reader.firings(one.name) for one in self._reader.schedules()}
+        found = list(problems(self.history, lives, limits=self._limits, firings=firings))
+        return [*found, *self._reader.health().problems]
+
+    # Handles
+
+    def _handle(self, *, is_process: bool) -> Any:
+        return FaultyStore(self._engine.store(), self.faults, self._note, is_process=is_process)
+
+    def _note(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
+        """What a call has done to leases, as the store answers it."""
+        now, history = self.clock.now_ms(), self.history
+        if name == "exchange":
+            for job in answer.jobs:
+                history.claimed(Lease(job.id, job.attempt), now, job.lease_expires_at)
+        elif name == "renew":
+            for lease in answer.renewed:
+                ends_at = self._engine._state.jobs[lease.job_id].job.lease_expires_at
+                history.renewed(lease, now, ends_at or now)
+        elif name == "sweep":
+            for job in answer:
+                history.over(Lease(job.id, job.attempt), now)
+
+    def _watch_moves(self) -> None:
+        state = self._engine._state
+        put, remove = state.put, state.remove
+
+        def watched_put(record: Any) -> None:
+            before = state.jobs.get(record.job.id)
+            self.moves[before and before.job.state, record.job.state] += 1
+            put(record)
+            if before and before.job.state is JobState.RUNNING is not record.job.state:
+                self.history.over(Lease(before.job.id, before.job.attempt), self.clock.now_ms())
+
+        def watched_remove(job: Any) -> None:
+            self.moves[job.state, None] += 1
+            remove(job)
+
+        state.put = watched_put  # type: ignore[method-assign]
+        state.remove = watched_remove  # type: ignore[method-assign]
+
+    # Producers and operators
+
+    def _schedules(self) -> list[Definition]:
+        job = NewJob(task="tick", queue=QUEUES[0], lease_ms=LEASE_MS)
+        return [
+            Definition(name="often", job=job, every_ms=4_000, max_firings=4),
+            Definition(name="seldom", job=job, every_ms=10_000, max_firings=2, jitter_ms=1_000),
+        ]
+
+    def _new_job(self) -> NewJob:
+        dice = self.dice
+        known = [one for one in self.history.accepted if one not in self.history.deleted]
+        parents = dice.sample(known, min(len(known), dice.choice((0, 0, 0, 1, 2))))
+        return NewJob(
+            task=dice.choice(("one", "two")),
+            queue=dice.choice(QUEUES),
+            priority=dice.choice((None, None, -5, 5)),
+            delay_ms=dice.choice((0, 0, 0, 500, 8_000)),
+            lease_ms=LEASE_MS,
+            timeout_ms=dice.choice((None, 10_000)),
+            policy=RetryPolicy(max_retries=dice.choice((0, 2, 4)), base_ms=200, ceiling_ms=5_000),
+            unique_key=dice.choice((None, None, None, "x", "y")),
+            limit_keys=dice.choice(({}, {"tenant": "1"}, {"tenant": "2"})),
+            depends_on=tuple(Need(parent, dice.choice(FAILURES)) for parent in parents),
+            allow_missing=True,
+        )
+
+    def _produce(self) -> None:
+        """Enqueue some jobs, and a job that was refused or whose answer was lost once more."""
+        jobs = [self._new_job() for _ in range(self.dice.choice((1, 1, 1, 3)))]
+        now = self.clock.now_ms()
+        try:
+            receipts = self._producer.insert(jobs)
+        except ForebayError as exc:
+            if isinstance(exc, StoreUnavailable):
+                self.later(1.0, self._produce)
+            return
+        for job, receipt in zip(jobs, receipts, strict=True):
+            if receipt.is_new:
+                self._accept(now, now + job.delay_ms, job, job.depends_on, receipt.id)
+        for worker in self._workers:
+            if self.dice.random() < HEARS:
+                worker.poke()
+
+    def _accept(
+        self, at: int, due_at: int, job: Any, needs: tuple[Need, ...], job_id: JobId | None = None
+    ) -> None:
+        job_id = job_id or job.id
+        self.history.accepted[job_id] = Accepted(
+            id=job_id,
+            at=at,
+            due_at=due_at if not needs else at,
+            queue=job.queue,
+            task=job.task,
+            unique_key=job.unique_key,
+            unique_until=job.unique_until,
+            parents=tuple((JobId(str(need.parent)), need.on_failure) for need in needs),
+            limit_keys=job.limit_keys,
+        )
+
+    def _operate(self) -> None:
+        known = list(self.history.accepted)
+        if not known:
+            return
+        store, ids = self._producer, self.dice.sample(known, min(2, len(known)))
+        wish = self.dice.choice(
+            (self._cancel, self._force, self._revive, self._delete, self._pause, self._drop)
+        )
+        try:
+            wish(store, ids)
+        except ForebayError:
+            return
+
+    def _cancel(self, store: Any, ids: list[JobId]) -> None:
+        store.cancel(ids, dependants=self.dice.choice((False, False, True)))
+
+    def _force(self, store: Any, ids: list[JobId]) -> None:
+        store.cancel(ids, force=True)
+
+    def _revive(self, store: Any, ids: list[JobId]) -> None:
+        store.revive(ids, delay_ms=self.dice.choice((0, 0, 2_000)))
+
+    def _delete(self, store: Any, ids: list[JobId]) -> None:
+        # Told to us or not, it may have happened.
+        self.history.deleted.update(ids)
+        store.delete(ids)
+
+    def _pause(self, store: Any, ids: list[JobId]) -> None:
+        queue = self.dice.choice(QUEUES)
+        store.save_queue(queue, state=QueueState.PAUSED)
+        self.later(self.dice.uniform(1.0, 10.0), lambda: self._resume(queue))
+
+    def _drop(self, store: Any, ids: list[JobId]) -> None:
+        """Close a queue with all that waits there; it is opened again later."""
+        self.later(self.dice.uniform(1.0, 10.0), lambda: self._resume(DROPPED))
+        while store.drop_queue(DROPPED, force=True, limit=2):
+            pass
+
+    def _resume(self, queue: QueueName) -> None:
+        self._engine.store().save_queue(queue, state=QueueState.ACTIVE)
+
+    # Workers and what strikes them
+
+    def _new_worker(self) -> None:
+        engine = faulty(self._engine, lambda store: FaultyStore(store, self.faults, self._note))
+        worker = SimulatedWorker(f"w{next(self._numbers)}", self, engine, QUEUES)
+        self._workers.append(worker)
+        worker._guarded(worker.begin)
+
+    def _strike(self) -> None:
+        living = [worker for worker in self._workers if worker.is_alive]
+        strikes = {
+            "kill": lambda: self.dice.choice(living).kill(),
+            "freeze": lambda: self.dice.choice(living).freeze(self.dice.choice((2.0, 10.0, 25.0, 40.0))),
+            "stop": lambda: self.dice.choice(living).stop(),
+            "clock": self._move_clock,
+            "outage": self._begin_outage,
+        }
+        name = self.dice.choice(tuple(strikes))
+        if living or name == "outage":
+            self.strikes[name] += 1
+            strikes[name]()
+        self._keep_some_alive()
+
+    def _move_clock(self) -> None:
+        living = [worker for worker in self._workers if worker.is_alive]
+        self.dice.choice(living).clock.wrong_ms += self.dice.choice((-600_000, -2_000, 2_000, 600_000))
+
+    def _begin_outage(self) -> None:
+        self.faults.is_away = True
+        self.later(self.dice.uniform(0.2, 6.0), self._end_outage)
+
+    def _end_outage(self) -> None:
+        self.faults.is_away = False
+
+    def _keep_some_alive(self) -> None:
+        while sum(worker.is_alive for worker in self._workers) < ALIVE:
+            self._new_worker()
+
+    def _calm_down(self) -> None:
+        """Nothing goes wrong any more, and somebody is there to do what is left."""
+        self.faults.is_over, self.faults.is_away = True, False
+        for queue in QUEUES:
+            self._resume(queue)
+        self._look_after()
+
+    def _look_after(self) -> None:
+        self._keep_some_alive()
+        live = any(record.job.state not in FINAL for record in self._engine._state.jobs.values())
+        self._is_over = not live or self.clock.monotonic() > PATIENCE_SECONDS
+        self.later(CALM_SECONDS, self._look_after)
+
+    def faults_seen(self) -> int:
+        return sum(self.faults.counts.values()) + sum(self.strikes.values())

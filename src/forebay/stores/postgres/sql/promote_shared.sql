@@ -1,0 +1,12 @@
+-- promote_shared: what `due` has taken waits for the turn of its share from now on.
+with moved as (
+  update forebay.jobs j
+  set (rank, capped, rescore_at, updated_at) = (
+    select (%(ranks)b::bigint[])[p.i], (%(capped)b::boolean[])[p.i], (%(rescores)b::bigint[])[p.i], %(now)s::bigint
+    from (select array_position(%(ids)b::text[], j.id) as i) as p
+  )
+  where j.id = any(%(ids)b::text[])
+  returning j.queue, j.capped, j.rank, j.seq, j.id, j.expires_at
+)
+insert into forebay.gated (id, queue, gate, capped, rank, seq, expires_at)
+select id, queue, (%(gates)b::text[])[array_position(%(ids)b::text[], id)], capped, rank, seq, expires_at from moved;

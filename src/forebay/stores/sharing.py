@@ -1,0 +1,57 @@
+"""What a claim takes of shares, on the engines that look at several jobs at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Generic, TypeVar
+
+from forebay.domain.share import Share, allotted, step
+
+H = TypeVar("H")
+
+
+class Turns(ABC, Generic[H]):
+    """The shares of one queue while a claim takes from them. `H` is a job at the head of its gate."""
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        self._weights = weights
+
+    @abstractmethod
+    def _shares(self, limit: int) -> list[Share]:
+        """Those that have jobs waiting, the next first."""
+
+    @abstractmethod
+    def _look(self, wanted: Mapping[str, int]) -> Mapping[str, Sequence[H]]:
+        """The first jobs of these shares, so many of each; of one that has none nothing need be said."""
+
+    @abstractmethod
+    def _leave(self, shares: Sequence[str]) -> None:
+        """Forget those of these shares that have nothing to run. Whoever comes back begins behind the first
+        again, so nothing has to be remembered."""
+
+    @abstractmethod
+    def _move(self, by: Mapping[str, int]) -> None:
+        """Move the turns of shares."""
+
+    def heads(self, most: int) -> dict[str, Sequence[H]]:
+        """The next jobs by share, as many of each as its turns give it."""
+        found: dict[str, Sequence[H]] = {}
+        has: dict[str, int] = {}  # what shares have that have less than their part
+        while True:
+            next_ones = allotted(self._shares(most + len(has)), self._weights, most, has)
+            wanted = {share: jobs for share, jobs in next_ones.items() if len(found.get(share, ())) < jobs}
+            if not wanted:
+                return {share: found[share][:jobs] for share, jobs in next_ones.items()}
+            looked = self._look(wanted)
+            found.update((share, looked.get(share, ())) for share in wanted)
+            # What one of them lacks is for others to fill.
+            has.update((share, len(found[share])) for share in wanted if len(found[share]) < wanted[share])
+            empty = [share for share in wanted if not found[share]]
+            if empty:
+                self._leave(empty)
+
+    def took(self, jobs: Mapping[str, int]) -> None:
+        """So many jobs of each share were claimed: others are next."""
+        if jobs:
+            self._move({share: count * step(self._weights, share) for share, count in jobs.items()})

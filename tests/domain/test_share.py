@@ -1,0 +1,104 @@
+"""Fair shares: whose turn it is, and how many jobs of each are next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.domain.queue import QueueSettings
+from forebay.domain.share import (
+    STEP,
+    Share,
+    allotted,
+    fair_gate,
+    gate_of,
+    is_fair_gate,
+    joining,
+    share_behind,
+    step,
+)
+from forebay.errors import ConfigError
+
+NAMES = st.sampled_from("abcdef")
+
+
+def test_a_gate_names_its_share() -> None:
+    assert share_behind(fair_gate("acme:1")) == "acme:1"
+    assert (gate_of({"share": "acme", "tenant": "x"}), gate_of({"tenant": "x"})) == ("fair:acme", None)
+    assert [is_fair_gate(gate) for gate in ("fair:a", "limit:key:share:a", "task:fair:")] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_heavier_share_takes_shorter_steps() -> None:
+    assert (step({"gold": 4}, "gold"), step({"gold": 4}, "trial")) == (STEP // 4, STEP)
+
+
+def test_who_had_nothing_begins_a_step_behind_the_first() -> None:
+    assert joining({}, "a", None) == STEP
+    assert joining({"a": 2}, "a", 700) == 700 + STEP // 2
+
+
+def test_room_goes_to_those_whose_turn_it_is() -> None:
+    shares = [Share("late", 5 * STEP), Share("early", STEP), Share("heavy", STEP)]
+
+    assert allotted(shares, {"heavy": 3}, 8, {}) == {"early": 2, "heavy": 6}
+    assert allotted(shares, {}, 20, {"early": 1, "heavy": 0}) == {"early": 1, "late": 19}
+    assert allotted(shares, {}, 4, dict.fromkeys(["late", "early", "heavy"], 1)) == dict.fromkeys(
+        ["early", "heavy", "late"], 1
+    )
+    assert allotted([], {}, 3, {}) == allotted(shares, {}, 0, {}) == {}
+
+
+@pytest.mark.shows("R-PRI-36")
+@given(
+    st.dictionaries(NAMES, st.integers(1, 1_000), min_size=2),
+    st.lists(st.integers(1, 300), min_size=1, max_size=8),
+)
+def test_shares_that_always_have_jobs_get_what_their_weights_say_whatever_the_room(
+    weights: dict[str, int], rooms: list[int]
+) -> None:
+    turns = {share: joining(weights, share, None) for share in weights}
+    had = dict.fromkeys(weights, 0)
+    for room in rooms:
+        given_now = allotted([Share(*one) for one in turns.items()], weights, room, {})
+        assert sum(given_now.values()) == room
+        for share, jobs in given_now.items():
+            had[share] += jobs
+            turns[share] += jobs * step(weights, share)
+
+    parts = [(had[share] / weight, weight) for share, weight in weights.items()]
+    # Steps are whole numbers, so a weight of 1000 may be off by a thousandth.
+    assert all(mine >= theirs * 0.998 - 1 / weight - 0.002 for mine, weight in parts for theirs, _ in parts)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        {"a": 0},
+        {"a": 1_001},
+        {"a": 1.5},
+        {"a": "2"},
+        {"": 1},
+        {"a\n": 1},
+        {str(n): 1 for n in range(1_001)},
+        7,
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(weights: Any) -> None:
+    with pytest.raises(ConfigError):
+        QueueSettings().changed({"share_weights": weights})
+
+
+def test_the_weights_of_a_queue_are_replaced_as_a_whole() -> None:
+    settings = (
+        QueueSettings().changed({"share_weights": {"gold": 3}}).changed({"share_weights": {"silver": 2}})
+    )
+
+    assert settings.share_weights == {"silver": 2}
+    assert settings.scoring == QueueSettings().scoring

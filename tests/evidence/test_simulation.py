@@ -1,0 +1,59 @@
+"""Simulated worlds keep the promises, play again exactly, and see a fence that is gone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from evidence.simulate import Found, play
+from evidence.world import World
+from forebay.domain.job import WorkerId
+from forebay.domain.lifecycle import JobState
+from forebay.stores.memory import leasing
+from forebay.stores.memory.order import Record
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+# Enough for every kind of strike; `make simulate` plays more.
+SEEDS: Final = range(40)
+
+
+@pytest.fixture(scope="module")
+def played() -> Found:
+    return play(SEEDS)
+
+
+@pytest.mark.shows("R-LEASE-04")
+def test_no_run_breaks_a_promise(played: Found) -> None:
+    assert played.broken == []
+
+
+def test_the_runs_are_long_and_eventful(played: Found) -> None:
+    assert played.runs == len(SEEDS)
+    assert played.calls / played.runs > 200
+    assert played.faults / played.runs > 5
+    assert {*played.strikes} == {"kill", "freeze", "stop", "clock", "outage"}
+
+
+def test_a_run_plays_again_exactly(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        words = [sys.executable, "-m", "evidence.simulate", "--seed", "7", "--runs", "2"]
+        words += ["--json", str(tmp_path / name)]
+        subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+    assert json.loads((tmp_path / "first").read_text()) == json.loads((tmp_path / "second").read_text())
+
+
+def test_a_store_without_a_fence_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever names a running job may end it, whatever attempt it speaks of."""
+
+    def lenient(record: Record | None, attempt: int, worker: WorkerId) -> str | None:
+        return None if record is not None and record.job.state is JobState.RUNNING else "not running"
+
+    monkeypatch.setattr(leasing, "_refusal", lenient)
+
+    assert any(World(seed).play() for seed in SEEDS)

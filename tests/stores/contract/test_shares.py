@@ -1,0 +1,243 @@
+"""Fair shares: jobs of one queue that belong to several are served by weighted turns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forebay.domain.job import Amendment, Job, JobId, Need, NewJob, OnFailure, QueueName
+from forebay.domain.limits import Limit
+from forebay.domain.outcome import Interrupted
+from forebay.domain.queue import QueueState
+from forebay.stores.protocol import Reader, Store, Want
+from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import DEFAULT, MAIL, SECOND, W1, W2, put, settle
+from tests.stores.support import claim, complete, fail, new_job
+
+
+def shared(share: str, jobs: int = 1, **changes: Any) -> list[NewJob]:
+    return [new_job(limit_keys={"share": share}, **changes) for _ in range(jobs)]
+
+
+def shares_of(jobs: Sequence[Job]) -> dict[str, int]:
+    return dict(Counter(job.limit_keys.get("share", "") for job in jobs))
+
+
+@pytest.mark.shows("R-PRI-36")
+def test_a_few_jobs_of_one_share_do_not_wait_behind_the_backlog_of_another(store: Store) -> None:
+    store.insert(shared("acme", 300))
+    store.insert(shared("small", 10))
+
+    jobs = [*claim(store, 8), *claim(store, 13)]
+
+    assert shares_of(jobs)["small"] >= 9
+    assert shares_of([*jobs, *claim(store, 2)])["small"] == 10
+
+
+def test_a_claim_for_many_takes_what_there_is_when_shares_run_dry(store: Store) -> None:
+    store.insert([*shared("a", 30), *shared("b", 2), *shared("c", 1)])
+
+    first, rest = claim(store, 20), claim(store, 50)
+
+    assert shares_of(first) == {"a": 17, "b": 2, "c": 1}
+    assert (shares_of(rest), claim(store, 5)) == ({"a": 13}, [])
+
+
+@pytest.mark.shows("R-PRI-36")
+def test_shares_are_served_by_their_weights_and_these_can_be_changed_at_any_time(store: Store) -> None:
+    store.save_queue(DEFAULT, {"share_weights": {"gold": 3}})
+    store.insert([*shared("gold", 60), *shared("trial", 60)])
+
+    before = Counter(shares_of(claim(store, 40)))
+    store.save_queue(DEFAULT, {"share_weights": {"trial": 4}})
+    after = Counter(shares_of(claim(store, 20)))
+
+    assert before["gold"] in (29, 30, 31)
+    assert after["trial"] in (15, 16, 17)
+
+
+def test_within_a_share_the_order_of_the_queue_holds(store: Store, clock: ManualClock) -> None:
+    late = put(store, limit_keys={"share": "a"}, priority=0)
+    urgent = put(store, limit_keys={"share": "a"}, priority=9)
+    put(store, limit_keys={"share": "b"}, priority=0)
+    clock.advance(1)
+    first = put(store, limit_keys={"share": "a"}, priority=50)
+
+    ids = [job.id for _ in range(4) for job in claim(store) if job.limit_keys["share"] == "a"]
+
+    assert ids == [first, urgent, late]
+
+
+def test_jobs_without_a_share_stand_beside_them_by_their_rank(store: Store, clock: ManualClock) -> None:
+    old = put(store)
+    clock.advance(1)
+    ours = put(store, limit_keys={"share": "a"})
+    clock.advance(1)
+    young = put(store)
+    urgent = put(store, priority=50)
+
+    assert [job.id for _ in range(5) for job in claim(store)] == [urgent, old, ours, young]
+
+
+def test_one_who_has_a_single_job_at_a_time_takes_turns_with_a_backlog(store: Store) -> None:
+    store.insert(shared("backlog", 30))
+
+    had: list[str] = []
+    for _ in range(20):
+        store.insert(shared("single", 1) if "single" not in had[-1:] else [])
+        had += [job.limit_keys["share"] for job in claim(store)]
+
+    assert 8 <= had.count("backlog") <= 12
+
+
+@pytest.mark.shows("R-PRI-36")
+def test_scheduled_retried_blocked_and_revived_jobs_wait_for_the_turn_of_their_share_too(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    retried = put(store, limit_keys={"share": "a"})
+    store.exchange(W1, [fail(job, after_ms=SECOND) for job in claim(store)])
+    waiting = put(store, limit_keys={"share": "a"}, delay_ms=SECOND)
+    child = released_child(store)
+    cancelled = put(store, limit_keys={"share": "a"})
+    store.cancel([cancelled])
+    store.revive([cancelled])
+    clock.advance(SECOND)
+    store.promote()
+
+    gates = {job.id: job.gate for job in reader.jobs([waiting, child, retried, cancelled]) if job}
+
+    assert gates == dict.fromkeys([waiting, child, retried, cancelled], "fair:a")
+    assert {job.id for job in claim(store, 9)} == {waiting, child, retried, cancelled}
+
+
+def released_child(store: Store) -> JobId:
+    """A job of share a that has waited for another one to complete."""
+    need = Need(parent=put(store), on_failure=OnFailure.CANCEL)
+    child = put(store, limit_keys={"share": "a"}, depends_on=(need,))
+    store.exchange(W1, [complete(job) for job in claim(store)])
+    return child
+
+
+def test_a_job_that_is_amended_to_run_now_waits_for_the_turn_of_its_share(
+    store: Store, reader: Reader
+) -> None:
+    later = put(store, limit_keys={"share": "a"}, delay_ms=SECOND)
+
+    store.amend(later, Amendment(delay_ms=0))
+
+    assert [job and job.gate for job in reader.jobs([later])] == ["fair:a"]
+    assert [job.id for job in claim(store)] == [later]
+
+
+def test_a_job_that_is_handed_back_has_had_its_turn_and_is_next(store: Store) -> None:
+    store.insert([*shared("a", 3), *shared("b", 3)])
+    [job] = claim(store)
+
+    settle(store, job, Interrupted())
+
+    assert [one.id for one in claim(store)] == [job.id]
+
+
+def test_shares_of_other_queues_and_ended_jobs_are_nobodys_business(store: Store) -> None:
+    store.insert(shared("a", 2, queue=MAIL))
+    gone = put(store, limit_keys={"share": "gone"})
+    store.cancel([gone])
+    ours = put(store, limit_keys={"share": "b"})
+
+    assert [job.id for job in claim(store, 5)] == [ours]
+    assert len(claim(store, 5, MAIL)) == 2
+    assert claim(store, 5) == []
+
+
+def test_a_paused_queue_gives_out_nothing_of_its_shares_either(store: Store) -> None:
+    store.insert(shared("a", 2))
+    store.save_queue(DEFAULT, state=QueueState.PAUSED)
+
+    assert claim(store, 2) == []
+
+
+def test_a_share_can_have_a_limit_as_well(store: Store) -> None:
+    store.save_limit(Limit(scope="key:share", concurrency=2))
+    store.insert([*shared("a", 20), *shared("b", 3)])
+
+    jobs = claim(store, 10)
+
+    assert shares_of(jobs) == {"a": 2, "b": 2}
+    store.exchange(W1, list(map(complete, jobs)))
+    assert shares_of(claim(store, 10)) == {"a": 2, "b": 1}
+
+
+def test_jobs_for_other_workers_go_behind_the_gates_of_their_tasks(store: Store, reader: Reader) -> None:
+    store.insert([*shared("a", 2, task="other"), *shared("a", 2, task="mine")])
+
+    want = Want(DEFAULT, 4, gates=frozenset(["task:mine"]))
+    jobs = store.exchange(W1, wants=[want], room=4).jobs
+
+    assert [job.task for job in jobs] == ["mine", "mine"]
+    assert [(held.gate, held.jobs) for held in reader.held()] == [("task:other", 2)]
+    assert len(claim(store, 4, worker=W2)) == 2
+
+
+def test_a_dropped_queue_buries_the_jobs_of_its_shares(store: Store, reader: Reader) -> None:
+    store.insert([*shared("a", 3), *shared("b", 1)])
+
+    store.drop_queue(DEFAULT, force=True)
+
+    assert reader.counts([DEFAULT])[DEFAULT].dead == 4
+
+
+def test_two_workers_share_the_turns(store: Store, other_store: Store) -> None:
+    store.insert([*shared("a", 20), *shared("b", 20)])
+
+    jobs = [*claim(store, 5), *claim(other_store, 5, worker=W2), *claim(store, 4)]
+
+    assert shares_of(jobs) in ({"a": 7, "b": 7}, {"a": 8, "b": 6}, {"a": 6, "b": 8})
+    assert len({job.id for job in jobs}) == 14
+
+
+WEIGHTS = {"a": 1, "b": 2, "c": 5}
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from("abc"), st.integers(1, 6)),
+        st.tuples(st.just("claim"), st.integers(1, 5)),
+    ),
+    min_size=4,
+    max_size=14,
+)
+numbers = count()
+
+
+@pytest.mark.shows("R-PRI-36", "R-PRI-19")
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS)
+def test_no_share_with_a_backlog_gets_less_than_its_part(store: Store, steps: list[tuple[str, int]]) -> None:
+    queue = QueueName(f"q{next(numbers)}")
+    store.save_queue(queue, {"share_weights": WEIGHTS})
+    waiting: Counter[str] = Counter()
+    served: Counter[str] = Counter()
+    since: dict[str, Counter[str]] = {}
+
+    for what, jobs in steps:
+        if what != "claim":
+            store.insert(shared(what, jobs, queue=queue))
+            waiting[what] += jobs
+            since.setdefault(what, Counter(served))
+            continue
+        had = Counter(shares_of(claim(store, jobs, queue)))
+        assert had.total() == min(jobs, waiting.total())
+        served += had
+        waiting -= had
+        since = {share: began for share, began in since.items() if waiting[share]}
+        for share, began in since.items():
+            for other, other_began in since.items():
+                # While both had a backlog: from when the later one of them had something on.
+                start = max(began, other_began, key=Counter.total)
+                mine = (served - start)[share] / WEIGHTS[share]
+                theirs = (served - start)[other] / WEIGHTS[other]
+                assert mine >= theirs - 2 / WEIGHTS[share] - 2 / WEIGHTS[other]

@@ -1,0 +1,95 @@
+"""A worker follows the weights of its queues, unless it was given some."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import pytest
+
+from forebay import Forebay
+from forebay.domain.job import QueueName
+from forebay.stores.protocol import Engine, Reader, Store
+from forebay.testing.clock import ManualClock
+from forebay.worker.inbox import Inbox
+from forebay.worker.slots import Slots
+from forebay.worker.steering import Steering, weighed
+from forebay.worker.weighing import LOOK_SECONDS, Weighing
+from tests.worker.support import DEADLINE
+
+HIGH, LOW = QueueName("high"), QueueName("low")
+
+
+def steering(weights: dict[QueueName, int | None], *, strict: bool = False) -> Steering:
+    return Steering(weights, Slots(threads=1), Inbox(), strict=strict)
+
+
+def unasked() -> Reader:
+    raise AssertionError("nobody should look")
+
+
+@pytest.mark.shows("R-PRI-26", "R-PRI-27", "R-WORK-23")
+def test_a_worker_takes_the_weights_of_its_queues_and_sees_when_they_change(
+    store: Store, engine: Engine, clock: ManualClock
+) -> None:
+    steered = steering(weighed(["default", "high", "low"]))
+    weighing = Weighing(steered, engine.reader, clock)
+    store.save_queue(HIGH, {"weight": 3})
+
+    weighing.look()
+    first = dict(steered.weights)
+    store.save_queue(HIGH, {"weight": 1})
+    store.save_queue(LOW, {"weight": 7})
+    weighing.look()
+    too_early = dict(steered.weights)
+    clock.advance(round(LOOK_SECONDS * 1_000))
+    weighing.look()
+
+    assert first == too_early == {"default": 1, "high": 3, "low": 1}
+    assert steered.weights == {"default": 1, "high": 1, "low": 7}
+
+
+def test_a_weight_that_the_worker_was_given_wins(store: Store, engine: Engine, clock: ManualClock) -> None:
+    steered = steering({HIGH: 2, LOW: None})
+    store.save_queue(HIGH, {"weight": 9})
+    store.save_queue(LOW, {"weight": 5})
+
+    Weighing(steered, engine.reader, clock).look()
+
+    assert steered.weights == {HIGH: 2, LOW: 5}
+
+
+@pytest.mark.parametrize(
+    "steered",
+    [steering({HIGH: 3, LOW: 1}), steering({HIGH: None}), steering({HIGH: None, LOW: None}, strict=True)],
+    ids=["given", "one queue", "strict"],
+)
+def test_who_has_nothing_to_weigh_asks_nobody(steered: Steering, clock: ManualClock) -> None:
+    Weighing(steered, unasked, clock).look()
+
+
+@pytest.mark.shows("R-TEST-45", "R-EDGE-41", "R-PRI-29", "R-PRI-33")
+def test_queues_with_jobs_of_any_length_have_their_parts_of_a_worker_and_none_starves(app: Forebay) -> None:
+    started: list[str] = []
+    lock = Lock()
+
+    @app.task(name="work")
+    def work(queue: str, rounds: int) -> None:
+        with lock:
+            started.append(queue)
+        sum(range(rounds))
+
+    app.configure("urgent", weight=3)
+    jobs = [
+        work.using(queue=queue).job(queue, number % 7 * 3_000)
+        for queue in ("urgent", "other", "low")
+        for number in range(30)
+    ]
+    handles = app.enqueue_many(jobs)
+
+    with app.working(threads=1, queues=["urgent", "other", "low"]):
+        for handle in handles:
+            handle.wait(DEADLINE)
+
+    assert len(started) == 90
+    # A claim may bring many short jobs of one queue together, but none waits until another queue is empty.
+    assert set(started[:30]) == {"urgent", "other", "low"}
