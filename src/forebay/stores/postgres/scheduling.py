@@ -151,8 +151,9 @@ def _keep(tx: Transaction, landings: Sequence[tuple[str, Landing]]) -> None:
         _forget(tx, name)
     stay = [(landing.schedule, landing) for _, landing in landings if landing.schedule is not None]
     if stay:
-        rows = [row_from_schedule(schedule) for schedule, _ in stay]
-        tx.run("schedules_move", {f"{column}s": [row[column] for row in rows] for column in MOVED})
+        # Column by column, without the definitions: these stay, and would have to be written as text.
+        moved = [one for one, _ in stay]
+        tx.run("schedules_move", {f"{column}s": [getattr(one, column) for one in moved] for column in MOVED})
     lines = [row_from_firing(one.name, line) for one, landing in stay for line in landing.firings]
     if lines:
         columns = {_plural(column): [line[column] for line in lines] for column in lines[0]}
