@@ -83,7 +83,8 @@ def test_a_large_exchange_is_answered_as_one(engine: Engine, store: Store, admin
 
     answer = store.exchange(WORKER, ends, [Want(DEFAULT, MANY)], MANY)
 
-    calls = admin.info("commandstats")["cmdstat_evalsha"]["calls"]
+    evalsha = admin.info("commandstats")["cmdstat_evalsha"]
+    calls = evalsha["calls"] - evalsha["failed_calls"]  # a server that is new has to be told the script first
     # One that leaves it to the next, because some were settled before; three to settle, the last of which
     # claims; and two more to claim.
     assert calls == 1 + 3 + 2
