@@ -199,7 +199,7 @@ class Claim:
         full = limits.full_among(scopes)
         if full is not None:
             return limit_gate(full)
-        limits.start(job.queue, scopes, job.lease_expires_at or 0, job.cost)
+        limits.start(scopes, job.lease_expires_at or 0, job.cost)
         if scopes:
             self._places[Lease(job.id, job.attempt)] = scopes
         return None
