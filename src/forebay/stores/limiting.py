@@ -134,6 +134,9 @@ class Tally:
         self._now = now
         self._waits: list[int] = []
         self._is_dear = False  # whether a job has started that costs another number of tokens than one
+        # What jobs of the queue that is claimed from have cost beyond one each. It is taken with their
+        # number: what a free job gives back before anything is taken would be lost in a full bucket.
+        self._beyond = 0
 
     @property
     def has_narrow(self) -> bool:
@@ -148,7 +151,8 @@ class Tally:
     def took(self, queue: str, jobs: int, most: int) -> None:
         """So many jobs of a queue have started, of as many as the limits left room for."""
         for gauge in self._of(queue):
-            gauge.take(jobs, jobs, self._now)
+            gauge.take(jobs, jobs + self._beyond, self._now)
+        self._beyond = 0
         if jobs == most or self._is_dear:
             waits = [wait for gauge in self._of(queue) if (wait := gauge.wait_ms(self._now)) is not None]
             # There may be more to start, and all of its limits have to let it in.
@@ -158,7 +162,8 @@ class Tally:
         """Whether jobs that cost more than a token have used up what there was room for, once so many of a
         queue have started that it was not said of yet."""
         return self._is_dear and any(
-            gauge.limit.rate is not None and gauge.limit.tokens(gauge.bucket, self._now) <= jobs
+            gauge.limit.rate is not None
+            and gauge.limit.tokens(gauge.bucket, self._now) <= jobs + self._beyond
             for gauge in self._of(queue)
         )
 
@@ -188,7 +193,7 @@ class Tally:
                 return scope
         return None
 
-    def start(self, queue: str, scopes: Iterable[str], ends_at: int, cost: int) -> None:
+    def start(self, scopes: Iterable[str], ends_at: int, cost: int) -> None:
         """A job with these scopes has started, with a lease that ends then."""
         for scope in scopes:
             gauge = self._counted(scope)
@@ -197,8 +202,7 @@ class Tally:
                 gauge.ends_at = ends_at
         if cost != 1:
             self._is_dear = True
-            for gauge in self._of(queue):
-                gauge.take(0, cost - 1, self._now)  # the one is taken with the number of all
+            self._beyond += cost - 1
 
     def charge(self, scopes: Iterable[str], tokens: int) -> None:
         """An attempt has cost so much more than was taken when it started."""

@@ -17,6 +17,7 @@ from tests.stores.contract.steps import (
     SECOND,
     W1,
     claimed,
+    ended,
     look,
     put,
     put_many,
@@ -42,6 +43,24 @@ def test_a_dear_job_takes_its_cost_and_the_next_waits_until_that_is_earned(
     assert claimed(store, 5) == []
     clock.advance(ms=1)
     assert claimed(store, 5) == ids[3:4]
+
+
+def test_plain_jobs_behind_a_dear_one_start_as_far_as_it_leaves_tokens(store: Store) -> None:
+    store.save_limit(Limit(scope=HERE, rate=1, burst=10))
+    dear = put(store, cost=8)
+    plain = put_many(store, 9)
+
+    assert claimed(store, 10) == [dear, *plain[:2]]
+    assert claimed(store, 10) == []
+
+
+def test_jobs_that_cost_nothing_take_nothing(store: Store) -> None:
+    store.save_limit(Limit(scope=HERE, rate=1, burst=4))
+    free = put_many(store, 4, cost=0)
+    plain = put_many(store, 5)
+
+    assert claimed(store, 4) == free
+    assert claimed(store, 9) == plain[:4]
 
 
 def test_costs_count_under_a_global_rate_together(store: Store) -> None:
@@ -126,6 +145,20 @@ def test_a_refused_settlement_charges_nothing(store: Store, reader: Reader) -> N
 
     assert claimed(store, 5) == more
     assert look(reader, job.id).state == "running"
+
+
+def test_a_settlement_of_an_earlier_attempt_charges_nothing_beside_that_of_the_last(store: Store) -> None:
+    store.save_limit(Limit(scope=HERE, rate=1, burst=4))
+    put(store)
+    early = start(store)
+    settle(store, early, Interrupted())
+    last = start(store)
+
+    answer = store.exchange(W1, [ended(early, Completed(cost=100)), ended(last, Completed())])
+    more = put_many(store, 3)
+
+    assert answer.settled == (last.id,)
+    assert claimed(store, 5) == more[:2]
 
 
 def test_a_queue_without_limits_asks_for_nothing(store: Store) -> None:

@@ -254,7 +254,7 @@ def _claim(state: State, worker: WorkerId, want: Want, most: int, limits: Tally)
         if not is_strange and full is None:
             job = _start(state, record, worker, want.lease_ms)
             sharing.took(state, queue, record.job.gate)
-            limits.start(job.queue, scopes, _lease_end(job), job.cost)
+            limits.start(scopes, _lease_end(job), job.cost)
             jobs.append(job)
             if limits.is_spent(job.queue, len(jobs)):
                 break

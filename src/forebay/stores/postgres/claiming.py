@@ -199,7 +199,7 @@ class Claim:
         full = limits.full_among(scopes)
         if full is not None:
             return limit_gate(full)
-        limits.start(job.queue, scopes, job.lease_expires_at or 0, job.cost)
+        limits.start(scopes, job.lease_expires_at or 0, job.cost)
         if scopes:
             self._places[Lease(job.id, job.attempt)] = scopes
         return None
@@ -257,7 +257,7 @@ class Claim:
             "queue": self._want.queue,
             "now": tx.now,
             "ids": [job.id for job in jobs],
-            "marked": [] if tx.kept_limits else [job.id for job in jobs],
+            "marked": [] if tx.kept_limits or self._turns is not None else [job.id for job in jobs],
             "gates": gates,
             "capped": [job.capped for job in jobs],
             "ranks": [job.rank for job in jobs],

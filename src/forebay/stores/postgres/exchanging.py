@@ -46,9 +46,8 @@ def exchange(
     claims = Claims(tx, worker, wants, room)
     ended.look()
     free_places(tx, ended.settled)
-    settled = set(ended.settled)
-    jobs = claims.taken([end.charge for end in settlements if end.charge and end.job_id in settled])
-    keep(tx, claims.limits, wants, jobs, settled=len(settled))
+    jobs = claims.taken(ended.charges)
+    keep(tx, claims.limits, wants, jobs, settled=len(ended.settled))
     return Exchange(
         settled=tuple(ended.settled),
         repeated=tuple(ended.repeated),

@@ -14,7 +14,7 @@ from forebay.domain.job import JobId, PastError, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING, JobState, check_transition
 from forebay.domain.rank import Place
-from forebay.domain.settlement import Settlement
+from forebay.domain.settlement import Charge, Settlement
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.inserting import insert_follow_ups
 from forebay.stores.postgres.transaction import Transaction
@@ -57,6 +57,7 @@ class Settling:
         self._gathered: dict[JobId, Settlement] = {}
         self._sent: list[tuple[dict[JobId, Settlement], psycopg.Cursor[Row]]] = []
         self.settled: list[JobId] = []
+        self.charges: list[Charge] = []  # of these: one that is refused charges nothing
         self.repeated: list[JobId] = []
         self.refused: list[Refusal] = []
 
@@ -82,7 +83,7 @@ class Settling:
             for job_id, settlement in gathered.items():
                 if job_id in ended:
                     self._held.pop(job_id, None)
-                    self.settled.append(job_id)
+                    self._note_settled(settlement)
                 else:
                     self._settle(settlement)
 
@@ -91,7 +92,7 @@ class Settling:
         if held is not None and (held.attempt, held.worker) == (settlement.attempt, self._worker):
             self._held.pop(settlement.job_id, None)
             self._end(held, settlement)
-            self.settled.append(settlement.job_id)
+            self._note_settled(settlement)
             return
         refusal = _refuse(self._tx, self._worker, settlement)
         if refusal == "":
@@ -99,6 +100,11 @@ class Settling:
         else:
             lease = Lease(settlement.job_id, settlement.attempt)
             self.refused.append(Refusal(lease=lease, reason=refusal))
+
+    def _note_settled(self, settlement: Settlement) -> None:
+        self.settled.append(settlement.job_id)
+        if settlement.charge is not None:
+            self.charges.append(settlement.charge)
 
     def _held_now(self, job_id: JobId) -> Held | None:
         """The lease of a job that was not locked before, since it seemed to be one of many successes."""

@@ -48,7 +48,7 @@ def exchange(
     unnoted = keep_notes(tx, worker, notes) if notes else ()
     ended = settle_all(tx, new_id, worker, settlements)
     limits = tally(tx)
-    charge(tx, limits, settlements, ended.settled)
+    charge(tx, limits, ended.charges)
     jobs = _claim_all(tx, worker, wants, room, limits)
     if follow(tx) and len(jobs) < room:
         jobs += _claim_all(tx, worker, wants_left(wants, jobs), room - len(jobs), limits)
@@ -154,7 +154,7 @@ class Claim:
                 break
             full = limits.full_among(scopes) if passes[job.task] else None
             if full is None and passes[job.task]:
-                limits.start(want.queue, scopes, job.lease_expires_at or 0, job.cost)
+                limits.start(scopes, job.lease_expires_at or 0, job.cost)
                 places += [(scope, job.seq, job.id) for scope in scopes]
                 mine.append(job)
                 continue

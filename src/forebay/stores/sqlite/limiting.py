@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from forebay.domain.gate import limit_gate
@@ -11,7 +11,7 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Bucket, Limit
-from forebay.domain.settlement import Settlement
+from forebay.domain.settlement import Charge
 from forebay.stores.limiting import MOST_BACK, MOST_LOOKS, Gauge, Kept, Tally, buckets_values
 from forebay.stores.protocol import Want
 from forebay.stores.rows import Row, json_text, kept_from_row, row_from_kept
@@ -71,14 +71,11 @@ def tally(tx: Transaction) -> Tally:
     return Tally(broad, tx.now, narrow)
 
 
-def charge(
-    tx: Transaction, limits: Tally, settlements: Sequence[Settlement], settled: Collection[JobId]
-) -> None:
+def charge(tx: Transaction, limits: Tally, charges: Iterable[Charge]) -> None:
     """What attempts have cost beyond what they took when they started."""
-    for end in settlements if tx.has_limits else ():
-        if end.charge is not None and end.job_id in settled:
-            load(tx, limits, end.charge.scopes)
-            limits.charge(end.charge.scopes, end.charge.tokens)
+    for one in charges if tx.has_limits else ():
+        load(tx, limits, one.scopes)
+        limits.charge(one.scopes, one.tokens)
 
 
 def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], *, freed: int) -> None:

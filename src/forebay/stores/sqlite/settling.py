@@ -12,7 +12,7 @@ from forebay.domain.job import JobId, PastError, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING, JobState, check_transition
 from forebay.domain.rank import Place
-from forebay.domain.settlement import Settlement
+from forebay.domain.settlement import Charge, Settlement
 from forebay.domain.workflow import Aftermath
 from forebay.stores.ids import seq_in_id
 from forebay.stores.protocol import Refusal
@@ -46,6 +46,7 @@ class Settling:
         self._worker = worker
         self._gathered: dict[int, Settlement] = {}
         self.settled: list[JobId] = []
+        self.charges: list[Charge] = []  # of these: one that is refused charges nothing
         self.repeated: list[JobId] = []
         self.refused: list[Refusal] = []
 
@@ -66,19 +67,24 @@ class Settling:
         ended = complete(self._tx, self._worker, gathered)
         for seq, settlement in gathered.items():
             if seq in ended:
-                self.settled.append(settlement.job_id)
+                self._note_settled(settlement)
             else:
                 self._settle(settlement)
 
     def _settle(self, settlement: Settlement) -> None:
         refusal = _settle(self._tx, self._new_id, self._worker, settlement)
         if refusal is None:
-            self.settled.append(settlement.job_id)
+            self._note_settled(settlement)
         elif refusal == "":
             self.repeated.append(settlement.job_id)
         else:
             lease = Lease(settlement.job_id, settlement.attempt)
             self.refused.append(Refusal(lease=lease, reason=refusal))
+
+    def _note_settled(self, settlement: Settlement) -> None:
+        self.settled.append(settlement.job_id)
+        if settlement.charge is not None:
+            self.charges.append(settlement.charge)
 
 
 def settle_all(

@@ -241,7 +241,7 @@ local function claim_or_hold(job, queue, want, passes, may_hold)
       claim_job(job, queue, want[W_LEASE_MS])
       take_places(job.id, job.lease_ends_at, scopes, cost)
       if cost ~= 1 then
-        take_more(want[W_QUEUE], cost - 1)
+        take_more(cost - 1)
       end
       return false
     end
@@ -274,7 +274,8 @@ local function claim(want, most)
     if not order then
       break
     end
-    local width = #orders == 1 and #shares == 0 and room or 1
+    -- After a job that costs more than a token, each asks whether anything is left.
+    local width = #orders == 1 and #shares == 0 and not is_dear and room or 1
     if is_narrow then
       bring_bodies(order, room)
     end

@@ -9,6 +9,9 @@ local waits = {}      -- after how long it is worth to ask again
 local placed = {}     -- id, packed scopes, ... of jobs that were given places
 local known_bodies = {}      -- key of a body -> body, of jobs that were looked at
 local is_dear         -- whether a job has started that costs another number of tokens than one
+-- What jobs of the queue that is claimed from have cost beyond one each. It is taken with their number: what a free job
+-- gives back before anything is taken would be lost in a full bucket.
+local beyond = 0
 
 -- Whether there are limits, or jobs behind the gates of some that there were.
 local function has_limits()
@@ -177,26 +180,22 @@ local function take_within(queue, jobs, most)
   for _, scope in ipairs({'global', 'queue:' .. queue}) do
     local gauge = gauge_of(scope, queue)
     if gauge then
-      take_of(gauge, jobs, jobs)
+      take_of(gauge, jobs, jobs + beyond)
       if gauge.limit[L_RATE] and wait_of(gauge, 0) > 0 then
         wait = math.max(wait or 0, wait_of(gauge, 0))
       end
     end
   end
+  beyond = 0
   if wait and (jobs == most or is_dear) then
     waits[#waits + 1] = wait
   end
 end
 
--- A job of a queue has started that costs so much beyond the one that is taken with the number of all.
-local function take_more(queue, cost)
+-- A job has started that costs so much beyond the one that is taken with the number of all.
+local function take_more(cost)
   is_dear = true
-  for _, scope in ipairs({'global', 'queue:' .. queue}) do
-    local gauge = gauge_of(scope, scope ~= 'global' and queue)
-    if gauge then
-      take_of(gauge, 0, cost)
-    end
-  end
+  beyond = beyond + cost
 end
 
 -- Whether jobs that cost more than a token have used up what there was room for, once so many have started.
@@ -204,7 +203,7 @@ local function is_spent(queue, jobs)
   for _, scope in ipairs({'global', 'queue:' .. queue}) do
     local gauge = is_dear and gauge_of(scope, scope ~= 'global' and queue)
     if gauge and gauge.limit[L_RATE]
-      and math.floor(filled(gauge.limit, gauge.parts, gauge.at) / gauge.limit[L_PER_MS]) <= jobs then
+      and math.floor(filled(gauge.limit, gauge.parts, gauge.at) / gauge.limit[L_PER_MS]) <= jobs + beyond then
       return true
     end
   end
