@@ -148,6 +148,7 @@ THROUGH_ALL: Final = {
     "day_history_remove": "when a day is dropped whole",
     "held_jobs": "when somebody asks what waits behind gates",
     "leases_of": "after an answer was lost",
+    "shares_try_lock": "as many as shares have jobs that wait, when a duty comes by",
     "shares_prune": "as many as shares have jobs that wait, when a duty comes by",
     "search": "up to the end that search_window has found",
 }

@@ -116,6 +116,13 @@ def test_scheduled_retried_blocked_and_revived_jobs_wait_for_the_turn_of_their_s
     assert {job.id for job in claim(store, 9)} == {waiting, child, retried, cancelled}
 
 
+def test_a_job_that_comes_due_is_claimed_by_the_call_that_finds_it(store: Store, clock: ManualClock) -> None:
+    later = put(store, limit_keys={"share": "a"}, delay_ms=SECOND)
+    clock.advance(SECOND)
+
+    assert [job.id for job in claim(store)] == [later]
+
+
 def released_child(store: Store) -> JobId:
     """A job of share a that has waited for another one to complete."""
     need = Need(parent=put(store), on_failure=OnFailure.CANCEL)

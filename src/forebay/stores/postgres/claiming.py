@@ -257,7 +257,7 @@ class Claim:
             "queue": self._want.queue,
             "now": tx.now,
             "ids": [job.id for job in jobs],
-            "marked": [] if tx.kept_limits else [job.id for job in jobs],
+            "marked": [] if tx.kept_limits or self._turns is not None else [job.id for job in jobs],
             "gates": gates,
             "capped": [job.capped for job in jobs],
             "ranks": [job.rank for job in jobs],

@@ -290,11 +290,13 @@ def prune(tx: Transaction, limit: int) -> int:
     tx.run("commands_prune", {"before": tx.now - COMMANDS_KEPT_MS})
     if tx.has_limits:
         limiting.prune(tx)
-    tx.run("shares_prune")
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
     if tx.one("counts_fold_lock") == (True,):
         _fold_counts(tx, floors)
     floors.save()
+    # Last: claims of these queues wait until this transaction ends.
+    if queues_locked := [queue for (queue,) in tx.all("shares_try_lock")]:
+        tx.run("shares_prune", {"queues": queues_locked})
     return pruned
 
 

@@ -18,6 +18,7 @@ def come(tx: Transaction, jobs: Iterable[tuple[str, str | None]]) -> None:
     if pairs:
         queues, shares = zip(*pairs, strict=True)
         tx.run("shares_come", {"queues": list(queues), "shares": list(shares)})
+        tx.shared.update(queues)  # a claim of this transaction takes from them, too
 
 
 def take_turns(tx: Transaction, queues: Collection[str]) -> None:

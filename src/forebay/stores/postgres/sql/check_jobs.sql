@@ -32,6 +32,11 @@ join forebay.due d on d.id = j.id
 where (d.run_at, d.seq) is distinct from (j.run_at, j.seq)
    or d.expires_at is distinct from j.expires_at
 union all
+select g.id, 'waits for the turn of a share that has none'
+from forebay.gated g
+where g.gate like 'fair:%%'
+  and not exists (select 1 from forebay.shares s where s.queue = g.queue and s.share = substr(g.gate, 6))
+union all
 select j.id, 'is in no known queue'
 from forebay.jobs j
 where not exists (select 1 from forebay.queues q where q.name = j.queue)

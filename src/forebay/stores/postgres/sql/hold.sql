@@ -1,6 +1,6 @@
 -- hold: what `heads` has locked and is not for this worker, or over a limit, goes behind a gate.
--- Not marked are jobs of a caller who holds limits: others wait for these while they hold rows of jobs that have ended, and
--- an insert may wait for one of those while it holds the row of a job that is to be marked.
+-- Not marked are jobs of a caller who holds limits, or the lock of shares: others wait for these while they hold rows of
+-- jobs that have ended, and an insert may wait for one of those while it holds the row of a job that is to be marked.
 with gone as (
   delete from forebay.ready where ctid = any(%(spots)b::text[]::tid[])
 ),

@@ -1,0 +1,101 @@
+"""Shares on PostgreSQL: a job is never left behind the gate of a share that nobody looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from forebay.domain.job import JobId, NewJob
+from forebay.stores.postgres.sharing import PostgresTurns
+from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.protocol import Want
+from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import DEFAULT
+from tests.stores.postgres_support import make_engine, problems, raw
+from tests.stores.support import WORKER, claim, new_job
+
+
+@pytest.fixture
+def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
+    return make_engine(clock)
+
+
+@pytest.fixture
+def store(engine: PostgresEngine) -> Iterator[PostgresStore]:
+    store = engine.store()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def other(engine: PostgresEngine) -> Iterator[PostgresStore]:
+    store = engine.store()
+    yield store
+    store.close()
+
+
+def of_share(name: str) -> NewJob:
+    return new_job(limit_keys={"share": name})
+
+
+def test_a_prune_beside_a_claim_does_not_take_the_word_that_a_job_has_come(
+    engine: PostgresEngine, store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [gone] = store.insert([of_share("a")])
+    store.cancel([JobId(gone.id or "")])
+    leave, came = PostgresTurns._leave, []
+
+    def leave_and_go_on(turns: PostgresTurns, shares: Sequence[str]) -> None:
+        leave(turns, shares)
+        # The claim has seen that there is nothing, and has not committed yet.
+        came.extend(other.insert([of_share("a")]))
+        other.prune()
+
+    monkeypatch.setattr(PostgresTurns, "_leave", leave_and_go_on)
+
+    assert claim(store) == []
+    monkeypatch.undo()
+    assert problems(engine) == ()
+    assert [job.id for job in claim(store)] == [receipt.id for receipt in came]
+
+
+def test_a_prune_forgets_shares_that_have_nothing_to_run(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    store.insert([of_share("a")])
+    claim(store)
+
+    store.prune()
+
+    with raw() as connection:
+        assert connection.execute(f"select count(*) from {engine.address.schema}.shares").fetchone() == (0,)
+
+
+def test_a_job_whose_share_nobody_knows_is_found_by_a_check(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    [receipt] = store.insert([of_share("a")])
+    with raw() as connection:
+        connection.execute(f"delete from {engine.address.schema}.shares")
+
+    [problem] = problems(engine)
+
+    assert receipt.id is not None
+    assert receipt.id in str(problem)
+    assert "share" in str(problem)
+
+
+def test_a_claim_that_holds_the_lock_of_shares_waits_for_no_row_of_a_job(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    """Somebody may hold the row of a job, and wait for one of a job that a claim behind this one settles."""
+    [receipt] = store.insert([of_share("a")])
+    jobs = f"{engine.address.schema}.jobs"
+    with raw() as connection, connection.transaction():
+        connection.execute(f"select 1 from {jobs} where id = %s for update", [receipt.id])
+        want = Want(DEFAULT, 1, gates=frozenset(["task:other"]))
+
+        assert store.exchange(WORKER, wants=[want], room=1).jobs == ()
+
+    assert problems(engine) == ()
