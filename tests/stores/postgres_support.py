@@ -214,9 +214,12 @@ def end_connections(url: str | None = None) -> int:
     return len(rows)
 
 
-def wait_for_a_lock(schema: str) -> None:
-    """Until somebody's statement on this schema waits for a lock."""
+def wait_for_a_lock(schema: str, sessions: int = 1) -> None:
+    """Until statements of so many sessions on this schema wait for a lock."""
     with raw() as connection:
-        waiting = f"select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{schema}%'"
+        waiting = (
+            "select 1 from pg_stat_activity"
+            f" where wait_event_type = 'Lock' and query like '%{schema}%' having count(*) >= {sessions}"
+        )
         while connection.execute(waiting).fetchone() is None:
             pass

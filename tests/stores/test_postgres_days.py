@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -11,10 +12,13 @@ from forebay.domain.job import DAY_MS, JobId, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.workflow import needs_of
+from forebay.errors import StoreError
 from forebay.stores.opening import open_engine
+from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.partitions import drop_day, forget_day, missing_days, name_of, start_of
 from forebay.stores.postgres.store import PostgresEngine, PostgresStore
 from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.protocol import Receipt
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, new_url, problems, raw, wait_for_a_lock
 from tests.stores.sqlite_support import in_thread
@@ -210,6 +214,27 @@ def everything(engine: PostgresEngine) -> list[JobId]:
         reader.close()
 
 
+def dropped(store: PostgresStore, schema: str, day: str) -> int:
+    while True:  # what has to wait for too long is left to the next time
+        with suppress(StoreError):
+            return store._write(lambda tx: drop_day(tx, schema, day), defines=True)
+
+
+def test_whoever_reads_while_a_day_is_about_to_go_does_not_keep_it(
+    engine: PostgresEngine, store: PostgresStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.prune()
+    finish(store, 1)
+    day, schema = name_of(clock.now_ms()), engine.address.schema
+    read: list[list[JobId]] = []
+    monkeypatch.setattr(Transaction, "list_if_concerned", lambda *_: read.append(everything(engine)))
+
+    assert dropped(store, schema, day) == 1
+
+    assert {len(ids) for ids in read} == {1}
+    assert everything(engine) == []
+
+
 @pytest.mark.shows("R-DEP-11")
 def test_what_comes_to_be_held_by_a_job_of_a_day_that_goes_is_cancelled_with_it(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock
@@ -217,14 +242,19 @@ def test_what_comes_to_be_held_by_a_job_of_a_day_that_goes_is_cancelled_with_it(
     store.prune()
     [parent] = store.insert([new_job()])
     store.cancel([parent.id or JobId("")])
-    day, schema = name_of(clock.now_ms()), engine.address.schema
-    clock.advance(ms=4 * DAY_MS)
-    store._write(lambda tx: forget_day(tx, schema, day), defines=True)
+    day, schema, other = name_of(clock.now_ms()), engine.address.schema, engine.store()
     held = new_job(depends_on=needs_of([parent.id or JobId("")], OnFailure.HOLD))
-    [child] = store.insert([held])
 
-    store._write(lambda tx: drop_day(tx, schema, day), defines=True)
+    def insert(tx: Transaction) -> tuple[list[Receipt], Callable[[], int]]:
+        receipts = insert_all(tx, [held], Rules(), atomic=True)
+        dropping = in_thread(lambda: dropped(store, schema, day))
+        wait_for_a_lock(schema)
+        return receipts, dropping
 
+    [child], dropping = other._write(insert)
+
+    assert dropping() == 1
+    other.close()
     reader = engine.reader()
     [job] = reader.jobs([child.id or JobId("")])
     reader.close()

@@ -202,6 +202,7 @@ def test_a_child_whose_blocked_row_is_not_seen_yet_is_looked_at_later(
         revived = in_thread(lambda: reviving.revive([child]))
         wait_for_a_lock(schema)
         ended = in_thread(lambda: store.exchange(WORKER, [complete(job) for job in jobs]))
+        wait_for_a_lock(schema, sessions=2)
         holding.commit()
     revived()
     ended()

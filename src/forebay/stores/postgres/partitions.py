@@ -67,8 +67,10 @@ def drop_day(tx: Transaction, schema: str, name: str) -> int:
     """Forget a whole day at once; how many jobs that were. They are counted under a lock that only keeps
     others from changing them: whoever revives one has done so before, or finds it gone.
 
-    What is held because of one of them is looked for under the lock of the drop: whoever inserts a job that
-    depends on one holds its row, so has committed by then, or finds it gone.
+    What is held because of one of them is looked for under a lock that nobody shares who holds a row: whoever
+    inserts a job that depends on one has committed by then, or finds it gone. Those who
+    only read pass it: they have the lock of all days before that of this one, so if they waited here, the
+    drop, which needs both, would wait for them.
     """
     tx.run("days_patience")
     table = _table(schema, name)
@@ -77,7 +79,7 @@ def drop_day(tx: Transaction, schema: str, name: str) -> int:
     for queue, state, jobs in rows:
         tx.count(queue, STATES[state], -jobs)
     cancelled = [job_id for (job_id,) in tx.all("day_cancelled", _span(name))]
-    tx.define(f"lock table {table} in access exclusive mode")
+    tx.define(f"lock table {table} in exclusive mode")
     tx.list_if_concerned(cancelled, Aftermath.DELETED)
     tx.define(f"drop table {table}")
     return sum(jobs for _, _, jobs in rows)
