@@ -17,6 +17,7 @@ from forebay.domain.workflow import needs_of
 from forebay.errors import ConfigError, DuplicateJob, InvalidJob, QueueFull, RateLimited, StoreUnavailable
 from forebay.stores.postgres.connection import Address
 from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.protocol import Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import BOOM
 from tests.stores.postgres_support import make_engine, new_schema, problems, server
@@ -274,3 +275,52 @@ def test_an_unknown_parent_is_refused_in_the_callers_transaction(
 ) -> None:
     with pytest.raises(InvalidJob, match="there is no such job"):
         engine.insert_within(connection, [new_job(depends_on=needs_of([JobId("nobody")]))])
+
+
+def test_a_job_with_a_parent_and_a_turn_waits_for_both_whoever_joins_its_sequence(
+    engine: PostgresEngine, connection: Caller
+) -> None:
+    """It is on the list once for its parents and once for its turn, which it gets once."""
+    store = engine.store()
+    [parent] = store.insert([new_job()])
+    assert parent.id is not None
+    [child] = engine.insert_within(connection, [new_job(sequence="s", depends_on=needs_of([parent.id]))])
+    connection.commit()
+    store.promote()
+    [last] = engine.insert_within(connection, [new_job(sequence="s")])
+    connection.commit()
+    store.promote()
+
+    assert (child.id, last.id) == _run_all(store, first=parent.id)
+    store.close()
+
+
+def test_a_job_that_is_revived_before_it_has_its_turn_comes_after_others(
+    engine: PostgresEngine, connection: Caller
+) -> None:
+    store = engine.store()
+    [first] = store.insert([new_job(sequence="s")])
+    [late] = engine.insert_within(connection, [new_job(sequence="s")])
+    connection.commit()
+    assert late.id is not None
+
+    store.cancel([late.id])
+    [verdict] = store.revive([late.id])
+    store.promote()
+    store.promote()
+
+    assert verdict.state is JobState.BLOCKED
+    assert first.id is not None
+    assert (late.id,) == _run_all(store, first=first.id)
+    store.close()
+
+
+def _run_all(store: Store, *, first: JobId) -> tuple[JobId, ...]:
+    """Run one job at a time, of which this is the first; which ones come then."""
+    ran = []
+    while jobs := claim(store, 5):
+        [job] = jobs
+        ran.append(job.id)
+        store.exchange(WORKER, [complete(job)])
+    assert ran[:1] == [first]
+    return tuple(ran[1:])

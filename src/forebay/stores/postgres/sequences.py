@@ -46,24 +46,27 @@ class Turns:
 
 
 def rejoin(tx: Transaction, jobs: Iterable[Job]) -> set[JobId]:
-    """Jobs that are revived come last in their sequences; those that come after others."""
+    """Jobs that are revived come last in their sequences; those that come after others. One of a caller's
+    transaction that nobody has heard of yet gets its number here."""
     joined = [(job.sequence, job.id) for job in jobs if job.sequence is not None]
     if not joined:
         return set()
+    ids = [job_id for _, job_id in joined]
     _locked(tx, {name for name, _ in joined})
+    tx.run("sequences_number", {"ids": ids})
     tx.run("sequences_add", _columns(joined))
-    return {job_id for (job_id,) in tx.all("sequences_waiting", {"ids": [job_id for _, job_id in joined]})}
+    return {job_id for (job_id,) in tx.all("sequences_waiting", {"ids": ids})}
 
 
 def number(tx: Transaction, ids: Sequence[JobId]) -> list[JobId]:
-    """Jobs of a caller's transaction get their turns; those that are the first of their sequences."""
+    """Jobs of a caller's transaction get their turns; those that are the first of their sequences. One that
+    has its turn already was told so when it got it."""
     names = [name for (name,) in tx.all("sequences_without_number", {"ids": list(ids)})]
     if not names:
         return []
     _locked(tx, names)
-    tx.run("sequences_number", {"ids": list(ids)})
-    firsts = {job_id for _, _, job_id in tx.all("sequences_first", {"names": names})}
-    return [job_id for job_id in ids if job_id in firsts]
+    fresh = {job_id for (job_id,) in tx.all("sequences_number", {"ids": list(ids)})}
+    return [job_id for _, _, job_id in tx.all("sequences_first", {"names": names}) if job_id in fresh]
 
 
 def leave(tx: Transaction, ids: Sequence[JobId]) -> list[JobId]:
