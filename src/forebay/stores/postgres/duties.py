@@ -86,7 +86,7 @@ def _pass_lines(
 ) -> int | None:
     """Keep the floor of the list of what the ends of jobs mean for others; answers its lowest line.
 
-    Jobs wait for these lines, so this floor must be right, too, and is found as that of the counts: a caller's
+    Jobs wait for these lines, so this floor must be right, and is found as that of the counts: a caller's
     own transaction may be open for long. Nor does it pass a line that is in other hands: they may give up.
     """
     reached = marked if marked is None or lowest is None else min(marked, lowest)
