@@ -241,3 +241,19 @@ def test_counts_are_folded_once_however_many_fold_them(engine: PostgresEngine) -
     assert rows == [("default", "pending", 20)]
     for handle in (store, *handles):
         handle.close()
+
+
+def test_claims_of_a_staggered_queue_wait_for_nobody_between_two_turns(
+    engine: PostgresEngine, clock: ManualClock
+) -> None:
+    store = engine.store()
+    store.save_queue(DEFAULT, {"promote_per_second": 10})
+    store.insert([new_job(delay_ms=1_000)] * 2)
+    clock.advance(1_000)
+    assert len(claim(store, 5)) == 1
+    with raw() as connection, connection.transaction():
+        connection.execute(f"select 1 from {engine.address.schema}.duties for update")
+
+        assert claim(store, 5) == []
+
+    store.close()

@@ -13,6 +13,7 @@ from redis._parsers.base import BaseParser
 
 from forebay.domain.job import DEFAULT_QUEUE, QueueName
 from forebay.domain.outcome import AttemptError, Discarded
+from forebay.domain.pressure import FULL_AFTER_MS
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.errors import (
@@ -325,6 +326,27 @@ def test_a_job_whose_record_is_gone_holds_nobody_up(
     assert [refusal.reason for refusal in answer.refused] == ["gone"]
     assert problems(engine) != ()
     assert [one.id for one in claim(store, 5)] == [third.id]
+
+
+def test_a_share_whose_only_job_is_gone_is_forgotten(store: Store, admin: driver.Redis) -> None:
+    [gone, other] = store.insert([new_job(limit_keys={"share": share}) for share in "ab"])
+    assert gone.id is not None
+    admin.hdel("{forebay}:heads", gone.id)
+
+    jobs = [job.id for _ in range(3) for job in claim(store)]
+
+    assert jobs == [other.id]
+    assert not admin.exists("{forebay}:shares:default")
+
+
+def test_a_bucket_stays_for_longer_than_the_slowest_rate_takes_to_fill_it(
+    store: Store, admin: driver.Redis
+) -> None:
+    store.save_queue(DEFAULT_QUEUE, {"enqueue_rate": 1_000, "enqueue_burst": 1})
+
+    store.insert([new_job()])
+
+    assert admin.pttl("{forebay}:bucket:enqueue:default") > FULL_AFTER_MS
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xc1", b"\x93\x01\x02", b"text"])

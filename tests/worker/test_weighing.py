@@ -8,6 +8,7 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.job import QueueName
+from forebay.errors import StoreError
 from forebay.stores.protocol import Engine, Reader, Store
 from forebay.testing.clock import ManualClock
 from forebay.worker.inbox import Inbox
@@ -56,6 +57,18 @@ def test_a_weight_that_the_worker_was_given_wins(store: Store, engine: Engine, c
     Weighing(steered, engine.reader, clock).look()
 
     assert steered.weights == {HIGH: 2, LOW: 5}
+
+
+def test_who_cannot_look_goes_on_with_the_weights_it_has(clock: ManualClock) -> None:
+    steered = steering({HIGH: 2, LOW: None})
+    before = dict(steered.weights)
+
+    def broken() -> Reader:
+        raise StoreError("too many connections")
+
+    Weighing(steered, broken, clock).look()
+
+    assert steered.weights == before
 
 
 @pytest.mark.parametrize(

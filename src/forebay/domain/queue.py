@@ -117,6 +117,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             _check_whole(name, getattr(self, name), 0, 100 * 366 * DAY_MS)
         self._check_rate("enqueue")
         self._check_rate("client")
+        check_weights(self.share_weights)
+        if self.promote_per_second is not None:
+            _check_whole("promote_per_second", self.promote_per_second, 1, MAX_PROMOTED)
 
     def _check_rate(self, kind: str) -> None:
         rate, burst = getattr(self, f"{kind}_rate"), getattr(self, f"{kind}_burst")
@@ -127,9 +130,6 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 raise ConfigError(f"{kind}_burst goes with {kind}_rate")
             # So that a bucket which nobody has used for a while is full, and can be forgotten.
             _check_whole(f"{kind}_burst", burst, 1, min(MAX_RATE, 3_600 * rate))
-        check_weights(self.share_weights)
-        if self.promote_per_second is not None:
-            _check_whole("promote_per_second", self.promote_per_second, 1, MAX_PROMOTED)
 
     def _check_priorities(self) -> None:
         _check_whole("min_priority", self.min_priority, MIN_PRIORITY, MAX_PRIORITY)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from contextlib import closing
 from typing import Final
 
 from forebay.clock import Clock
+from forebay.errors import StoreError
 from forebay.stores.protocol import Reader
 from forebay.worker.steering import Steering
 
 LOOK_SECONDS: Final = 10.0
+logger = logging.getLogger(__name__)
 
 
 class Weighing:
@@ -30,11 +34,13 @@ class Weighing:
         steering, now = self._steering, self._clock.monotonic()
         if now < self._look_at or not steering.followed or len(steering.weights) == 1:
             return
-        # Set first: who cannot look goes on with the weights it has, and claims before it tries again.
+        # Set first: who cannot look goes on with the weights it has, and does not try again at once.
         self._look_at = now + LOOK_SECONDS
-        reader = self._open_reader()
         try:
-            queues = reader.queues(sorted(steering.followed))
-        finally:
-            reader.close()
+            with closing(self._open_reader()) as reader:
+                queues = reader.queues(sorted(steering.followed))
+        except StoreError as exc:
+            # Whatever it is, the exchange that follows meets it too if it matters.
+            logger.debug("cannot look at the weights of queues: %s", exc)
+            return
         steering.weigh({queue.name: queue.settings.weight for queue in queues})

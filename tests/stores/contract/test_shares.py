@@ -180,6 +180,15 @@ def test_a_share_can_have_a_limit_as_well(store: Store) -> None:
     assert shares_of(claim(store, 10)) == {"a": 2, "b": 1}
 
 
+def test_a_share_at_its_limit_does_not_hide_another_from_a_claim_for_one_job(store: Store) -> None:
+    store.save_limit(Limit(scope="key:share", concurrency=1))
+    store.insert(shared("a", 2))
+    claim(store)
+    store.insert(shared("b", 1))
+
+    assert shares_of(claim(store)) == {"b": 1}
+
+
 def test_jobs_for_other_workers_go_behind_the_gates_of_their_tasks(store: Store, reader: Reader) -> None:
     store.insert([*shared("a", 2, task="other"), *shared("a", 2, task="mine")])
 

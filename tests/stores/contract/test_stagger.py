@@ -52,6 +52,17 @@ def test_claims_release_no_more_and_say_when_to_ask_again(store: Store, clock: M
     assert [answer.next_due_ms for answer in answers] == [100, 50, 100]
 
 
+def test_a_share_may_be_called_like_the_setting(store: Store, reader: Reader, clock: ManualClock) -> None:
+    store.save_queue(DEFAULT, {"share_weights": {"promote_per_second": 5}})
+    put_many(store, 6, delay_ms=SECOND)
+    clock.advance(SECOND)
+
+    jobs = claim(store, 3)
+    store.promote()
+
+    assert (len(jobs), pending(reader)) == (3, 3)
+
+
 @pytest.mark.shows("R-RETRY-29")
 def test_retries_after_an_outage_are_released_gradually(store: Store, clock: ManualClock) -> None:
     put_many(store, 30)

@@ -58,7 +58,8 @@ The rest
   firings:<name>           list    what became of the last runs of a schedule, newest last
   limits                   hash    scope -> limit, with what is left of its rate
   bucket:<scope>           string  what is left of the rate of one value of a key, or of a rate at which a
-                           queue takes jobs (enqueue:<queue>, client:<queue>:<client>); gone when it is full
+                           queue takes jobs (enqueue:<queue>, client:<queue>:<client>); expires when it
+                           must be full
   dear                     string  there if a job was ever enqueued that does not cost one token
   places:<scope>           set     ids of jobs that run under the limit of a task or of one value of a key
   places_of                hash    id -> the scopes in which a running job has a place

@@ -46,4 +46,4 @@ select id, 'was due and has not been moved'
 from forebay.due
 where run_at <= (select due_at from forebay.duties where name = 'promote') - %(late_ms)s
   -- In a staggered queue they may wait for as long as it takes.
-  and queue not in (select name from forebay.queues where settings ~ '"promote_per_second":\d');
+  and queue not in (select name from forebay.queues where settings::json ->> 'promote_per_second' is not null);

@@ -5,17 +5,24 @@
 -- however many dead ones there are, and a join may just as well read all of its index.
 -- Where a queue is staggered, so many become pending, and none for a while: whoever moves the time of its duty takes them.
 with pace as materialized (
-  select q.queue, r.rate, greatest(1, r.rate / 10) as jobs
+  select q.queue, r.rate, greatest(1, r.rate / 10) as jobs,
+    current_setting('forebay_tx.now')::bigint + (1000 * greatest(1, r.rate / 10) + r.rate - 1) / r.rate as until
   from (select %(queue)s::text as queue) as q
   left join lateral (
-    select substring(settings from '"promote_per_second":(\d+)')::bigint as rate from forebay.queues where name = q.queue
+    select (settings::json ->> 'promote_per_second')::bigint as rate from forebay.queues where name = q.queue
   ) as r on true
 ),
 turn as (
   insert into forebay.duties as d (name, due_at)
-  select 'promote ' || p.queue, current_setting('forebay_tx.now')::bigint + (1000 * p.jobs + p.rate - 1) / p.rate
+  select 'promote ' || p.queue, p.until
   from pace p
   where p.rate is not null
+    -- To meet a row is to lock it, whatever the condition below says; most claims come between two turns.
+    and not exists (
+      select 1
+      from forebay.duties
+      where name = 'promote ' || p.queue and due_at > current_setting('forebay_tx.now')::bigint and due_at <= p.until
+    )
     and exists (
       select 1
       from forebay.due

@@ -12,7 +12,7 @@ with chosen as materialized (
     limit %(limit)s
   ) as d
   -- Those of a staggered queue are taken by `due`.
-  where q.settings !~ '"promote_per_second":\d'
+  where q.settings::json ->> 'promote_per_second' is null
   order by d.run_at, d.seq
   limit %(limit)s
 ),

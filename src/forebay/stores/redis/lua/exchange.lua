@@ -262,7 +262,7 @@ local function claim(want, most)
   end
   local passes = gates_passed(want)
   local orders = orders_of(want[W_QUEUE], queue, gates_of(want[W_QUEUE], passes))
-  local shares = next_shares(want[W_QUEUE], queue, most)
+  local shares = {of = want[W_QUEUE], queue = queue, most = most, known = {}}
   local lease_ms = {want[W_LEASE_MS], queue[Q_LEASE_MS]}
   local full, held, most_held = #claimed[1] + most, 0, want[W_MOST_HELD]
   for _ = 1, most + most_held + LOOKS do

@@ -247,7 +247,8 @@ function flush()
   for scope, bucket in pairs(buckets) do
     if bucket.is_taken then
       local packed = cmsgpack.pack({bucket.parts, now})
-      redis.call('SET', prefix .. 'bucket:' .. scope, packed, 'PX', string.format('%.0f', 1000 + 2 * bucket.full_ms))
+      -- Twice as long as the slowest rate takes to fill it: this one may be lowered.
+      redis.call('SET', prefix .. 'bucket:' .. scope, packed, 'PX', 7200000)
     end
   end
   buckets = {}

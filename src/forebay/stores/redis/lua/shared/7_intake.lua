@@ -243,7 +243,7 @@ local function refusal_of(lot, is_blocked)
         local parts, at = unpack(packed and cmsgpack.unpack(packed) or {most * 1000, now})
         parts = at > now + full_ms and most * 1000 or parts
         parts = math.min(most * 1000, parts + math.max(0, now - at) * per_second)
-        bucket = {parts = parts, at_first = parts, full_ms = full_ms}
+        bucket = {parts = parts, at_first = parts}
         buckets[scope] = bucket
       end
       if bucket.parts < 1000 then

@@ -34,33 +34,45 @@ local function leave_share(name, share)
   redis.call('ZREM', prefix .. 'shares:' .. name, share)
 end
 
--- The shares of a queue that are next, each with its orders.
-local function next_shares(name, queue, most)
-  local shares = {}
+-- Look at the shares of a queue that are next, as many as a claim may take jobs; and at as many again each time, where some
+-- had nothing to give. Those that were seen before stay as they are.
+local function look_at_shares(shares)
   if not has_shares() then
-    return shares
+    shares.are_all = true
+    return
   end
-  local found = redis.call('ZRANGE', prefix .. 'shares:' .. name, 0, most - 1, 'WITHSCORES')
+  local queue, most = shares.queue, shares.most
+  shares.seen = shares.seen and 2 * shares.seen or most
+  local found = redis.call('ZRANGE', prefix .. 'shares:' .. shares.of, 0, shares.seen - 1, 'WITHSCORES')
+  shares.are_all = #found < 2 * shares.seen
   local width = math.ceil(2 * most / math.max(1, #found)) + 1
   for i = 1, #found, 2 do
     local gate, cap = 'fair:' .. found[i], cap_ms(queue)
-    shares[#shares + 1] = {
-      name = found[i],
-      turn = tonumber(found[i + 1]),
-      step = share_step(queue, found[i]),
-      width = width,
-      orders = {
-        {key = ready_key(name, gate, false), lead = now, from = 0, at = 1, members = {}},
-        {key = ready_key(name, gate, true), lead = cap, from = 0, at = 1, members = {}},
-      },
-    }
+    if not shares.known[found[i]] then
+      shares.known[found[i]] = true
+      shares[#shares + 1] = {
+        name = found[i],
+        turn = tonumber(found[i + 1]),
+        step = share_step(queue, found[i]),
+        width = width,
+        orders = {
+          {key = ready_key(shares.of, gate, false), lead = now, from = 0, at = 1, members = {}},
+          {key = ready_key(shares.of, gate, true), lead = cap, from = 0, at = 1, members = {}},
+        },
+      }
+    end
   end
-  return shares
 end
 
 -- The order whose first job is next, be it one of the queue or of the share whose turn it is; and that share.
 local function leading_in_turn(orders, shares, most)
-  while #shares > 0 do
+  while true do
+    while #shares < most and not shares.are_all do
+      look_at_shares(shares)
+    end
+    if #shares == 0 then
+      break
+    end
     local at = 1
     for i = 2, #shares do
       if shares[i].turn < shares[at].turn or (shares[i].turn == shares[at].turn and shares[i].name < shares[at].name) then
@@ -77,6 +89,10 @@ local function leading_in_turn(orders, shares, most)
       return own, own_member, share
     end
     table.remove(shares, at)
+    -- If there is nothing behind its gate at all, as where the record of a job was lost, it is forgotten with the others.
+    local used = gates[shares.of] or {}
+    gates[shares.of] = used
+    used['fair:' .. share.name] = used['fair:' .. share.name] or false
   end
   local order, first_member = leading(orders, most)
   return order, first_member
