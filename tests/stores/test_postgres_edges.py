@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from forebay.domain.job import JobId, NewJob, OnFailure
+from forebay.domain.job import DAY_MS, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import decide
 from forebay.domain.workflow import needs_of
+from forebay.stores.postgres.duties import rescore
 from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.transaction import Transaction
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import BOOM
 from tests.stores.postgres_support import make_engine, problems, raw, wait_for_a_lock
@@ -210,3 +212,56 @@ def test_a_child_whose_blocked_row_is_not_seen_yet_is_looked_at_later(
 
     assert states(engine, one, other, child) == [JobState.COMPLETED, JobState.COMPLETED, JobState.PENDING]
     reviving.close()
+
+
+@pytest.mark.shows("R-DEP-11")
+def test_jobs_that_are_released_to_several_places_are_taken_in_the_order_of_their_ids(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    ids = ["a", "b", "c"]
+    children = [
+        new_job(id=JobId(child), depends_on=needs_of([number]), priority=int(child == "b"))
+        for number, child in enumerate(ids, start=1)
+    ]
+    put(store, new_job(), *children)
+    [parent] = claim(store)
+    schema = engine.address.schema
+    with raw() as holding:
+        holding.autocommit = False
+        holding.execute(f"select 1 from {schema}.jobs where id = 'b' for update")
+        ended = in_thread(lambda: store.exchange(WORKER, [complete(parent)]))
+        wait_for_a_lock(schema)
+
+        holding.execute(f"select 1 from {schema}.jobs where id = 'c' for update nowait")
+
+        holding.commit()
+    ended()
+    assert states(engine, *map(JobId, ids)) == [JobState.PENDING] * 3
+
+
+@pytest.mark.shows("R-PRI-20")
+def test_a_job_that_is_released_while_the_walk_of_a_short_cap_comes_past_it_reaches_its_own(
+    engine: PostgresEngine, store: PostgresStore, clock: ManualClock
+) -> None:
+    store.save_queue(QueueName("default"), {"aging_ms": 60_000, "max_aging_bonus": 10.0})
+    store.save_queue(QueueName("short"), {"aging_ms": 1_000, "max_aging_bonus": 10.0})
+    store.rescore()
+    _, child = put(store, new_job(), new_job(depends_on=needs_of([1])))
+    clock.advance(ms=6_000)
+    [parent] = claim(store)
+    walking = engine.store()
+
+    def walk(tx: Transaction) -> None:
+        rescore(tx, 100)
+        store.exchange(WORKER, [complete(parent)])
+
+    walking._write(walk)
+    walking.close()
+    clock.advance(ms=DAY_MS)
+    store.rescore()
+
+    reader = engine.reader()
+    [job] = reader.jobs([child])
+    reader.close()
+    assert job is not None
+    assert job.capped

@@ -13,7 +13,7 @@ import redis as driver
 from forebay.domain.job import JobId, Need, QueueName, WorkerId
 from forebay.errors import InvalidJob, QueueFull
 from forebay.stores.protocol import Engine, Store, Want
-from forebay.stores.redis.exchanging import LONG_CALLS, MOST
+from forebay.stores.redis.exchanging import LONG_CALLS, MOST, ShortWay
 from forebay.stores.redis.inserting import are_plain
 from forebay.testing.clock import ManualClock
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, counting_ids, new_job
@@ -100,6 +100,25 @@ def test_plain_jobs_are_stored_as_all_others_are(
                 patch.setattr("forebay.stores.redis.store.are_plain", lambda _: False)
             receipts = store.insert(batch)
         found.append((receipts, stored(redis.admin(), engine)))
+
+    assert found[0] == found[1]
+
+
+def test_plain_jobs_are_claimed_and_settled_as_all_others_are(
+    redis: ModuleType, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for is_plain in (True, False):
+        engine = redis.make_engine(clock, new_id=counting_ids())
+        with closing(engine.store()) as store, monkeypatch.context() as patch:
+            store.insert([new_job()] * 30)
+            if not is_plain:
+                patch.setattr(ShortWay, "is_tried", lambda _: False)
+            one = claim(store)
+            some = claim(store, 20)
+            ends = [complete(job) for job in one + some[:15]]
+            answer = store.exchange(WORKER, ends, [Want(DEFAULT, 5)], room=5)
+        found.append((one, some, answer, stored(redis.admin(), engine)))
 
     assert found[0] == found[1]
 

@@ -14,7 +14,7 @@ from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.pressure import FULL_AFTER_MS
-from forebay.domain.queue import Queue
+from forebay.domain.queue import Queue, QueueSettings
 from forebay.domain.share import fair_gate
 from forebay.domain.worker import COMMANDS_KEPT_MS
 from forebay.domain.workflow import Aftermath
@@ -215,20 +215,25 @@ def _look_at_old(tx: Transaction, floors: Floors, queues: Iterable[Queue], walke
     is nearly the order in which they came; the walk ends at the first that is too young. From a floor it does
     not count as walked: a job that was long in being committed may still come in below.
     """
-    caps = [queue.settings.scoring.cap_ms for queue in queues if queue.settings.max_aging_bonus]
-    if not caps or limit <= 0:
+    cap_ms = shortest_cap_ms(queue.settings for queue in queues)
+    if not cap_ms or limit <= 0:
         return 0
-    young = tx.now - min(caps) // 2
+    young = tx.now - cap_ms // 2
     since = floors.since(WALK, TOP)
     rows = tx.all("walk_next", {"after": max(walked_to, since), "limit": min(limit, WALK_STEP)})
     old = list(takewhile(lambda row: row[9] <= young, rows))
     reached = old[-1][1] if old else rows[0][1] if rows else None
-    floors.passed(WALK, TOP, reached, late=LATE_NUMBERS, whole_ms=max(min(caps) // 4, WHOLE_MS))
+    floors.passed(WALK, TOP, reached, late=LATE_NUMBERS, whole_ms=max(cap_ms // 4, WHOLE_MS))
     if old:
         _rescore_rows(tx, old)
         if since == LOWEST:
             tx.run("walk_save", {"name": CAP_WALK, "walked_to": old[-1][1]})
     return len(old)
+
+
+def shortest_cap_ms(settings: Iterable[QueueSettings]) -> int:
+    """The shortest wait after which age earns nothing more in one of these queues; 0 if it always does."""
+    return min((some.scoring.cap_ms for some in settings if some.max_aging_bonus), default=0)
 
 
 def _rescore_rows(tx: Transaction, rows: Sequence[Row], *, only_others: bool = False) -> None:

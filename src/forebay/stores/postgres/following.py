@@ -30,14 +30,14 @@ from forebay.domain.workflow import (
     why_ended,
 )
 from forebay.stores.postgres import sequences
-from forebay.stores.postgres.duties import CAP_WALK, end_waiting
+from forebay.stores.postgres.duties import CAP_WALK, end_waiting, shortest_cap_ms
 from forebay.stores.postgres.edges import CHECK, held_states
 from forebay.stores.postgres.floors import AFTERMATHS, TOP, Floors
 from forebay.stores.postgres.holding import held_jobs
 from forebay.stores.postgres.operating import revive
 from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.rows import Row, edge_from_row, share_in
+from forebay.stores.rows import Row, edge_from_row, settings_from_text, share_in
 
 LINES: Final = 200  # of the list, at a time
 
@@ -65,13 +65,14 @@ class Blocked(NamedTuple):
     is_walked_past: bool  # by the duty that looks at old jobs
     options: str | None
 
-    def rescore_at(self, where: Place, ready_at: int) -> int | None:
+    def rescore_at(self, where: Place, ready_at: int, cap_ms: int) -> int | None:
         """When its place has to be worked out again. Nearly every job runs before its age is capped; one that
         does not is found by its number, as those are that were never blocked. The duty comes past no job
-        before half of that time, so it does not come past a young one at this very moment."""
+        before half of the shortest cap of all queues, so it does not come past a young one at this very
+        moment."""
         if where.rescore_at is None or self.deadline_at is not None or self.is_walked_past:
             return where.rescore_at
-        is_young = 4 * (ready_at - self.created_at) < where.rescore_at - ready_at
+        is_young = 4 * (ready_at - self.created_at) < cap_ms
         return None if is_young else where.rescore_at
 
 
@@ -249,7 +250,9 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
     """Let blocked jobs wait like any others, by one statement for those that stand alike."""
     if not jobs:
         return
+    settings = tx.run("settings")
     tx.load_queues({job.queue for job in jobs})
+    cap_ms = shortest_cap_ms(settings_from_text(text) for (text,) in settings.fetchall())
     alike: defaultdict[tuple[int, Place, str | None], list[JobId]] = defaultdict(list)
     shares: list[tuple[str, str | None]] = []
     place = cache(tx.place)
@@ -260,13 +263,15 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
         if ready_at > tx.now:
             where = Place(False, where.rank, None)
         else:
-            where = where._replace(rescore_at=job.rescore_at(where, ready_at))
+            where = where._replace(rescore_at=job.rescore_at(where, ready_at, cap_ms))
             share = share_in(job.options)
             shares.append((job.queue, share))
         gate = None if share is None else fair_gate(share)
         alike[ready_at, where, gate].append(job.id)
         tx.move(job.queue, JobState.BLOCKED, JobState.PENDING if ready_at <= tx.now else JobState.SCHEDULED)
     tx.run("blocked_remove", {"ids": [job.id for job in jobs]})
+    if len(alike) > 1:
+        tx.run("release_hold", {"ids": [job.id for job in jobs]})
     for (ready_at, where, gate), ids in alike.items():
         values = {"ids": ids, "ready_at": ready_at, "gate": gate, "now": tx.now}
         tx.run("release", {**where._asdict(), **values})
