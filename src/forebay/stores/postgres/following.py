@@ -110,7 +110,7 @@ def follow(tx: Transaction, numbers: Sequence[int]) -> Done:
 
 def _follow_lines(tx: Transaction, rows: Sequence[Row], room: int) -> int:
     """Do what lines of the list ask for; lines that say the same and follow each other at once."""
-    # For all lines before the first edge, so that the locks of sequences come first, and in one order.
+    # For all lines before the first edge, so that the locks that ends need come first, and in one order.
     _move_up(tx, sequences.leave(tx, [parent for _, parent, word in rows if word in ENDS]))
     looked_at = 0
     for aftermath, lines in groupby(rows, key=lambda row: row[2]):
