@@ -282,6 +282,9 @@ local function accept_one(number, on_conflict, is_follow_up)
       return {holder, 0, held and held.head[STATE]}
     end
   end
+  if keys and keys[4] and has_edges() then
+    leave_later(ARGV[ask.first + 2 * number - 2])
+  end
   local found, refused, blocking = nil, nil, 0
   if ask.needs and ask.needs[number] then
     found, refused, blocking = parents_of(number, lot)
