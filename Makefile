@@ -44,10 +44,10 @@ format: $(READY) ## Rewrite the code in the house format and mend what ruff can 
 	$(BIN)/ruff check --fix $(CODE)
 
 test: $(READY) ## All tests, on three processes: many of them wait
-	$(BIN)/pytest -n 3 tests $(ARGS)
+	$(BIN)/pytest -n 3 --dist worksteal tests $(ARGS)
 
 test-stores: $(READY) ## The store contract, the model test and what one engine alone can do
-	$(BIN)/pytest -n 3 tests/stores $(ARGS)
+	$(BIN)/pytest -n 3 --dist worksteal tests/stores $(ARGS)
 
 run: $(READY) ## Run an app with sample tasks and a worker inside it until Ctrl-C
 	@$(BIN)/python examples/sample/main.py $(ARGS)

@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import SystemRandom
@@ -107,7 +108,6 @@ class Found:
 
 def play(seeds: range) -> Found:
     """Play some runs, in whatever process."""
-    logging.disable(logging.CRITICAL)  # outages and lost leases are what this is about
     found = Found()
     for seed in seeds:
         world = World(seed)
@@ -120,7 +120,9 @@ def play_all(first: int, runs: int, processes: int) -> Found:
     found, began = Found(), time.monotonic()
     starts = count(first, BATCH) if not runs else range(first, first + runs, BATCH)
     ranges = (range(at, at + BATCH if not runs else min(at + BATCH, first + runs)) for at in starts)
-    with ProcessPoolExecutor(processes) as pool:
+    # What outages and lost leases leave in the log is what this is about.
+    quiet = partial(logging.disable, logging.CRITICAL)
+    with ProcessPoolExecutor(processes, initializer=quiet) as pool:
         try:
             waiting = [pool.submit(play, one) for _, one in zip(range(2 * processes), ranges, strict=False)]
             while waiting:

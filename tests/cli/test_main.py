@@ -73,7 +73,7 @@ def test_the_help_lists_the_words_that_an_option_takes() -> None:
     for name in ("queues create", "queues configure"):
         # A long list may be broken behind an underscore or not at all.
         assert [word for word in setting_names() if word not in said_by_help(name)] == []
-    assert "mail:3,reports:1; default: those that the app's tasks name." in said_by_help("worker")
+    assert "mail:3,reports:1. Without one, a queue's own weight counts;" in said_by_help("worker")
 
 
 def test_the_reference_names_every_command_and_every_option() -> None:

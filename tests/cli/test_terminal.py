@@ -21,7 +21,7 @@ from tests.stores.contract import steps
 
 # Some start programs, on a machine that may be busy.
 pytestmark = pytest.mark.timeout(240)
-HEADS = ["queue", "is", "sched", "blocked", "pending", "running", "retry", "done", "dead", "canc"]
+HEADS = ["queue", "is", "sched", "block", "pending", "run", "retry", "done", "dead", "canc", "drain"]
 WITHOUT_RICH = "import sys; sys.modules['rich'] = None; from forebay.cli.main import main; main()"
 
 
@@ -61,14 +61,14 @@ def test_without_rich_the_table_is_plain(folder: Path, waiting: Store) -> None:
 
     assert status == 0
     assert "\x1b" not in shown
-    assert "queue    is      sched  blocked" in shown
+    assert "queue    is      sched  block" in shown
 
 
 def test_without_a_terminal_the_table_is_plain(waiting: Store) -> None:
     lines = call("stats").stdout.splitlines()
 
-    assert lines[0] == ("queue    is      sched  blocked  pending  running  retry  done  dead  canc")
-    assert lines[1] == ("default  active      0        0        3        0      0     0     0     0")
+    assert lines[0] == ("queue    is      sched  block  pending  run  retry  done  dead  canc")
+    assert lines[1] == ("default  active      0      0        3    0      0     0     0     0")
 
 
 def plain_lines(shown: str) -> list[str]:
@@ -96,7 +96,7 @@ def test_counts_fit_on_a_terminal_of_80_columns(folder: Path, waiting: Store) ->
 
     head, line = plain_lines(shown)
     assert head.split() == HEADS
-    assert line.split() == ["default", "active", "0", "0", "3", "0", "0", "0", "0", "0"]
+    assert line.split() == ["default", "active", "0", "0", "3", "0", "0", "0", "0", "0", "?"]
 
 
 def test_what_a_job_says_is_no_markup(folder: Path, store: Store) -> None:
@@ -164,4 +164,4 @@ def test_instants_are_in_utc() -> None:
 
 def test_states_are_all_in_the_head_of_the_table(waiting: Store) -> None:
     assert call("queues", "list").stdout.splitlines()[0].split() == HEADS
-    assert len(HEADS) == 2 + len(JobState)
+    assert len(HEADS) == 3 + len(JobState)

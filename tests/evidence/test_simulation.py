@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +24,16 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SEEDS: Final = range(40)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _quiet() -> Iterator[None]:
+    """Outages and lost leases are what this is about; nobody needs thousands of lines on them."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
 @pytest.fixture(scope="module")
-def played() -> Found:
+def played(_quiet: None) -> Found:
     return play(SEEDS)
 
 

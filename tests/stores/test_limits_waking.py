@@ -9,9 +9,9 @@ from threading import Semaphore
 import pytest
 
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
-from forebay.domain.outcome import Completed
+from forebay.domain.outcome import Completed, Discarded
 from forebay.stores.protocol import Engine, Store, Want
-from tests.stores.contract.steps import DEFAULT, MAIL, W1, W2, ended, put, start, started
+from tests.stores.contract.steps import BOOM, DAY, DEFAULT, MAIL, W1, W2, ended, put, start, started
 
 DEADLINE = 30.0
 
@@ -98,3 +98,30 @@ def test_the_place_of_one_of_two_queues_wakes_others_though_the_other_queue_took
 
     assert [job.id for job in done.jobs] == [other]
     assert start(store, W2, MAIL).id == waiting
+
+
+@pytest.mark.parametrize("scope", [GLOBAL, queue_scope(DEFAULT)])
+def test_tokens_that_are_given_back_wake_others(engine: Engine, store: Store, scope: str) -> None:
+    store.save_limit(Limit(scope=scope, rate=1, per_ms=DAY, burst=4))
+    first = started(store, cost=4)
+    waiting = [put(store), put(store)]
+    assert store.exchange(W2, wants=[Want(DEFAULT, 1)], room=1).jobs == ()
+
+    with listening(engine) as poked:
+        done = store.exchange(W1, [ended(first, Completed(b"1", cost=0))], [Want(DEFAULT, 1)], room=1)
+        assert poked.acquire(timeout=DEADLINE), "nobody is told that there are tokens again"
+
+    assert [*(job.id for job in done.jobs), start(store, W2).id] == waiting
+
+
+def test_a_job_that_is_ended_by_one_who_knows_no_limits_frees_its_place(
+    store: Store, other_store: Store
+) -> None:
+    store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
+    first = started(store, limit_keys={"tenant": "a"})
+    waiting = put(store, limit_keys={"tenant": "a"})
+    assert store.exchange(W2, wants=[Want(DEFAULT, 1)], room=1).jobs == ()
+
+    other_store.exchange(W1, [ended(first, Discarded(BOOM))])
+
+    assert start(store, W2).id == waiting

@@ -109,6 +109,7 @@ def test_duties_read_few_entries_while_nothing_can_be_vacuumed(
     with churned(engine):
         store.insert([new_job()])
         do_all(store)
+        do_all(store)
         clock.advance(ms=3 * SECOND)
         store.insert([new_job(delay_ms=SECOND), new_job(expires_at=clock.now_ms() + SECOND)])
         assert len(claim(store)) == 1
@@ -259,6 +260,42 @@ def test_a_change_of_the_counts_that_is_committed_late_is_not_passed(
         assert kept(engine)["counts"] > floors.COSTLY
         assert unfolded(engine) == []
         assert pending(engine) == 1
+
+
+ADD_A_LINE: Final = "insert into forebay.aftermaths (parent, aftermath) values ('x', 'completed')"
+
+
+@pytest.mark.shows("R-DEP-11")
+@pytest.mark.parametrize(
+    "hidden_by",
+    [
+        ("begin", ADD_A_LINE),  # a transaction of a caller who takes his time
+        (ADD_A_LINE, "begin", "select 1 from forebay.aftermaths for update"),  # one who dies
+    ],
+)
+def test_a_line_of_the_list_that_nobody_else_could_work_on_is_not_passed(
+    engine: PostgresEngine, store: PostgresStore, clock: ManualClock, hidden_by: tuple[str, ...]
+) -> None:
+    schema = engine.address.schema
+    with churned(engine), raw() as other:
+        promote_some(store, clock)
+        assert kept(engine)["aftermaths"] > floors.COSTLY
+        for statement in hidden_by:
+            other.execute(statement.replace("forebay.", f"{schema}."))
+        # As if many others had come and gone.
+        change(engine, "select count(nextval('forebay.aftermaths_number_seq')) from generate_series(1, 5000)")
+        promote_some(store, clock)
+        other.execute("commit")
+
+        store.promote()
+
+        assert other.execute(f"select 1 from {schema}.aftermaths").fetchall() == []
+
+
+def promote_some(store: PostgresStore, clock: ManualClock) -> None:
+    for _ in range(4):
+        clock.advance(ms=SECOND)
+        store.promote()
 
 
 def pending(engine: PostgresEngine) -> int:

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.outcome import Cancelled, Completed, Interrupted
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.invoke import JobInterrupted, JobTimeout
@@ -211,6 +212,22 @@ def test_a_claimed_job_that_is_cancelled_before_it_starts_never_starts(rig: Rig)
 
     assert (rig.job(job).state, rig.job(job).reason) == (JobState.CANCELLED, "no need")
     assert coordinator.is_idle
+
+
+def test_a_claimed_job_that_is_cancelled_before_it_starts_gives_its_tokens_back(rig: Rig) -> None:
+    rig.store.save_limit(Limit(scope=GLOBAL, rate=1, burst=2))
+    [job] = rig.insert(cost=2)
+    coordinator = rig.coordinator()
+    coordinator.turn()
+    rig.store.cancel([job], "no need")
+    coordinator.turn()
+    coordinator.turn()
+    others = rig.insert(2)
+
+    coordinator.turn()
+
+    assert rig.job(job).state is JobState.CANCELLED
+    assert {rig.job(other).state for other in others} == {JobState.RUNNING}
 
 
 def test_a_job_that_completes_although_it_was_cancelled_is_completed(rig: Rig) -> None:

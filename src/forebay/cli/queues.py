@@ -36,9 +36,11 @@ SETTINGS = click.argument("settings", metavar="[SETTING=VALUE]...", nargs=-1)
 SETTINGS_HELP = f"Settings: {', '.join(setting_names())}."
 _FIRST_ARGS: Final = 3
 _LOOK_SECONDS: Final = 0.25
-# Eight columns of numbers and the name of a queue on 80 columns.
+# Eight columns of numbers, how long a drain takes and the name of a queue on 80 columns.
 _HEADS: Final = {
     JobState.SCHEDULED: "sched",
+    JobState.BLOCKED: "block",
+    JobState.RUNNING: "run",
     JobState.RETRYING: "retry",
     JobState.COMPLETED: "done",
     JobState.CANCELLED: "canc",

@@ -137,6 +137,7 @@ class Tally:
         # What jobs of the queue that is claimed from have cost beyond one each. It is taken with their
         # number: what a free job gives back before anything is taken would be lost in a full bucket.
         self._beyond = 0
+        self.has_refund = False  # whether tokens were given back that jobs of other claims may have
 
     @property
     def has_narrow(self) -> bool:
@@ -209,6 +210,8 @@ class Tally:
         for scope in scopes:
             if (gauge := self._gauges.get(scope) or self.gauge(scope)) is not None:
                 gauge.take(0, tokens, self._now)
+                # Who waits behind a gate is told by the place that was freed.
+                self.has_refund |= tokens < 0 and gauge.limit.rate is not None and not gauge.limit.is_narrow
 
     def missing(self, scopes: Iterable[str]) -> dict[str, Limit]:
         """Which of these scopes have a limit that nobody has looked at yet, for engines that ask for many at

@@ -42,7 +42,8 @@ class Interrupting:
                 continue
             one.context.tell_cancelled(reason)
             if one.take():
-                self._inbox.put(one, Interrupted())  # the store turns it into a cancelled job
+                # The store turns it into a cancelled job.
+                self._inbox.put(one, Interrupted(started=False))
             else:
                 self._stop(one, JobInterrupted(reason))
 

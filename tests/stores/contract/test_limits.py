@@ -22,6 +22,7 @@ from forebay.stores.protocol import Engine, Reader, Store, Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
+    DAY,
     DEFAULT,
     HOUR,
     MAIL,
@@ -234,6 +235,19 @@ def test_a_changed_rate_gives_nobody_a_burst(store: Store) -> None:
     store.save_limit(Limit(scope=HERE, rate=20, per_ms=MINUTE, burst=20))
 
     assert claimed(store, 30) == []
+
+
+def test_the_largest_rate_of_a_key_can_be_changed(store: Store, clock: ManualClock) -> None:
+    store.save_limit(Limit(scope=key_scope("tenant"), rate=999_999, per_ms=DAY, burst=1_000_000))
+    put_many(store, 9, limit_keys={"tenant": "a"})
+    assert len(claimed(store, 1)) == 1
+    clock.advance(ms=7)
+
+    store.save_limit(Limit(scope=key_scope("tenant"), rate=1_000_000, per_ms=DAY - 1, burst=1_000_000))
+    assert len(claimed(store, 1)) == 1
+    store.save_limit(Limit(scope=key_scope("tenant"), rate=1, per_ms=DAY, burst=3))
+
+    assert len(claimed(store, 9)) == 3
 
 
 def test_limits_are_listed_by_scope_and_leave_a_trace(store: Store, reader: Reader) -> None:

@@ -58,7 +58,7 @@ def keep(state: State, limits: Tally, wants: Sequence[Want], *, freed: Counter[Q
     if state.limits:
         wanted = {want.queue for want in wants}
         is_left = any(jobs > 0 and queue_scope(queue) in state.limits for queue, jobs in freed.items())
-        is_left = is_left or sum(freed.values()) > 0 or not state.opened <= wanted
+        is_left = is_left or sum(freed.values()) > 0 or not state.opened <= wanted or limits.has_refund
         state.has_news = state.has_news or is_left
 
 

@@ -64,7 +64,7 @@ def promote(tx: Transaction, limit: int) -> Promoted:
     late = tx.run("expired", {"limit": limit})
     due = tx.run("due_all", {"since": floors.since(DUE, tx.now), "now": tx.now, "limit": limit})
     staggered = tx.run("staggered")
-    lines = tx.run("aftermaths_any", {"since": floors.since(AFTERMATHS, TOP)})
+    lines = tx.run("aftermaths_look", {"since": floors.since(AFTERMATHS, TOP)})
     may_fold = tx.run("counts_fold_lock")
     expired = end_expired(tx, late.fetchall())
     if expired < limit:
@@ -76,11 +76,24 @@ def promote(tx: Transaction, limit: int) -> Promoted:
         promoted += promote_rows(tx, tx.all("due", {"queue": name, "since": HEAD.rank, "limit": limit}))
     if may_fold.fetchone() == (True,):
         _fold_counts(tx, floors)
-    has_lines, last = lines.fetchone() or (False, 0)
-    if not has_lines:
-        floors.passed(AFTERMATHS, TOP, last, late=LATE_NUMBERS)
+    lowest = _pass_lines(tx, floors, *(lines.fetchone() or (None, 0, None, False)))
     floors.save()
-    return Promoted(expired + promoted, has_lines)
+    return Promoted(expired + promoted, lowest is not None)
+
+
+def _pass_lines(
+    tx: Transaction, floors: Floors, lowest: int | None, last: int, marked: int | None, is_under_way: bool
+) -> int | None:
+    """Keep the floor of the list of what the ends of jobs mean for others; answers its lowest line.
+
+    Jobs wait for these lines, so this floor must be right, and is found as that of the counts: a caller's
+    own transaction may be open for long. Nor does it pass a line that is in other hands: they may give up.
+    """
+    reached = marked if marked is None or lowest is None else min(marked, lowest)
+    floors.passed(AFTERMATHS, TOP, reached, late=LATE_NUMBERS)
+    if not is_under_way and last >= (marked or 0) + STEP:
+        tx.run("mark_save", {"name": "mark of aftermaths", "number": last})
+    return lowest
 
 
 def _reached(found: Iterable[int], limit: int, top: int) -> int:
@@ -351,7 +364,7 @@ def _fold_counts(tx: Transaction, floors: Floors) -> None:
     reached = marked if folded < FOLDED else None
     floors.passed(COUNTS, TOP, reached, late=LATE_NUMBERS, whole_ms=DAY_MS // 24)
     if not is_under_way and (last or 0) >= (marked or 0) + STEP:
-        tx.run("counts_mark_save", {"number": last})
+        tx.run("mark_save", {"name": "mark of counts", "number": last})
 
 
 def _archive_line(row: Row) -> dict[str, object]:

@@ -45,6 +45,9 @@ def exchange(
     cancels = tx.run("cancels", {"worker": worker})
     claims = Claims(tx, worker, wants, room)
     ended.look()
+    if not wants and not tx.has_limits:
+        # A handle that claims nothing, such as that of a duty, meets no limits elsewhere.
+        tx.load_queues(ended.queues)
     free_places(tx, ended.settled)
     jobs = claims.taken(ended.charges)
     keep(tx, claims.limits, wants, jobs, settled=len(ended.settled))

@@ -11,7 +11,8 @@ written by a clock that went back) is found by the next whole look, which is mad
 where nobody waits for it. Until then it does no harm: a job that has expired is not claimed, and a lease that
 has ended is still its holder's.
 
-Only the floor of the counts must be right, since readers begin there; `duties` says how it is found.
+Only two floors must be right: that of the counts, since readers begin there, and that of the list of what the
+ends of jobs mean for others, since jobs wait for it. `duties` says how they are found.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from forebay.domain.workflow import (
 from forebay.stores.postgres import sequences
 from forebay.stores.postgres.duties import CAP_WALK, end_waiting
 from forebay.stores.postgres.edges import CHECK, held_states
-from forebay.stores.postgres.floors import AFTERMATHS, LATE_NUMBERS, TOP, Floors
+from forebay.stores.postgres.floors import AFTERMATHS, TOP, Floors
 from forebay.stores.postgres.holding import held_jobs
 from forebay.stores.postgres.operating import revive
 from forebay.stores.postgres.sharing import come
@@ -77,16 +77,11 @@ class Blocked(NamedTuple):
 
 def follow_all(tx: Transaction) -> Done:
     """Work on the list from its beginning, or from the floor below which nothing was left of it."""
-    floors = Floors(tx, (AFTERMATHS,))
-    (top,) = tx.one("aftermaths_top") or (0,)
-    values = {"limit": LINES, "since": floors.since(AFTERMATHS, TOP)}
-    rows = tx.all("aftermaths_next", values)
+    since = Floors(tx, (AFTERMATHS,)).since(AFTERMATHS, TOP)
+    rows = tx.all("aftermaths_next", {"limit": LINES, "since": since})
     edges = _follow_lines(tx, rows, RELEASED_AT_ONCE)
-    if len(rows) < LINES and edges < RELEASED_AT_ONCE:
-        floors.passed(AFTERMATHS, TOP, top, late=LATE_NUMBERS)
     listed, tx.listed = tx.listed, []
     more = follow(tx, listed) if listed and edges < RELEASED_AT_ONCE else Done(0, listed, False)
-    floors.save()
     return Done(edges + more.edges, more.left, _has_released(tx))
 
 
@@ -115,7 +110,7 @@ def follow(tx: Transaction, numbers: Sequence[int]) -> Done:
 
 def _follow_lines(tx: Transaction, rows: Sequence[Row], room: int) -> int:
     """Do what lines of the list ask for; lines that say the same and follow each other at once."""
-    # For all lines before the first edge, so that the locks of sequences come first, and in one order.
+    # For all lines before the first edge, so that the locks that ends need come first, and in one order.
     _move_up(tx, sequences.leave(tx, [parent for _, parent, word in rows if word in ENDS]))
     looked_at = 0
     for aftermath, lines in groupby(rows, key=lambda row: row[2]):

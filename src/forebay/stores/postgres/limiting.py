@@ -203,7 +203,7 @@ def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], jobs: Sequence[J
     row = None if tx.next_gate is None else tx.next_gate.fetchone()
     limits.wait(None if row is None or row[0] is None else row[0] - tx.now)
     wanted, taken = {want.queue for want in wants}, {job.id for job in jobs}
-    if settled > len(jobs) or _leaves_places(tx, wanted, taken):
+    if settled > len(jobs) or limits.has_refund or _leaves_places(tx, wanted, taken):
         tx.has_news = True
 
 

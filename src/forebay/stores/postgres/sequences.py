@@ -2,7 +2,9 @@
 
 All who join or leave a sequence hold its lock from before they look until they commit. So numbers are given
 in the order of commits; and whoever comes while the job before it ends is seen by the one who lets the next
-run, or sees that there is nobody before it. This lock is taken before those of edges and blocked jobs.
+run, or sees that there is nobody before it. Ends take this lock before those of edges and blocked jobs.
+Revivals and numbers that come up while the list is worked on take it later: of two that wait for each other
+the server ends one, and its transaction is made again.
 """
 
 from __future__ import annotations

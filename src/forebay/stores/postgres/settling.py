@@ -58,6 +58,7 @@ class Settling:
         self._sent: list[tuple[dict[JobId, Settlement], psycopg.Cursor[Row]]] = []
         self.settled: list[JobId] = []
         self.charges: list[Charge] = []  # of these: one that is refused charges nothing
+        self.queues: set[QueueName] = set()  # of those that were not plain successes
         self.repeated: list[JobId] = []
         self.refused: list[Refusal] = []
 
@@ -92,6 +93,7 @@ class Settling:
         if held is not None and (held.attempt, held.worker) == (settlement.attempt, self._worker):
             self._held.pop(settlement.job_id, None)
             self._end(held, settlement)
+            self.queues.add(held.queue)
             self._note_settled(settlement)
             return
         refusal = _refuse(self._tx, self._worker, settlement)

@@ -89,7 +89,7 @@ def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], *, freed: int) -
     for want in wants:
         (look_at,) = tx.one("closed_next", {"queue": want.queue}) or (None,)
         limits.wait(None if look_at is None else look_at - tx.now)
-    if freed > 0:
+    if freed > 0 or limits.has_refund:
         tx.has_news = True
 
 

@@ -1,5 +1,9 @@
--- buckets_change: a limit by key has another rate: what is left for each value stays left. Parts are counted anew.
+-- buckets_change: a limit by key has another rate: what is left for each value stays left. Parts are counted anew, whole
+-- tokens and the rest of one by themselves: a product of all parts may be more than 64 bits hold.
 update forebay_buckets
-set parts = min(:full, min(:old_full, parts + max(0, :now - at) * :old_rate) * :per_ms / :old_per_ms),
+set parts = (
+      select min(:full, b.filled / :old_per_ms * :per_ms + b.filled % :old_per_ms * :per_ms / :old_per_ms)
+      from (select min(:old_full, parts + max(0, :now - at) * :old_rate) as filled) as b
+    ),
     at = :now
 where scope > :scope || ':' and scope < :scope || '<';

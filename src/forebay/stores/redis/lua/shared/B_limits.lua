@@ -215,6 +215,9 @@ local function charge(cost, scopes)
     local gauge = gauge_of(scope, string.match(scope, '^queue:(.*)$'))
     if gauge then
       take_of(gauge, 0, cost)
+      -- Tokens that jobs of other claims may have. Who waits behind a gate is told by the place that was freed.
+      local is_broad = scope == 'global' or string.find(scope, '^queue:')
+      has_news = has_news or (cost < 0 and gauge.limit[L_RATE] and is_broad and true)
     end
   end
 end
