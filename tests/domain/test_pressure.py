@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.domain.job import NewJob, QueueName
+from forebay.domain.job import JobId, Need, NewJob, QueueName
 from forebay.domain.limits import Bucket, Limit
 from forebay.domain.pressure import (
     PACE_JOBS,
@@ -156,11 +156,23 @@ def test_room_comes_when_as_many_are_worked_off_as_want_in() -> None:
     batch = [job(), job(), job(name="other")]
 
     def after(length: int, limit: int, together: Sequence[NewJob] = ()) -> int | None:
-        return room_after(lambda: Pace(60, PACE_MS), "mail", length=length, limit=limit, together=together)
+        return room_after(
+            lambda: Pace(60, PACE_MS), "mail", NOW, length=length, limit=limit, together=together
+        )
 
     assert after(5, 5) == 1_000
     assert after(7, 5, batch) == 4_000
     assert after(5, 1, batch) is None
+
+
+def test_jobs_that_do_not_run_now_want_no_room() -> None:
+    batch = [job()]
+    for waits in ({"delay_ms": 5}, {"run_at": NOW + 5}, {"depends_on": (Need(JobId("p")),)}):
+        batch.append(NewJob(task="t", queue=MAIL, **waits))
+
+    wait = room_after(lambda: Pace(60, PACE_MS), "mail", NOW, length=1, limit=1, together=batch)
+
+    assert wait == 1_000
 
 
 def test_a_full_queue_is_an_error_with_a_time_or_without() -> None:

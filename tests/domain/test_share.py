@@ -15,6 +15,7 @@ from forebay.domain.share import (
     allotted,
     fair_gate,
     gate_of,
+    in_turn,
     is_fair_gate,
     joining,
     share_behind,
@@ -53,6 +54,14 @@ def test_room_goes_to_those_whose_turn_it_is() -> None:
         ["early", "heavy", "late"], 1
     )
     assert allotted([], {}, 3, {}) == allotted(shares, {}, 0, {}) == {}
+
+
+def test_jobs_come_in_the_order_of_turns() -> None:
+    shares = [Share("late", 4 * STEP), Share("early", STEP), Share("heavy", 2 * STEP)]
+
+    order = in_turn(shares, {"heavy": 2}, {"early": 2, "heavy": 3})
+
+    assert order == [("early", 0), ("early", 1), ("heavy", 0), ("heavy", 1), ("heavy", 2)]
 
 
 @pytest.mark.shows("R-PRI-36")

@@ -117,6 +117,7 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "aftermaths_if": {"states": ["open"]},
     "sequences_add": {"names": ["s1"] * 100, "ids": NEW},
     "sequences_later": {"names": ["s1"] * 100, "ids": NEW},
+    "sequences_rename": {"fresh": NEW},
     "sequences_among": {"names": ["s1", "s2"]},
     "sequences_first": {"names": ["s1", "s2"]},
     "aftermaths_remove": {"states": ["open"]},

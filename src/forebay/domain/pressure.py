@@ -138,12 +138,17 @@ def queue_full(queue: str, limit: int, wait_ms: int | None) -> QueueFull:
 
 
 def room_after(
-    pace: Callable[[], Pace], queue: str, *, length: int, limit: int, together: Sequence[NewJob]
+    pace: Callable[[], Pace], queue: str, now: int, *, length: int, limit: int, together: Sequence[NewJob]
 ) -> int | None:
-    """After how long a queue of this length should have room for one job, or for all that come together; None
-    where nobody can tell, or where they are more than it ever takes."""
-    wanted = max(1, sum(job.queue == queue for job in together))
+    """After how long a queue of this length should have room for one job, or for all that come together and
+    are to run now; None where nobody can tell, or where they are more than it ever takes."""
+    wanted = max(1, sum(job.queue == queue and _counts_now(job, now) for job in together))
     return None if wanted > limit else pace().wait_ms(max(0, length - limit) + wanted)
+
+
+def _counts_now(job: NewJob, now: int) -> bool:
+    """Whether it needs room in its queue as it comes; one that waits for a time or for others does not."""
+    return not job.depends_on and (now + job.delay_ms if job.run_at is None else job.run_at) <= now
 
 
 def _advice(wait_ms: int | None) -> str:

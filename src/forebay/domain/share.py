@@ -99,3 +99,15 @@ def allotted(
         room -= 1
         heapreplace(turns, (turn + step(weights, share), share))
     return {share: jobs for share, jobs in given.items() if jobs}
+
+
+def in_turn(
+    shares: Iterable[Share], weights: Mapping[str, int], given: Mapping[str, int]
+) -> list[tuple[str, int]]:
+    """Whose job comes when, and the how manieth of its share it is, where these were given so many."""
+    turns = [
+        (share.turn + nth * step(weights, share.name), share.name, nth)
+        for share in shares
+        for nth in range(given.get(share.name, 0))
+    ]
+    return [(share, nth) for _, share, nth in sorted(turns)]

@@ -182,8 +182,9 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
 
         Refused with an error, and nothing of the batch stored: a queue that is draining or dropped
         (QueueClosed), pending jobs beyond the queue's `max_length` (QueueFull; scheduled ones do not count),
-        a priority outside the queue's range (InvalidJob), an `id` that is taken (DuplicateJob). With
-        `atomic=False` the refused jobs carry the error in their receipts and the others are stored.
+        more new jobs than a rate of the queue has tokens for (RateLimited), a priority outside the queue's
+        range (InvalidJob), an `id` that is taken (DuplicateJob). With `atomic=False` the refused jobs carry
+        the error in their receipts and the others are stored.
 
         Keys belong to a queue. A taken `unique_key` or unexpired `once_key` is an answer, not an error:
         the receipt names the holder and is not new; also for two jobs of one batch. `on_conflict="raise"`
@@ -226,7 +227,8 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
         UNFOLLOWED event on its parent. A value the engine cannot hold raises StoreRefused and undoes all.
 
         Claims go through `wants` in order until `room` is full. Before a claim, up to 1,000 due jobs of
-        that queue become pending, and waiting jobs past `expires_at` are cancelled with reason "expired".
+        that queue become pending, and waiting jobs past `expires_at` are cancelled with reason "expired". Of
+        a staggered queue only so many become pending, and then none until the time of its duty.
         A claim takes pending jobs by lead (see `domain.rank`): attempt + 1, this worker, a lease that ends
         after the want's, the job's or the queue's lease time, in this order of preference. Paused and
         dropped queues give nothing. A job with `unique_until` STARTED frees its key here.
@@ -236,6 +238,9 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
         waits behind gates that the want may pass is claimed together with the queue's own order, by lead; a
         want for any job may look behind 100 gates at a time. A settlement with a `gate`
         puts a job that goes back to pending behind it, with a HELD event.
+
+        Jobs of a share wait behind its gate and are claimed in the turns of shares (see `domain.share`); the
+        next of them stands beside the queue's own order by lead.
 
         Limits are counted here, in the claim's own transaction: a claim takes no more than each limit of its
         queue's scopes leaves (see `domain.limits`). Only leases that have not ended count. A claim that a

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
-from forebay.domain.share import Share, allotted, step
+from forebay.domain.share import Share, allotted, in_turn, step
 
 H = TypeVar("H")
 
@@ -34,15 +34,18 @@ class Turns(ABC, Generic[H]):
     def _move(self, by: Mapping[str, int]) -> None:
         """Move the turns of shares."""
 
-    def heads(self, most: int) -> dict[str, Sequence[H]]:
-        """The next jobs by share, as many of each as its turns give it."""
+    def heads(self, most: int) -> list[tuple[str, H]]:
+        """The next jobs of shares, each with its share, in the order of their turns."""
         found: dict[str, Sequence[H]] = {}
         has: dict[str, int] = {}  # what shares have that have less than their part
         while True:
-            next_ones = allotted(self._shares(most + len(has)), self._weights, most, has)
+            shares = self._shares(most + len(has))
+            next_ones = allotted(shares, self._weights, most, has)
             wanted = {share: jobs for share, jobs in next_ones.items() if len(found.get(share, ())) < jobs}
             if not wanted:
-                return {share: found[share][:jobs] for share, jobs in next_ones.items()}
+                return [
+                    (share, found[share][nth]) for share, nth in in_turn(shares, self._weights, next_ones)
+                ]
             looked = self._look(wanted)
             found.update((share, looked.get(share, ())) for share in wanted)
             # What one of them lacks is for others to fill.

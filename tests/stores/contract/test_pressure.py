@@ -115,6 +115,21 @@ def test_a_batch_that_never_fits_is_told_so(store: Store, reader: Reader) -> Non
     assert counts_of(reader, MAIL) == Counts()
 
 
+def test_jobs_of_a_batch_that_do_not_run_now_want_no_room(store: Store, clock: ManualClock) -> None:
+    store.save_queue(MAIL, {"max_length": 2})
+    put_many(store, 2, queue=MAIL)
+    work_off(store, 2)
+    parent = put(store)
+    put_many(store, 2, queue=MAIL)
+
+    later = [new_job(queue=MAIL, delay_ms=HOUR), new_job(queue=MAIL, depends_on=(Need(parent),))]
+
+    with pytest.raises(QueueFull) as caught:
+        store.insert([*later, new_job(queue=MAIL)])
+
+    assert caught.value.retry_after == 30
+
+
 def test_a_batch_in_parts_is_taken_as_far_as_it_fits(store: Store, reader: Reader) -> None:
     store.save_queue(MAIL, {"enqueue_rate": 10, "enqueue_burst": 2})
 

@@ -22,7 +22,7 @@ from tests.stores.support import claim, complete, fail, new_job
 
 
 def shared(share: str, jobs: int = 1, **changes: Any) -> list[NewJob]:
-    return [new_job(limit_keys={"share": share}, **changes) for _ in range(jobs)]
+    return [new_job(limit_keys={"share": share} if share else {}, **changes) for _ in range(jobs)]
 
 
 def shares_of(jobs: Sequence[Job]) -> dict[str, int]:
@@ -83,6 +83,16 @@ def test_jobs_without_a_share_stand_beside_them_by_their_rank(store: Store, cloc
     urgent = put(store, priority=50)
 
     assert [job.id for _ in range(5) for job in claim(store)] == [urgent, old, ours, young]
+
+
+def test_beside_jobs_without_a_share_only_the_next_of_the_shares_counts(store: Store) -> None:
+    store.insert(shared("urgent", 4, priority=50))
+    claim(store)
+    store.insert(shared("other", 3, priority=0))
+    store.insert([new_job(priority=10)] * 3)
+
+    assert shares_of(claim(store, 4)) == {"urgent": 1, "": 3}
+    assert shares_of(claim(store, 2)) == {"other": 1, "urgent": 1}
 
 
 def test_one_who_has_a_single_job_at_a_time_takes_turns_with_a_backlog(store: Store) -> None:
@@ -220,7 +230,7 @@ def test_two_workers_share_the_turns(store: Store, other_store: Store) -> None:
 WEIGHTS = {"a": 1, "b": 2, "c": 5}
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from("abc"), st.integers(1, 6)),
+        st.tuples(st.sampled_from(["a", "b", "c", ""]), st.integers(1, 6)),
         st.tuples(st.just("claim"), st.integers(1, 5)),
     ),
     min_size=4,
@@ -243,7 +253,8 @@ def test_no_share_with_a_backlog_gets_less_than_its_part(store: Store, steps: li
         if what != "claim":
             store.insert(shared(what, jobs, queue=queue))
             waiting[what] += jobs
-            since.setdefault(what, Counter(served))
+            if what:
+                since.setdefault(what, Counter(served))
             continue
         had = Counter(shares_of(claim(store, jobs, queue)))
         assert had.total() == min(jobs, waiting.total())

@@ -123,7 +123,9 @@ def _check_room(
         return
     length = state.count(name, JobState.PENDING)
     if length >= limit:
-        wait = room_after(lambda: pace(state, name), name, length=length, limit=limit, together=together)
+        wait = room_after(
+            lambda: pace(state, name), name, state.now, length=length, limit=limit, together=together
+        )
         raise queue_full(name, limit, wait)
 
 

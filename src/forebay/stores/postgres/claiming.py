@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from heapq import merge
 from typing import Final, NamedTuple
 
 import psycopg
@@ -147,9 +148,11 @@ class Claim:
         elif len(heads) < look.room and self._tx.cursors.may_look(self._want.queue):
             self._cursor = HEAD
             return self._heads(self._ask(gates, self._cap_ms, look.room), gates)
-        if self._turns is not None:
-            heads += [self._head(row) for some in self._turns.heads(look.room).values() for row in some]
         heads.sort(key=lambda head: head.turn)
+        if self._turns is not None:
+            shared = [self._head(row) for _, row in self._turns.heads(look.room)]
+            # Whose turn it is comes before rank: only the next of the shares is compared with other jobs.
+            heads = list(merge(heads, shared, key=lambda head: head.turn))
         return heads[: look.room]
 
     def _pass(self, look: Look, heads: list[Head], gone: list[Head]) -> None:

@@ -200,6 +200,7 @@ class Intake:
             wait = room_after(
                 lambda: self._pace(name),
                 name,
+                self._tx.now,
                 length=limit - self._room[name],
                 limit=limit,
                 together=self._together,

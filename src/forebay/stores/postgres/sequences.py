@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from forebay.domain.job import Job, JobId, NewJob
+from forebay.domain.workflow import Aftermath
 from forebay.stores.postgres.edges import CHECK
 from forebay.stores.postgres.transaction import Transaction
 
@@ -28,7 +29,11 @@ class Turns:
         self._is_borrowed = is_borrowed
         self._joined: list[tuple[str, JobId]] = []
         names = {job.sequence for job in jobs if job.sequence is not None}
-        self._taken = set(names if is_borrowed else _locked(tx, names))
+        brought = [] if is_borrowed else [job.id for job in jobs if job.id is not None]
+        others = _left_behind(tx, brought)
+        self._taken = set(names if is_borrowed else _locked(tx, names | others))
+        if others:
+            _rename(tx, brought)
 
     def must_wait(self, name: str | None) -> bool:
         """Whether a job that comes last in a sequence now comes after others."""
@@ -45,6 +50,19 @@ class Turns:
             self._tx.list_aftermaths([(job_id, CHECK) for _, job_id in self._joined])
         elif self._joined:
             self._tx.run("sequences_add", _columns(self._joined))
+
+
+def _left_behind(tx: Transaction, ids: Sequence[JobId]) -> set[str]:
+    """The sequences in which ids stand that somebody brings: those of jobs whose ends were not heard of."""
+    return {name for (name,) in tx.all("sequences_of", {"ids": list(ids)})} if ids else set()
+
+
+def _rename(tx: Transaction, ids: Sequence[JobId]) -> None:
+    """Jobs that do not live any more stand in their sequences under ids of nobody, until the list comes to
+    them. By their own ids they would be taken for the jobs that are brought now, and stay for ever."""
+    fresh = [tx.new_id() for _ in ids]
+    gone = tx.all("sequences_rename", {"ids": list(ids), "fresh": fresh})
+    tx.list_aftermaths([(job_id, Aftermath.DELETED.value) for (job_id,) in gone])
 
 
 def rejoin(tx: Transaction, jobs: Iterable[Job]) -> set[JobId]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from heapq import merge
 from operator import itemgetter
 from typing import Final, TypeAlias
 
@@ -172,11 +173,12 @@ class Claim:
     def _heads(self, most: int) -> list[Head]:
         """The next of the queue, and of what waits behind gates that we may pass, in the claim's order."""
         heads = [head for gate in (None, *self._gates()) for head in self._behind(gate, most)]
-        if self._tx.has_shares:
-            for share, some in self._turns.heads(most).items():
-                heads += some
-                self._share_of.update((head[1], share) for head in some)
         heads.sort()  # by what stands first in each
+        if self._tx.has_shares:
+            shared = self._turns.heads(most)
+            self._share_of.update((head[1], share) for share, head in shared)
+            # Whose turn it is comes before rank: only the next of the shares is compared with other jobs.
+            heads = list(merge(heads, (head for _, head in shared)))
         return heads[:most]
 
     def _behind(self, gate: str | None, most: int) -> list[Head]:

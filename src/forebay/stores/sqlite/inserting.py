@@ -206,6 +206,7 @@ class Intake:
             wait = room_after(
                 lambda: self._pace(queue),
                 queue,
+                self._tx.now,
                 length=length,
                 limit=limit,
                 together=self._together,

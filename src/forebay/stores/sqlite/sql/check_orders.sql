@@ -18,4 +18,8 @@ from forebay_jobs
 where (state = 'scheduled' or state = 'retrying')
   and run_at <= (select due_at from forebay_duties where name = 'promote') - :late_ms
   -- In a staggered queue they may wait for as long as it takes.
-  and queue not in (select name from forebay_queues where iif(json_valid(settings), settings, null) ->> 'promote_per_second' is not null);
+  and queue not in (
+    select name
+    from forebay_queues
+    where iif(json_valid(settings), settings, null) ->> 'promote_per_second' is not null
+  );

@@ -1,6 +1,15 @@
 -- Sequences: of the jobs of one, the first may run; the others are blocked until it is final or gone.
 local turns = {}   -- id, sequence, ... of jobs that come last in theirs
 local joined = {}  -- sequence -> true for these
+local renamed = {} -- ids of jobs that are gone, which somebody brings again
+
+-- A job that is gone stands in its sequence under an id of nobody, until the list comes to it. By its own id it would be
+-- taken for the job that is brought now, and stay for ever.
+local function leave_later(id)
+  if redis.call('HEXISTS', prefix .. 'sequence_of', id) == 1 then
+    renamed[#renamed + 1] = id
+  end
+end
 
 -- Whether a job that comes last in a sequence now comes after others.
 local function is_begun(sequence)

@@ -179,6 +179,19 @@ local function write_new_edges()
   are_edges_known = true
 end
 
+local function write_renamed()
+  for _, id in ipairs(renamed) do
+    local sequence = redis.call('HGET', prefix .. 'sequence_of', id)
+    local key, nobody = prefix .. 'sequence:' .. sequence, id .. '\0' .. redis.call('INCR', prefix .. 'turn')
+    redis.call('ZADD', key, redis.call('ZSCORE', key, id), nobody)
+    redis.call('ZREM', key, id)
+    redis.call('HSET', prefix .. 'sequence_of', nobody, sequence)
+    redis.call('HDEL', prefix .. 'sequence_of', id)
+    aftermaths[#aftermaths + 1] = cmsgpack.pack({nobody, 'deleted'})
+  end
+  renamed = {}
+end
+
 local function write_turns()
   for i = 1, #turns, 2 do
     local id, sequence = turns[i], turns[i + 1]
@@ -206,6 +219,7 @@ local function write_edges()
   if edge_count > 0 then
     write_new_edges()
   end
+  write_renamed()
   write_turns()
   if next(unmet) then
     write_unmet()

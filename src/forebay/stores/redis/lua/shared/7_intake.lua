@@ -207,12 +207,14 @@ end
 -- rate is taken. Says the same as `room_after` and `Turnstile` in Python. A token has 1000 parts, so a bucket gains
 -- `rate` parts in each millisecond. In one function, since a server makes each of them anew with every call.
 local function refusal_of(lot, is_blocked)
-  -- How many come at once: all of a batch that is accepted whole, of this queue and, if asked, of this client.
-  local function wanted_with(of_client)
+  -- How many come at once: all of a batch that is accepted whole, of this queue and, if asked, of this client, or only
+  -- those that run at once.
+  local function wanted_with(of_client, to_run)
     local wanted = 0
     for number = 1, ask.atomic and #ask.lot_of or 0 do
       local other = ask.lots[ask.lot_of[number]]
-      if other[1] == lot[1] and (not of_client or other[11] == lot[11]) then
+      local is_later = (other[5] or now + other[4]) > now or (ask.needs and ask.needs[number])
+      if other[1] == lot[1] and (not of_client or other[11] == lot[11]) and not (to_run and is_later) then
         wanted = wanted + 1
       end
     end
@@ -221,7 +223,7 @@ local function refusal_of(lot, is_blocked)
 
   local length = lot.max_length and not is_blocked and count_of(lot[1], 'pending')
   if length and length >= lot.max_length then
-    local wanted = wanted_with(false)
+    local wanted = wanted_with(false, true)
     local excess = wanted <= lot.max_length and length - lot.max_length + wanted
     local since = string.format('(%.0f', now - 60000)
     local done = redis.call('ZCOUNT', prefix .. 'completed:' .. lot[1], since, '+inf')
@@ -281,6 +283,9 @@ local function accept_one(number, on_conflict, is_follow_up)
       local held = find(holder)
       return {holder, 0, held and held.head[STATE]}
     end
+  end
+  if keys and keys[4] and has_edges() then
+    leave_later(ARGV[ask.first + 2 * number - 2])
   end
   local found, refused, blocking = nil, nil, 0
   if ask.needs and ask.needs[number] then
