@@ -240,7 +240,12 @@ numbers = count()
 
 
 @pytest.mark.shows("R-PRI-36", "R-PRI-19")
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(STEPS)
 def test_no_share_with_a_backlog_gets_less_than_its_part(store: Store, steps: list[tuple[str, int]]) -> None:
     queue = QueueName(f"q{next(numbers)}")
