@@ -258,7 +258,7 @@ def test_a_process_that_is_stopped_from_outside_is_killed_and_its_jobs_run_elsew
     assert crew.has_begun(1, 2).pid != stopped
     crew.touch("go on")
     assert crew.final(job).state is JobState.COMPLETED
-    assert f"worker process {stopped} was killed by SIGKILL" in program.log
+    program.says(f"worker process {stopped} was killed by SIGKILL")
 
 
 # ------------------------------------------------------------------ as the first process
