@@ -64,7 +64,11 @@ def exchange_all(
     if known is not None:
         # What was refused twice is still running under this worker; it must not be adopted and run again.
         known = [*known, *map(_lease, settlements)]
-    last = store.exchange(worker, (), wants, room, known)
+    return _together(answers, store.exchange(worker, (), wants, room, known))
+
+
+def _together(answers: Sequence[Exchange], last: Exchange) -> Exchange:
+    """The answer to the whole: what was settled one by one, and what the last call has claimed."""
     return replace(
         last,
         settled=tuple(job_id for answer in answers for job_id in answer.settled),

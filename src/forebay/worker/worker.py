@@ -67,13 +67,7 @@ class Worker:
         program: str | None = None,
     ) -> None:
         weights = weighed(queues)
-        if threads < 1 or coroutines < 1:
-            raise ConfigError("a worker needs at least one thread and one coroutine")
-        if isolated is not None and isolated < 1:
-            raise ConfigError(f"a worker needs room for at least one isolated process, not {isolated}")
-        if not MIN_BEAT_MS <= beat * 1_000 <= MAX_BEAT_MS:  # also refuses NaN
-            least, most = MIN_BEAT_MS // 1_000, MAX_BEAT_MS // 1_000
-            raise ConfigError(f"beat must be a number of seconds from {least} to {most}, not {beat}")
+        _check(threads, coroutines, isolated, beat)
         self.id = WorkerId(new_id())
         self._engine = engine
         self._info = WorkerInfo(
@@ -94,8 +88,24 @@ class Worker:
         self._hooks, self._schedules = registry.hooks, registry.schedules
         self._noting = Noting(self._clock, self._inbox.ring, engine.reader)
         self._executors = Choosing(registry, self._slots, self._inbox, self._clock, program=program)
-        self._renewal: Renewal | Supervised = Renewal(
-            engine=engine,
+        self._renewal: Renewal | Supervised = self._own_renewal()
+        self._wakeups: Wakeups | None = engine.wakeups()
+        self.limits = Limits()  # when it stops by itself, so that another can take its place
+        self._recycling: Recycling
+        self._is_started = False
+        # Called by its own thread, as the last thing it does.
+        self.when_over: Callable[[], None] = lambda: None
+        self._stopping = Event()
+        self._thread: Thread | None = None
+        self._crash: BaseException | None = None
+        self._was_silent = False
+        self._drain_ends: list[float] = []  # all that were named; any thread may add one, the earliest counts
+        self._coordinator: Coordinator
+        self._store: Store | None = None
+
+    def _own_renewal(self) -> Renewal:
+        return Renewal(
+            engine=self._engine,
             worker=self._info,
             slots=self._slots,
             clock=self._clock,
@@ -104,20 +114,6 @@ class Worker:
             control=self.control,
             watch=self._watch,
         )
-        self._wakeups: Wakeups | None = engine.wakeups()
-        self.limits = Limits()  # when it stops by itself, so that another can take its place
-        self._recycling: Recycling
-        self._is_started = False
-        self.when_over: Callable[[], None] = lambda: (
-            None
-        )  # called by its own thread, as the last thing it does
-        self._stopping = Event()
-        self._thread: Thread | None = None
-        self._crash: BaseException | None = None
-        self._was_silent = False
-        self._drain_ends: list[float] = []  # all that were named; any thread may add one, the earliest counts
-        self._coordinator: Coordinator
-        self._store: Store | None = None
 
     def be_supervised(self, leash: Leash) -> None:
         """Let a supervisor keep the leases, and listen for all its workers; before the start."""
@@ -390,3 +386,14 @@ class Worker:
                 # One part that cannot be closed, for whatever reason, must not leave the threads and handles
                 # of the others behind; and what has ended the worker is reported, not this.
                 logger.exception("a part of the worker could not be closed")
+
+
+def _check(threads: int, coroutines: int, isolated: int | None, beat: float) -> None:
+    """Raise ConfigError for what no worker can be."""
+    if threads < 1 or coroutines < 1:
+        raise ConfigError("a worker needs at least one thread and one coroutine")
+    if isolated is not None and isolated < 1:
+        raise ConfigError(f"a worker needs room for at least one isolated process, not {isolated}")
+    if not MIN_BEAT_MS <= beat * 1_000 <= MAX_BEAT_MS:  # also refuses NaN
+        least, most = MIN_BEAT_MS // 1_000, MAX_BEAT_MS // 1_000
+        raise ConfigError(f"beat must be a number of seconds from {least} to {most}, not {beat}")
