@@ -231,6 +231,7 @@ class Storm:
         self._bag: list[str] = []
         self._stopped: list[tuple[Timer, int]] = []
         self._next = time.monotonic()
+        self._kinds_played: set[str] = set()
         self.hits: Counter[str] = Counter()
 
     def blow(self, posts: list[Post]) -> None:
@@ -246,6 +247,7 @@ class Storm:
         if not self._bag:  # each kind comes as often as the others, also in a short run
             self._bag = self._dice.sample(self._kinds, len(self._kinds))
         kind = self._bag.pop()
+        self._kinds_played.add(kind)
         if kind in KINDS:
             self._hit_process(post, signal.Signals[kind])
         elif self._outages is not None:
@@ -266,6 +268,11 @@ class Storm:
         timer.daemon = True
         timer.start()
         self._stopped.append((timer, pid))
+
+    @property
+    def is_whole(self) -> bool:
+        """Each kind of hit was played. A server that is long away can keep us from it for a while."""
+        return self._kinds_played >= set(self._kinds)
 
     def calm(self) -> None:
         """Nobody stays stopped, and the server is there."""
@@ -325,13 +332,17 @@ def play(
     findings: Findings,
     server: Server | None = None,
 ) -> Feed:
-    """Feed and hit for as long as it lasts; what was accepted."""
+    """Feed and hit for as long as it lasts, and until every kind of hit was played and a program was started
+    again; what was accepted."""
     dice = random.Random(1)
     storm, feed = Storm(dice, server), Feed(app, task, size, dice)
     began = time.monotonic()
-    while (lasts := time.monotonic() - began) < size.seconds or len(feed.ids) < size.jobs:
+    is_blowing = True
+    while is_blowing or len(feed.ids) < size.jobs:
+        lasts = time.monotonic() - began
         feed.give(lasts)
-        if lasts < size.seconds:
+        is_blowing = lasts < size.seconds or not storm.is_whole or all(post.started == 1 for post in posts)
+        if is_blowing:
             storm.blow(posts)
         else:
             storm.calm()
