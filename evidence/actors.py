@@ -23,6 +23,7 @@ from forebay.domain.outcome import (
 )
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
+from forebay.scheduler.scheduler import PACE_SECONDS, Scheduler
 from forebay.scheduler.standard import standard_duties
 from forebay.stores.protocol import Engine, Store
 from forebay.testing.clock import ManualClock
@@ -242,6 +243,24 @@ class SimulatedWorker:
         self._stage.history.ends.append(End(lease=one.lease, at=self._stage.clock.now_ms(), is_good=is_good))
         self._inbox.put(one, outcome)
         self._turn()
+
+
+class SimulatedScheduler:
+    """A scheduler that runs alone, in a process that may be killed: its turns, without its thread."""
+
+    def __init__(self, stage: Stage, engine: Engine) -> None:
+        self._stage = stage
+        self._store = engine.store()
+        self._scheduler = Scheduler(engine, clock=OwnClock(stage.clock), roll=stage.dice.random)
+        self.is_alive = True
+
+    def begin(self) -> None:
+        try:
+            pause = self._scheduler._turned(self._store)
+        except Killed:
+            self.is_alive = False
+            return
+        self._stage.later(max(pause, PACE_SECONDS), self.begin)
 
 
 def faulty(engine: Any, wrap: Callable[[Store], Any]) -> Engine:

@@ -6,13 +6,14 @@ of their attempt), and the store says in the end what has become of each job. `p
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from forebay.domain.history import Timeline
-from forebay.domain.job import JobId, OnFailure, QueueName, UniqueUntil, WorkerId
+from forebay.domain.job import Job, JobId, OnFailure, QueueName, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import FINAL, JobState
 from forebay.domain.limits import Limit, narrow_scopes, scopes_of
@@ -32,6 +33,7 @@ class Accepted:
     unique_until: UniqueUntil = UniqueUntil.FINAL
     parents: tuple[tuple[JobId, OnFailure], ...] = ()
     limit_keys: Mapping[str, str] = field(default_factory=dict)
+    sequence: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +105,7 @@ def problems(
     yield from finishers(history, lives)
     yield from early(history, lives)
     yield from too_soon_after_parents(history, lives)
+    yield from out_of_order(history, lives)
     yield from shared_keys(history, lives)
     for limit in limits:
         yield from exceeded(history, limit)
@@ -166,9 +169,7 @@ def early(history: History, lives: Lives) -> Iterator[str]:
 def too_soon_after_parents(history: History, lives: Lives) -> Iterator[str]:
     """A job that depends on others starts after they have ended, and not at all where they have failed and it
     was to fail with them. Parents that were revived have more than one end, and are left out."""
-    first: dict[JobId, int] = {}
-    for start in history.starts:
-        first[start.lease.job_id] = min(start.at, first.get(start.lease.job_id, start.at))
+    first = _first_starts(history)
     for child in history.accepted.values():
         own = lives.get(child.id)
         if child.id not in first or own is None or _was_revived(own):
@@ -181,6 +182,33 @@ def too_soon_after_parents(history: History, lives: Lives) -> Iterator[str]:
                 yield f"{child.id} was started before its parent {parent_id} had ended"
             if life.job.state is not JobState.COMPLETED and on_failure is not OnFailure.IGNORE:
                 yield f"{child.id} was started, and its parent {parent_id} is {life.job.state}"
+
+
+def _first_starts(history: History) -> dict[JobId, int]:
+    first: dict[JobId, int] = {}
+    for start in history.starts:
+        first[start.lease.job_id] = min(start.at, first.get(start.lease.job_id, start.at))
+    return first
+
+
+def out_of_order(history: History, lives: Lives) -> Iterator[str]:
+    """The jobs of a sequence run one after the other, in the order in which they were accepted. Those that
+    were revived came last again, and are left out."""
+    first = _first_starts(history)
+    sequences: dict[str, list[Job]] = defaultdict(list)
+    for accepted in history.accepted.values():
+        life = lives.get(accepted.id)
+        if accepted.sequence is not None and life is not None and not _was_revived(life):
+            sequences[accepted.sequence].append(life.job)
+    for sequence, jobs in sequences.items():
+        jobs.sort(key=lambda job: job.seq)
+        last: Job | None = None
+        for job in jobs:
+            ended_at = 0 if last is None else last.finished_at or 0
+            if last is not None and first.get(job.id, ended_at) < ended_at:
+                yield f"{job.id} of the sequence {sequence} was started before {last.id} had ended"
+            if (job.finished_at or 0) >= ended_at:
+                last = job
 
 
 def _was_revived(life: Timeline) -> bool:
@@ -251,15 +279,26 @@ def _most_at_once(spans: Iterable[Span]) -> int:
 
 
 def _too_fast(limit: Limit, scope: str, claims: Sequence[int], returns: Sequence[int]) -> Iterator[str]:
-    """A full bucket, what flows in meanwhile and what comes back is the most that any stretch of time has."""
+    """A full bucket, what flows in meanwhile and what comes back is the most that any stretch of time has.
+
+    Of all stretches that end with a claim the worst is known from the one before: it goes on, or a new one
+    begins here. `used` is what that one takes out of the bucket, in parts of a token as `Limit` counts them.
+    """
     if limit.rate is None:
         return
-    for first, began_at in enumerate(claims):
-        for count, at in enumerate(claims[first:], start=1):
-            most = limit.most_at_once + (at - began_at) * limit.rate / limit.per_ms
-            if count > most and count > most + sum(began_at <= back <= at for back in returns):
-                yield f"{count} jobs of {scope} were started within {at - began_at} ms"
-                return
+    backs = sorted(returns)
+    used = count = began_at = last_at = 0
+    for at in claims:
+        back = bisect_right(backs, at) - bisect_right(backs, last_at)
+        used -= (at - last_at) * limit.rate + back * limit.per_ms
+        count, last_at = count + 1, at
+        afresh = (bisect_left(backs, at) - bisect_right(backs, at)) * limit.per_ms
+        if used <= afresh:
+            used, count, began_at = afresh, 1, at
+        used += limit.per_ms
+        if used > limit.most_at_once * limit.per_ms:
+            yield f"{count} jobs of {scope} were started within {at - began_at} ms"
+            return
 
 
 def fired_twice(name: str, lines: Sequence[Firing]) -> Iterator[str]:

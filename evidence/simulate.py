@@ -25,28 +25,23 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from random import SystemRandom
-from typing import Final, NamedTuple
+from typing import Final
 
 from evidence.faults import FAULTS
 from evidence.world import World
 from forebay.domain.lifecycle import TRANSITIONS
 
 BATCH: Final = 20
+SAID_EVERY_SECONDS: Final = 60.0
+LEGAL: Final = frozenset((str(old), str(new)) for old, news in TRANSITIONS.items() for new in news)
 # The order of sets of words would be another one in each process, and a number not say all.
 HASHED: Final = {"PYTHONHASHSEED": "0"}
 STORE_CALLS: Final = (
     "insert", "exchange", "renew", "sweep", "promote", "rescore", "prune", "fire", "due_schedules",
-    "take_duty", "beat", "cancel", "revive", "delete", "save_queue", "drop_queue",
+    "take_duty", "beat", "cancel", "revive", "delete", "amend", "save_queue", "drop_queue",
 )  # fmt: skip
-
-
-class Played(NamedTuple):
-    """One run."""
-
-    seed: int
-    problems: list[str]
-    calls: int
-    faults: int
+# Called by programs that nobody kills here.
+BY_HAND: Final = frozenset({"insert", "cancel", "revive", "delete", "amend", "save_queue", "drop_queue"})
 
 
 @dataclass
@@ -56,6 +51,8 @@ class Found:
     runs: int = 0
     calls: int = 0
     faults: int = 0
+    fewest_calls: int = sys.maxsize
+    fewest_faults: int = sys.maxsize
     broken: list[tuple[int, list[str]]] = field(default_factory=list)
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)
     points: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -65,6 +62,8 @@ class Found:
         self.runs += 1
         self.calls += world.faults.calls
         self.faults += world.faults_seen()
+        self.fewest_calls = min(self.fewest_calls, world.faults.calls)
+        self.fewest_faults = min(self.fewest_faults, world.faults_seen())
         if problems:
             self.broken.append((world.seed, problems))
         self.moves.update({(str(old), str(new)): times for (old, new), times in world.moves.items()})
@@ -77,6 +76,8 @@ class Found:
         self.runs += other.runs
         self.calls += other.calls
         self.faults += other.faults
+        self.fewest_calls = min(self.fewest_calls, other.fewest_calls)
+        self.fewest_faults = min(self.fewest_faults, other.fewest_faults)
         self.broken += other.broken
         self.moves += other.moves
         self.points += other.points
@@ -84,24 +85,15 @@ class Found:
 
     def missing_moves(self) -> list[str]:
         """Moves that the table of states allows and nobody has made."""
-        legal = {(str(old), str(new)) for old, news in TRANSITIONS.items() for new in news}
-        return [f"{old} to {new}" for old, new in sorted(legal - set(self.moves))]
+        return [f"{old} to {new}" for old, new in sorted(LEGAL - set(self.moves))]
 
     def missing_points(self) -> list[str]:
         """Calls that have not gone wrong in every way that they can."""
-        by_hand = {
-            "insert",
-            "cancel",
-            "revive",
-            "delete",
-            "save_queue",
-            "drop_queue",
-        }  # by programs that nobody kills here
         wanted = {
             (name, str(fault))
             for name in STORE_CALLS
             for fault in FAULTS
-            if name not in by_hand or "killed" not in fault
+            if name not in BY_HAND or "killed" not in fault
         }
         return [f"{name}: {fault}" for name, fault in sorted(wanted - set(self.points))]
 
@@ -118,6 +110,7 @@ def play(seeds: range) -> Found:
 def play_all(first: int, runs: int, processes: int) -> Found:
     """Play them in several processes, and show how far they are."""
     found, began = Found(), time.monotonic()
+    said = began
     starts = count(first, BATCH) if not runs else range(first, first + runs, BATCH)
     ranges = (range(at, at + BATCH if not runs else min(at + BATCH, first + runs)) for at in starts)
     # What outages and lost leases leave in the log is what this is about.
@@ -128,33 +121,39 @@ def play_all(first: int, runs: int, processes: int) -> Found:
             while waiting:
                 found.merge(waiting.pop(0).result())
                 waiting += [pool.submit(play, one) for _, one in zip(range(1), ranges, strict=False)]
-                _progress(found, runs, began)
+                said = _progress(found, runs, said, began)
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
     return found
 
 
-def _progress(found: Found, runs: int, began: float) -> None:
-    if sys.stderr.isatty():
-        pace = found.runs / (time.monotonic() - began) * 60
-        of = f" of {runs:,}" if runs else ""
-        print(
-            f"\r{found.runs:,}{of} runs, {pace:,.0f} a minute, {len(found.broken)} broken ",
-            end="",
-            file=sys.stderr,
-        )
+def _progress(found: Found, runs: int, said: float, began: float) -> float:
+    """Say how far it is: all the time to a person, once a minute to a file. Answers when it was last said."""
+    now = time.monotonic()
+    if not sys.stderr.isatty() and now - said < SAID_EVERY_SECONDS:
+        return said
+    of = f" of {runs:,}" if runs else ""
+    words = f"{found.runs:,}{of} runs, {found.runs / (now - began) * 60:,.0f} a minute"
+    start, end = ("\r", " ") if sys.stderr.isatty() else ("", "\n")
+    print(f"{start}{words}, {len(found.broken)} broken", end=end, file=sys.stderr, flush=True)
+    return now
 
 
 def show(found: Found) -> None:
-    print(
-        f"\n{found.runs:,} runs, {found.calls / max(found.runs, 1):,.0f} store calls and"
-        f" {found.faults / max(found.runs, 1):.1f} faults in each; {len(found.broken)} broke a promise"
-    )
+    calls, faults = found.calls / max(found.runs, 1), found.faults / max(found.runs, 1)
+    print(f"\n{found.runs:,} runs; {len(found.broken)} broke a promise")
+    print(f"in each {calls:,.0f} store calls, at least {found.fewest_calls:,}")
+    print(f"    and {faults:,.1f} faults, at least {found.fewest_faults}")
     for seed, problems in found.broken[:20]:
         print(f"  seed {seed}: {problems[0]}" + (f" and {len(problems) - 1} more" if problems[1:] else ""))
-    print("\nmoves between states     " + _all_or(found.missing_moves()))
-    print("faults at store calls    " + _all_or(found.missing_points()))
-    print("what struck workers      " + ", ".join(f"{name} {n:,}" for name, n in found.strikes.most_common()))
+    print("\nmoves between states: " + _all_or(found.missing_moves()))
+    for old, new in sorted(LEGAL):
+        print(f"  {old + ' to ' + new:26}{found.moves[old, new]:>12,}")
+    print("\nfaults at store calls: " + _all_or(found.missing_points()))
+    print(f"  {'':14}" + "".join(f"{fault:>16}" for fault in FAULTS))
+    for name in STORE_CALLS:
+        print(f"  {name:14}" + "".join(f"{found.points[name, str(fault)]:>16,}" for fault in FAULTS))
+    print("\nwhat struck workers: " + ", ".join(f"{name} {n:,}" for name, n in found.strikes.most_common()))
 
 
 def _all_or(missing: list[str]) -> str:
@@ -186,6 +185,8 @@ def main() -> int:
             "runs": found.runs,
             "calls": found.calls,
             "faults": found.faults,
+            "fewest calls": found.fewest_calls,
+            "fewest faults": found.fewest_faults,
             "broken": dict(found.broken),
             "missing moves": found.missing_moves(),
             "missing faults": found.missing_points(),

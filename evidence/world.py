@@ -10,11 +10,11 @@ from math import ceil
 from random import Random
 from typing import Any, Final
 
-from evidence.actors import SimulatedWorker, faulty
+from evidence.actors import SimulatedScheduler, SimulatedWorker, faulty
 from evidence.faults import Faults, FaultyStore
 from evidence.history import Accepted, History, problems
 from forebay.app.schedules import declare
-from forebay.domain.job import JobId, Need, NewJob, OnFailure, QueueName
+from forebay.domain.job import Amendment, JobId, Need, NewJob, OnFailure, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import FINAL, JobState
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
@@ -25,16 +25,23 @@ from forebay.errors import ForebayError, StoreUnavailable
 from forebay.stores.memory.store import MemoryEngine
 from forebay.testing.clock import ManualClock
 
-BEGAN: Final = 1_800_000_000_000
+BEGAN: Final = 1_800_000_000_000 - 10_000  # a little before the full minute
 QUEUES: Final = (QueueName("a"), QueueName("b"), QueueName("c"))
 DROPPED: Final = QUEUES[2]
 HEARS: Final = 0.7  # hints get lost
 ALIVE: Final = 2
 PLAY_SECONDS: Final = 20.0
+# A life that was too quiet goes on for as long again.
+LEAST_CALLS: Final = 200
+LEAST_FAULTS: Final = 5
 PATIENCE_SECONDS: Final = 1_800.0
 CALM_SECONDS: Final = 5.0  # between looks whether all is over
 LEASE_MS: Final = 5_000
 FAILURES: Final = (OnFailure.CANCEL, OnFailure.FAIL, OnFailure.IGNORE)
+KEYS: Final[tuple[dict[str, str], ...]] = (
+    {}, {"tenant": "1"}, {"tenant": "2"}, {"share": "x"}, {"share": "y", "tenant": "1"},
+)  # fmt: skip
+SCHEDULED_ALONE: Final = 0.5
 LIMITS: Final = (
     Limit(scope=GLOBAL, concurrency=5),
     Limit(scope=queue_scope("a"), concurrency=2),
@@ -60,6 +67,7 @@ class World:
         self._engine = MemoryEngine(clock=self.clock, new_id=lambda: JobId(f"j{next(self._numbers)}"))
         self._watch_moves()
         self._workers: list[SimulatedWorker] = []
+        self._scheduler: SimulatedScheduler | None = None
         self._limits = self.dice.sample(LIMITS, self.dice.randrange(3))
         self._producer: Any = self._handle(is_process=False)
         self._reader = self._engine.reader()
@@ -77,6 +85,16 @@ class World:
         declare(store, self._reader, self._schedules(), self.dice.random)
         for _ in range(self.dice.choice((2, 3, 4))):
             self.later(self.dice.random(), self._new_worker)
+        if self.dice.random() < SCHEDULED_ALONE:
+            self.later(self.dice.random(), self._new_scheduler)
+        self._plan_events()
+        while not self._is_over:
+            at, _, act = heappop(self._plan)
+            self.clock.advance(ms=max(0, at - round(self.clock.monotonic() * 1_000)))
+            act()
+        return self._problems()
+
+    def _plan_events(self) -> None:
         for _ in range(self.dice.randrange(15, 30)):
             self.later(self.dice.random() * PLAY_SECONDS, self._produce)
         for _ in range(6):
@@ -84,11 +102,6 @@ class World:
         for _ in range(self.dice.randrange(5, 10)):
             self.later(self.dice.random() * PLAY_SECONDS, self._strike)
         self.later(PLAY_SECONDS, self._calm_down)
-        while not self._is_over:
-            at, _, act = heappop(self._plan)
-            self.clock.advance(ms=max(0, at - round(self.clock.monotonic() * 1_000)))
-            act()
-        return self._problems()
 
     def _problems(self) -> list[str]:
         for job_id, record in self._engine._state.jobs.items():
@@ -143,6 +156,7 @@ class World:
         return [
             Definition(name="often", job=job, every_ms=4_000, max_firings=4),
             Definition(name="seldom", job=job, every_ms=10_000, max_firings=2, jitter_ms=1_000),
+            Definition(name="by cron", job=job, cron="*/5 * * * * *", max_firings=2),
         ]
 
     def _new_job(self) -> NewJob:
@@ -158,7 +172,9 @@ class World:
             timeout_ms=dice.choice((None, 10_000)),
             policy=RetryPolicy(max_retries=dice.choice((0, 2, 4)), base_ms=200, ceiling_ms=5_000),
             unique_key=dice.choice((None, None, None, "x", "y")),
-            limit_keys=dice.choice(({}, {"tenant": "1"}, {"tenant": "2"})),
+            limit_keys=dice.choice(KEYS),
+            sequence=dice.choice((None, None, None, "s", "t")),
+            expires_at=dice.choice((None, None, None, self.clock.now_ms() + 12_000)),
             depends_on=tuple(Need(parent, dice.choice(FAILURES)) for parent in parents),
             allow_missing=True,
         )
@@ -194,6 +210,7 @@ class World:
             unique_until=job.unique_until,
             parents=tuple((JobId(str(need.parent)), need.on_failure) for need in needs),
             limit_keys=job.limit_keys,
+            sequence=job.sequence,
         )
 
     def _operate(self) -> None:
@@ -201,9 +218,8 @@ class World:
         if not known:
             return
         store, ids = self._producer, self.dice.sample(known, min(2, len(known)))
-        wish = self.dice.choice(
-            (self._cancel, self._force, self._revive, self._delete, self._pause, self._drop)
-        )
+        wishes = (self._cancel, self._force, self._revive, self._delete, self._amend, self._pause, self._drop)
+        wish = self.dice.choice(wishes)
         try:
             wish(store, ids)
         except ForebayError:
@@ -222,6 +238,9 @@ class World:
         # Told to us or not, it may have happened.
         self.history.deleted.update(ids)
         store.delete(ids)
+
+    def _amend(self, store: Any, ids: list[JobId]) -> None:
+        store.amend(ids[0], Amendment(priority=self.dice.choice((-50, 50))))
 
     def _pause(self, store: Any, ids: list[JobId]) -> None:
         queue = self.dice.choice(QUEUES)
@@ -244,6 +263,11 @@ class World:
         worker = SimulatedWorker(f"w{next(self._numbers)}", self, engine, QUEUES)
         self._workers.append(worker)
         worker._guarded(worker.begin)
+
+    def _new_scheduler(self) -> None:
+        engine = faulty(self._engine, lambda store: FaultyStore(store, self.faults, self._note))
+        self._scheduler = SimulatedScheduler(self, engine)
+        self._scheduler.begin()
 
     def _strike(self) -> None:
         living = [worker for worker in self._workers if worker.is_alive]
@@ -274,9 +298,14 @@ class World:
     def _keep_some_alive(self) -> None:
         while sum(worker.is_alive for worker in self._workers) < ALIVE:
             self._new_worker()
+        if self._scheduler is not None and not self._scheduler.is_alive:
+            self._new_scheduler()
 
     def _calm_down(self) -> None:
         """Nothing goes wrong any more, and somebody is there to do what is left."""
+        if self.faults.calls < LEAST_CALLS or self.faults_seen() < LEAST_FAULTS:
+            self._plan_events()
+            return
         self.faults.is_over, self.faults.is_away = True, False
         for queue in QUEUES:
             self._resume(queue)
