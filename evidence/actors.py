@@ -34,7 +34,7 @@ from forebay.worker.invoke import JobInterrupted, JobTimeout
 from forebay.worker.renewal import Renewal
 from forebay.worker.slots import Assignment, Kind, Slots
 
-TICK_SECONDS: Final = 0.5
+TICK_SECONDS: Final = 1.0
 LISTENS: Final = 0.8
 BOOM: Final = AttemptError(type="Boom", message="on purpose")
 
@@ -219,7 +219,7 @@ class SimulatedWorker:
         self._stage.history.starts.append(
             Start(lease=one.lease, worker=self.id, at=self._stage.clock.now_ms())
         )
-        seconds = self._dice.choice((0.0, 0.1, 1.0, 3.0, 8.0, 15.0))
+        seconds = self._dice.choice((0.0, 0.1, 0.5, 1.0, 3.0, 9.0))
         outcome = self._chosen()
         self._stage.later(seconds, lambda: self._guarded(lambda: self._end(one, outcome)))
 

@@ -26,6 +26,8 @@ class Fault(StrEnum):
 
 
 FAULTS: Final = tuple(Fault)
+# Whoever sweeps holds back for a while after each fault, so there are few of these calls.
+RARE: Final = {"sweep": 10.0}
 
 
 class Faults:
@@ -46,7 +48,7 @@ class Faults:
             return None
         if self.is_away:
             fault = Fault.AWAY
-        elif self._dice.random() < self._share:
+        elif self._dice.random() < self._share * RARE.get(operation, 1.0):
             fault = self._dice.choice(FAULTS if is_process else (Fault.AWAY, Fault.LOST))
         else:
             return None

@@ -263,17 +263,18 @@ def _counted_by(limit: Limit, job: Accepted) -> Iterator[str]:
 
 def _most_at_once(spans: Iterable[Span]) -> int:
     """The most leases that there were right after a claim."""
-    # Of a lease that ends and another that begins at the same time the end comes first.
+    # Of what happens in one millisecond ends come first, then claims, then leases that are renewed too late:
+    # those may have been renewed after the claim.
     changes = sorted(
         change
         for span in spans
         if span.ends_at > span.began_at
-        for change in ((span.began_at, 1, span.is_claimed), (span.ends_at, -1, False))
+        for change in ((span.began_at, 1, not span.is_claimed), (span.ends_at, -1, True))
     )
     held = most = 0
-    for _, change, is_claim in changes:
+    for _, change, is_unasked in changes:
         held += change
-        if is_claim:
+        if not is_unasked:
             most = max(most, held)
     return most
 

@@ -29,13 +29,14 @@ BEGAN: Final = 1_800_000_000_000 - 10_000  # a little before the full minute
 QUEUES: Final = (QueueName("a"), QueueName("b"), QueueName("c"))
 DROPPED: Final = QUEUES[2]
 HEARS: Final = 0.7  # hints get lost
-ALIVE: Final = 2
-PLAY_SECONDS: Final = 20.0
-# A life that was too quiet goes on for as long again.
+ALIVE: Final = 2  # at least, while things happen to them
+PLAY_SECONDS: Final = (8.0, 8.0, 8.0, 25.0)
+SHARES: Final = (0.003, 0.01, 0.04)  # of calls that go wrong
+# A life that was too quiet goes on for another round.
 LEAST_CALLS: Final = 200
 LEAST_FAULTS: Final = 5
 PATIENCE_SECONDS: Final = 1_800.0
-CALM_SECONDS: Final = 5.0  # between looks whether all is over
+CALM_SECONDS: Final = 1.0  # between looks whether all is over
 LEASE_MS: Final = 5_000
 FAILURES: Final = (OnFailure.CANCEL, OnFailure.FAIL, OnFailure.IGNORE)
 KEYS: Final[tuple[dict[str, str], ...]] = (
@@ -53,12 +54,12 @@ LIMITS: Final = (
 class World:
     """Everything that happens is an entry in one list, by time; chance comes from the seed alone."""
 
-    def __init__(self, seed: int, *, share: float = 0.04) -> None:
+    def __init__(self, seed: int) -> None:
         self.seed = seed
         self.dice = Random(seed)
         self.clock = ManualClock(BEGAN)
         self.history = History()
-        self.faults = Faults(self.dice, share)
+        self.faults = Faults(self.dice, self.dice.choice(SHARES))
         self.moves: Counter[tuple[JobState | None, JobState | None]] = Counter()
         self.strikes: Counter[str] = Counter()
         self._is_over = False
@@ -83,7 +84,7 @@ class World:
         for limit in self._limits:
             store.save_limit(limit)
         declare(store, self._reader, self._schedules(), self.dice.random)
-        for _ in range(self.dice.choice((2, 3, 4))):
+        for _ in range(self.dice.choice((1, 2))):
             self.later(self.dice.random(), self._new_worker)
         if self.dice.random() < SCHEDULED_ALONE:
             self.later(self.dice.random(), self._new_scheduler)
@@ -95,13 +96,17 @@ class World:
         return self._problems()
 
     def _plan_events(self) -> None:
-        for _ in range(self.dice.randrange(15, 30)):
-            self.later(self.dice.random() * PLAY_SECONDS, self._produce)
-        for _ in range(6):
-            self.later(self.dice.random() * PLAY_SECONDS, self._operate)
-        for _ in range(self.dice.randrange(5, 10)):
-            self.later(self.dice.random() * PLAY_SECONDS, self._strike)
-        self.later(PLAY_SECONDS, self._calm_down)
+        dice = self.dice
+        seconds = dice.choice(PLAY_SECONDS)
+        self.faults.is_over = False
+        for act, times in (
+            (self._produce, dice.randrange(5, 9)),
+            (self._operate, 3),
+            (self._strike, dice.randrange(3, 6)),
+        ):
+            for _ in range(times):
+                self.later(dice.random() * seconds, act)
+        self.later(seconds, self._calm_down)
 
     def _problems(self) -> list[str]:
         for job_id, record in self._engine._state.jobs.items():
@@ -273,7 +278,7 @@ class World:
         living = [worker for worker in self._workers if worker.is_alive]
         strikes = {
             "kill": lambda: self.dice.choice(living).kill(),
-            "freeze": lambda: self.dice.choice(living).freeze(self.dice.choice((2.0, 10.0, 25.0, 40.0))),
+            "freeze": lambda: self.dice.choice(living).freeze(self.dice.choice((2.0, 7.0, 15.0))),
             "stop": lambda: self.dice.choice(living).stop(),
             "clock": self._move_clock,
             "outage": self._begin_outage,
@@ -295,27 +300,30 @@ class World:
     def _end_outage(self) -> None:
         self.faults.is_away = False
 
-    def _keep_some_alive(self) -> None:
-        while sum(worker.is_alive for worker in self._workers) < ALIVE:
+    def _keep_some_alive(self, least: int = ALIVE) -> None:
+        while sum(worker.is_alive for worker in self._workers) < least:
             self._new_worker()
         if self._scheduler is not None and not self._scheduler.is_alive:
             self._new_scheduler()
 
     def _calm_down(self) -> None:
         """Nothing goes wrong any more, and somebody is there to do what is left."""
-        if self.faults.calls < LEAST_CALLS or self.faults_seen() < LEAST_FAULTS:
-            self._plan_events()
-            return
         self.faults.is_over, self.faults.is_away = True, False
         for queue in QUEUES:
             self._resume(queue)
+        for worker in [one for one in self._workers if one.is_alive][1:]:
+            worker.stop()
         self._look_after()
 
     def _look_after(self) -> None:
-        self._keep_some_alive()
-        live = any(record.job.state not in FINAL for record in self._engine._state.jobs.values())
-        self._is_over = not live or self.clock.monotonic() > PATIENCE_SECONDS
-        self.later(CALM_SECONDS, self._look_after)
+        self._keep_some_alive(1)
+        is_late = self.clock.monotonic() > PATIENCE_SECONDS
+        if not is_late and any(record.job.state not in FINAL for record in self._engine._state.jobs.values()):
+            self.later(CALM_SECONDS, self._look_after)
+        elif not is_late and (self.faults.calls < LEAST_CALLS or self.faults_seen() < LEAST_FAULTS):
+            self._plan_events()
+        else:
+            self._is_over = True
 
     def faults_seen(self) -> int:
         return sum(self.faults.counts.values()) + sum(self.strikes.values())

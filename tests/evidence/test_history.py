@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from evidence.history import Accepted, End, History, Start, problems
+from evidence.history import Accepted, End, History, Start, exceeded, out_of_order, problems
 from forebay.domain.history import Attempt, Timeline
 from forebay.domain.job import JobId, OnFailure, QueueName, WorkerId
 from forebay.domain.lease import Lease
@@ -163,6 +163,50 @@ def test_a_lease_that_has_ended_gives_its_place_away_and_may_be_renewed_all_the_
     seen.over(FIRST, 100)
 
     assert found(seen, life(), life("two"), limits=[Limit(scope=GLOBAL, concurrency=1)]) == []
+
+
+def test_a_claim_may_come_before_a_late_renewal_of_the_same_millisecond() -> None:
+    seen = history(accepted(), accepted("two"))
+    seen.claimed(FIRST, 10, 20)
+    seen.renewed(FIRST, 50, 120)
+
+    assert found(seen, life(), life("two"), limits=[Limit(scope=GLOBAL, concurrency=1)]) == []
+
+
+def test_jobs_of_a_sequence_run_in_their_order_one_at_a_time() -> None:
+    seen = history(accepted(sequence="s"), accepted("two", sequence="s"))
+    one, two = life(finished_at=50, seq=1), life("two", seq=2)
+
+    assert list(out_of_order(seen, {one.job.id: one, two.job.id: two})) == []
+    one = life(finished_at=51, seq=1)
+    assert list(out_of_order(seen, {one.job.id: one, two.job.id: two})) == [
+        "two of the sequence s was started before one had ended"
+    ]
+
+
+def test_what_is_handed_back_before_its_start_gives_its_token_to_another_one() -> None:
+    seen = history(*(accepted(f"j{number}") for number in range(4)))
+    seen.accepted[JobId("back")] = accepted("back")
+    seen.claimed(Lease(JobId("back"), 1), 40, 50)
+    limit = Limit(scope=GLOBAL, rate=1, burst=3)
+
+    assert list(exceeded(seen, limit)) == []
+    seen.over(Lease(JobId("back"), 1), 49)
+    assert list(exceeded(seen, limit)) == ["4 jobs of global were started within 0 ms"]
+
+
+def test_a_rate_lets_more_start_as_time_goes_by() -> None:
+    jobs = [accepted(f"j{number}") for number in range(5)]
+    limit = Limit(scope=GLOBAL, rate=1, burst=2)
+
+    def starting_at(*times: int) -> list[str]:
+        seen = History(accepted={job.id: job for job in jobs})
+        for job, at in zip(jobs, times, strict=True):
+            run(seen, Lease(job.id, 1), at, at + 100)
+        return list(exceeded(seen, limit))
+
+    assert starting_at(0, 0, 1_000, 2_000, 3_000) == []
+    assert starting_at(0, 0, 1_000, 1_999, 5_000) == ["4 jobs of global were started within 1999 ms"]
 
 
 def test_more_starts_than_a_rate_allows_are_seen() -> None:

@@ -128,6 +128,16 @@ def test_one_that_ends_out_of_its_turn_is_passed_over(store: Store, reader: Read
     assert run_all(store) == [ids[0], ids[2], ids[4]]
 
 
+@pytest.mark.parametrize("way", ["cancel", "delete"])
+def test_several_that_end_in_one_call_are_passed_over(store: Store, reader: Reader, way: str) -> None:
+    ids = put_many(store, 4, sequence="s")
+
+    getattr(store, way)(ids[:2])
+
+    assert states(reader, ids[2:]) == [PENDING, BLOCKED]
+    assert run_all(store) == ids[2:]
+
+
 def test_a_revived_job_comes_last(store: Store, reader: Reader) -> None:
     ids = put_many(store, 3, sequence="s")
     settle(store, start(store), Discarded(BOOM))

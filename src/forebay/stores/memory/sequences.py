@@ -36,5 +36,7 @@ def leave(state: State, job_id: JobId) -> None:
 
 
 def _move_up(state: State, job_id: JobId) -> None:
-    if not count_unmet(state, job_id) and state.jobs[job_id].job.state is JobState.BLOCKED:
+    record = state.jobs.get(job_id)
+    # One that is gone too has a line of its own on the list, and lets the next one run.
+    if record is not None and not count_unmet(state, job_id) and record.job.state is JobState.BLOCKED:
         release(state, job_id)
