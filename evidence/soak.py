@@ -1,0 +1,268 @@
+"""Worker programs under a mixed load and under fire, for as long as you like: `make soak`.
+
+Several `forebay worker` programs, one of them with a supervisor and two worker processes, run jobs on one
+store: short and long ones, some that fail, are tried again, snooze, die, expire or are due later, chains and
+joins, sequences, unique keys, shares, limits by number, by key and by rate, schedules by interval and by cron
+line; some are cancelled or revived, whether they wait or run. Meanwhile SIGKILL, SIGSTOP with SIGCONT, and
+SIGTERM hit processes at random, and whatever ends is started again, as systemd would. A server is hit too:
+sessions are ended, it restarts, it crashes.
+
+Every job writes to a log outside of the store when it starts and how it ends, and whoever enqueues writes
+down what was accepted. When all has ended the history checker (`history.py`) holds that against the store; no
+process, descriptor, session or lock file may be left behind, and memory, descriptors and sessions of a worker
+that lives through all of it, of the server and of this program must not rise.
+
+    python -m evidence.soak                                  5 minutes on a SQLite file
+    python -m evidence.soak --engine postgres --minutes 30   on a server of its own; redis for Redis
+    python -m evidence.soak --minutes 0.3 --json FILE        a small one, with its findings in a file
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Timer
+from typing import Any, Final
+
+from benchmarks import outages
+from benchmarks.outages import Outages, Server, patiently, server_of_our_own, sessions_left, url_of
+from evidence.account import Account, compare
+from evidence.crew import Post, allowed_with, ended_in_order, manned, manned_again, send
+from evidence.flat import Level, Levels
+from evidence.load import MODULE, Feed, make_app
+from forebay import Forebay
+
+ENGINES: Final = {"sqlite": None, "postgres": "postgres", "redis": "redis"}
+KINDS: Final = ("SIGKILL", "SIGSTOP", "SIGTERM")
+PATIENCE_SECONDS: Final = 300.0
+SAID_EVERY_SECONDS: Final = 60.0
+
+
+@dataclass
+class Findings:
+    """What was done, what has become of it, and what should not be."""
+
+    kinds: dict[str, int] = field(default_factory=dict)
+    hits: dict[str, int] = field(default_factory=dict)
+    started_programs: int = 0
+    refusals: int = 0
+    account: Account = field(default_factory=Account)
+    levels: list[Level] = field(default_factory=list)
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+class Storm:
+    """Hits processes and the server, and lets those that were stopped go on after a while."""
+
+    def __init__(self, dice: random.Random, server: Server | None) -> None:
+        self._dice = dice
+        self._outages = None if server is None else Outages(server, dice)
+        # Workers come first: while a server is away there is little else to hit.
+        self._kinds = KINDS if server is None else (*KINDS, *KINDS, *outages.KINDS)
+        self._bag: list[str] = []
+        self._stopped: list[tuple[Timer, int]] = []
+        self._next = time.monotonic()
+        self._kinds_played: set[str] = set()
+        self.hits: Counter[str] = Counter()
+
+    def blow(self, posts: list[Post]) -> None:
+        """Do what is due."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self._dice.uniform(0.2, 2.0)
+            self._hit(self._dice.choice(posts))
+        if self._outages is not None:
+            self._outages.look()
+
+    def _hit(self, post: Post) -> None:
+        if not self._bag:  # each kind comes as often as the others, also in a short run
+            self._bag = self._dice.sample(self._kinds, len(self._kinds))
+        kind = self._bag.pop()
+        self._kinds_played.add(kind)
+        if kind in KINDS:
+            self._hit_process(post, signal.Signals[kind])
+        elif self._outages is not None:
+            self.hits[f"{kind} server"] += 1
+            self._outages.strike(kind)
+
+    def _hit_process(self, post: Post, number: signal.Signals) -> None:
+        target = self._dice.choice(post.processes())
+        kind = "program" if target == post.popen.pid else "child"
+        self.hits[f"{number.name} {kind}"] += 1
+        send(target, number)
+        if number is signal.SIGSTOP:
+            self._let_go_on(target)
+
+    def _let_go_on(self, pid: int) -> None:
+        # On a thread of its own: who is stopped may hold the store's lock, and we may be waiting for that.
+        timer = Timer(self._dice.uniform(0.1, 6.0), send, (pid, signal.SIGCONT))
+        timer.daemon = True
+        timer.start()
+        self._stopped = [(other, of) for other, of in self._stopped if other.is_alive()]
+        self._stopped.append((timer, pid))
+
+    @property
+    def is_whole(self) -> bool:
+        """Each kind of hit was played. A server that is long away can keep us from it for a while."""
+        return self._kinds_played >= set(self._kinds)
+
+    def calm(self) -> None:
+        """Nobody stays stopped, and the server is there."""
+        if self._outages is not None:
+            self._outages.look(is_over=True)
+        for timer, pid in self._stopped:
+            if timer.is_alive():
+                timer.cancel()
+                send(pid, signal.SIGCONT)
+
+
+class Soak:
+    """One run."""
+
+    def __init__(self, folder: Path, seconds: float, pace: float, server: Server | None) -> None:
+        self._folder = folder
+        self._seconds = seconds
+        self._server = server
+        self._allowed = allowed_with(is_hit=server is not None)
+        self._levels = Levels(seconds)
+        self._descriptors = len(os.listdir("/proc/self/fd"))
+        self._dice = random.Random(1)
+        self._pace = pace
+        self.findings = Findings()
+
+    def run(self) -> None:
+        """Enqueue, hit, wait, compare."""
+        began, findings = time.monotonic(), self.findings
+        url = url_of(self._server) if self._server else f"sqlite:///{self._folder}/jobs.db"
+        (self._folder / "effects.log").touch()
+        (self._folder / "url").write_text(url)
+        (self._folder / "jobs.py").write_text(MODULE)
+        with make_app(url, -1) as app:
+            feed = Feed(app, self._folder, self._pace, self._dice)
+            feed.begin()
+            with manned(self._folder) as posts:
+                self._play(feed, posts)
+                self._wait_for_all(app, posts)
+                findings.problems += ended_in_order(self._folder, posts, self._allowed)
+                findings.started_programs = sum(post.started for post in posts)
+            findings.account = compare(app, self._folder, feed.firings)
+            app.sweep()
+        findings.kinds, findings.refusals = dict(feed.kinds), feed.refusals
+        findings.levels = list(self._levels.levels())
+        findings.problems += [*findings.account.problems, *self._levels.problems(), *self._left_behind()]
+        findings.seconds = round(time.monotonic() - began, 1)
+
+    def _play(self, feed: Feed, posts: list[Post]) -> None:
+        """Feed and hit for as long as it lasts, and until every kind of hit was played and a program was
+        started again."""
+        storm, began, said = Storm(self._dice, self._server), time.monotonic(), time.monotonic()
+        steady, *others = posts
+        is_blowing = True
+        while is_blowing or not feed.end():
+            lasts = time.monotonic() - began
+            is_whole = storm.is_whole and any(post.started > 1 for post in others)
+            is_blowing = lasts < self._seconds or not is_whole
+            if is_blowing:
+                feed.give(lasts)
+                storm.blow(others)
+                self._levels.look(
+                    {"worker": steady.popen.pid, "soak": os.getpid()}, self._server, feed.kinds.total()
+                )
+            else:
+                storm.calm()
+            self._man(posts)
+            if time.monotonic() - said > SAID_EVERY_SECONDS:
+                said = time.monotonic()
+                print(
+                    f"{lasts / 60:.0f} min, {feed.kinds.total():,} jobs accepted", file=sys.stderr, flush=True
+                )
+            time.sleep(0.02)
+        storm.calm()
+        self.findings.hits = dict(sorted(storm.hits.items()))
+
+    def _man(self, posts: list[Post]) -> None:
+        self.findings.problems += manned_again(posts, self._allowed)
+
+    def _wait_for_all(self, app: Forebay, posts: list[Post]) -> None:
+        """Until every job is final, or for as long as one has patience."""
+        ends = time.monotonic() + PATIENCE_SECONDS
+        # What is left of a connection is found out here.
+        while any(counts.live for counts in patiently(app.counts).values()) and time.monotonic() < ends:
+            # Who was started while the server was away ends by itself, also when it has just come back.
+            self._man(posts)
+            time.sleep(0.1)
+
+    def _left_behind(self) -> Iterator[str]:
+        """What should be gone when everybody has left."""
+        if self._server is not None and (left := sessions_left(self._server)):
+            yield f"{left} sessions stay on the server"
+        if (now := len(os.listdir("/proc/self/fd"))) > self._descriptors:
+            yield f"there were {self._descriptors} open descriptors, and there are {now}"
+        locks = [str(file.relative_to(self._folder)) for file in self._folder.rglob("*.lock*")]
+        if locks:
+            yield f"lock files stay: {', '.join(sorted(locks)[:5])}"
+
+
+def show(findings: Findings) -> None:
+    account = findings.account
+    for name, counts in (
+        ("asked for", findings.kinds),
+        ("hits", findings.hits),
+        ("final states", account.states),
+        ("attempts that ended badly", account.bad_attempts),
+    ):
+        print(f"{name}: " + ", ".join(f"{kind} {number:,}" for kind, number in counts.items()))
+    print(f"{account.accepted:,} jobs accepted, {account.firings:,} of them by schedules")
+    print(f"{account.attempts:,} attempts, {findings.started_programs:,} programs started")
+    print(f"{findings.refusals:,} calls found no store, {findings.seconds:,.0f} s in all\n")
+    for level in findings.levels:
+        words = "flat" if level.is_flat else "RISES"
+        print(
+            f"  {level.name:24}{level.early:>12,.1f}{level.late:>12,.1f}  at most {level.most:,.1f}: {words}"
+        )
+    print(f"\n{len(findings.problems)} problems")
+    for problem in findings.problems[:20]:
+        print(f"  {problem}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m evidence.soak",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--engine", choices=ENGINES, default="sqlite", help="where the jobs are (sqlite)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long it blows (5)")
+    parser.add_argument(
+        "--pace", type=float, default=40.0, help="how many jobs are enqueued each second (40)"
+    )
+    parser.add_argument("--json", type=Path, help="also write the findings to this file")
+    chosen = parser.parse_args()
+    own = server_of_our_own(ENGINES[chosen.engine])
+    with tempfile.TemporaryDirectory(prefix="forebay-soak-") as folder, own as server:
+        soak = Soak(Path(folder).resolve(), chosen.minutes * 60, chosen.pace, server)
+        try:
+            soak.run()
+        except Exception:  # the findings are written in any case, and say what has ended the run
+            soak.findings.problems.append(traceback.format_exc())
+    show(soak.findings)
+    if chosen.json:
+        figures: dict[str, Any] = asdict(soak.findings)
+        chosen.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    return 1 if soak.findings.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
