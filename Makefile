@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules compare profile growth docs mutate simulate soak soak-postgres soak-redis requirements clean
+.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules compare profile growth docs mutate simulate soak crowd requirements clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,17 +100,14 @@ mutate: $(READY) ## Remove each guard of each statement in turn and see the suit
 simulate: $(READY) ## Lives of a small system on a simulated clock, with faults at every store call: [ARGS='--runs 0']
 	$(BIN)/python -m evidence.simulate $(ARGS)
 
-soak: $(READY) ## Several processes under full load, then worker processes under fire: six minutes
-	$(BIN)/python -m benchmarks.soak $(ARGS)
-	$(BIN)/python -m benchmarks.storm $(ARGS)
+MINUTES ?= 5
+ENGINE ?= sqlite
 
-soak-postgres: $(READY) ## The same on a PostgreSQL server, eight processes, and the server under fire as well
-	$(BIN)/python -m benchmarks.soak --postgres --processes 8 $(ARGS)
-	$(BIN)/python -m benchmarks.storm --postgres $(ARGS)
+soak: $(READY) ## Worker programs under a mixed load and under fire: [MINUTES=30] [ENGINE=sqlite|postgres|redis]
+	$(BIN)/python -m evidence.soak --minutes $(MINUTES) --engine $(ENGINE) $(ARGS)
 
-soak-redis: $(READY) ## The same on a Redis server, which writes down everything before it answers
-	$(BIN)/python -m benchmarks.soak --redis --processes 8 $(ARGS)
-	$(BIN)/python -m benchmarks.storm --redis $(ARGS)
+crowd: $(READY) ## Several processes on one store under full load, for a minute: [ENGINE=sqlite|postgres|redis]
+	$(BIN)/python -m evidence.crowd --engine $(ENGINE) $(ARGS)
 
 requirements: $(READY) ## What is shown by tests, what waits and what was decided against
 	@$(BIN)/python tools/requirements.py $(ARGS)

@@ -1,6 +1,6 @@
 """What jobs do outside of the store: a log of their starts and ends, and its comparison with the store.
 
-Shared by the runs that end worker processes while jobs flow, `kill.py` and `storm.py`.
+For `kill.py`, which ends worker processes while jobs flow.
 """
 
 from __future__ import annotations

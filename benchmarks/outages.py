@@ -1,7 +1,7 @@
 """What can happen to a server while programs use it: sessions end, it restarts, it crashes.
 
-Shared by `storm.py` and `kill.py`, which start a PostgreSQL or Redis server of their own for it; `soak.py`
-only starts one.
+Shared by `kill.py` and `evidence/soak.py`, which start a PostgreSQL or Redis server of their own for it;
+`evidence/crowd.py` only starts one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from tests.servers import Postgres
 Server = Postgres | RedisServer
 T = TypeVar("T")
 
+# What `server_of_our_own` takes for each engine.
+ENGINES: Final = {"sqlite": None, "postgres": "postgres", "redis": "redis"}
 # Nothing that was accepted may be lost to a crash.
 DURABLE: Final = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 DURABLE_REDIS: Final = {"appendonly": "yes", "appendfsync": "always"}

@@ -36,6 +36,7 @@ from forebay.worker.slots import Assignment, Kind, Slots
 
 TICK_SECONDS: Final = 1.0
 LISTENS: Final = 0.8
+LASTS: Final = (0.0, 0.1, 1.0, 3.0, 8.0, 15.0)
 BOOM: Final = AttemptError(type="Boom", message="on purpose")
 
 
@@ -119,6 +120,10 @@ class SimulatedWorker:
         )
         self._tick()
         self._turn()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(len(self._slots))
 
     def kill(self) -> None:
         self.is_alive = False
@@ -219,7 +224,7 @@ class SimulatedWorker:
         self._stage.history.starts.append(
             Start(lease=one.lease, worker=self.id, at=self._stage.clock.now_ms())
         )
-        seconds = self._dice.choice((0.0, 0.1, 0.5, 1.0, 3.0, 9.0))
+        seconds = self._dice.choice(LASTS)
         outcome = self._chosen()
         self._stage.later(seconds, lambda: self._guarded(lambda: self._end(one, outcome)))
 

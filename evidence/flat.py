@@ -76,7 +76,7 @@ class Levels:
 
     def levels(self) -> Iterator[Level]:
         for name, samples in self._samples.items():
-            if len(samples) >= 8:  # noqa: PLR2004 - two in a quarter
+            if len(samples) >= 8:  # two in a quarter
                 quarter = len(samples) // 4
                 early, late = median(samples[quarter : 2 * quarter]), median(samples[-quarter:])
                 unit = name.rpartition(", ")[2]

@@ -36,14 +36,13 @@ from threading import Timer
 from typing import Any, Final
 
 from benchmarks import outages
-from benchmarks.outages import Outages, Server, patiently, server_of_our_own, sessions_left, url_of
+from benchmarks.outages import ENGINES, Outages, Server, patiently, server_of_our_own, sessions_left, url_of
 from evidence.account import Account, compare
 from evidence.crew import Post, allowed_with, ended_in_order, manned, manned_again, send
 from evidence.flat import Level, Levels
 from evidence.load import MODULE, Feed, make_app
 from forebay import Forebay
 
-ENGINES: Final = {"sqlite": None, "postgres": "postgres", "redis": "redis"}
 KINDS: Final = ("SIGKILL", "SIGSTOP", "SIGTERM")
 PATIENCE_SECONDS: Final = 300.0
 SAID_EVERY_SECONDS: Final = 60.0

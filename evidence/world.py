@@ -29,8 +29,9 @@ BEGAN: Final = 1_800_000_000_000 - 10_000  # a little before the full minute
 QUEUES: Final = (QueueName("a"), QueueName("b"), QueueName("c"))
 DROPPED: Final = QUEUES[2]
 HEARS: Final = 0.7  # hints get lost
+FREEZES: Final = (2.0, 15.0, 20.0, 40.0)  # the longer ones beyond a lease and a sweep
 ALIVE: Final = 2  # at least, while things happen to them
-PLAY_SECONDS: Final = (8.0, 8.0, 8.0, 25.0)
+PLAY_SECONDS: Final = (8.0, 25.0, 25.0)
 SHARES: Final = (0.003, 0.01, 0.04)  # of calls that go wrong
 # A life that was too quiet goes on for another round.
 LEAST_CALLS: Final = 200
@@ -278,7 +279,7 @@ class World:
         living = [worker for worker in self._workers if worker.is_alive]
         strikes = {
             "kill": lambda: self.dice.choice(living).kill(),
-            "freeze": lambda: self.dice.choice(living).freeze(self.dice.choice((2.0, 7.0, 15.0))),
+            "freeze": self._freeze,
             "stop": lambda: self.dice.choice(living).stop(),
             "clock": self._move_clock,
             "outage": self._begin_outage,
@@ -288,6 +289,12 @@ class World:
             self.strikes[name] += 1
             strikes[name]()
         self._keep_some_alive()
+
+    def _freeze(self) -> None:
+        """Rather somebody who has jobs: it is they who come back too late."""
+        living = [worker for worker in self._workers if worker.is_alive]
+        busy = [worker for worker in living if worker.is_busy]
+        self.dice.choice(busy or living).freeze(self.dice.choice(FREEZES))
 
     def _move_clock(self) -> None:
         living = [worker for worker in self._workers if worker.is_alive]

@@ -1,4 +1,4 @@
-"""Several processes on one store: the soak run of `make soak`, for a few seconds."""
+"""Several processes on one store: the run of `make crowd`, for a few seconds."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ WAIT: Final = "longest wait of a call, s"
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture(
-    scope="module", params=[(), ("--postgres",), ("--redis",)], ids=["sqlite", "postgresql", "redis"]
-)
+@pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"], ids=["sqlite", "postgresql", "redis"])
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the run has found. It ends its processes itself; the time limit is for the worst case."""
-    file = tmp_path_factory.mktemp("soak") / "figures.json"
-    processes = 8 if request.param else 4
-    command = [sys.executable, "-m", "benchmarks.soak", "--seconds", "5", "--processes", str(processes)]
-    command += [*request.param, "--json", str(file)]
+    file = tmp_path_factory.mktemp("crowd") / "figures.json"
+    processes = 4 if request.param == "sqlite" else 8
+    command = [sys.executable, "-m", "evidence.crowd", "--seconds", "5", "--processes", str(processes)]
+    command += ["--engine", request.param, "--json", str(file)]
     subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=100, check=False)
     figures: dict[str, Any] = json.loads(file.read_text())
     return {**figures, "expected": processes}

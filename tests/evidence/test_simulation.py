@@ -44,8 +44,8 @@ def test_no_run_breaks_a_promise(played: Found) -> None:
 
 def test_the_runs_are_long_and_eventful(played: Found) -> None:
     assert played.runs == len(SEEDS)
-    assert played.calls / played.runs > 200
-    assert played.faults / played.runs > 5
+    assert played.fewest_calls >= 200
+    assert played.fewest_faults >= 5
     assert {*played.strikes} == {"kill", "freeze", "stop", "clock", "outage"}
 
 
@@ -66,4 +66,5 @@ def test_a_store_without_a_fence_is_caught(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(leasing, "_refusal", lenient)
 
-    assert any(World(seed).play() for seed in SEEDS)
+    # One life in twelve shows it; it ends with the first.
+    assert any(World(seed).play() for seed in range(300))

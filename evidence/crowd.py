@@ -1,13 +1,13 @@
-"""Several processes insert, claim and settle on one store under full load: `make soak`.
+"""Several processes insert, claim and settle on one store under full load: `make crowd`.
 
 Each process writes down which jobs were accepted, claimed and completed, and how long each of its store
 calls took. When the time is over they drain the store, and the papers are compared with it. The run fails
 if a promise is broken: no call finds the store locked or busy, none takes 2 s on a file, nothing is lost or
 claimed or completed twice, there was no deadlock, and the store finds no problem with itself.
 
-    python -m benchmarks.soak                            4 processes on one SQLite file, for a minute
-    python -m benchmarks.soak --postgres --processes 8   on a PostgreSQL server of its own; --redis on Redis
-    python -m benchmarks.soak --seconds 5                a small one; --json FILE writes the figures
+    python -m evidence.crowd                                    4 processes on a SQLite file, for a minute
+    python -m evidence.crowd --engine postgres --processes 8    on a server of its own; redis for Redis
+    python -m evidence.crowd --seconds 5                        a small one; --json FILE writes the figures
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, TypeVar
 
-from benchmarks.outages import add_servers, deadlocks, server_of_our_own, url_of
+from benchmarks.outages import ENGINES, deadlocks, server_of_our_own, url_of
 from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
@@ -78,7 +78,7 @@ class Player:
         self.figures = Figures(process=number)
         self._store = store
         self._reader = reader
-        self._worker = WorkerId(f"soak-{number}")
+        self._worker = WorkerId(f"crowd-{number}")
         self._dice = random.Random(number)
         self._held: list[Job] = []
         self._papers = {
@@ -302,12 +302,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long the load lasts (60)")
     parser.add_argument("--processes", type=int, default=4, help="how many processes there are (4)")
-    add_servers(parser)
+    parser.add_argument("--engine", choices=ENGINES, default="sqlite", help="where the jobs are (sqlite)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     chosen = parser.parse_args()
-    own = server_of_our_own(chosen.server)
-    with tempfile.TemporaryDirectory(prefix="forebay-soak-") as name, own as server:
-        url = url_of(server) if server else f"sqlite:///{name}/soak.db"
+    own = server_of_our_own(ENGINES[chosen.engine])
+    with tempfile.TemporaryDirectory(prefix="forebay-crowd-") as name, own as server:
+        url = url_of(server) if server else f"sqlite:///{name}/crowd.db"
         all_figures = run(Path(name), chosen.processes, chosen.seconds, url)
         verdicts = judge(Path(name), all_figures, chosen.processes, url)
     show(all_figures, verdicts, chosen.seconds)
