@@ -78,10 +78,13 @@ class Papers:
         file = self.folder / "papers"
         return [tuple(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
 
-    def check(self, app: Forebay) -> None:
-        """Wait until every accepted job has ended, and compare all accounts of it."""
+    def wait(self) -> None:
         for job in self._accepted.values():
             job.wait(DEADLINE)
+
+    def check(self, app: Forebay) -> None:
+        """Wait until every accepted job has ended, and compare all accounts of it."""
+        self.wait()
         history = History()
         for job_id in self._accepted:
             history.accepted[job_id] = Accepted(id=job_id, at=0, due_at=0, queue=DEFAULT_QUEUE, task="work")
