@@ -1,4 +1,4 @@
-"""Claims under limits on PostgreSQL: one trip where nobody has to wait, and the long way where somebody does."""
+"""Claims under limits on PostgreSQL: one trip where nobody has to wait, the long way where somebody does."""
 
 from __future__ import annotations
 
