@@ -373,7 +373,7 @@ def run(folder: Path, size: Size, url: str | None = None, server: Server | None 
             findings.problems += ended_in_order(folder, posts, server)
             findings.started_programs = sum(post.started for post in posts)
         compare(app, feed, file, findings)
-        app.sweep()
+        patiently(app.sweep)  # it writes, over a connection that may not have been used since the last hit
     if server is not None and (left := sessions_left(server)):
         findings.problems.append(f"{left} sessions stay on the server")
     findings.problems += left_behind(folder, descriptors)

@@ -38,7 +38,7 @@ def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_workers_that_are_killed_stopped_and_asked_to_leave_lose_nothing_and_leave_nothing(
     findings: dict[str, Any],
 ) -> None:
-    assert findings["problems"] == []
+    assert findings["problems"] == [], "\n".join(findings["problems"])
     assert findings["accepted"] == findings["completed"] == JOBS
 
 

@@ -42,7 +42,7 @@ def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.shows("R-SWEEP-28", "R-TEST-43", "R-TEST-17", "R-EDGE-08")
 def test_nothing_is_lost_finished_twice_or_missing_in_the_history(findings: dict[str, Any]) -> None:
-    assert findings["problems"] == []
+    assert findings["problems"] == [], "\n".join(findings["problems"])
     assert findings["accepted"] == findings["completed"] >= JOBS
 
 
