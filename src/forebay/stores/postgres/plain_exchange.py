@@ -147,7 +147,8 @@ class PlainExchange:
         self._connection = connection
         self._call = Call("exchange", statements["exchange"])
         self._settle_first = Call("settle_first", statements["settle_first"])
-        self._within = [Call(name, statements[name]) for name in ("limits_lock", "claim_within")]
+        self._lock_limits = Call("limits_lock", statements["limits_lock"])
+        self._claim_within = Call("claim_within", statements["claim_within"])
         self._memory = memory
         # By queue: for how many more exchanges, and whether limits were known then. With them there is
         # another way, and what was special may be so no more.
@@ -249,7 +250,8 @@ class PlainExchange:
         return rows, Answer(*last[_COLUMNS:])
 
     def _asked_within(self, raw: Raw, asked: Asked) -> tuple[list[Row], Answer]:
-        calls = [self._settle_first, *self._within] if asked.settlements else self._within
+        calls = [self._settle_first] if asked.settlements else []
+        calls += (self._lock_limits, self._claim_within)
         values = {**self._values(asked), "scopes": texts(scopes_of(asked.queue))}
         try:
             *before, _, (*rows, last) = together(raw, calls, values)
