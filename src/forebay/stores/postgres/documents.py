@@ -52,8 +52,8 @@ class LooksAtPostgresDocuments(ABC):
 
 
 def save(tx: Transaction, document: Document, event: Event | None) -> bool:
-    name = "document_change" if document.revision else "document_add"
-    if tx.one(name, row_from_document(document, tx.now)) is None:
+    values = row_from_document(document, tx.now)
+    if tx.one("document_change" if document.revision else "document_add", values) is None:
         return False
     if event is not None:
         tx.record(event)
