@@ -274,7 +274,6 @@ def test_an_admin_may_do_everything_there_is() -> None:
     assert not caller.may("no_such_operation")
 
 
-@pytest.mark.shows("R-RATE-03")
 def test_who_comes_too_often_is_told_when_to_come_again(desk: Desk, keys: Keys, clock: ManualClock) -> None:
     guard = Guard(desk, clock, Rates(Limit(scope="global", rate=1, burst=2), clock))
     _, usual = keys.create("usual", [Grant(Role.VIEW)])

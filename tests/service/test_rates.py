@@ -13,7 +13,6 @@ from forebay.testing.clock import ManualClock
 USUAL = Limit(scope="global", rate=2, burst=3)
 
 
-@pytest.mark.shows("R-RATE-02", "R-RATE-10")
 def test_a_client_may_ask_a_burst_at_once_and_then_at_its_rate() -> None:
     clock = ManualClock()
     one = Rates(USUAL, clock)
