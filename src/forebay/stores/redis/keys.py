@@ -89,6 +89,6 @@ def tag(namespace: str) -> str:
     """What all keys of a namespace begin with."""
     if not _NAMESPACE.match(namespace):
         raise ConfigError(
-            f"{namespace!r} cannot name a namespace: use letters, digits, _, - or ., at most 50"
+            f"{namespace!r:.60} cannot name a namespace: use letters, digits, _, - or ., at most 50"
         )
     return "{" + namespace + "}"
