@@ -24,6 +24,8 @@ _BY_STATUS: Final = {
     413: problems.TOO_LARGE,
 }
 
+_BODY: Final = "data"  # what the framework calls the whole of it
+
 logger = logging.getLogger(__name__)
 
 
@@ -80,8 +82,8 @@ def _first(extra: Any) -> tuple[str, str | None]:
     one = next(iter(extra), None) if isinstance(extra, list) else None
     if not isinstance(one, dict):
         return "", None
-    key = one.get("key")
-    return str(one.get("message", "")), None if key is None else str(key)
+    key = one.get("key", _BODY)
+    return str(one.get("message", "")), None if key == _BODY else str(key)
 
 
 HANDLERS: Final[dict[int | type[Exception], Any]] = {
