@@ -52,7 +52,6 @@ def test_the_example_of_the_readme_prints_what_it_promises(tmp_path: Path) -> No
     assert (answer.stdout, answer.stderr) == (promised, "")
 
 
-@pytest.mark.timeout(240)  # as many programs as the page has commands, on a machine that may be busy
 def test_the_commands_that_look_around_work(folder: Path) -> None:
     [commands] = blocks("quickstart.md", "console")
     assert run(folder, "jobs.py").returncode == 0

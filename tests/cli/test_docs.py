@@ -13,8 +13,6 @@ from tests.cli.calling import program
 from tests.cli.test_program import working
 
 DOCS = Path(__file__).parents[2] / "docs"
-# As many programs as the page has commands, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(240)
 GUIDE = (DOCS / "guide" / "command-line.md").read_text(encoding="utf-8")
 
 

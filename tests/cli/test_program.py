@@ -17,9 +17,6 @@ from forebay.cli.main import main
 from tests.cli import test_schedules
 from tests.cli.calling import DEADLINE, command, commands, environment, ids, program, program_answer
 
-# A dozen programs one after the other, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(240)
-
 
 @contextmanager
 def working(folder: Path, *words: str, **variables: str) -> Iterator[subprocess.Popen[str]]:

@@ -16,9 +16,6 @@ from forebay import Forebay
 from forebay.cli.settings import read_settings
 from tests.docs.pages import ROOT, blocks, fenced, pages, run, run_page, text, whole
 
-# A page may have a dozen commands, each a program, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(300)
-
 # Pages whose Python blocks are one program that prints what the blocks without a language show. Their
 # console blocks are commands that are given afterwards.
 PROGRAMS: Final = (

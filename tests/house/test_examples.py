@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 EXAMPLES = Path("examples").resolve()
-DEADLINE_SECONDS = 50
+DEADLINE_SECONDS = 120
 
 
 @contextmanager

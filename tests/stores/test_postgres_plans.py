@@ -174,7 +174,6 @@ def filled(knowledge: str) -> str:
 
 
 @pytest.mark.shows("R-STORE-09", "R-STORE-17")
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("knowledge", KNOWLEDGE)
 def test_no_statement_reads_more_than_it_must_whatever_the_planner_knows(knowledge: str) -> None:
     schema = filled(knowledge)

@@ -63,7 +63,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     `accepts_loss` says that its owner knows that the server forgets everything when it ends; `most_kept` is
     how many jobs of each queue and final state stay and `bytes_kept` how much memory they may take, 0 for any
-    number; `clock` is for tests."""
+    number; after `answer_wait` seconds without a word a server is given up; `clock` is for tests."""
 
     url: str
     master: str | None = None
@@ -71,6 +71,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     accepts_loss: bool = False
     most_kept: int = MOST_KEPT
     bytes_kept: int = 0
+    answer_wait: float = ANSWER_SECONDS
     clock: str | None = None
 
     @property
@@ -111,10 +112,11 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return urlsplit(self.url).netloc.rpartition("@")[2].split(",")
 
 
-def opened(address: Address, last: str | None = None, answer_seconds: float = ANSWER_SECONDS) -> Any:
+def opened(address: Address, last: str | None = None, answer_seconds: float | None = None) -> Any:
     """A connection of the driver's to the store's server: the one that was used last, or the first of the
     address that can be reached, or the one that a Sentinel names. It never sends anything twice by itself:
     what was not answered may have happened."""
+    answer_seconds = answer_seconds or address.answer_wait
     if address.master is not None:
         return _first_of(address, [_master_of(address, address.master)], answer_seconds)
     return _first_of(address, [*([] if last is None else [last]), *address.urls], answer_seconds)
@@ -155,11 +157,12 @@ def _first_of(address: Address, urls: Iterable[str], answer_seconds: float) -> A
 def _connection_to(address: Address, url: str) -> Any:
     # A socket of the same machine needs no probes, and its connection takes no such setting.
     probes = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    wait = min(CONNECT_SECONDS, address.answer_wait)
     try:
         pool = ConnectionPool.from_url(
             url,
-            socket_connect_timeout=CONNECT_SECONDS,
-            socket_timeout=CONNECT_SECONDS,
+            socket_connect_timeout=wait,
+            socket_timeout=wait,
             **probes,
             retry=Retry(NoBackoff(), 0),
             retry_on_timeout=False,
