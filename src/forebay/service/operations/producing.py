@@ -140,7 +140,7 @@ class Producing:
         """The job when it is final, or as it is when the time is up."""
         handle = JobHandle[object](self._desk.client, Receipt(id=JobId(job_id), is_new=False))
         with suppress(WaitTimeout):  # the answer says how it stands
-            await handle.wait_async(timeout_seconds)
+            await self._waiting.unless_over(handle.wait_async(timeout_seconds))
         return await self._looking.job(job_id)
 
     async def result(self, job_id: str) -> ResultAnswer:

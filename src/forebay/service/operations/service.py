@@ -36,6 +36,10 @@ class Service:
         """Begin to listen for the store's hints and to do the duties."""
         self.waiting.start()
 
+    def refuse(self) -> None:
+        """Let nobody wait any more, because a stop is near; other requests are served."""
+        self.waiting.refuse()
+
     async def stop(self) -> None:
         """Answer everybody who waits, let go of the store. Stopping twice is fine."""
         await self.waiting.stop()

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Coroutine, Sequence, Set
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from forebay.app.codec import VERSION
 from forebay.app.duty import Duty, run_due, tell_connected
@@ -29,6 +29,8 @@ LOOK_SECONDS: Final = 1.0  # without a hint, while somebody waits; and for the d
 # For stores that send one hint for several jobs: what came after the hint is found by looking again.
 AGAIN_SECONDS: Final = (0.001, 0.003, 0.007, 0.015, 0.031, 0.05)
 MOST_IN_A_LOOK: Final = 10_000
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +120,7 @@ class Waiting:
         self._wakeups: Wakeups | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
+        self._is_over = asyncio.Event()
 
     def start(self) -> None:
         """Begin to listen; on the event loop."""
@@ -142,6 +145,7 @@ class Waiting:
     def refuse(self) -> None:
         """Let nobody wait from now on: whoever does is told that there is nothing."""
         self._is_stopped = True
+        self._is_over.set()
         for timer in self._again:
             timer.cancel()
         for group in self._groups.values():
@@ -149,6 +153,17 @@ class Waiting:
             for wish in group.wishes:
                 wish.grant([])
             group.wishes.clear()
+
+    async def unless_over(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do something long; None if nobody may wait any more before it is done."""
+        working = asyncio.ensure_future(work)
+        ending = asyncio.ensure_future(self._is_over.wait())
+        try:
+            await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
+            return await working if working.done() else None
+        finally:
+            working.cancel()
+            ending.cancel()
 
     # Wishing
 
