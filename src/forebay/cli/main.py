@@ -15,6 +15,7 @@ COMMANDS = {
     "limits": ("forebay.cli.limits:limits", "List, set and remove limits on jobs that run and start."),
     "schedules": ("forebay.cli.schedules:schedules", "List, show, add, pause, fire and remove schedules."),
     "scheduler": ("forebay.cli.scheduler:scheduler", "Fire schedules until a signal says stop."),
+    "server": ("forebay.cli.server:server", "Serve jobs over HTTP until a signal says stop."),
     "dead": ("forebay.cli.dead:dead", "Look at the dead letters, revive or purge them."),
     "workers": ("forebay.cli.workers:workers", "List workers, look into them, pause, resume and stop them."),
     "stats": ("forebay.cli.stats:stats", "Jobs by queue and state, and who works on them."),
