@@ -8,12 +8,14 @@ from typing import Final, NamedTuple
 from forebay.errors import (
     ConfigError,
     DuplicateJob,
+    Forbidden,
     ForebayError,
     IllegalTransition,
     InvalidJob,
     JobCancelled,
     JobFailed,
     JobNotFound,
+    KeyNotFound,
     LeaseLost,
     PayloadError,
     QueueClosed,
@@ -25,6 +27,8 @@ from forebay.errors import (
     StoreError,
     StoreRefused,
     StoreUnavailable,
+    TooManyRequests,
+    Unauthenticated,
     UnknownTask,
     WaitTimeout,
     WorkerNotFound,
@@ -56,6 +60,10 @@ _KINDS: Final[tuple[tuple[type[ForebayError], Kind], ...]] = (
     (QueueNotFound, Kind("queue_not_found", 404, "NOT_FOUND", "There is no such queue")),
     (WorkerNotFound, Kind("worker_not_found", 404, "NOT_FOUND", "There is no such worker")),
     (ScheduleNotFound, Kind("schedule_not_found", 404, "NOT_FOUND", "There is no such schedule")),
+    (KeyNotFound, Kind("key_not_found", 404, "NOT_FOUND", "There is no such API key")),
+    (Unauthenticated, Kind("unauthenticated", 401, "UNAUTHENTICATED", "Nobody knows who asks")),
+    (Forbidden, Kind("forbidden", 403, "PERMISSION_DENIED", "The API key does not allow this")),
+    (TooManyRequests, Kind("too_many_requests", 429, "RESOURCE_EXHAUSTED", "Requests come too fast")),
     (LeaseLost, Kind("lease_lost", 409, "ABORTED", "The lease is not held any more")),
     (DuplicateJob, Kind("duplicate", 409, "ALREADY_EXISTS", "The key or id is taken")),
     (IllegalTransition, Kind("illegal_state", 409, "FAILED_PRECONDITION", "Its state does not allow this")),
@@ -99,6 +107,6 @@ def holder_of(error: ForebayError) -> str | None:
 
 def retry_after_of(error: ForebayError) -> int | None:
     """After how many whole seconds the same request may be made again; None where nobody can say."""
-    if isinstance(error, (QueueFull, RateLimited)):
+    if isinstance(error, (QueueFull, RateLimited, TooManyRequests)):
         return None if error.retry_after is None else max(1, ceil(error.retry_after))
     return RETRY_SECONDS if isinstance(error, StoreError) and not isinstance(error, StoreRefused) else None
