@@ -36,6 +36,12 @@ BAD_URLS = [
     "sqlite://ada:hunter2@localhost/jobs.db",
     "sqlite:///jobs.db?durability=none&password=hunter2",
     "sqlite:///jobs.db?secret=hunter2#there",
+    "redis://ada:a?hunter2@localhost/0",
+    "redis://ada:1#hunter2@localhost/0",
+    "postgresql://ada:a?hunter2@localhost/jobs",
+    "postgresql://ada:1?hunter2@localhost/jobs",
+    "postgresql://ada:1#hunter2@localhost/jobs",
+    "postgresql://ada:a@hunter2@localhost/jobs",
 ]
 
 

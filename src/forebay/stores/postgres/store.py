@@ -23,6 +23,7 @@ from forebay.stores.postgres.borrowed import Borrowed, borrow_async, borrowed
 from forebay.stores.postgres.by_hand import ByHand
 from forebay.stores.postgres.connection import Address, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
+from forebay.stores.postgres.documents import PostgresDocuments
 from forebay.stores.postgres.exchanging import exchange, with_more
 from forebay.stores.postgres.holding import judged
 from forebay.stores.postgres.inserting import Rules, insert_all
@@ -193,7 +194,7 @@ class PostgresEngine:
         return connection
 
 
-class PostgresStore(PostgresSchedules, PostgresLimits):
+class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments):
     """A handle to write to one store."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:

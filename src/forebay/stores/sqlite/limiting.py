@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from forebay.domain.changes import limit_changes
 from forebay.domain.gate import limit_gate
-from forebay.domain.history import Event, EventKind
+from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Bucket, Limit
@@ -49,14 +50,15 @@ def save(tx: Transaction, limit: Limit, actor: str) -> None:
     tx.run("limit_save", row_from_kept(Kept(limit, limit.changed_from(old, bucket, tx.now))))
     if old is not None and limit.is_narrow:
         tx.run("buckets_change", buckets_values(old, limit, tx.now))
-    _tell(tx, limit.scope, actor, "saved")
+    _tell(tx, limit.scope, actor, "saved", limit_changes(old, limit))
 
 
 def drop(tx: Transaction, scope: str, actor: str) -> bool:
-    if tx.run("limit_remove", {"scope": scope}).rowcount == 0:
+    row = tx.one("limit_remove", {"scope": scope})
+    if row is None:
         return False
     tx.run("buckets_remove", {"scope": scope})
-    _tell(tx, scope, actor, "removed")
+    _tell(tx, scope, actor, "removed", limit_changes(kept_from_row(row).limit, None))
     return True
 
 
@@ -166,8 +168,8 @@ def _running(tx: Transaction, limit: Limit) -> int:
     return running - int(lapsed)
 
 
-def _tell(tx: Transaction, scope: str, actor: str, what: str) -> None:
+def _tell(tx: Transaction, scope: str, actor: str, what: str, changes: Changes) -> None:
     tx.run("closed_look", {"scope": scope})
-    tx.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}"))
+    tx.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}", changes=changes))
     tx.seen.has_limits = None
     tx.has_news = True
