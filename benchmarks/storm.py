@@ -147,19 +147,14 @@ class Post:
         if status is None:
             return None
         self.popen = self._start()
+        if status in {-signal.SIGKILL, *self.in_order(), *allowed}:
+            return None
+        return f"a worker program ended with {status}: see its log\n{self.tail()}"
+
+    def in_order(self) -> set[int]:
+        """With which status it may end that was not killed."""
         # Who is hit before it has taken over its signals dies of the first one.
-        expected = {
-            0,
-            -signal.SIGKILL,
-            -signal.SIGTERM,
-            *((GAVE_UP,) if self.is_supervised else ()),
-            *allowed,
-        }
-        return (
-            None
-            if status in expected
-            else f"a worker program ended with {status}: see its log\n{self.tail()}"
-        )
+        return {0, -signal.SIGTERM, *((GAVE_UP,) if self.is_supervised else ())}
 
     def tail(self) -> str:
         return self._log.read_text(errors="replace")[-2_000:]
@@ -378,7 +373,7 @@ def run(folder: Path, size: Size, url: str | None = None, server: Server | None 
             findings.problems += ended_in_order(folder, posts, server)
             findings.started_programs = sum(post.started for post in posts)
         compare(app, feed, file, findings)
-        app.sweep()
+        patiently(app.sweep)  # it writes, over a connection that may not have been used since the last hit
     if server is not None and (left := sessions_left(server)):
         findings.problems.append(f"{left} sessions stay on the server")
     findings.problems += left_behind(folder, descriptors)
@@ -405,8 +400,7 @@ def ended_in_order(folder: Path, posts: list[Post], server: Server | None) -> It
         except subprocess.TimeoutExpired:
             yield f"a worker program did not stop within {END_SECONDS:g} s\n{post.tail()}"
             continue
-        # Right after its start a program has not taken over its signals yet.
-        if status not in {0, -signal.SIGTERM, *allowed_with(server)}:
+        if status not in {*post.in_order(), *allowed_with(server)}:
             yield f"a worker program that was asked to stop ended with {status}\n{post.tail()}"
     while (left := living(folder)) and time.monotonic() < ends:
         time.sleep(0.05)

@@ -16,6 +16,7 @@ class Turns(ABC, Generic[H]):
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._weights = weights
+        self._short: set[str] = set()  # shares that had less than their part
 
     @abstractmethod
     def _shares(self, limit: int) -> list[Share]:
@@ -50,6 +51,7 @@ class Turns(ABC, Generic[H]):
             found.update((share, looked.get(share, ())) for share in wanted)
             # What one of them lacks is for others to fill.
             has.update((share, len(found[share])) for share in wanted if len(found[share]) < wanted[share])
+            self._short.update(has)
             empty = [share for share in wanted if not found[share]]
             if empty:
                 self._leave(empty)
@@ -58,3 +60,7 @@ class Turns(ABC, Generic[H]):
         """So many jobs of each share were claimed: others are next."""
         if jobs:
             self._move({share: count * step(self._weights, share) for share, count in jobs.items()})
+        # While others filled up its turn stayed where it was. Whoever comes next would begin there, and be
+        # ahead of all of them by a whole claim.
+        if dry := [share for share in jobs if share in self._short]:
+            self._leave(dry)

@@ -193,6 +193,10 @@ def translated(place: str, exc: Exception) -> StoreError:
     return StoreError(f"{place}: {exc}")
 
 
+def _unwritable(exc: UnicodeEncodeError) -> StoreRefused:
+    return StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}")
+
+
 def is_full(error: StoreError) -> bool:
     """Whether the server has refused a call because it has no memory left."""
     return isinstance(error.__cause__, redis.exceptions.OutOfMemoryError)
@@ -218,7 +222,7 @@ class Connection:
         try:
             request = msgspec.msgpack.encode(ask)
         except UnicodeEncodeError as exc:
-            raise StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}") from exc
+            raise _unwritable(exc) from exc
         answer = self.call(name, request, *arguments)
         if type(answer) is list and answer and answer[0] == b"listed":
             self.has_listed = True
@@ -230,6 +234,8 @@ class Connection:
         its scripts were flushed, has not run; so it is loaded and called again."""
         try:
             return self._called(self._scripts[name], (b"1", self._key, *arguments))
+        except UnicodeEncodeError as exc:  # before anything was sent
+            raise _unwritable(exc) from exc
         except redis.RedisError as exc:
             raise translated(self.address.place, exc) from exc
 
@@ -237,13 +243,15 @@ class Connection:
         """One command and its answer, errors in our words."""
         try:
             return self._command(*words)
+        except UnicodeEncodeError as exc:  # as above
+            raise _unwritable(exc) from exc
         except redis.RedisError as exc:
             raise translated(self.address.place, exc) from exc
 
     @contextmanager
     def hasty(self) -> Iterator[None]:
-        """Leases run out while we wait. Where no answer comes, it may be a connection that the rest of the world
-        has forgotten: given up in time, the leases are kept over another one."""
+        """Leases run out while we wait. Where no answer comes, it may be a connection that was forgotten on its
+        way: given up in time, the leases are kept over another one."""
         usual = self._answer_wait
         self._wait_for(min(KEEPING_SECONDS, usual))
         try:
