@@ -15,10 +15,10 @@ READY := $(VENV)/.ready
 CODE := $(wildcard src tests tools benchmarks evidence examples)
 # Tests that run the blocks of pages beside what else they know of them; tests/docs/test_blocks.py lists them.
 PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades/test_pages.py \
-	worker/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
+	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules compare profile growth docs mutate fence simulate crash-matrix soak soak-postgres soak-redis requirements clean
+.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules compare profile growth docs mutate fence simulate crash-matrix soak soak-postgres soak-redis requirements audit clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ test: $(READY) ## All tests, on three processes: many of them wait
 
 test-stores: $(READY) ## The store contract, the model test and what one engine alone can do
 	$(BIN)/pytest -n 3 --dist worksteal tests/stores $(ARGS)
+
+audit: $(READY) ## Look up known vulnerabilities of everything that is installed here; needs the network
+	@$(BIN)/python tools/audit.py
 
 run: $(READY) ## Run an app with sample tasks and a worker inside it until Ctrl-C
 	@$(BIN)/python examples/sample/main.py $(ARGS)

@@ -11,10 +11,14 @@ ForebayError
   QueueNotFound            nothing there
   WorkerNotFound           nothing there
   ScheduleNotFound         nothing there
+  KeyNotFound              nothing there
   WorkersDied              worker processes die as soon as they are started; look at their log
   DuplicateJob             carries the id of the job that holds the key
   QueueFull                try later, or raise the queue's max_length
   RateLimited              too many jobs at once; try again after `retry_after` seconds
+  TooManyRequests          of a service; ask again after `retry_after` seconds
+  Unauthenticated          of a service: show an API key that holds
+  Forbidden                of a service: ask for a key with another role, or for another queue
   QueueClosed              the queue is draining or was dropped
   QueueNotEmpty            empty it first, or drop it by force
   IllegalTransition        the operator asked for something the state forbids
@@ -91,6 +95,10 @@ class ScheduleNotFound(ForebayError, LookupError):
     """No schedule has this name."""
 
 
+class KeyNotFound(ForebayError, LookupError):
+    """There is no API key of this name."""
+
+
 class WorkersDied(ForebayError):
     """Worker processes have died again and again, and their supervisor has given up."""
 
@@ -132,6 +140,25 @@ class RateLimited(ForebayError):
         self.client = client
         self.limit = limit
         self.retry_after = retry_after
+
+
+class TooManyRequests(ForebayError):
+    """A client asks a service more often than it may: `limit` at once. It may ask once more after
+    `retry_after` seconds, and as often again after `reset_seconds`."""
+
+    def __init__(self, message: str, *, limit: int, retry_after: float, reset_seconds: int) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.retry_after = retry_after
+        self.reset_seconds = reset_seconds
+
+
+class Unauthenticated(ForebayError):
+    """A service was shown no API key, or one that is wrong, expired or revoked."""
+
+
+class Forbidden(ForebayError):
+    """The API key that was shown does not allow this."""
 
 
 class QueueClosed(ForebayError):

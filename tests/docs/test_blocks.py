@@ -74,9 +74,18 @@ ELSEWHERE: Final = {
         )
         for language in ("python", "toml", "console")
     },
+    ("guide/security.md", "console"): (
+        "cli/test_docs.py::test_the_commands_of_the_page_about_security_work_in_their_order"
+    ),
     ("guide/postgresql.md", "python"): (
         "stores/test_postgres_guide.py::test_the_program_of_the_page_runs_against_a_server"
     ),
+    **{
+        ("guide/service.md", language): (
+            "service/test_guide.py::test_the_commands_of_the_page_produce_and_consume_a_job"
+        )
+        for language in ("console", "sh")
+    },
     ("guide/redis.md", "python"): (
         "stores/test_redis_guide.py::test_the_program_of_the_page_runs_against_a_server"
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,7 @@ class Settings:
     @property
     def actor(self) -> str:
         """What the audit log calls whoever runs the command."""
-        return str(self.get("actor") or f"cli:{_user()}")
+        return str(self.get("actor") or f"cli:{_user()}@{socket.gethostname()}")
 
     def worker_defaults(self) -> dict[str, Any]:
         """What the worker command takes when no flag says otherwise."""

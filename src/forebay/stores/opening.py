@@ -32,6 +32,7 @@ _FORMS: Final = (
     "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/database, "
     "redis://host:6379/0"
 )
+_ESCAPED: Final = "with %2F, %40, %3A, %3F and %23 for /, @, :, ? and # in a password"
 _TLS_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _TLS: Final = (*_TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname")
 
@@ -75,6 +76,7 @@ def _split(url: str) -> SplitResult:
     if not isinstance(url, str):
         raise ConfigError(f"a store URL is a text, not {url!r:.60}; write one of {_FORMS}")
     try:
+        url.encode()  # some drivers would stumble over half of a surrogate pair, long after this
         return urlsplit(url)
     except ValueError:
         # Not chained: that error quotes the address, with the password in it.
@@ -135,7 +137,7 @@ def _redis(url: str, parts: SplitResult) -> Engine:
     if scheme != "unix" and (not _is_server(parts) or not re.fullmatch(r"/?[0-9]*", path)):
         raise ConfigError(
             f"{url!r} is not the address of a server: write redis://user:password@host:6379/0, or "
-            "redis+sentinel://host:26379/master/0, with %2F, %40 and %3A for /, @ and : in a password"
+            f"redis+sentinel://host:26379/master/0, {_ESCAPED}"
         )
     options = dict(
         _options(
@@ -186,16 +188,18 @@ def _check_redis(url: str, options: Mapping[str, str]) -> None:
 
 def _is_server(parts: SplitResult) -> bool:
     hosts = parts.netloc.rpartition("@")[2].split(",")
-    return all(map(_HOST.fullmatch, hosts)) and "@" not in parts.path and ":" not in parts.path
+    is_whole = "@" not in parts.path and ":" not in parts.path and not parts.fragment
+    return all(map(_HOST.fullmatch, hosts)) and is_whole
 
 
 def _check_server(url: str, parts: SplitResult) -> None:
     """Refuse what only looks like the address of a server. A password with signs that nobody has escaped
     would be taken for a host and a database, and be asked for there. Several hosts, or none, are fine."""
-    if not _is_server(parts):
+    # libpq ends a password at the first @, and would ask for the rest of it as the name of a host.
+    if not _is_server(parts) or parts.netloc.count("@") > 1:
         raise ConfigError(
             f"{url!r} is not the address of a server: write postgresql://user:password@host:5432/database, "
-            "with %2F, %40 and %3A for /, @ and : in a password"
+            f"{_ESCAPED}"
         )
 
 
@@ -204,8 +208,10 @@ def _options(url: str, parts: SplitResult, known: tuple[str, ...]) -> Mapping[st
     options = dict(given)
     unknown = sorted(set(options) - set(known))
     if unknown:
+        # With an @ behind the ? this may be the end of a password with a ? that nobody has escaped.
+        named = "" if "@" in parts.query else f" {', '.join(unknown)}"
         names = ", ".join(known) or "none"
-        raise ConfigError(f"{url!r}: unknown option {', '.join(unknown)}; known are: {names}")
+        raise ConfigError(f"{url!r}: unknown option{named}; known are: {names}")
     if len(options) < len(given):
         raise ConfigError(f"{url!r}: an option is given twice")
     if parts.fragment:

@@ -125,8 +125,10 @@ def address_of(
     try:
         psycopg.conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as exc:
-        # Not chained, and not quoted unless it speaks of an option: it may hold the password.
-        option = re.match(r"invalid URI query parameter: .*", str(exc))
+        # Not chained, and not quoted unless it speaks of an option: it may hold the password. So may an
+        # option if there is an @ behind the ?: that was in a password that nobody has escaped.
+        has_sign = "%40" in dsn.partition("?")[2]
+        option = None if has_sign else re.match(r"invalid URI query parameter: .*", str(exc))
         said = option[0] if option else "write postgresql://user:password@host:port/database"
         raise ConfigError(f"{shown!r} is not an address of PostgreSQL: {said}") from None
     is_pooled = pooler == "transaction"

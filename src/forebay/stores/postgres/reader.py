@@ -28,6 +28,7 @@ from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge
 from forebay.errors import StoreError
 from forebay.stores.postgres.connection import Connection, Raw, Statements, Values
+from forebay.stores.postgres.documents import LooksAtPostgresDocuments
 from forebay.stores.postgres.limiting import LooksAtPostgresLimits
 from forebay.stores.postgres.meaning import DRIVER_ERRORS, translated
 from forebay.stores.postgres.rows import job_from_row
@@ -84,7 +85,7 @@ class Look:
         return {(queue, state): jobs for queue, state, jobs in self.all("counts")}
 
 
-class PostgresReader(LooksAtPostgresSchedules, LooksAtPostgresLimits):
+class PostgresReader(LooksAtPostgresSchedules, LooksAtPostgresLimits, LooksAtPostgresDocuments):
     """A handle to look at one store."""
 
     def __init__(self, connection: Connection, statements: Statements) -> None:

@@ -191,6 +191,10 @@ def translated(place: str, exc: Exception) -> StoreError:
     return StoreError(f"{place}: {exc}")
 
 
+def _unwritable(exc: UnicodeEncodeError) -> StoreRefused:
+    return StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}")
+
+
 def is_full(error: StoreError) -> bool:
     """Whether the server has refused a call because it has no memory left."""
     return isinstance(error.__cause__, redis.exceptions.OutOfMemoryError)
@@ -215,7 +219,7 @@ class Connection:
         try:
             request = msgspec.msgpack.encode(ask)
         except UnicodeEncodeError as exc:
-            raise StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}") from exc
+            raise _unwritable(exc) from exc
         answer = self.call(name, request, *arguments)
         if type(answer) is list and answer and answer[0] == b"listed":
             self.has_listed = True
@@ -227,6 +231,8 @@ class Connection:
         its scripts were flushed, has not run; so it is loaded and called again."""
         try:
             return self._called(self._scripts[name], (b"1", self._key, *arguments))
+        except UnicodeEncodeError as exc:  # before anything was sent
+            raise _unwritable(exc) from exc
         except redis.RedisError as exc:
             raise translated(self.address.place, exc) from exc
 
@@ -234,6 +240,8 @@ class Connection:
         """One command and its answer, errors in our words."""
         try:
             return self._command(*words)
+        except UnicodeEncodeError as exc:  # as above
+            raise _unwritable(exc) from exc
         except redis.RedisError as exc:
             raise translated(self.address.place, exc) from exc
 

@@ -40,6 +40,7 @@ from forebay.stores.protocol import (
 from forebay.stores.redis import commanding, operating
 from forebay.stores.redis.breaker import Breaker, Sight
 from forebay.stores.redis.connection import Address, Connection, is_full
+from forebay.stores.redis.documents import RedisDocuments
 from forebay.stores.redis.exchanging import Exchanging, ShortWay, cancels_of
 from forebay.stores.redis.inserting import Intake, PlainIntake, are_plain, done, receipts_of
 from forebay.stores.redis.limiting import RedisLimits
@@ -134,7 +135,7 @@ class RedisEngine:
         return connection
 
 
-class RedisStore(RedisSchedules, RedisLimits):
+class RedisStore(RedisSchedules, RedisLimits, RedisDocuments):
     """A handle to write to one namespace."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:

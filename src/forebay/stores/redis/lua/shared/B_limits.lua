@@ -28,6 +28,13 @@ local function has_limits()
   return limits
 end
 
+local function limit_changes(old, new)
+  return changed({
+    {'concurrency', old[L_CONCURRENCY], new[L_CONCURRENCY]}, {'rate', old[L_RATE], new[L_RATE]},
+    {'per_ms', old[L_PER_MS], new[L_PER_MS]}, {'burst', old[L_BURST], new[L_BURST]}
+  })
+end
+
 local function filled(limit, parts, at)
   return math.min(limit[L_MOST] * limit[L_PER_MS], parts + math.max(0, now - at) * limit[L_RATE])
 end
