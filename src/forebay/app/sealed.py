@@ -1,7 +1,7 @@
 """An engine whose payloads and results are wrapped: whoever uses it sees them as they were given.
 
-It stands between the programs of a store and the store itself, so that producers, workers, consumers, commands
-and services all work with encrypted jobs and know nothing of it.
+It stands between the programs of a store and the store itself, so that producers, workers, consumers,
+commands and services all work with encrypted jobs and know nothing of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keys that make payloads and results unreadable to whoever has the store and not the keys.
 
-AES-256-GCM. The id of the key stands in the header of what was sealed, so that several keys can be in use: the
-first one seals, all of them open. What is sealed is bound to its place (`about`): it opens nowhere else.
+AES-256-GCM. The id of the key stands in the header of what was sealed, so that several keys can be in use:
+the first one seals, all of them open. What is sealed is bound to its place (`about`): it opens nowhere else.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _pairs(text: str) -> dict[str, bytes | str]:
 def _checked(pairs: Mapping[str, bytes | str]) -> dict[str, bytes]:
     checked: dict[str, bytes] = {}
     for key_id, key in pairs.items():
-        if not isinstance(key_id, str) or not _ID.match(key_id):
+        if not _ID.match(str(key_id)):
             raise ConfigError("the id of an encryption key is 1 to 40 letters, digits, _ or -")
         checked[key_id] = _bytes(key_id, key)
     return checked

@@ -50,8 +50,8 @@ class Wrapping:
     # Into the store
 
     def job(self, job: NewJob) -> NewJob:
-        """A new job as it is stored. The store gives ids as it inserts, so what is sealed is bound to the task;
-        one whose payload goes to the blobs brings its id, for theirs is made of it."""
+        """A new job as it is stored. The store gives ids as it inserts, so what is sealed is bound to the
+        task; one whose payload goes to the blobs brings its id, for their names are made of it."""
         data = self._sealed(job.payload, _about_call(job.task))
         if self._is_large(data):
             job_id = job.id or new_id()
@@ -177,8 +177,8 @@ class Wrapping:
         return frozenset(gates)
 
     def _are_away(self) -> bool:
-        """Whether the blobs could not be reached just now. Their jobs are held then; who went on to claim them
-        would do nothing else."""
+        """Whether the blobs could not be reached just now. Their jobs are held then; who went on to claim
+        them would do nothing else."""
         return self._were_away_at is not None and monotonic() < self._were_away_at + AWAY_SECONDS
 
 

@@ -20,7 +20,7 @@ def payload_gate(version: int) -> str:
 
 
 def needs_gate(needs: str) -> str:
-    """Behind this wait jobs whose payload can be read only by programs that have this: a key, a blob store."""
+    """Behind this wait jobs whose payload is for programs that were given this: a key, or a blob store."""
     return f"needs:{needs}"
 
 
