@@ -81,6 +81,12 @@ ELSEWHERE: Final = {
     ("guide/postgresql.md", "python"): (
         "stores/test_postgres_guide.py::test_the_program_of_the_page_runs_against_a_server"
     ),
+    **{
+        ("guide/service.md", language): (
+            "service/test_guide.py::test_the_commands_of_the_page_produce_and_consume_a_job"
+        )
+        for language in ("console", "sh")
+    },
     ("guide/redis.md", "python"): (
         "stores/test_redis_guide.py::test_the_program_of_the_page_runs_against_a_server"
     ),

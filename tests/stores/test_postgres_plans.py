@@ -127,6 +127,8 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "seqs": {"jobs": 100},
     "claim": {"ids": NEW},
     "exchange": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1, "ids": sorted(IDS)},
+    "claim_within": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1},
+    "settle_first": {"ids": sorted(IDS)},
     "hold": {"ids": NEW, "marked": IDS, "capped": [False] * 100},
     "keys_take": {"keys": NEW},
     "commands_take": {"kinds": ["stop"]},

@@ -272,8 +272,11 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments):
     def _told(self) -> None:
         """After a commit: what it did not tell may have to be told now."""
         if self._pokes.committed():
-            with suppress(StoreError):  # a hint that gets lost costs delay, never a job
-                self._transact(tell)
+            self._tell()
+
+    def _tell(self) -> None:
+        with suppress(StoreError):  # a hint that gets lost costs delay, never a job
+            self._transact(tell)
 
     def make_queues(self, names: Sequence[QueueName]) -> None:
         """Make queues with default settings, where nobody has."""
@@ -333,13 +336,16 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments):
             part = plain.exchange(worker, settlements, wants, room)
             self._unfinished += plain.listed
             plain.listed.clear()
-        if part.whole is not None:
-            return part.whole
-        left = room - part.claimed
-        rest = self._transact(
-            lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
-        )
-        return part.joined(rest)
+        whole = part.whole
+        if whole is None:
+            left = room - part.claimed
+            rest = self._transact(
+                lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
+            )
+            whole = part.joined(rest)
+        if part.done is not None and plain.leaves_places(whole.jobs):
+            self._tell()
+        return whole
 
     def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
         return self._write(lambda tx: leasing.standing(tx, worker, leases))

@@ -1,0 +1,92 @@
+"""Routes for producers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import get, patch, post
+from litestar.params import HeaderParameter, JSONBody, QueryParameter
+from msgspec.structs import replace
+
+from forebay.errors import InvalidJob
+from forebay.service.http.calling import Asking, JobIdPath, actor_of, service_of, while_connected
+from forebay.service.schema.looking import JobShape
+from forebay.service.schema.producing import (
+    Accepted,
+    AmendRequest,
+    CancelRequest,
+    EnqueueManyAnswer,
+    EnqueueManyRequest,
+    EnqueueRequest,
+    ResultAnswer,
+    Verdict,
+)
+from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
+
+KeyHeader = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        description="The same key on the same queue within 24 hours gives the first answer again.",
+    ),
+]
+PositionQuery = Annotated[bool, QueryParameter(description="Say where the job stands in its queue.")]
+WaitQuery = Annotated[float, QueryParameter(ge=0, le=LONGEST_WAIT_SECONDS, description="How long to wait.")]
+
+
+@post("/v1/jobs", tags=["produce"])
+async def enqueue(
+    request: Asking,
+    data: JSONBody[EnqueueRequest],
+    idempotency_key: KeyHeader = None,
+    position: PositionQuery = False,
+) -> Accepted:
+    """Ask for a job."""
+    if idempotency_key is not None:
+        if data.idempotency_key not in (None, idempotency_key):
+            raise InvalidJob("the header and the body name different keys", field="idempotency_key")
+        data = replace(data, idempotency_key=idempotency_key)
+    return await service_of(request).producing.enqueue(data, with_position=position)
+
+
+@post("/v1/jobs/batch", tags=["produce"])
+async def enqueue_many(request: Asking, data: JSONBody[EnqueueManyRequest]) -> EnqueueManyAnswer:
+    """Ask for several jobs, in one or several queues."""
+    return await service_of(request).producing.enqueue_many(data)
+
+
+@get("/v1/jobs/{job_id:str}", tags=["produce"])
+async def job(request: Asking, job_id: JobIdPath) -> JobShape:
+    """Show a job with its attempts and with what depends on it."""
+    return await service_of(request).looking.job(job_id)
+
+
+@get("/v1/jobs/{job_id:str}/wait", tags=["produce"])
+async def wait(
+    request: Asking, job_id: JobIdPath, timeout_seconds: WaitQuery = LONGEST_WAIT_SECONDS
+) -> JobShape:
+    """Show a job when it has ended, or as it is when the time is up."""
+    return await while_connected(request, service_of(request).producing.wait(job_id, timeout_seconds))
+
+
+@get("/v1/jobs/{job_id:str}/result", tags=["produce"])
+async def result(request: Asking, job_id: JobIdPath) -> ResultAnswer:
+    """Give what a completed job has returned."""
+    return await service_of(request).producing.result(job_id)
+
+
+@post("/v1/jobs/{job_id:str}/cancel", tags=["produce"], status_code=200)
+async def cancel(request: Asking, job_id: JobIdPath, data: JSONBody[CancelRequest]) -> Verdict:
+    """Cancel a job that waits; ask one that runs to stop."""
+    return await service_of(request).producing.cancel(job_id, data, actor_of(request))
+
+
+@patch("/v1/jobs/{job_id:str}", tags=["produce"])
+async def amend(request: Asking, job_id: JobIdPath, data: JSONBody[AmendRequest]) -> Verdict:
+    """Change the priority, the time or the metadata of a job that waits."""
+    return await service_of(request).producing.amend(job_id, data, actor_of(request))
+
+
+ROUTES = (enqueue, enqueue_many, job, wait, result, cancel, amend)
