@@ -199,7 +199,8 @@ def _unopened(data: bytes) -> PayloadError:
             f"the payload has format {int(later[1])}, this program reads 1; upgrade it", field="payload"
         )
     if data.startswith(_SPOILED):
-        return CorruptPayload(data[len(_SPOILED) :].decode(errors="replace")[:200], field="payload")
+        reason = data[len(_SPOILED) :].decode(errors="replace")[:200]
+        return CorruptPayload(f"the payload is broken: {reason}", field="payload")
     header = _HEADER.match(data)
     if not header:
         return CorruptPayload("the payload does not begin with the line of a payload", field="payload")
