@@ -250,8 +250,8 @@ class Connection:
 
     @contextmanager
     def hasty(self) -> Iterator[None]:
-        """Leases run out while we wait. Where no answer comes, it may be a connection that somebody on its way
-        has forgotten: given up in time, the leases are kept over another one."""
+        """Leases run out while we wait. Where no answer comes, it may be that somebody on its way
+        has forgotten the connection: given up in time, the leases are kept over another one."""
         usual = self._answer_wait
         self._wait_for(min(KEEPING_SECONDS, usual))
         try:
