@@ -129,6 +129,7 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "exchange": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1, "ids": sorted(IDS)},
     "claim_within": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1},
     "settle_first": {"ids": sorted(IDS)},
+    "shares_join": {"names": ["default"], "step": 1},
     "hold": {"ids": NEW, "marked": IDS, "capped": [False] * 100},
     "keys_take": {"keys": NEW},
     "commands_take": {"kinds": ["stop"]},
