@@ -114,7 +114,7 @@ def test_a_pickle_in_the_place_of_a_payload_is_never_read(live_app: Forebay, tmp
     trap = NewJob(task="t", payload=pickle.dumps(((Spring(tmp_path / "sprung"),), {})))
 
     with live_app.working(threads=1):
-        job = live_app.enqueue(trap).wait(timeout=30)
+        job = live_app.enqueue(trap).wait(timeout=120)
 
     assert (job.state, job.failures) == (JobState.DEAD, 1)
     assert not (tmp_path / "sprung").exists()

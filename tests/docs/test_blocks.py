@@ -21,6 +21,7 @@ from tests.docs.pages import ROOT, blocks, fenced, pages, run, run_page, text, w
 PROGRAMS: Final = (
     "guide/back-pressure.md",
     "guide/dead-letters.md",
+    "guide/encryption.md",
     "guide/fairness.md",
     "guide/limits.md",
     "guide/retries.md",
@@ -80,6 +81,12 @@ ELSEWHERE: Final = {
     ("guide/postgresql.md", "python"): (
         "stores/test_postgres_guide.py::test_the_program_of_the_page_runs_against_a_server"
     ),
+    **{
+        ("guide/service.md", language): (
+            "service/test_guide.py::test_the_commands_of_the_page_produce_and_consume_a_job"
+        )
+        for language in ("console", "sh")
+    },
     ("guide/redis.md", "python"): (
         "stores/test_redis_guide.py::test_the_program_of_the_page_runs_against_a_server"
     ),
