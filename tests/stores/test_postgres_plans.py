@@ -94,7 +94,7 @@ SOME: Final[dict[str, Any]] = {
     "unmet": [1] * 100, "children": IDS, "numbers": list(HUNDRED), "parents": IDS, "child": "l1",
     "on_failure": "cancel", "aftermaths": ["dead"] * 100, "aftermath": "dead", "readies": [1] * 100,
     "after_child": "", "after_number": 0, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
-    "shares": [f"s{number}" for number in HUNDRED],
+    "shares": [f"s{number}" for number in HUNDRED], "changes": None,
 }  # fmt: skip
 # Where a name means something else than in other statements.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
