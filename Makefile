@@ -15,10 +15,10 @@ READY := $(VENV)/.ready
 CODE := $(wildcard src tests tools benchmarks evidence examples)
 # Tests that run the blocks of pages beside what else they know of them; tests/docs/test_blocks.py lists them.
 PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades/test_pages.py \
-	worker/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
+	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules compare profile growth docs mutate simulate soak crowd requirements clean
+.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules compare profile growth docs mutate fence simulate crash-matrix soak crowd requirements audit clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ test: $(READY) ## All tests, on three processes: many of them wait
 
 test-stores: $(READY) ## The store contract, the model test and what one engine alone can do
 	$(BIN)/pytest -n 3 --dist worksteal tests/stores $(ARGS)
+
+audit: $(READY) ## Look up known vulnerabilities of everything that is installed here; needs the network
+	@$(BIN)/python tools/audit.py
 
 run: $(READY) ## Run an app with sample tasks and a worker inside it until Ctrl-C
 	@$(BIN)/python examples/sample/main.py $(ARGS)
@@ -97,8 +100,14 @@ docs: $(READY) ## Check all links in the documents and run all code in them, off
 mutate: $(READY) ## Remove each guard of each statement in turn and see the suite fail
 	$(BIN)/python tools/mutate.py $(ARGS)
 
+fence: $(READY) ## Take the attempt out of the fence, one statement of one engine at a time, and see a test fail
+	$(BIN)/python tools/fence.py $(ARGS)
+
 simulate: $(READY) ## Lives of a small system on a simulated clock, with faults at every store call: [ARGS='--runs 0']
 	$(BIN)/python -m evidence.simulate $(ARGS)
+
+crash-matrix: $(READY) ## Kill a process at every point of every store operation: [ARGS='--engine redis --operation fire']
+	$(BIN)/python -m evidence.matrix $(ARGS)
 
 MINUTES ?= 5
 ENGINE ?= sqlite

@@ -53,19 +53,14 @@ class Post:
         if status is None:
             return None
         self.popen = self._start()
+        if status in {-signal.SIGKILL, *self.in_order(), *allowed}:
+            return None
+        return f"a worker program ended with {status}: see its log\n{self.tail()}"
+
+    def in_order(self) -> set[int]:
+        """With which status it may end that was not killed."""
         # Who is hit before it has taken over its signals dies of the first one.
-        expected = {
-            0,
-            -signal.SIGKILL,
-            -signal.SIGTERM,
-            *((GAVE_UP,) if self.is_supervised else ()),
-            *allowed,
-        }
-        return (
-            None
-            if status in expected
-            else f"a worker program ended with {status}: see its log\n{self.tail()}"
-        )
+        return {0, -signal.SIGTERM, *((GAVE_UP,) if self.is_supervised else ())}
 
     def tail(self) -> str:
         return self._log.read_text(errors="replace")[-2_000:]
@@ -134,8 +129,7 @@ def ended_in_order(folder: Path, posts: list[Post], allowed: frozenset[int]) -> 
         except subprocess.TimeoutExpired:
             yield f"a worker program did not stop within {END_SECONDS:g} s\n{post.tail()}"
             continue
-        # Right after its start a program has not taken over its signals yet.
-        if status not in {0, -signal.SIGTERM, *allowed}:
+        if status not in {*post.in_order(), *allowed}:
             yield f"a worker program that was asked to stop ended with {status}\n{post.tail()}"
     while (left := living(folder)) and time.monotonic() < ends:
         time.sleep(0.05)

@@ -157,7 +157,9 @@ class Soak:
                 findings.problems += ended_in_order(self._folder, posts, self._allowed)
                 findings.started_programs = sum(post.started for post in posts)
             findings.account = compare(app, self._folder, feed.firings)
-            app.sweep()
+            patiently(
+                app.sweep
+            )  # it writes, over a connection that may not have been used since the last hit
         findings.kinds, findings.refusals = dict(feed.kinds), feed.refusals
         findings.levels = list(self._levels.levels())
         findings.problems += [*findings.account.problems, *self._levels.problems(), *self._left_behind()]

@@ -11,6 +11,7 @@ from py_compile import PycInvalidationMode
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.clocks import FollowedClock
 
@@ -25,6 +26,13 @@ FOREIGN: Final = (
     "PGSERVICE",
     "REDIS_URL",
 )
+
+# The same examples each time: a change fails by what it does, and not by luck. A busy machine is not a fault.
+# `--hypothesis-profile=hunt` looks for new examples.
+_PATIENT: Final = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("hunt", _PATIENT)
+settings.register_profile("steady", _PATIENT, derandomize=True)
+settings.load_profile("steady")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,15 +6,20 @@ ForebayError
     PayloadError           fix the arguments (cannot encode, decode, too large)
       CorruptPayload       stored bytes are not what was written; only a new job helps
       NewerPayload         whole, but made for a later version: upgrade this program
+        UnknownKey         encrypted with a key that this program was not given; `key` names it
   UnknownTask              deploy the code
   JobNotFound              nothing there
   QueueNotFound            nothing there
   WorkerNotFound           nothing there
   ScheduleNotFound         nothing there
+  KeyNotFound              nothing there
   WorkersDied              worker processes die as soon as they are started; look at their log
   DuplicateJob             carries the id of the job that holds the key
   QueueFull                try later, or raise the queue's max_length
   RateLimited              too many jobs at once; try again after `retry_after` seconds
+  TooManyRequests          of a service; ask again after `retry_after` seconds
+  Unauthenticated          of a service: show an API key that holds
+  Forbidden                of a service: ask for a key with another role, or for another queue
   QueueClosed              the queue is draining or was dropped
   QueueNotEmpty            empty it first, or drop it by force
   IllegalTransition        the operator asked for something the state forbids
@@ -68,7 +73,20 @@ class CorruptPayload(PayloadError):
 
 
 class NewerPayload(PayloadError):
-    """The stored bytes are whole, but made for a later version or a setting that is missing here."""
+    """The stored bytes are whole, but made for a later version or a setting that is missing here; `needs` is
+    what a program must have been given to read them, None where it must be a later one."""
+
+    def __init__(self, message: str, *, field: str | None = None, needs: str | None = None) -> None:
+        super().__init__(message, field=field)
+        self.needs = needs
+
+
+class UnknownKey(NewerPayload):
+    """The stored bytes are encrypted with a key that this program was not given; `key` names it."""
+
+    def __init__(self, message: str, *, key: str, field: str | None = None) -> None:
+        super().__init__(message, field=field, needs=f"key {key}")
+        self.key = key
 
 
 class UnknownTask(ForebayError):
@@ -89,6 +107,10 @@ class WorkerNotFound(ForebayError, LookupError):
 
 class ScheduleNotFound(ForebayError, LookupError):
     """No schedule has this name."""
+
+
+class KeyNotFound(ForebayError, LookupError):
+    """There is no API key of this name."""
 
 
 class WorkersDied(ForebayError):
@@ -132,6 +154,25 @@ class RateLimited(ForebayError):
         self.client = client
         self.limit = limit
         self.retry_after = retry_after
+
+
+class TooManyRequests(ForebayError):
+    """A client asks a service more often than it may: `limit` at once. It may ask once more after
+    `retry_after` seconds, and as often again after `reset_seconds`."""
+
+    def __init__(self, message: str, *, limit: int, retry_after: float, reset_seconds: int) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.retry_after = retry_after
+        self.reset_seconds = reset_seconds
+
+
+class Unauthenticated(ForebayError):
+    """A service was shown no API key, or one that is wrong, expired or revoked."""
+
+
+class Forbidden(ForebayError):
+    """The API key that was shown does not allow this."""
 
 
 class QueueClosed(ForebayError):

@@ -133,7 +133,7 @@ def test_what_was_enqueued_outlives_the_program(tmp_path: Path) -> None:
     with Forebay(url) as app:
         app.task(name="double")(double)
         with app.working(threads=1):
-            assert app.job(job_id).result(timeout=30) == 8
+            assert app.job(job_id).result(timeout=120) == 8
 
 
 SCRIPT = """
@@ -183,7 +183,7 @@ def test_jobs_are_run_while_the_block_lasts(live_app: Forebay) -> None:
 
     with live_app.working(threads=2):
         handles = [task.enqueue(n) for n in range(20) for task in (plain, coroutine)]
-        results = [handle.result(timeout=30) for handle in handles]
+        results = [handle.result(timeout=120) for handle in handles]
 
     assert results == [2 * n for n in range(20) for _ in "ab"]
 
@@ -192,7 +192,7 @@ def test_tasks_are_run_in_other_threads_and_nothing_is_run_after_the_block(live_
     task = live_app.task(name="where")(where)
 
     with live_app.working(threads=1):
-        there = task.enqueue().result(timeout=30)
+        there = task.enqueue().result(timeout=120)
     after = task.enqueue()
 
     assert there != get_ident()
@@ -205,7 +205,7 @@ def test_a_worker_takes_the_queues_of_the_apps_tasks(live_app: Forebay) -> None:
 
     assert live_app.queues() == ["mail", "post"]
     with live_app.working(threads=1):
-        assert (mail.enqueue(1).result(30), post.enqueue(2).result(30)) == (2, 4)
+        assert (mail.enqueue(1).result(120), post.enqueue(2).result(120)) == (2, 4)
 
 
 def test_a_worker_may_be_told_which_queues_to_take(live_app: Forebay) -> None:
@@ -213,7 +213,7 @@ def test_a_worker_may_be_told_which_queues_to_take(live_app: Forebay) -> None:
 
     with live_app.working(threads=1, queues=["urgent"]):
         left, run = task.enqueue(1), task.using(queue="urgent").enqueue(2)
-        assert run.result(timeout=30) == 4
+        assert run.result(timeout=120) == 4
 
     assert left.refresh().state is JobState.PENDING
 
@@ -236,7 +236,7 @@ def test_a_block_may_come_again(live_app: Forebay) -> None:
     results = []
     for number in range(3):
         with live_app.working(threads=1):
-            results.append(task.enqueue(number).result(timeout=30))
+            results.append(task.enqueue(number).result(timeout=120))
 
     assert results == [0, 2, 4]
 

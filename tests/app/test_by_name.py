@@ -48,7 +48,7 @@ def test_another_program_runs_what_was_asked_for_by_name(live_app: Forebay) -> N
     live_app.task(name="mail.send")(send)
 
     with live_app.working(threads=1):
-        assert handle.result(timeout=30) == "Hello to ada"
+        assert handle.result(timeout=120) == "Hello to ada"
 
 
 def test_arguments_may_be_left_out(app: Forebay) -> None:
@@ -138,8 +138,8 @@ def test_the_one_object_of_a_job_reaches_its_task(live_app: Forebay) -> None:
 
     order = {"lines": [{"count": 2}, {"count": 5}], **{f"more {n}": n for n in range(100)}}
     with live_app.working(threads=1):
-        assert live_app.enqueue("orders.handle", [order]).result(timeout=30) == 7
-        assert total.enqueue(order).result(timeout=30) == 7
+        assert live_app.enqueue("orders.handle", [order]).result(timeout=120) == 7
+        assert total.enqueue(order).result(timeout=120) == 7
 
 
 # ------------------------------------------------------------------ jobs that are made

@@ -97,7 +97,7 @@ def test_what_eight_threads_enqueue_at_once_is_all_there_under_different_ids(
     start = Barrier(8)
 
     def enqueue() -> list[JobId]:
-        start.wait(45)
+        start.wait(100)
         return [handle.id for _ in range(50) for handle in client.enqueue([new_job()])]
 
     ids = [job_id for answer in [in_thread(enqueue) for _ in range(8)] for job_id in answer()]

@@ -130,7 +130,7 @@ class Slow:
             # In the middle of a transaction, as when the disk is slow.
             self._store._connection._raw.execute("begin immediate")
             reached.set()
-            opened.wait(30)
+            opened.wait(120)
             self._store._connection._raw.execute("commit")
         return self._store.insert(jobs, **options)
 
@@ -139,14 +139,14 @@ open_store = engine.store
 engine.store = lambda: Slow(open_store())
 holder = Thread(target=lambda: note.enqueue("holder"))
 holder.start()
-reached.wait(30)
+reached.wait(120)
 """
 
 
 def test_a_fork_waits_for_the_thread_that_is_writing(path: Path) -> None:
     script = """
 def open_later():
-    about_to_fork.wait(30)
+    about_to_fork.wait(120)
     opened.set()
 
 Thread(target=open_later).start()
@@ -239,10 +239,10 @@ asyncio.run(handle.refresh_async())
 
 def work():
     asyncio.run(handle.cancel_async("by the child"))
-    say(asyncio.run(handle.wait_async(timeout=45)).reason)
+    say(asyncio.run(handle.wait_async(timeout=100)).reason)
 
 say(ended(child(work)))
-say(asyncio.run(handle.wait_async(timeout=45)).reason)
+say(asyncio.run(handle.wait_async(timeout=100)).reason)
 note.enqueue("parent")
 """
     with program(OPENING + script, path) as forking:
@@ -311,7 +311,7 @@ def test_processes_of_a_pool_can_enqueue(method: str, tmp_path: Path, path: Path
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=120,
         check=False,
     )
 

@@ -99,13 +99,13 @@ class Slow:
         return getattr(self._store, name)
     def exchange(self, *args, **options):
         reached.set()
-        opened.wait(30)
+        opened.wait(120)
         return self._store.exchange(*args, **options)
 
 consumer._store = Slow(app.engine.store())
 holder = Thread(target=consumer.claim)
 holder.start()
-reached.wait(30)
+reached.wait(120)
 say(child(lambda: say(len(consumer.claim(5)))))
 opened.set()
 holder.join()

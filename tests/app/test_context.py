@@ -96,7 +96,7 @@ def test_a_running_task_sees_its_own_job(live_app: Forebay) -> None:
     tasks = [live_app.task(name="who")(who), live_app.task(name="who_async")(who_async)]
     with live_app.working(threads=1):
         handles = [task.enqueue() for task in tasks]
-        answers = [handle.result(timeout=30) for handle in handles]
+        answers = [handle.result(timeout=120) for handle in handles]
 
     assert answers == [[handle.id, 1, False, False] for handle in handles]
 

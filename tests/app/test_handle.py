@@ -162,13 +162,13 @@ def test_without_a_timeout_a_thread_waits_as_long_as_it_takes(
 def test_several_threads_may_wait_for_one_job(live_app: Forebay) -> None:
     handle = live_app.task(name="send")(send).enqueue()
     found: list[JobState] = []
-    threads = [Thread(target=lambda: found.append(handle.wait(30).state)) for _ in range(4)]
+    threads = [Thread(target=lambda: found.append(handle.wait(120).state)) for _ in range(4)]
 
     for thread in threads:
         thread.start()
     completed(live_app, 5)
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
 
     assert found == [JobState.COMPLETED] * 4
 
@@ -232,9 +232,9 @@ def test_a_result_has_the_class_that_its_task_promises(live_app: Forebay) -> Non
     many = live_app.task(name="many")(write_many)
 
     with live_app.working(threads=1):
-        letter = one.enqueue().result(timeout=30)
+        letter = one.enqueue().result(timeout=120)
         [handle] = live_app.enqueue_many([many.job(2)])
-        letters = handle.result(timeout=30)
+        letters = handle.result(timeout=120)
 
     assert letter == Letter("ada", Colour.RED)
     assert letters == {"letters": [letter, letter]}
@@ -245,7 +245,7 @@ def test_a_program_that_does_not_know_the_task_gets_what_was_stored(live_app: Fo
     task = live_app.task(name="one")(write_one)
     with live_app.working(threads=1):
         handle = task.enqueue()
-        handle.wait(timeout=30)
+        handle.wait(timeout=120)
     live_app.registry._tasks.clear()
 
     assert handle.result(timeout=0) == {"to": "ada", "colour": "red"}  # type: ignore[comparison-overlap]

@@ -49,7 +49,7 @@ def test_workers_run_no_more_than_a_limit_allows_and_all_in_the_end(live_app: Fo
 
     with live_app.working(threads=3), live_app.working(threads=3):
         jobs = live_app.enqueue_many([count.job(n) for n in range(40)])
-        results = [job.result(timeout=60) for job in jobs]
+        results = [job.result(timeout=120) for job in jobs]
 
     assert results == list(range(40))
     records = [record for job in jobs if (record := live_app.client.job(job.id))]
@@ -97,9 +97,9 @@ def test_a_task_says_what_it_has_cost_and_is_charged_for_it(live_app: Forebay) -
 
     with live_app.working(threads=1):
         first = spend.enqueue(50)
-        first.wait(timeout=60)
+        first.wait(timeout=120)
         second = spend.enqueue(2)
-        second.wait(timeout=60)
+        second.wait(timeout=120)
 
     # From the start of the first on 8 were left of 10; 42 more have to be earned, a hundred in a second.
     assert (second.refresh().started_at or 0) - (first.refresh().started_at or 0) >= 400
@@ -116,7 +116,7 @@ def test_workers_keep_limits_by_key_and_forget_no_job(live_app: Forebay) -> None
 
     with live_app.working(threads=3), live_app.working(threads=3):
         jobs = live_app.enqueue_many([count.job("abcd"[n % 4], n) for n in range(60)])
-        results = [job.result(timeout=60) for job in jobs]
+        results = [job.result(timeout=120) for job in jobs]
 
     assert results == list(range(60))
     for tenant in range(4):

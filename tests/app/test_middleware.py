@@ -58,7 +58,7 @@ def run(request: pytest.FixtureRequest, live_app: Forebay) -> Callable[[Callable
 
         task = live_app.task(name="t", retries=0)(func_async if request.param == "loop" else func)
         with live_app.working(threads=1):
-            return task.enqueue().wait(timeout=30)
+            return task.enqueue().wait(timeout=120)
 
     return run
 

@@ -67,7 +67,7 @@ def test_a_drain_takes_as_long_as_the_last_minute_says(app: Forebay) -> None:
     unknown = app.drain_seconds("mail")
     with app.working():
         for job in waiting:
-            job.result(timeout=60)
+            job.result(timeout=120)
 
     async def scene() -> float | None:
         await app.configure_async("mail", max_length=5)

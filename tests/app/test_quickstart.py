@@ -33,7 +33,7 @@ def worker(folder: Path) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        assert process.wait(50) == 0
+        assert process.wait(120) == 0
 
 
 def test_the_first_program_prints_what_the_page_promises(folder: Path) -> None:
@@ -52,7 +52,6 @@ def test_the_example_of_the_readme_prints_what_it_promises(tmp_path: Path) -> No
     assert (answer.stdout, answer.stderr) == (promised, "")
 
 
-@pytest.mark.timeout(240)  # as many programs as the page has commands, on a machine that may be busy
 def test_the_commands_that_look_around_work(folder: Path) -> None:
     [commands] = blocks("quickstart.md", "console")
     assert run(folder, "jobs.py").returncode == 0
@@ -68,7 +67,7 @@ def test_a_worker_process_runs_what_another_program_enqueues(folder: Path) -> No
     [command] = re.findall(r"""^    python -c "(.+)"$""", page, flags=re.MULTILINE)
 
     with worker(folder):
-        answer = run(folder, "-c", command.replace("timeout=10", "timeout=20"))
+        answer = run(folder, "-c", command.replace("timeout=10", "timeout=100"))
 
     assert "python -m forebay worker jobs:app" in page
     assert (answer.stdout, answer.stderr) == ("Hello Grace!\n", "")
@@ -77,7 +76,7 @@ def test_a_worker_process_runs_what_another_program_enqueues(folder: Path) -> No
 def test_a_worker_process_runs_what_the_program_itself_enqueues(folder: Path) -> None:
     program = (folder / "jobs.py").read_text()
     alone = re.sub(r"    with app\.working\(.*\n        (.*)\n        (.*)", r"    \1\n    \2", program)
-    (folder / "jobs.py").write_text(alone.replace("timeout=10", "timeout=20"))
+    (folder / "jobs.py").write_text(alone.replace("timeout=10", "timeout=100"))
 
     with worker(folder):
         answer = run(folder, "jobs.py")

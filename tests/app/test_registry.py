@@ -90,8 +90,8 @@ def test_jobs_of_an_old_name_are_run_by_the_task_of_today(live_app: Forebay) -> 
     double = live_app.task(name="double", aliases=["old.double"])(lambda number: number * 2)
 
     with live_app.working(threads=1):
-        assert old.result(timeout=30) == 8
+        assert old.result(timeout=120) == 8
         by_alias = live_app.enqueue("old.double", [5])
-        assert by_alias.result(timeout=30) == 10
+        assert by_alias.result(timeout=120) == 10
 
     assert (old.refresh().task, by_alias.refresh().task) == ("old.double", double.name)

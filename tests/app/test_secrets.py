@@ -36,6 +36,12 @@ BAD_URLS = [
     "sqlite://ada:hunter2@localhost/jobs.db",
     "sqlite:///jobs.db?durability=none&password=hunter2",
     "sqlite:///jobs.db?secret=hunter2#there",
+    "redis://ada:a?hunter2@localhost/0",
+    "redis://ada:1#hunter2@localhost/0",
+    "postgresql://ada:a?hunter2@localhost/jobs",
+    "postgresql://ada:1?hunter2@localhost/jobs",
+    "postgresql://ada:1#hunter2@localhost/jobs",
+    "postgresql://ada:a@hunter2@localhost/jobs",
 ]
 
 
@@ -108,7 +114,7 @@ def test_a_pickle_in_the_place_of_a_payload_is_never_read(live_app: Forebay, tmp
     trap = NewJob(task="t", payload=pickle.dumps(((Spring(tmp_path / "sprung"),), {})))
 
     with live_app.working(threads=1):
-        job = live_app.enqueue(trap).wait(timeout=30)
+        job = live_app.enqueue(trap).wait(timeout=120)
 
     assert (job.state, job.failures) == (JobState.DEAD, 1)
     assert not (tmp_path / "sprung").exists()

@@ -96,8 +96,6 @@ def expected() -> dict[int, str]:
     return {number: match[1] for number, match in found.items() if match}
 
 
-# A type checker without its cache reads half the standard library first.
-@pytest.mark.timeout(300)
 @pytest.mark.shows("R-SDK-14")
 def test_a_type_checker_finds_wrong_calls_and_only_those(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)

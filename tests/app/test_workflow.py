@@ -72,12 +72,12 @@ def test_a_chain_with_a_group_runs_in_its_order_and_a_join_has_the_results(
 
     done = flow.enqueue()
     with app.working(threads=2):
-        [gathered] = done.results(timeout=60)
+        [gathered] = done.results(timeout=120)
 
     assert gathered == [1, 2, 3]
     assert tasks.ran[0] == "first"
     assert sorted(tasks.ran[1:]) == [1, 2, 3]
-    assert done.wait(timeout=60).completed == done.progress().total == 5
+    assert done.wait(timeout=120).completed == done.progress().total == 5
     assert done.progress().is_final
 
 
@@ -91,7 +91,7 @@ def test_a_job_may_depend_on_stored_jobs_by_handle_or_id(app: Forebay, tasks: Ta
     assert [edge.parent for edge in join.parents()] == [other.id, one.id]
     assert [edge.child for edge in one.dependants()] == [join.id]
     with app.working(threads=2):
-        assert join.result(timeout=60) == ["other", "one"]
+        assert join.result(timeout=120) == ["other", "one"]
     assert [edge.state for edge in join.parents()] == [EdgeState.MET, EdgeState.MET]
 
 
@@ -103,9 +103,9 @@ def test_a_callback_runs_at_the_end_of_a_batch_whatever_became_of_it(app: Foreba
 
     done = flow.enqueue()
     with app.working(threads=2):
-        assert done.last[0].result(timeout=60) == [1, "JobFailed", "JobCancelled"]
+        assert done.last[0].result(timeout=120) == [1, "JobFailed", "JobCancelled"]
 
-    progress = done.wait(timeout=60)
+    progress = done.wait(timeout=120)
     assert (progress.completed, progress.dead, progress.cancelled) == (2, 2, 1)
 
 
@@ -243,11 +243,11 @@ async def _run_async(app: Forebay, tasks: Tasks) -> list[Any]:
     join = await tasks.gather.using(depends_on=done.last).enqueue_async()
     assert [edge.parent for edge in await join.parents_async()] == [done.last[0].id]
     assert len(await done.last[0].dependants_async()) == 1
-    assert (await done.wait_async(timeout=60)).is_final
-    await join.wait_async(timeout=60)
+    assert (await done.wait_async(timeout=120)).is_final
+    await join.wait_async(timeout=120)
     assert await done.cancel_async() == 0
     assert (await done.progress_async()).completed == 3
-    return await done.results_async(timeout=60)
+    return await done.results_async(timeout=120)
 
 
 def test_all_of_it_works_on_an_event_loop(app: Forebay, tasks: Tasks) -> None:
@@ -266,6 +266,6 @@ def test_results_of_forgotten_and_failed_parents_are_errors(app: Forebay, tasks:
         kinds.extend(type(result) for result in current_job().results())
 
     with app.working(threads=1):
-        look.using(depends_on=[failed, gone], on_failure="ignore").enqueue().result(timeout=60)
+        look.using(depends_on=[failed, gone], on_failure="ignore").enqueue().result(timeout=120)
 
     assert kinds == [JobFailed, JobNotFound]

@@ -21,7 +21,7 @@ from forebay.stores.protocol import Store
 from tests.stores.contract import steps
 
 # Generous: a program that does nothing takes seconds to start on a machine with enough other work.
-DEADLINE: Final = 110
+DEADLINE: Final = 120
 
 TASKS: Final = """
 from forebay import Forebay

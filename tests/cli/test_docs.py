@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from forebay.cli.queues import setting_names
-from tests.cli.calling import program
+from forebay.stores.protocol import Store
+from tests.cli.calling import call, program
 from tests.cli.test_program import working
 
 DOCS = Path(__file__).parents[2] / "docs"
-# As many programs as the page has commands, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(240)
 GUIDE = (DOCS / "guide" / "command-line.md").read_text(encoding="utf-8")
 
 
@@ -51,6 +50,16 @@ def test_the_commands_of_the_guide_work_in_their_order(guide_folder: Path) -> No
     with working(guide_folder):
         program(guide_folder, "jobs", "wait", "unlucky", "--timeout", "40s")
         run_block(guide_folder, trouble)
+
+
+def test_the_commands_of_the_page_about_security_work_in_their_order(store: Store) -> None:
+    page = (DOCS / "guide" / "security.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\$ forebay (.*)$", page, flags=re.MULTILINE)
+
+    done = [call(*shlex.split(line)) for line in lines]
+
+    assert [(line, one.output) for line, one in zip(lines, done, strict=True) if one.exit_code] == []
+    assert len(done) == 12
 
 
 def test_the_reference_names_every_setting_of_a_queue() -> None:

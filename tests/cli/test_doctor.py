@@ -22,8 +22,6 @@ from forebay.testing.clock import ManualClock
 from tests.cli.calling import DEADLINE, call, command, environment, make, program, put
 from tests.stores.contract import steps
 
-# Some start programs, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(240)
 HOUR_MS = 3_600_000
 
 

@@ -13,9 +13,6 @@ from forebay.stores.protocol import Reader, Store
 from tests.cli.calling import answer, call, program, program_answer, refusal
 from tests.stores.contract import steps
 
-# Some start programs, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(240)
-
 
 def stored(reader: Reader, job_id: str) -> Job:
     return steps.look(reader, JobId(job_id))

@@ -14,8 +14,6 @@ import pytest
 from forebay.stores.protocol import Store
 from tests.cli.calling import DEADLINE, TASKS, call, environment, program, refusal
 
-# Some start programs, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(240)
 # Whoever runs the tests may have made their programs deaf to Ctrl-C.
 HEARING = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "

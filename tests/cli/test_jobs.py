@@ -114,7 +114,7 @@ def test_times_are_instants_or_count_back_from_now(store: Store) -> None:
         (("--metadata", "tenant"), "'tenant' is not KEY=VALUE"),
         (("--metadata", "a=1", "--metadata", "a=2"), "a is given twice"),
         (("--priority-from", "9" * 30), "cannot hold a value"),
-        (("--task", "\udcff"), "cannot hold a value"),
+        (("--task", "\udcff"), "no job can hold the text"),
         (("--limit", "0"), "0 is not in the range"),
         (("--after", "here"), "'here' is not the end of an earlier page"),
         (("--priority-from", "high"), "'high' is not a valid integer"),

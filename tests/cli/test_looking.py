@@ -13,8 +13,6 @@ from forebay.stores.protocol import Store
 from forebay.stores.sqlite import schema
 from tests.cli.calling import answer, call, program, refusal
 
-# Some start programs, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(240)
 LOOKING = [
     ("stats",),
     ("stuck",),

@@ -21,8 +21,6 @@ from forebay.domain.retry import PRESETS
 from forebay.stores.protocol import Store
 from tests.cli.calling import answer, call, commands, environment, program, refusal
 
-# Some start programs, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(240)
 DOCS = Path(__file__).parents[2] / "docs"
 HEAVY = ["asyncio", "forebay.worker.worker", "rich", "sqlite3", "tomllib"]
 

@@ -14,11 +14,8 @@ from typing import Any
 import pytest
 
 from forebay.cli.main import main
-from tests.cli import test_schedules
+from tests.cli import test_schedules, test_server
 from tests.cli.calling import DEADLINE, command, commands, environment, ids, program, program_answer
-
-# A dozen programs one after the other, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(240)
 
 
 @contextmanager
@@ -249,6 +246,7 @@ SHOWN: dict[str, Callable[..., object]] = {
     "queues drain": test_every_command_about_queues,
     "queues purge": test_every_command_about_queues,
     "queues delete": test_every_command_about_queues,
+    "server": test_server.test_a_server_answers_until_it_is_told_to_stop,
     "dead list": test_every_command_about_dead_letters,
     "dead show": test_every_command_about_dead_letters,
     "dead revive": test_every_command_about_dead_letters,
@@ -273,6 +271,7 @@ WITHOUT_JSON = {
     "worker": "working(app_folder,",
     "completion": 'program(app_folder, "completion",',
     "scheduler": 'command("scheduler",',
+    "server": 'command("server",',
 }
 
 

@@ -185,7 +185,6 @@ def test_the_doctor_notices_that_nobody_fires(store: Store) -> None:
 # ------------------------------------------------------------------ a scheduler that runs alone
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.shows("R-CLI-02", "R-SCHED-30")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_scheduler_fires_until_it_is_told_to_stop(declaring: None, folder: Path, number: int) -> None:

@@ -19,8 +19,6 @@ from forebay.stores.protocol import Reader, Store
 from tests.cli.calling import call, command, environment, put
 from tests.stores.contract import steps
 
-# Some start programs, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(240)
 HEADS = ["queue", "is", "sched", "block", "pending", "run", "retry", "done", "dead", "canc", "drain"]
 WITHOUT_RICH = "import sys; sys.modules['rich'] = None; from forebay.cli.main import main; main()"
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
 # Generous, and shorter than the time of a test, so that a program that hangs is ended with its test.
-DEADLINE: Final = 50
+DEADLINE: Final = 120
 _FENCE: Final = re.compile(r"^\s*(```+|~~~+)\s*(\S*)")
 
 

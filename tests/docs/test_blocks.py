@@ -16,14 +16,12 @@ from forebay import Forebay
 from forebay.cli.settings import read_settings
 from tests.docs.pages import ROOT, blocks, fenced, pages, run, run_page, text, whole
 
-# A page may have a dozen commands, each a program, on a machine that may be busy.
-pytestmark = pytest.mark.timeout(300)
-
 # Pages whose Python blocks are one program that prints what the blocks without a language show. Their
 # console blocks are commands that are given afterwards.
 PROGRAMS: Final = (
     "guide/back-pressure.md",
     "guide/dead-letters.md",
+    "guide/encryption.md",
     "guide/fairness.md",
     "guide/limits.md",
     "guide/retries.md",
@@ -77,9 +75,18 @@ ELSEWHERE: Final = {
         )
         for language in ("python", "toml", "console")
     },
+    ("guide/security.md", "console"): (
+        "cli/test_docs.py::test_the_commands_of_the_page_about_security_work_in_their_order"
+    ),
     ("guide/postgresql.md", "python"): (
         "stores/test_postgres_guide.py::test_the_program_of_the_page_runs_against_a_server"
     ),
+    **{
+        ("guide/service.md", language): (
+            "service/test_guide.py::test_the_commands_of_the_page_produce_and_consume_a_job"
+        )
+        for language in ("console", "sh")
+    },
     ("guide/redis.md", "python"): (
         "stores/test_redis_guide.py::test_the_program_of_the_page_runs_against_a_server"
     ),

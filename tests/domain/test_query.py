@@ -30,6 +30,14 @@ def test_a_query_without_conditions_means_every_job() -> None:
     assert JobQuery() == JobQuery(queues=(), states=(), metadata={})
 
 
+@pytest.mark.parametrize(
+    "conditions", [{"text": "\ud800"}, {"tags": ("\ud800",)}, {"metadata": {"a": ["\ud800"]}}]
+)
+def test_a_text_that_no_job_can_hold_is_not_looked_for(conditions: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"no job can hold the text '\\ud800'"):
+        JobQuery(**conditions)
+
+
 @pytest.mark.parametrize("limit", [1, 100, MAX_PAGE])
 def test_a_page_may_have_up_to_a_thousand_lines(limit: int) -> None:
     check_limit(limit)

@@ -76,7 +76,7 @@ def folder_now() -> str:
 if __name__ == "__main__":
     with app.working(isolated=1):
         if sys.argv[1] == "finish":
-            print(*where.enqueue("me").result(timeout=60), os.getpid())
+            print(*where.enqueue("me").result(timeout=100), os.getpid())
         else:
             hold_deaf.enqueue("pid")
             while not (folder / "pid").exists():

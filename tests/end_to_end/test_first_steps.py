@@ -42,7 +42,7 @@ def test_a_hundred_jobs_are_stored_seen_in_order_and_counted(url: str) -> None:
         assert app.counts()[app.default_queue].pending == 100
 
         with app.working(threads=1):
-            results = [handle.result(timeout=30) for handle in handles]
+            results = [handle.result(timeout=120) for handle in handles]
         counts = app.counts()[app.default_queue]
         assert results == [PAYLOADS[number % len(PAYLOADS)] for number in range(100)]
         assert (counts.completed, counts.live) == (100, 0)
@@ -66,10 +66,10 @@ def test_a_job_enqueues_the_jobs_that_follow_it(url: str) -> None:
 
         with app.working(threads=2):
             ids = [
-                *split.enqueue("ada and grace").result(timeout=30),
-                *split_async.enqueue("one two").result(timeout=30),
+                *split.enqueue("ada and grace").result(timeout=120),
+                *split_async.enqueue("one two").result(timeout=120),
             ]
-            words = [app.job(job_id).result(timeout=30) for job_id in ids]
+            words = [app.job(job_id).result(timeout=120) for job_id in ids]
 
         assert words == ["ADA", "AND", "GRACE", "ONE", "TWO"]
         assert {app.job(job_id).refresh().state for job_id in ids} == {JobState.COMPLETED}

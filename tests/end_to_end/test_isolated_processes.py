@@ -134,7 +134,7 @@ def run() -> None: ...
 
 
 with app.working(isolated=1):
-    print(run.enqueue().wait(timeout=60).reason)
+    print(run.enqueue().wait(timeout=100).reason)
 """
 
 

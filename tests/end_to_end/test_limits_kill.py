@@ -45,7 +45,6 @@ def elsewhere(tenant: str, number: int) -> int:
 
 
 @pytest.mark.shows("R-CONC-07", "R-SWEEP-26")
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("engine", SHARED)
 def test_limits_hold_when_a_worker_dies_and_no_job_is_forgotten(engine: str, tmp_path: Path) -> None:
     url = url_of(engine, tmp_path)

@@ -27,17 +27,17 @@ def test_a_worker_goes_on_when_its_server_is_back_and_no_job_is_lost(how: int) -
                 done.append(number)
                 if len(done) >= JOBS // 2:
                     half.set()
-                    assert stopped.wait(50)  # so jobs end while there is no server
+                    assert stopped.wait(120)  # so jobs end while there is no server
                 return number
 
             jobs = app.enqueue_many([count.job(number) for number in range(JOBS)])
             with app.working(threads=2):
-                assert half.wait(50)
+                assert half.wait(120)
                 server.stop(how)
                 stopped.set()
                 server.start()
 
-                assert [job.result(timeout=50) for job in jobs] == list(range(JOBS))
+                assert [job.result(timeout=120) for job in jobs] == list(range(JOBS))
             assert app.client.read(lambda reader: reader.health()).problems == ()
         assert set(done) == set(range(JOBS))
     finally:

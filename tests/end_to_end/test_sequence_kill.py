@@ -47,7 +47,6 @@ def elsewhere(account: str, number: int) -> int:
     raise NotImplementedError
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("engine", SHARED)
 def test_sequences_keep_their_order_when_a_worker_dies(engine: str, tmp_path: Path) -> None:
     url = url_of(engine, tmp_path)

@@ -104,7 +104,7 @@ def test_a_process_that_cannot_talk_with_its_supervisor_any_more_is_replaced(cre
 def test_tasks_that_hold_the_interpreter_from_their_first_line_on_are_run_once_each(crew: Crew) -> None:
     crew.worker("--threads", "1", processes=2)
 
-    jobs = [crew.enqueue("seize", number, lease=3) for number in range(50)]
+    jobs = [crew.enqueue("seize", number, lease=10) for number in range(50)]
 
     records = [crew.final(job) for job in jobs]
     assert {(one.state, one.crashes, one.failures) for one in records} == {(JobState.COMPLETED, 0, 0)}

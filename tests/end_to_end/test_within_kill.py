@@ -105,7 +105,6 @@ class Effects:
         return rows
 
 
-@pytest.mark.timeout(180)
 def test_effects_in_the_stores_database_happen_exactly_once(tmp_path: Path, url: str) -> None:
     chance = Random(6)
     with Forebay(url) as app:

@@ -13,10 +13,12 @@ import pytest
 from forebay import Forebay
 from forebay.domain.job import QueueName
 from tests.urls import ENGINES, url_of
+from tests.worker.support import eventually
 
 # The promise is 2 s; the machine may be busy with other tests.
-DEADLINE = 45.0
+DEADLINE = 120.0
 SHORT, LONG = 133, 7
+DEFAULT = QueueName("default")
 
 
 @pytest.fixture(params=ENGINES)
@@ -33,7 +35,7 @@ def test_no_short_job_waits_while_a_slot_is_free_anywhere(app: Forebay, seed: in
 
     @app.task(name="mixed")
     def mixed(is_long: bool) -> bool:
-        return over.wait(60.0 if is_long else 0.001)
+        return over.wait(600.0 if is_long else 0.001)
 
     kinds = [True] * LONG + [False] * SHORT
     random.Random(seed).shuffle(kinds)
@@ -50,6 +52,7 @@ def test_no_short_job_waits_while_a_slot_is_free_anywhere(app: Forebay, seed: in
         for job in short:
             job.wait(DEADLINE)
 
-        counts = app.client.counts([QueueName("default")])[QueueName("default")]
-        assert counts.running == LONG  # none of the long ones had to end for it
+        # None of the long ones had to end for it; the last of them may be on its way from one worker to the
+        # other.
+        eventually(lambda: app.client.counts([DEFAULT])[DEFAULT].running == LONG, DEADLINE)
         assert all(job.refresh().failures == 0 for job in short)

@@ -101,7 +101,7 @@ if __name__ == "__main__":
         if sys.argv[1] == "0":
             queue.submit(double, 21, job_id="one")
         else:
-            print(queue.get_result("one", timeout=40))
+            print(queue.get_result("one", timeout=100))
 """
 
 
@@ -120,7 +120,12 @@ def test_what_was_typed_in_is_refused(tmp_path: Path) -> None:
     program = f"{PROGRAM.partition('if __name__')[0]}\nTaskQueue('jobs.db', num_workers=0).submit(double, 1)"
 
     answer = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
     assert "double was typed in, so no other program could import it" in answer.stderr
@@ -132,7 +137,7 @@ def _run(folder: Path, *arguments: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=120,
         check=True,
     )
     return answer.stdout

@@ -60,7 +60,7 @@ def test_the_examples_of_a_page_are_a_program_that_prints_what_it_promises(page:
     (tmp_path / "jobs.py").write_text(program)
 
     answer = subprocess.run(
-        [sys.executable, "jobs.py"], cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "jobs.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
 
     assert (answer.stdout.split(), answer.stderr) == (promised.split(), "")

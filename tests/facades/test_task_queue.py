@@ -408,10 +408,10 @@ from tests.facades import calls
 queue = TaskQueue({str(file)!r}, num_workers=1)
 queue.submit(calls.hold, {key!r}, job_id="held")
 queue.submit(calls.add, 20, 2, job_id="waits")
-assert calls.reached[{key!r}].wait(45)
+assert calls.reached[{key!r}].wait(100)
 os._exit(9)
 """
-    died = subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=50, check=False)
+    died = subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=120, check=False)
     calls.opened[key].set()
 
     queue = make_queue(num_workers=1)

@@ -27,7 +27,7 @@ def test_types_are_checked_strictly_in_code_and_tests() -> None:
 
 @pytest.mark.shows("R-TEST-66")
 def test_every_test_has_a_time_limit() -> None:
-    assert PROJECT["tool"]["pytest"]["ini_options"]["timeout"] <= 180
+    assert PROJECT["tool"]["pytest"]["ini_options"]["timeout"] <= 600
 
 
 @pytest.mark.shows("R-SDK-04")

@@ -22,7 +22,7 @@ from forebay.stores.sqlite.store import SqliteEngine
 T = TypeVar("T")
 
 # Nothing here takes this long unless something is broken; the machine may be busy with other tests.
-DEADLINE: Final = 45.0
+DEADLINE: Final = 120.0
 
 # What every program beside a test begins with; `path` is its first argument.
 PRELUDE: Final = """

@@ -13,7 +13,7 @@ from forebay.domain.outcome import Completed, Discarded
 from forebay.stores.protocol import Engine, Store, Want
 from tests.stores.contract.steps import BOOM, DAY, DEFAULT, MAIL, W1, W2, ended, put, start, started
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 
 @contextmanager

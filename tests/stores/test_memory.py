@@ -29,7 +29,7 @@ from tests.stores.support import WORKER, claim, complete, counting_ids, everythi
 
 DEFAULT = QueueName("default")
 NOBODY = JobId("nobody")
-PATIENCE = 45
+PATIENCE = 120
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 The memory engine is the model, the shortest reading of the contract. After every step the answers are
 compared, then all that readers can see. For a longer run:
 
-    FOREBAY_MODEL_EXAMPLES=2000 FOREBAY_MODEL_STEPS=60 pytest tests/stores/test_model.py
+    export FOREBAY_MODEL_EXAMPLES=2000 FOREBAY_MODEL_STEPS=60
+    pytest --hypothesis-profile=hunt tests/stores/test_model.py
 """
 
 from __future__ import annotations
@@ -860,7 +861,6 @@ def test_an_engine_does_what_the_model_does(name: str) -> None:
             max_examples=EXAMPLES // 3 if not name.startswith("sqlite") else EXAMPLES,
             stateful_step_count=STEPS,
             deadline=None,
-            derandomize=False,
             print_blob=True,
             suppress_health_check=list(HealthCheck),
         ),

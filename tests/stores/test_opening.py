@@ -10,6 +10,8 @@ import pytest
 
 from forebay.errors import ConfigError, StoreUnusable
 from forebay.stores.opening import open_engine
+from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.redis.store import RedisEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.support import everything, new_job
 
@@ -64,6 +66,17 @@ def test_there_are_these_engines_and_no_brokers() -> None:
             open_engine(url)
 
 
+def test_how_long_an_answer_is_waited_for_is_up_to_the_address() -> None:
+    postgres = [open_engine(f"postgresql://host/jobs{rest}") for rest in ("", "?answer_wait=4")]
+    redis = [open_engine(f"redis://host/0{rest}") for rest in ("", "?answer_wait=2.5")]
+
+    assert [engine.address.answer_wait for engine in postgres if isinstance(engine, PostgresEngine)] == [
+        35,
+        4,
+    ]
+    assert [engine.address.answer_wait for engine in redis if isinstance(engine, RedisEngine)] == [30, 2.5]
+
+
 def test_naming_a_file_does_not_open_it(tmp_path: Path) -> None:
     open_engine(f"sqlite:///{tmp_path}/jobs.db")
 
@@ -94,6 +107,8 @@ def test_naming_a_file_does_not_open_it(tmp_path: Path) -> None:
         ("sqlite:///jobs.db?lock_wait=inf", "seconds from 0 to 3600"),
         ("sqlite:///jobs.db?lock_wait=1&lock_wait=2", "given twice"),
         ("sqlite:///jobs.db#part", "%23"),
+        ("postgresql://host/jobs?answer_wait=0", "answer_wait must be a number of seconds from 1 to 3600"),
+        ("redis://host/0?answer_wait=soon", "answer_wait must be a number of seconds from 1 to 3600"),
     ],
 )
 def test_a_url_that_makes_no_sense_is_refused_with_the_way_out(url: str, said: str) -> None:

@@ -387,7 +387,6 @@ def test_a_claim_that_is_undone_does_not_move_the_cursor(
     assert claimed(store, 3) == ids
 
 
-@pytest.mark.timeout(120)
 def test_claims_do_not_read_what_was_removed_while_the_vacuum_is_held_up(
     store: PostgresStore, engine: PostgresEngine
 ) -> None:

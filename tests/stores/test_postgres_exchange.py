@@ -348,7 +348,6 @@ def wait_for_a_lock(engine: PostgresEngine) -> int:
     return int(row[0])
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("workers", [2, 8])
 def test_overtakers_are_all_found_once_and_nobody_idles_while_there_is_work(
     engine: PostgresEngine, workers: int

@@ -31,7 +31,6 @@ def pair() -> Iterator[tuple[PostgresEngine, PostgresEngine]]:
     primary.close()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.shows("R-STORE-31", "R-EXT-06")
 def test_a_replica_serves_counts_and_searches(pair: tuple[PostgresEngine, PostgresEngine]) -> None:
     engine, replicated = pair

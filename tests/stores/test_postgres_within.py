@@ -1,326 +1,211 @@
-"""Jobs enqueued in the caller's own psycopg transaction."""
+"""Claims under limits on PostgreSQL: one trip where nobody has to wait, the long way where somebody does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg.rows import dict_row
 
-from forebay.domain.job import JobId, QueueName
-from forebay.domain.lifecycle import JobState
-from forebay.domain.outcome import Completed, Discarded, Outcome
-from forebay.domain.settlement import decide
-from forebay.domain.workflow import needs_of
-from forebay.errors import ConfigError, DuplicateJob, InvalidJob, QueueFull, RateLimited, StoreUnavailable
-from forebay.stores.postgres.connection import Address
-from forebay.stores.postgres.store import PostgresEngine
-from forebay.stores.protocol import Store
+from forebay.domain.job import Job, NewJob
+from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
+from forebay.domain.outcome import Completed
+from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.protocol import Want
 from forebay.testing.clock import ManualClock
-from tests.stores.contract.steps import BOOM
-from tests.stores.postgres_support import make_engine, new_schema, problems, server
-from tests.stores.sqlite_support import in_thread
-from tests.stores.support import WORKER, claim, complete, new_job
+from tests.stores.contract.steps import DEFAULT, MAIL, W2, ended
+from tests.stores.postgres_support import make_engine, problems, raw, wait_for_a_lock
+from tests.stores.support import WORKER, new_job
 
-DEFAULT = QueueName("default")
-
-
-@pytest.fixture
-def engine(clock: ManualClock, postgres: object) -> Iterator[PostgresEngine]:
-    engine = make_engine(clock)
-    yield engine
-    assert problems(engine) == ()
+TENANT = key_scope("tenant")
 
 
 @pytest.fixture
-def connection(engine: PostgresEngine) -> Iterator[psycopg.Connection[dict[str, Any]]]:
-    with psycopg.connect(server().url(), row_factory=dict_row) as connection:
-        connection.execute("create temporary table orders (name text)")
-        connection.commit()
-        yield connection
-        if not connection.closed:
-            connection.rollback()
+def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
+    return make_engine(clock)
 
 
-Caller = psycopg.Connection[dict[str, Any]]
-
-
-def test_a_job_comes_true_with_the_commit(engine: PostgresEngine, connection: Caller) -> None:
-    store, reader = engine.store(), engine.reader()
-    connection.execute("insert into orders values ('tea')")
-    [receipt] = engine.insert_within(connection, [new_job()])
-    before = reader.counts()[DEFAULT].pending
-
-    connection.commit()
-
-    assert before == 0
-    assert [job.id for job in claim(store)] == [receipt.id]
-    store.close()
-    reader.close()
-
-
-def test_a_job_vanishes_with_the_rollback(engine: PostgresEngine, connection: Caller) -> None:
-    reader = engine.reader()
-    connection.execute("insert into orders values ('tea')")
-    [receipt] = engine.insert_within(connection, [new_job(unique_key="k")])
-
-    connection.rollback()
-
-    assert receipt.id is not None
-    assert reader.jobs([receipt.id]) == [None]
-    assert reader.counts()[DEFAULT].total == 0
-    reader.close()
-
-
-def test_a_job_joins_a_block_of_a_connection_that_commits_by_itself(
-    engine: PostgresEngine, connection: Caller
-) -> None:
-    connection.autocommit = True
-    with connection.transaction():
-        [receipt] = engine.insert_within(connection, [new_job()])
-
+@pytest.fixture
+def store(engine: PostgresEngine) -> Iterator[PostgresStore]:
     store = engine.store()
-    assert [job.id for job in claim(store)] == [receipt.id]
+    yield store
     store.close()
 
 
-def test_a_refused_job_leaves_the_rest_of_the_transaction_as_it_was(
-    engine: PostgresEngine, connection: Caller
+@pytest.fixture
+def long_ways(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the store has done in transactions of many trips, from here on."""
+    ways: list[str] = []
+    transact = store._transact
+
+    def noted(work: Any, **options: Any) -> Any:
+        ways.append(getattr(work, "__name__", "exchange"))
+        return transact(work, **options)
+
+    monkeypatch.setattr(store, "_transact", noted)
+    return ways
+
+
+def of(tenant: str, **changes: Any) -> NewJob:
+    return new_job(limit_keys={"tenant": tenant}, **changes)
+
+
+def exchanged(store: PostgresStore, done: tuple[Job, ...] = (), room: int = 10) -> tuple[Job, ...]:
+    ends = [ended(job, Completed()) for job in done]
+    answer = store.exchange(WORKER, ends, [Want(DEFAULT, room)], room)
+    assert len(answer.settled) == len(done)
+    return answer.jobs
+
+
+def limited(store: PostgresStore, *limits: Limit) -> None:
+    """Set limits, and let the handle meet them."""
+    for limit in limits:
+        store.save_limit(limit)
+    store.insert([new_job(task="first")])
+    exchanged(store, exchanged(store))
+
+
+def places(engine: PostgresEngine) -> int:
+    with raw() as connection:
+        [(found,)] = connection.execute(f"select count(*) from {engine.address.schema}.places").fetchall()
+    return int(found)
+
+
+@pytest.mark.shows("R-CONC-03")
+def test_jobs_under_limits_are_ended_and_claimed_in_one_trip(
+    engine: PostgresEngine, store: PostgresStore, long_ways: list[str]
 ) -> None:
-    connection.execute("insert into orders values ('tea')")
-    engine.insert_within(connection, [new_job(unique_key="k")])
+    limited(store, Limit(scope=GLOBAL, concurrency=5), Limit(scope=TENANT, concurrency=2))
+    store.insert([of(tenant) for tenant in "aabbccddee"])
+    long_ways.clear()
 
-    with pytest.raises(DuplicateJob):
-        engine.insert_within(connection, [new_job(), new_job(unique_key="k")], on_conflict="raise")
+    first = exchanged(store, room=4)
+    second = exchanged(store, first, room=4)
 
-    connection.commit()
-    reader = engine.reader()
-    assert reader.counts()[DEFAULT].pending == 1
-    assert connection.execute("select count(*) as n from orders").fetchone() == {"n": 1}
-    reader.close()
-
-
-def test_keys_and_delays_work_as_ever(engine: PostgresEngine, connection: Caller) -> None:
-    [first, second, later] = engine.insert_within(
-        connection, [new_job(unique_key="k"), new_job(unique_key="k"), new_job(delay_ms=60_000)]
-    )
-    connection.commit()
-
-    assert (second.id, second.is_new) == (first.id, False)
-    assert later.state is JobState.SCHEDULED
-    assert engine.insert_within(connection, []) == []
+    assert ([job.limit_keys["tenant"] for job in first], places(engine)) == (list("aabb"), 4)
+    assert [job.limit_keys["tenant"] for job in second] == list("ccdd")
+    assert (long_ways, problems(engine)) == ([], ())
 
 
-def test_other_producers_do_not_wait_for_a_transaction_that_is_left_open(
-    engine: PostgresEngine, connection: Caller
+@pytest.mark.shows("R-CONC-01", "R-CONC-08")
+@pytest.mark.parametrize("scope", [GLOBAL, queue_scope(DEFAULT)])
+def test_a_limit_of_all_or_of_the_queue_makes_the_claim_shorter_in_the_same_trip(
+    store: PostgresStore, long_ways: list[str], scope: str
 ) -> None:
-    store = engine.store()
-    store.save_queue(QueueName("short"), {"max_length": 3})
-    engine.insert_within(connection, [new_job(queue="brand-new"), new_job(queue="short")])
+    limited(store, Limit(scope=scope, concurrency=3))
+    store.insert([new_job() for _ in range(9)])
+    long_ways.clear()
 
-    receipts = store.insert([new_job(queue="brand-new"), new_job(queue="short")])
+    first = exchanged(store)
+    second = exchanged(store)
+    third = exchanged(store, first[:2])
 
-    assert [receipt.is_new for receipt in receipts] == [True, True]
-    connection.commit()
-    engine.insert_within(connection, [new_job(queue="short")])
-    with pytest.raises(QueueFull):
-        engine.insert_within(connection, [new_job(queue="short")])
-    store.close()
+    assert [len(jobs) for jobs in (first, second, third)] == [3, 0, 2]
+    assert long_ways == []
 
 
-def test_a_rate_refuses_and_is_not_taken_from_so_that_nobody_waits_for_the_transaction(
-    engine: PostgresEngine, connection: Caller
+@pytest.mark.parametrize("scope", [TENANT, task_scope("send")])
+def test_a_job_that_finds_its_limit_full_goes_behind_the_gate_and_comes_back(
+    engine: PostgresEngine, store: PostgresStore, scope: str
 ) -> None:
-    store = engine.store()
-    store.save_queue(QueueName("slow"), {"enqueue_rate": 1, "enqueue_burst": 2})
-    engine.insert_within(connection, [new_job(queue="slow")] * 2)
+    limited(store, Limit(scope=scope, concurrency=1))
+    store.insert([of("a", task="send"), of("a", task="send"), of("b", task="other")])
 
-    receipts = store.insert([new_job(queue="slow")] * 2)
+    first = exchanged(store)
+    second = exchanged(store, first)
 
-    assert [receipt.is_new for receipt in receipts] == [True, True]
-    with pytest.raises(RateLimited) as caught:
-        engine.insert_within(connection, [new_job(queue="slow")])
-    connection.commit()
-    assert caught.value.retry_after == 1
-    store.close()
+    assert [job.task for job in first] == ["send", "other"]
+    assert [job.task for job in second] == ["send"]
+    assert (places(engine), problems(engine)) == (1, ())
 
 
-def test_whoever_wants_the_same_key_waits_for_the_commit(engine: PostgresEngine, connection: Caller) -> None:
-    store = engine.store()
-    [ours] = engine.insert_within(connection, [new_job(unique_key="k")])
-
-    theirs = in_thread(lambda: store.insert([new_job(unique_key="k")]))
-    connection.commit()
-
-    [receipt] = theirs()
-    assert (receipt.id, receipt.is_new) == (ours.id, False)
-    store.close()
-
-
-def test_a_key_that_is_not_let_go_in_time_is_an_error_to_come_back_from(
-    engine: PostgresEngine, connection: Caller
+def test_a_place_that_a_dead_attempt_has_left_behind_is_taken_over(
+    engine: PostgresEngine, store: PostgresStore
 ) -> None:
-    store = engine.store()
-    engine.insert_within(connection, [new_job(unique_key="k")])
+    limited(store, Limit(scope=TENANT, concurrency=2))
+    [receipt] = store.insert([of("a")])
+    with raw() as connection:
+        values = ["key:tenant:a", receipt.id]
+        connection.execute(f"insert into {engine.address.schema}.places values (%s, %s, 0)", values)
 
-    with pytest.raises(StoreUnavailable, match="lock"):
-        store.insert([new_job(unique_key="k")])
+    [job] = exchanged(store)
 
-    connection.rollback()
-    assert store.insert([new_job(unique_key="k")])[0].is_new
-    store.close()
-
-
-def test_without_a_transaction_it_is_refused(engine: PostgresEngine, connection: Caller) -> None:
-    connection.autocommit = True
-
-    with pytest.raises(ConfigError, match="begin a transaction"):
-        engine.insert_within(connection, [new_job()])
+    assert (job.id, places(engine)) == (receipt.id, 1)
 
 
-def test_a_transaction_that_has_failed_is_refused(engine: PostgresEngine, connection: Caller) -> None:
-    with pytest.raises(psycopg.Error):
-        connection.execute("select nonsense")
-
-    with pytest.raises(ConfigError, match="roll it back first"):
-        engine.insert_within(connection, [new_job()])
-
-
-def test_a_connection_of_another_kind_is_refused(engine: PostgresEngine) -> None:
-    with pytest.raises(ConfigError, match=r"psycopg\.Connection"):
-        engine.insert_within(object(), [new_job()])
-
-
-def test_a_connection_to_another_database_is_refused(engine: PostgresEngine) -> None:
-    with (
-        psycopg.connect(server().url("template1")) as other,
-        pytest.raises(ConfigError, match="database template1"),
-    ):
-        engine.insert_within(other, [new_job()])
-
-
-def test_a_closed_connection_is_refused(engine: PostgresEngine, connection: Caller) -> None:
-    connection.close()
-
-    with pytest.raises(ConfigError, match="closed"):
-        engine.insert_within(connection, [new_job()])
-
-
-def test_a_database_without_our_tables_is_named(connection: Caller) -> None:
-    nowhere = PostgresEngine(Address(dsn=server().url(), schema=new_schema()))
-
-    with pytest.raises(ConfigError, match="has no tables for jobs yet"):
-        nowhere.insert_within(connection, [new_job()])
-
-
-@pytest.mark.shows("R-DEP-03", "R-EDGE-48")
-@pytest.mark.parametrize(
-    ("outcome", "state", "reason"),
-    [
-        (Completed(b"1"), JobState.PENDING, None),
-        (Discarded(BOOM), JobState.CANCELLED, "{}, which it depends on, is dead"),
-    ],
-)
-def test_a_parent_that_ends_before_the_commit_is_heard_of_after_it(
-    engine: PostgresEngine, connection: Caller, outcome: Outcome, state: JobState, reason: str | None
+def test_a_job_whose_options_are_damaged_is_claimed_all_the_same(
+    engine: PostgresEngine, store: PostgresStore
 ) -> None:
-    """Nobody is held for as long as the caller's transaction is open, so the parent's end cannot see the
-    child; whoever promotes looks at the parent once the child is there."""
-    store, reader = engine.store(), engine.reader()
-    [parent] = store.insert([new_job()])
-    assert parent.id is not None
-    [child] = engine.insert_within(connection, [new_job(depends_on=needs_of([parent.id]))])
-    assert child.id is not None
-    [job] = claim(store)
-    store.exchange(WORKER, [decide(job, outcome, 0.5)])
+    limited(store, Limit(scope=TENANT, concurrency=2))
+    [receipt] = store.insert([of("a")])
+    with raw() as connection:
+        connection.execute(f"update {engine.address.schema}.jobs set options = '{{'")
 
-    connection.commit()
-    [before] = reader.jobs([child.id])
-    store.promote()
-    [after] = reader.jobs([child.id])
+    [job] = exchanged(store)
 
-    assert before is not None
-    assert before.state is JobState.BLOCKED
-    assert after is not None
-    assert (after.state, after.reason) == (state, reason and reason.format(parent.id))
-    store.close()
-    reader.close()
+    assert (job.id, job.limit_keys) == (receipt.id, {})
 
 
-@pytest.mark.shows("R-DEP-02")
-def test_a_parent_that_ends_after_the_commit_releases_its_child(
-    engine: PostgresEngine, connection: Caller
+def test_a_settlement_that_is_refused_frees_no_place(
+    engine: PostgresEngine, store: PostgresStore, clock: ManualClock
 ) -> None:
-    store, reader = engine.store(), engine.reader()
-    [parent] = store.insert([new_job()])
-    assert parent.id is not None
-    [child] = engine.insert_within(connection, [new_job(depends_on=needs_of([parent.id]))])
-    assert child.id is not None
-    connection.commit()
-    store.promote()
+    limited(store, Limit(scope=TENANT, concurrency=1))
+    store.insert([of("a")])
+    [job] = exchanged(store)
+    clock.advance(seconds=60)
+    store.sweep(W2)
 
-    [job] = claim(store)
-    store.exchange(WORKER, [complete(job)])
+    answer = store.exchange(WORKER, [ended(job, Completed())], [Want(DEFAULT, 1)], 1)
 
-    assert [job.id for job in claim(store)] == [child.id]
-    store.close()
-    reader.close()
+    assert ([refusal.lease.job_id for refusal in answer.refused], places(engine)) == ([job.id], 1)
 
 
-@pytest.mark.shows("R-EDGE-48")
-def test_an_unknown_parent_is_refused_in_the_callers_transaction(
-    engine: PostgresEngine, connection: Caller
+def test_where_limits_are_gone_jobs_go_the_plain_way_again(
+    store: PostgresStore, long_ways: list[str]
 ) -> None:
-    with pytest.raises(InvalidJob, match="there is no such job"):
-        engine.insert_within(connection, [new_job(depends_on=needs_of([JobId("nobody")]))])
+    limited(store, Limit(scope=GLOBAL, concurrency=5))
+    store.drop_limit(GLOBAL)
+    store.insert([new_job() for _ in range(9)])
+    long_ways.clear()
+
+    jobs = exchanged(store, exchanged(store))
+
+    assert (len(jobs), store._memory.limited, long_ways) == (0, set(), [])
 
 
-def test_a_job_with_a_parent_and_a_turn_waits_for_both_whoever_joins_its_sequence(
-    engine: PostgresEngine, connection: Caller
+def test_jobs_that_wait_in_another_queue_for_a_place_are_looked_at(
+    store: PostgresStore, engine: PostgresEngine
 ) -> None:
-    """It is on the list once for its parents and once for its turn, which it gets once."""
-    store = engine.store()
-    [parent] = store.insert([new_job()])
-    assert parent.id is not None
-    [child] = engine.insert_within(connection, [new_job(sequence="s", depends_on=needs_of([parent.id]))])
-    connection.commit()
-    store.promote()
-    [last] = engine.insert_within(connection, [new_job(sequence="s")])
-    connection.commit()
-    store.promote()
+    limited(store, Limit(scope=TENANT, concurrency=1))
+    store.insert([of("a"), of("b")])
+    first = exchanged(store)
+    [waiting] = store.insert([of("a", queue=MAIL)])
+    assert store.exchange(WORKER, wants=[Want(MAIL, 1)], room=1).jobs == ()
 
-    assert (child.id, last.id) == _run_all(store, first=parent.id)
-    store.close()
+    exchanged(store, first)
+
+    [job] = store.exchange(WORKER, wants=[Want(MAIL, 1)], room=1).jobs
+    assert (job.id, problems(engine)) == (waiting.id, ())
 
 
-def test_a_job_that_is_revived_before_it_has_its_turn_comes_after_others(
-    engine: PostgresEngine, connection: Caller
+@pytest.mark.shows("R-CONC-03")
+def test_a_claim_counts_what_was_claimed_while_it_waited_for_the_lock(
+    engine: PostgresEngine, store: PostgresStore
 ) -> None:
-    store = engine.store()
-    [first] = store.insert([new_job(sequence="s")])
-    [late] = engine.insert_within(connection, [new_job(sequence="s")])
-    connection.commit()
-    assert late.id is not None
+    limited(store, Limit(scope=TENANT, concurrency=1))
+    other, schema = engine.store(), engine.address.schema
+    assert exchanged(other) == ()
+    for handle in (store, other):
+        handle._connection.opened().execute("set lock_timeout = '60s'")
+    store.insert([of("a"), of("a")])
 
-    store.cancel([late.id])
-    [verdict] = store.revive([late.id])
-    store.promote()
-    store.promote()
+    with ThreadPoolExecutor(2) as pool, raw() as connection:
+        with connection.transaction():
+            connection.execute(f"select 1 from {schema}.limits for update")
+            claims = [pool.submit(exchanged, handle, (), 1) for handle in (store, other)]
+            wait_for_a_lock(schema, sessions=2)
+        jobs = [job for claim in claims for job in claim.result(60)]
 
-    assert verdict.state is JobState.BLOCKED
-    assert first.id is not None
-    assert (late.id,) == _run_all(store, first=first.id)
-    store.close()
-
-
-def _run_all(store: Store, *, first: JobId) -> tuple[JobId, ...]:
-    """Run one job at a time, of which this is the first; which ones come then."""
-    ran = []
-    while jobs := claim(store, 5):
-        [job] = jobs
-        ran.append(job.id)
-        store.exchange(WORKER, [complete(job)])
-    assert ran[:1] == [first]
-    return tuple(ran[1:])
+    assert (len(jobs), places(engine), problems(engine)) == (1, 1, ())
+    other.close()

@@ -39,9 +39,9 @@ def test_a_wake_up_is_heard_on_every_node(redis: ModuleType) -> None:
             listening, heard = Event(), Event()
             with closing(open_engine(url).wakeups()) as wakeups:
                 wakeups.start(partial(set_next, listening, heard))
-                assert listening.wait(30)
+                assert listening.wait(120)
                 store.insert([new_job()])
-                assert heard.wait(30)
+                assert heard.wait(120)
 
 
 def test_a_node_that_is_away_is_passed_over(redis: ModuleType) -> None:

@@ -60,7 +60,7 @@ def test_the_rights_of_the_page_are_enough(own_server: RedisServer, redis: Modul
     with closing(engine.wakeups()) as wakeups:
         heard = Event()
         wakeups.start(heard.set)
-        assert heard.wait(30)
+        assert heard.wait(120)
 
     for other in (url + "?namespace=other", url.replace("/0", "/1")):
         with pytest.raises(StoreUnusable, match="does not let this user"):

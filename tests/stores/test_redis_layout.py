@@ -228,7 +228,7 @@ def test_a_program_with_a_worker_needs_few_connections(own_server: RedisServer, 
 
         with app.working(threads=16):
             jobs = app.enqueue_many([answer.job(number) for number in range(200)])
-            assert [job.result(timeout=50) for job in jobs] == list(range(200))
+            assert [job.result(timeout=120) for job in jobs] == list(range(200))
 
             clients = [one for one in admin.client_list() if one["name"] == "forebay"]
 

@@ -279,7 +279,7 @@ def test_no_accepted_job_is_lost_when_the_server_is_started_again(
     with closing(engine.wakeups()) as wakeups:
         wakeups.start(heard.set)
         own_server.start()
-        assert heard.wait(30)
+        assert heard.wait(120)
 
     tried(lambda: store.renew(WORKER, []))
     assert store.exchange(WORKER, [complete(job)]).settled == (job.id,)
@@ -303,11 +303,11 @@ def test_a_wake_up_comes_with_a_job(engine: Engine, store: Store) -> None:
     listening, heard = Event(), Event()
     with closing(engine.wakeups()) as wakeups:
         wakeups.start(lambda: heard.set() if listening.is_set() else listening.set())
-        assert listening.wait(30)
+        assert listening.wait(120)
 
         store.insert([new_job()])
 
-        assert heard.wait(30)
+        assert heard.wait(120)
 
 
 def test_a_job_whose_record_is_gone_holds_nobody_up(

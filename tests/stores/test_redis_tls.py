@@ -47,9 +47,9 @@ def test_a_store_behind_tls(front: TlsFront) -> None:
         listening, heard = Event(), Event()
         with closing(engine.wakeups()) as wakeups:
             wakeups.start(lambda: heard.set() if listening.is_set() else listening.set())
-            assert listening.wait(30)
+            assert listening.wait(120)
             store.insert([new_job()])
-            assert heard.wait(30)
+            assert heard.wait(120)
 
 
 @pytest.mark.shows("R-STORE-48")

@@ -17,7 +17,7 @@ from forebay.stores.protocol import Wakeups
 from tests.redis_server import RedisServer
 from tests.stores.support import new_job
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -221,8 +221,10 @@ def test_a_program_of_the_first_schema_works_on_beside_a_newer_one(
     with raw(path) as connection:
         connection.execute(OLD_BEAT)
 
-    assert new.send(CommandKind.STOP, [WorkerId("old")])
     new.close()
+    newest = SqliteEngine(str(path)).store()
+    assert newest.send(CommandKind.STOP, [WorkerId("old")])
+    newest.close()
     assert problems(SqliteEngine(str(path))) == ()
 
 

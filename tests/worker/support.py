@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
+from functools import partial
 from threading import Event
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -21,7 +23,7 @@ from tests.domain.making import a_job
 T = TypeVar("T")
 
 # No test takes this long unless something is broken; the machine may be busy with other tests.
-DEADLINE: Final = 45.0
+DEADLINE: Final = 120.0
 _NEVER: Final = Event()
 
 
@@ -32,6 +34,23 @@ def eventually(look: Callable[[], T], seconds: float = DEADLINE) -> T:
         assert monotonic() < ends, "it did not happen in time"
         _NEVER.wait(0.005)
     return answer
+
+
+@contextmanager
+def waiting_in_c() -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
+    """A wait in C, where no interrupt is heard, and what ends it."""
+    heard, said = os.pipe()
+
+    def wait() -> None:
+        os.read(heard, 1)
+        os.close(heard)
+
+    end = partial(os.write, said, b".")
+    try:
+        yield wait, end
+    finally:
+        end()
+        os.close(said)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.errors import ConfigError, InvalidJob, LeaseLost
 from tests.urls import JOINING, url_of
 
-PATIENCE = 30
+PATIENCE = 120
 
 Connect = Callable[[], Any]
 

@@ -206,7 +206,7 @@ def test_a_program_that_forgets_to_stop_its_worker_lets_running_jobs_end(tmp_pat
     url = f"sqlite:///{tmp_path}/jobs.db"
 
     done = subprocess.run(
-        [sys.executable, "-c", FORGETFUL, url], capture_output=True, text=True, timeout=50, check=True
+        [sys.executable, "-c", FORGETFUL, url], capture_output=True, text=True, timeout=120, check=True
     )
 
     with Forebay(url) as app:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from threading import Event, Thread
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from forebay import Forebay
 from forebay.domain.lifecycle import JobState
 from forebay.worker.worker import Worker
-from tests.worker.support import DEADLINE, eventually, no_thread_stays
+from tests.worker.support import DEADLINE, eventually, no_thread_stays, waiting_in_c
 
 
 def worker_of(app: Forebay, **options: Any) -> Worker:
@@ -134,22 +133,22 @@ def test_a_job_that_cannot_be_stopped_is_reported_and_left_to_the_sweep(
     app: Forebay, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forebay.worker.worker.INTERRUPT_SECONDS", 0.1)
-    started, go_on = Event(), Event()
+    started = Event()
 
-    @app.task(name="deaf")
-    def deaf() -> None:
-        started.set()
-        while not go_on.is_set():
-            time.sleep(0.5)  # in C, where an interrupt is not heard
+    with no_thread_stays(), waiting_in_c() as (wait, end), caplog.at_level(logging.ERROR):
 
-    with no_thread_stays(), caplog.at_level(logging.ERROR):
+        @app.task(name="deaf")
+        def deaf() -> None:
+            started.set()
+            wait()
+
         worker = worker_of(app, threads=1)
         worker.start()
         job = deaf.enqueue()
         assert started.wait(DEADLINE)
         worker.stop(drain=0.0)
         state = job.refresh().state
-        go_on.set()
+        end()
 
     assert state is JobState.RUNNING
     assert "did not stop" in caplog.text

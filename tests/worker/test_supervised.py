@@ -15,7 +15,7 @@ from forebay.worker.channel import TO_SUPERVISOR, Channel, Hello, Poke, Welcome
 from forebay.worker.page import Page
 from forebay.worker.supervised import ORPHANED
 
-DEADLINE: Final = 30.0
+DEADLINE: Final = 120.0
 
 # A worker process that only hears; it is told its ends of the channel and of the page.
 HEARING: Final = """

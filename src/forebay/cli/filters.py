@@ -129,7 +129,7 @@ def parsed_pair(pair: str) -> tuple[str, Any]:
     """KEY=VALUE; the value is JSON if it can be read as JSON, and a text if not."""
     key, sign, value = pair.partition("=")
     if not key or not sign:
-        raise click.BadParameter(f"{pair!r} is not KEY=VALUE")
+        raise click.BadParameter(f"{pair!r:.60} is not KEY=VALUE")
     return key, parsed_value(value)
 
 

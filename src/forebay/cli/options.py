@@ -30,10 +30,10 @@ def length_in_ms(value: str) -> int:
     """`90`, `90s`, `5m`, `2h`, `7d` or `250ms`; a bare number counts seconds."""
     match = _LENGTH.match(value.strip())
     if match is None:
-        raise ConfigError(f"{value!r} is not a length of time; write 30s, 5m, 2h, 7d or 250ms")
+        raise ConfigError(f"{value!r:.60} is not a length of time; write 30s, 5m, 2h, 7d or 250ms")
     ms = float(match[1]) * _UNITS[match[2] or "s"]
     if ms > _LONGEST_MS:
-        raise ConfigError(f"{value!r} is longer than a hundred years")
+        raise ConfigError(f"{value!r:.60} is longer than a hundred years")
     return round(ms)
 
 
@@ -42,11 +42,11 @@ def instant_in_ms(value: str) -> int:
     try:
         when = datetime.fromisoformat(value)
     except ValueError:
-        raise ConfigError(f"{value!r} is not a time; write 2030-01-31T12:00:00+00:00") from None
+        raise ConfigError(f"{value!r:.60} is not a time; write 2030-01-31T12:00:00+00:00") from None
     if when.tzinfo is None:
-        raise ConfigError(f"{value!r} has no time zone; write it as in 2030-01-31T12:00:00+00:00")
+        raise ConfigError(f"{value!r:.60} has no time zone; write it as in 2030-01-31T12:00:00+00:00")
     if not FIRST_YEAR <= when.year <= LAST_YEAR:
-        raise ConfigError(f"{value!r} is no time between {FIRST_YEAR} and {LAST_YEAR}")
+        raise ConfigError(f"{value!r:.60} is no time between {FIRST_YEAR} and {LAST_YEAR}")
     return instant_at("time", when)
 
 

@@ -1,4 +1,4 @@
-"""Passwords stay out of what we print: they are in URLs, and URLs are in messages."""
+"""Passwords stay out of what we print: they are in URLs, and URLs are in messages. So do tokens of keys."""
 
 from __future__ import annotations
 
@@ -21,17 +21,29 @@ _DATA_OPTION: Final = re.compile(
     r"|api_?key|access_key|secret_key|private_key)=)[^\s&;'\"]*",
     re.IGNORECASE,
 )
+_TOKEN: Final = re.compile(r"(?P<start>\bfbk_[A-Za-z0-9_.-]{1,50}\.)[A-Za-z0-9_-]{20,}")
+
+
+class Shown(str):
+    """A text that is printed as it is: the one time that a token is shown."""
+
+    __slots__ = ()
 
 
 def redacted(message: str) -> str:
-    """A message of ours with the password of every URL in it hidden."""
+    """A message of ours with the password of every URL in it hidden, and the secret of every token."""
+    message = _TOKEN.sub(rf"\g<start>{HIDDEN}", message)
     return _OPTION.sub(rf"\g<start>{HIDDEN}", _ANY_USER_INFO.sub(rf"\g<start>:{HIDDEN}@", message))
 
 
 def redacted_data(value: Any) -> Any:
-    """JSON data, whatever it holds, with the passwords of URLs hidden and everything else as it is."""
+    """JSON data, whatever it holds, with the passwords of URLs and our own tokens hidden and everything else
+    as it is."""
     match value:
+        case Shown():
+            return str(value)
         case str():
+            value = _TOKEN.sub(rf"\g<start>{HIDDEN}", value)
             return _DATA_OPTION.sub(rf"\g<start>{HIDDEN}", _USER_INFO.sub(rf"\g<start>:{HIDDEN}@", value))
         case dict():
             return {key: redacted_data(inner) for key, inner in value.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,10 +40,12 @@ KINDS: Final[dict[str, Any]] = {
     "max_jobs": int,
     "max_memory": float,
     "max_age": float,
+    "encryption_keys": str,
+    "blobs": str,
 }
 
 # Settings of other commands.
-_OTHERS: Final = ("url", "actor")
+_OTHERS: Final = ("url", "actor", "encryption_keys", "blobs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,7 @@ class Settings:
     @property
     def actor(self) -> str:
         """What the audit log calls whoever runs the command."""
-        return str(self.get("actor") or f"cli:{_user()}")
+        return str(self.get("actor") or f"cli:{_user()}@{socket.gethostname()}")
 
     def worker_defaults(self) -> dict[str, Any]:
         """What the worker command takes when no flag says otherwise."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.app.codec import decode_call, decode_result
+from forebay.app.masking import masked
 from forebay.domain.history import Attempt, Event, Timeline
 from forebay.domain.job import Job, JobSummary
 from forebay.domain.note import Notes
@@ -58,7 +59,8 @@ def job_json(job: Job) -> dict[str, Any]:
 
 
 def arguments(payload: bytes) -> dict[str, Any]:
-    """The stored arguments as they are stored; bytes in base64 if they are not ours or broken."""
+    """The stored arguments as they are stored, but for secrets; bytes in base64 if they are not ours or
+    broken."""
     return _decoded("payload", payload, decode_call, ("args", "kwargs"))
 
 
@@ -93,7 +95,7 @@ def _decoded(
         raw = base64.b64encode(data).decode("ascii")
         return {**dict.fromkeys(names), f"{field}_base64": raw, f"{field}_error": str(exc)}
     body = msgspec.json.decode(data[data.index(b"\n") + 1 :])
-    return {name: body[name] for name in names}
+    return {name: masked(body[name]) for name in names}
 
 
 def timeline_json(timeline: Timeline) -> dict[str, Any]:

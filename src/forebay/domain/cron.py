@@ -207,7 +207,8 @@ def _shape(line: str) -> str:
 
 
 def _refusal(line: str, reason: str) -> str:
-    return f"the cron line {line!r:.100} cannot be used: {reason}"
+    # Both are cut: whoever sent the line has sent what the reason quotes of it, however long.
+    return f"the cron line {line!r:.100} cannot be used: {reason:.200}"
 
 
 def _parsed(line: str, second: str, minute: str, hour: str, day: str, month: str, weekday: str) -> Cron:

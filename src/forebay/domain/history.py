@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,9 @@ MAX_EVENTS: Final = 100
 MAX_TRACEBACK: Final = 16_384
 MAX_MESSAGE: Final = 4_096
 ERRORS_KEPT: Final = 10
+
+# By name: what was before, and what is after.
+Changes: TypeAlias = dict[str, tuple[Any, Any]]
 
 
 class EventKind(StrEnum):
@@ -37,13 +40,15 @@ class EventKind(StrEnum):
     QUEUE = "queue"  # a queue was created, configured, paused, resumed, drained or dropped
     LIMIT = "limit"  # a limit was set or removed; `detail` says which
     SCHEDULE = "schedule"  # a schedule was saved, paused, resumed or removed; `detail` names it
+    KEY = "key"  # an API key was created, rotated or revoked; `detail` names it
     COMMAND = "command"  # somebody asked a worker to do something; `detail` names both
     MORE = "more"  # stands for all further events of a job; `detail` counts them
     NOTE = "note"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One rare thing that happened. `actor` is a worker id or what an operator is called."""
+    """One rare thing that happened. `actor` is a worker id or what an operator is called; what follows a #
+    in it is the request by which they did it. `changes` says what an operator has changed."""
 
     kind: EventKind
     at: int = 0
@@ -52,6 +57,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int | None = None
     actor: str | None = None
     detail: str = ""
+    changes: Changes = {}
+
+    @property
+    def who(self) -> str:
+        """The actor without the request."""
+        return (self.actor or "").partition("#")[0]
+
+    @property
+    def request(self) -> str:
+        """The id of the request by which the actor did it, if it came with one."""
+        return (self.actor or "").partition("#")[2]
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

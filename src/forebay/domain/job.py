@@ -342,7 +342,7 @@ def check_queue_name(name: str) -> None:
     """Raise InvalidJob unless this can name a queue."""
     if type(name) is not str or not _QUEUE_NAME.match(name):
         raise InvalidJob(
-            f"{name!r} cannot name a queue: use 1 to {MAX_QUEUE_NAME} letters, digits, "
+            f"{name!r:.60} cannot name a queue: use 1 to {MAX_QUEUE_NAME} letters, digits, "
             "underscores, hyphens or dots",
             field="queue",
         )

@@ -39,6 +39,14 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Json] = {}
     text: str | None = None
 
+    def __post_init__(self) -> None:
+        # Half of a surrogate pair comes from a command line that is no UTF-8. No job has one, and every
+        # engine would choke on it in its own way.
+        try:
+            msgspec.json.encode(self)
+        except UnicodeEncodeError as exc:
+            raise ConfigError(f"no job can hold the text {exc.object!r:.60}, so none can be found") from exc
+
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a list. `after` continues it and is None at the end; a page may be short of its
@@ -116,7 +124,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 def page_end(after: str) -> int:
     """The seq at which an earlier page ended; raises ConfigError for anything else."""
     if not after.isdecimal() or not after.isascii() or len(after) > MAX_SEQ_DIGITS:
-        raise ConfigError(f"{after!r} is not the end of an earlier page")
+        raise ConfigError(f"{after!r:.60} is not the end of an earlier page")
     return int(after)
 
 

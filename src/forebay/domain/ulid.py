@@ -45,7 +45,7 @@ def encode_ulids(first: int, count: int) -> list[str]:
 def decode_ulid(text: str) -> int:
     """The 128 bits behind a ULID; raises InvalidJob for anything else."""
     if len(text) != _LENGTH:
-        raise InvalidJob(f"{text!r} is not a ULID: it has {len(text)} characters, not 26", field="id")
+        raise InvalidJob(f"{text!r:.60} is not a ULID: it has {len(text)} characters, not 26", field="id")
     try:
         # Straight through int() because every settlement reads an id: 0.5 us instead of 2.5 us.
         bits = int(text.translate(_DIGITS), 32) if text.isascii() else -1
@@ -53,9 +53,9 @@ def decode_ulid(text: str) -> int:
         bits = -1
     if bits < 0:
         wrong = next(letter for letter in text if letter.translate(_DIGITS) not in _PYTHON_DIGITS)
-        raise InvalidJob(f"{text!r} is not a ULID: {wrong!r} is not in its alphabet", field="id")
+        raise InvalidJob(f"{text!r:.60} is not a ULID: {wrong!r} is not in its alphabet", field="id")
     if bits >> 128:
-        raise InvalidJob(f"{text!r} is not a ULID: it holds more than 128 bits", field="id")
+        raise InvalidJob(f"{text!r:.60} is not a ULID: it holds more than 128 bits", field="id")
     return bits
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from forebay.domain.limits import Bucket, Limit, key_scope, limit_scope, scopes_of, task_scope
+from forebay.domain.limits import Bucket, Limit, limit_scope, scopes_of, task_scope
 
 # Jobs that one claim brings back from behind gates, and gates that it looks at for that.
 MOST_BACK: Final = 1_000
@@ -128,7 +128,9 @@ class Tally:
     ) -> None:
         self._gauges = {gauge.scope: gauge for gauge in gauges}
         self._narrow = {limit.scope: limit for limit in narrow}
-        self._kinds = sorted(limit.kind for limit in self._narrow.values() if limit.kind is not None)
+        kinds = {limit.kind: limit for limit in self._narrow.values() if limit.kind is not None}
+        self._kinds = [(kind, f"{kinds[kind].scope}:", kinds[kind]) for kind in sorted(kinds)]
+        self._scopes_of_tasks: dict[str, list[str]] = {}
         self._limit_of: dict[str, Limit] = {}  # by scopes that were asked for
         self._load = load
         self._now = now
@@ -171,19 +173,18 @@ class Tally:
     def scopes_for(self, task: str, keys: Mapping[str, str]) -> list[str]:
         """The scopes of a task or a key that such a job is in, and that have a limit."""
         # Written out: this is asked for each job that comes.
-        scopes: list[str] = []
-        narrow = self._narrow
-        if not narrow:
-            return scopes
-        of = task_scope(task)
-        if of in narrow:
-            self._limit_of[of] = narrow[of]
-            scopes.append(of)
-        for kind in self._kinds if keys else ():
+        if not self._narrow:
+            return []
+        of_task = self._scopes_of_tasks.get(task)
+        if of_task is None:
+            of_task = self._scopes_of_tasks[task] = [of for of in (task_scope(task),) if of in self._narrow]
+        if not keys:
+            return of_task
+        scopes = of_task.copy()
+        for kind, prefix, limit in self._kinds:
             if kind in keys:
-                of = key_scope(kind)
-                scope = f"{of}:{keys[kind]}"
-                self._limit_of[scope] = narrow[of]
+                scope = prefix + keys[kind]
+                self._limit_of[scope] = limit
                 scopes.append(scope)
         return scopes
 

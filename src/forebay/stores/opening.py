@@ -32,6 +32,7 @@ _FORMS: Final = (
     "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/database, "
     "redis://host:6379/0"
 )
+_ESCAPED: Final = "with %2F, %40, %3A, %3F and %23 for /, @, :, ? and # in a password"
 _TLS_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _TLS: Final = (*_TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname")
 
@@ -42,13 +43,14 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
     `memory://` makes a new one each time. `sqlite:///jobs.db` is a path from the current folder,
     `sqlite:////var/lib/jobs.db` one from the root; its options are `durability` (default, relaxed,
     full) and `lock_wait` (seconds). `postgresql://user@host/database` is a server; its options are `schema`
-    (forebay), `pooler` (session, transaction) and `notify` (on, off), and all others are libpq's.
+    (forebay), `pooler` (session, transaction), `notify` (on, off) and `answer_wait` (35: seconds without a
+    word after which it is given up), and all others are libpq's.
     `redis://user:password@host:6379/0` is a Redis or Valkey server, or a cluster with some of its nodes
     (`redis://one:7000,two:7000/0`), `redis+sentinel://one,two/master/0` one that Sentinels name, `rediss://`
     one behind TLS (with the options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, ...),
     `unix:///run/redis.sock?db=0` one behind a socket; their options are `namespace` (forebay), `keep` (10000:
-    how many final jobs of a queue), `keep_bytes` (0: how much memory they may take) and `persistence` (none:
-    its loss is accepted). Raises ConfigError for everything else.
+    how many final jobs of a queue), `keep_bytes` (0: how much memory they may take), `answer_wait` (30) and
+    `persistence` (none: its loss is accepted). Raises ConfigError for everything else.
     """
     parts = _split(url)
     shown = without_password(url)
@@ -74,6 +76,7 @@ def _split(url: str) -> SplitResult:
     if not isinstance(url, str):
         raise ConfigError(f"a store URL is a text, not {url!r:.60}; write one of {_FORMS}")
     try:
+        url.encode()  # some drivers would stumble over half of a surrogate pair, long after this
         return urlsplit(url)
     except ValueError:
         # Not chained: that error quotes the address, with the password in it.
@@ -107,19 +110,21 @@ def _postgres(url: str, parts: SplitResult) -> Engine:
     """A server has a clock of its own, so none is given to it."""
     _check_server(url, parts)
     try:
-        from forebay.stores.postgres.connection import address_of
+        from forebay.stores.postgres.connection import ANSWER_SECONDS, address_of
         from forebay.stores.postgres.store import PostgresEngine
     except ModuleNotFoundError as exc:
         if exc.name is None or not exc.name.startswith("psycopg"):
             raise
         raise ConfigError(f"{url!r} needs psycopg: pip install 'forebay[postgres]'") from exc
     given = parse_qsl(parts.query, keep_blank_values=True)
-    own = {name: value for name, value in given if name in ("schema", "pooler", "notify")}
+    own = {name: value for name, value in given if name in ("schema", "pooler", "notify", "answer_wait")}
     others = [(name, value) for name, value in given if name not in own]
     if len(own) + len(others) < len(given):
         raise ConfigError(f"{url!r}: an option is given twice")
     query = f"?{urlencode(others, quote_via=quote)}" if others else ""
-    return PostgresEngine(address_of(f"postgresql://{parts.netloc}{parts.path}{query}", url, **own))
+    wait = _answer_wait(url, own.pop("answer_wait", None), ANSWER_SECONDS)
+    dsn = f"postgresql://{parts.netloc}{parts.path}{query}"
+    return PostgresEngine(address_of(dsn, url, **own, answer_wait=wait))
 
 
 def _redis(url: str, parts: SplitResult) -> Engine:
@@ -132,14 +137,16 @@ def _redis(url: str, parts: SplitResult) -> Engine:
     if scheme != "unix" and (not _is_server(parts) or not re.fullmatch(r"/?[0-9]*", path)):
         raise ConfigError(
             f"{url!r} is not the address of a server: write redis://user:password@host:6379/0, or "
-            "redis+sentinel://host:26379/master/0, with %2F, %40 and %3A for /, @ and : in a password"
+            f"redis+sentinel://host:26379/master/0, {_ESCAPED}"
         )
     options = dict(
-        _options(url, parts, known=("namespace", "keep", "keep_bytes", "persistence", "db", *_TLS))
+        _options(
+            url, parts, known=("namespace", "keep", "keep_bytes", "persistence", "answer_wait", "db", *_TLS)
+        )
     )
     _check_redis(url, options)
     try:
-        from forebay.stores.redis.connection import MOST_KEPT, Address
+        from forebay.stores.redis.connection import ANSWER_SECONDS, MOST_KEPT, Address
         from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
         from forebay.stores.redis.store import RedisEngine
     except ModuleNotFoundError as exc:
@@ -151,6 +158,7 @@ def _redis(url: str, parts: SplitResult) -> Engine:
     accepts_loss = options.pop("persistence", None) is not None
     most_kept = int(options.pop("keep", MOST_KEPT))
     bytes_kept = int(options.pop("keep_bytes", 0))
+    answer_wait = _answer_wait(url, options.pop("answer_wait", None), ANSWER_SECONDS)
     query = f"?{urlencode(options, quote_via=quote)}" if options else ""
     return RedisEngine(
         Address(
@@ -160,6 +168,7 @@ def _redis(url: str, parts: SplitResult) -> Engine:
             accepts_loss=accepts_loss,
             most_kept=most_kept,
             bytes_kept=bytes_kept,
+            answer_wait=answer_wait,
         )
     )
 
@@ -179,16 +188,18 @@ def _check_redis(url: str, options: Mapping[str, str]) -> None:
 
 def _is_server(parts: SplitResult) -> bool:
     hosts = parts.netloc.rpartition("@")[2].split(",")
-    return all(map(_HOST.fullmatch, hosts)) and "@" not in parts.path and ":" not in parts.path
+    is_whole = "@" not in parts.path and ":" not in parts.path and not parts.fragment
+    return all(map(_HOST.fullmatch, hosts)) and is_whole
 
 
 def _check_server(url: str, parts: SplitResult) -> None:
     """Refuse what only looks like the address of a server. A password with signs that nobody has escaped
     would be taken for a host and a database, and be asked for there. Several hosts, or none, are fine."""
-    if not _is_server(parts):
+    # libpq ends a password at the first @, and would ask for the rest of it as the name of a host.
+    if not _is_server(parts) or parts.netloc.count("@") > 1:
         raise ConfigError(
             f"{url!r} is not the address of a server: write postgresql://user:password@host:5432/database, "
-            "with %2F, %40 and %3A for /, @ and : in a password"
+            f"{_ESCAPED}"
         )
 
 
@@ -197,8 +208,10 @@ def _options(url: str, parts: SplitResult, known: tuple[str, ...]) -> Mapping[st
     options = dict(given)
     unknown = sorted(set(options) - set(known))
     if unknown:
+        # With an @ behind the ? this may be the end of a password with a ? that nobody has escaped.
+        named = "" if "@" in parts.query else f" {', '.join(unknown)}"
         names = ", ".join(known) or "none"
-        raise ConfigError(f"{url!r}: unknown option {', '.join(unknown)}; known are: {names}")
+        raise ConfigError(f"{url!r}: unknown option{named}; known are: {names}")
     if len(options) < len(given):
         raise ConfigError(f"{url!r}: an option is given twice")
     if parts.fragment:
@@ -207,11 +220,18 @@ def _options(url: str, parts: SplitResult, known: tuple[str, ...]) -> Mapping[st
 
 
 def _lock_wait_ms(url: str, options: Mapping[str, str]) -> int:
-    text = options.get("lock_wait", "30")
+    return round(_seconds(url, "lock_wait", options.get("lock_wait", "30"), least=0) * 1_000)
+
+
+def _answer_wait(url: str, text: str | None, usual: float) -> float:
+    return usual if text is None else _seconds(url, "answer_wait", text, least=1)
+
+
+def _seconds(url: str, name: str, text: str, least: int) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= 3_600:  # noqa: PLR2004 - an hour is longer than anybody waits; also refuses NaN
-        raise ConfigError(f"{url!r}: lock_wait must be a number of seconds from 0 to 3600, not {text!r}")
-    return round(seconds * 1_000)
+    if not least <= seconds <= 3_600:  # noqa: PLR2004 - an hour is longer than anybody waits; also refuses NaN
+        raise ConfigError(f"{url!r}: {name} must be a number of seconds from {least} to 3600, not {text!r}")
+    return seconds

@@ -38,6 +38,7 @@ from forebay.domain.share import is_fair_gate
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.domain.workflow import Edge
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
+from forebay.stores.documents import KeepsDocuments, LooksAtDocuments
 from forebay.stores.limiting import KeepsLimits, LooksAtLimits
 from forebay.stores.scheduling import KeepsSchedules, LooksAtSchedules
 
@@ -163,9 +164,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         raise IllegalTransition(f"job {self.job_id}: {self.reason}")
 
 
-class Store(KeepsSchedules, KeepsLimits, Protocol):
-    """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration. Schedules
-    and limits have pages of their own in `forebay.stores.scheduling` and `forebay.stores.limiting`."""
+class Store(KeepsSchedules, KeepsLimits, KeepsDocuments, Protocol):
+    """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration.
+    Schedules, limits and documents have pages of their own in `forebay.stores.scheduling`,
+    `forebay.stores.limiting` and `forebay.stores.documents`.
+
+    Events of what an operator does carry its `changes` (see `domain.changes`)."""
 
     def insert(
         self,
@@ -440,7 +444,7 @@ class Store(KeepsSchedules, KeepsLimits, Protocol):
         ...
 
 
-class Reader(LooksAtSchedules, LooksAtLimits, Protocol):
+class Reader(LooksAtSchedules, LooksAtLimits, LooksAtDocuments, Protocol):
     """The read side. It never blocks writers, and ends its transaction with each answer."""
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:

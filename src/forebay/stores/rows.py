@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import asdict, replace
 
-from forebay.domain.history import Attempt, Event, EventKind
+from forebay.domain.document import Document
+from forebay.domain.history import Attempt, Changes, Event, EventKind
 from forebay.domain.job import (
     DAY_MS,
     DEFAULT_TIMEOUT_MS,
@@ -97,6 +98,7 @@ CLAIMED: Final = 19  # columns of `heads` that `claimed_job` reads
 _RUNNING: Final = JobState.RUNNING
 _FINAL: Final = UniqueUntil.FINAL  # a look-up in the enum takes as long as all that is asked of most jobs
 _options: Final = msgspec.json.Decoder(JobOptions)
+_changes: Final = msgspec.json.Decoder(Changes)
 
 
 def _readable(decoder: msgspec.json.Decoder[T], text: str | bytes, damaged: Callable[[str], T]) -> T:
@@ -296,6 +298,29 @@ def row_from_kept(kept: Kept) -> dict[str, object]:
     return {**asdict(kept.limit), **kept.bucket._asdict()}
 
 
+def document_from_row(row: Row) -> Document:
+    kind, name, body, revision, created_at, updated_at = row
+    return Document(
+        kind=kind, name=name, body=body, revision=revision, created_at=created_at, updated_at=updated_at
+    )
+
+
+def row_from_document(document: Document, now: int) -> dict[str, object]:
+    """What it takes to save a document that was seen with its revision."""
+    return {
+        "kind": document.kind,
+        "name": document.name,
+        "body": document.body,
+        "revision": document.revision,
+        "now": now,
+    }
+
+
+def changes_text(changes: Changes) -> str | None:
+    """What an event has changed; most have changed nothing."""
+    return json_text(changes) if changes else None
+
+
 def event_from_row(row: Row) -> Event:
     kind = _KINDS.get(row[0], EventKind.NOTE)
     return Event(
@@ -307,6 +332,7 @@ def event_from_row(row: Row) -> Event:
         actor=row[5],
         # What a newer program calls it, if this one has no word for it.
         detail=row[6] if kind == row[0] else f"{row[0]}: {row[6]}",
+        changes=_readable(_changes, row[7], lambda shown: {"unreadable": (None, shown)}) if row[7] else {},
     )
 
 

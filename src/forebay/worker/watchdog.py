@@ -8,8 +8,8 @@ from typing import Final
 from forebay.clock import Clock
 
 SILENT_SECONDS: Final = 15.0
-# A store call ends within 30 s, well or not (see docs/guide/control.md). A turn that shows no progress for
-# twice that long is not waiting for the store, and will not end.
+# A store call ends within 35 s, well or not (see docs/guide/control.md). A turn that shows no progress for
+# much longer is not waiting for the store, and will not end.
 HOPELESS_SECONDS: Final = 60.0
 # Some thread asks twice a second. Where nobody could for so long, the whole process was stopped.
 STOPPED_SECONDS: Final = 5.0

@@ -202,7 +202,7 @@ def together(engine: Engine, steps: Sequence[Callable[[Store], T]]) -> list[T]:
     def run(number: int, step: Callable[[Store], T]) -> None:
         store = engine.store()
         try:
-            barrier.wait(timeout=30)
+            barrier.wait(timeout=120)
             answers[number] = step(store)
         except BaseException as error:  # the thread has nobody to raise it to
             errors.append(error)
@@ -213,7 +213,7 @@ def together(engine: Engine, steps: Sequence[Callable[[Store], T]]) -> list[T]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=50)
+        thread.join(timeout=120)
         assert not thread.is_alive(), "a store call does not come back"
     if errors:
         raise errors[0]

@@ -202,6 +202,7 @@ def test_force_takes_the_lease_of_a_running_job_away_and_buries_it(
             attempt=1,
             actor="ann",
             detail="stuck",
+            changes={"state": ("running", "dead")},
         )
     ]
 
@@ -271,7 +272,13 @@ def test_a_deletion_stays_in_the_audit_log_when_the_history_is_gone(
 
     [(_, event)] = reader.audit()
     assert event == Event(
-        kind=EventKind.DELETED, at=T0 + 5, job_id=job.id, queue=DEFAULT, actor="ann", detail="cancelled"
+        kind=EventKind.DELETED,
+        at=T0 + 5,
+        job_id=job.id,
+        queue=DEFAULT,
+        actor="ann",
+        detail="cancelled",
+        changes={"state": ("cancelled", None)},
     )
 
 

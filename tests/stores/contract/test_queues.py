@@ -189,9 +189,30 @@ def test_each_change_of_a_queue_leaves_an_event(store: Store, reader: Reader, cl
 
     events = [event for _, event in reader.audit()]
     assert events == [
-        Event(kind=EventKind.QUEUE, at=T0 + 5, queue=MAIL, actor="cid", detail="dropped"),
-        Event(kind=EventKind.QUEUE, at=T0 + 5, queue=MAIL, actor="bob", detail="paused"),
-        Event(kind=EventKind.QUEUE, at=T0, queue=MAIL, actor="ann", detail="settings"),
+        Event(
+            kind=EventKind.QUEUE,
+            at=T0 + 5,
+            queue=MAIL,
+            actor="cid",
+            detail="dropped",
+            changes={"state": ("paused", "dropped")},
+        ),
+        Event(
+            kind=EventKind.QUEUE,
+            at=T0 + 5,
+            queue=MAIL,
+            actor="bob",
+            detail="paused",
+            changes={"state": ("active", "paused")},
+        ),
+        Event(
+            kind=EventKind.QUEUE,
+            at=T0,
+            queue=MAIL,
+            actor="ann",
+            detail="settings",
+            changes={"weight": (1, 2)},
+        ),
     ]
 
 

@@ -48,7 +48,7 @@ from tests.worker.support import an_assignment, no_thread_stays
 ROUNDS = 3_000
 # On a machine that is busy with other things fewer rounds must do: threads that change places as often as
 # they can make everything slow then.
-SECONDS = 25.0
+SECONDS = 10.0
 
 
 class Counted(Inbox):
@@ -109,6 +109,9 @@ class Hunt:
         self._inbox.done.acquire()
         self._lengths[number % 2] *= 1.1 if prey.stopped_by is None else 0.9
 
+    def hits(self) -> int:
+        return sum(one.stopped_by is not None for one in self.prey)
+
     def _wait_for(self, prey: Assignment, number: int) -> None:
         """Until it has started, or until it is in the middle of its call."""
         if number % 2:
@@ -147,7 +150,7 @@ def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another
         until = monotonic() + SECONDS
         for number in range(ROUNDS):
             hunt.round(number)
-            if monotonic() > until:
+            if monotonic() > until and hunt.hits() > number // 10:
                 break
         executor.close()
 
@@ -161,7 +164,7 @@ def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another
     assert not [one for one in unhurt if isinstance(one, Failed) and one.error.type != "ValueError"]
     assert not [one for one in unhurt if isinstance(one, Interrupted)]
     hurt = Counter(type(outcomes[one.job.id]) for one in hunt.prey if one.stopped_by is not None)
-    assert sum(hurt.values()) > len(hunt.prey) // 10, hurt  # else nothing was tried
+    assert hunt.hits() > len(hunt.prey) // 10, hurt  # else nothing was tried
 
 
 JOBS = 10_000
@@ -242,4 +245,4 @@ def test_ten_thousand_jobs_that_end_with_their_time_limit_have_one_outcome_each(
     assert max(race.hits.values()) == 1
     outcomes = Counter((type(outcome), isinstance(one.stopped_by, JobTimeout)) for one, outcome in race.ends)
     assert set(outcomes) == {(Completed, False), (Failed, True)}, outcomes
-    assert min(outcomes.values()) > JOBS // 20, outcomes  # else nothing was tried
+    assert min(outcomes.values()) > JOBS // 100, outcomes  # else nothing was tried

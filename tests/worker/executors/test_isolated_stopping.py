@@ -46,7 +46,7 @@ def test_a_job_that_runs_too_long_is_killed_whatever_it_does(
     reason = isolated.reason(task, str(tmp_path / "pid"), timeout=1)
 
     assert reason == "Timeout: ran longer than 1 s"
-    is_gone(pid_in(tmp_path / "pid"))
+    all_are_gone(tmp_path)
     assert isolated.result("add", 1, 2) == 3
 
 
@@ -54,8 +54,14 @@ def test_a_job_that_runs_too_long_is_killed_whatever_it_does(
 def test_what_a_killed_job_has_started_dies_with_it(isolated: Isolating, tmp_path: Path) -> None:
     isolated.reason("hold with family", str(tmp_path / "pid"), timeout=2)
 
-    is_gone(pid_in(tmp_path / "pid"))
-    is_gone(pid_in(tmp_path / "pid.family"))
+    all_are_gone(tmp_path)
+
+
+def all_are_gone(folder: Path) -> None:
+    """Whoever has said that it is there. On a busy machine one may have been killed before its first line."""
+    for file in folder.glob("pid*"):
+        if file.suffix != ".part":
+            is_gone(pid_in(file))
 
 
 @pytest.mark.shows("R-CANCEL-09")
@@ -253,7 +259,7 @@ def test_closing_kills_what_still_runs(tmp_path: Path) -> None:
 
 def test_a_process_that_does_not_read_holds_up_nobody(alone: Alone, tmp_path: Path) -> None:
     """It holds the interpreter, so its reading thread sleeps; it is told more than a connection takes."""
-    one = alone.begun("hold deaf", tmp_path / "pid", timeout_ms=1_500)
+    one = alone.begun("hold deaf", tmp_path / "pid", timeout_ms=60_000)
     for number in range(20):
         one.context.tell_cancelled(f"{number} " + "x" * 100_000)
         alone.executor.interrupt(one, JobInterrupted("y" * 100_000))

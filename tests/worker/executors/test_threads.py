@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import InitVar, dataclass
@@ -18,7 +17,7 @@ from forebay.domain.outcome import Completed, Failed, Interrupted
 from forebay.worker.executors.threads import ThreadExecutor
 from forebay.worker.invoke import Invoke, JobInterrupted, JobTimeout
 from forebay.worker.slots import Assignment
-from tests.worker.support import DEADLINE, Collected, an_assignment, eventually, no_thread_stays
+from tests.worker.support import DEADLINE, Collected, an_assignment, no_thread_stays, waiting_in_c
 
 
 class Running:
@@ -159,24 +158,27 @@ def test_an_interrupt_passes_through_except_exception() -> None:
 
 @pytest.mark.shows("R-WORK-19")
 def test_a_job_that_waits_in_c_is_reported_when_it_comes_back_and_its_thread_not_used_before() -> None:
-    began: list[float] = []
+    started = Event()
 
-    def wait_in_c() -> None:
-        began.append(time.monotonic())
-        time.sleep(0.5)
+    with waiting_in_c() as (wait, end), threads(1) as running:
 
-    with threads(1) as running:
+        def wait_in_c() -> None:
+            started.set()
+            wait()
+
         one = running.submit(wait_in_c)
-        eventually(lambda: began)
+        assert started.wait(DEADLINE)
         running.executor.interrupt(one, JobTimeout("ran longer than 0.1 s"))
         behind = running.submit(lambda: None)
+        came_back_at = SystemClock().monotonic()
+        end()
 
         outcome = running.ends.of(one)
         running.ends.of(behind)
 
     assert isinstance(outcome, Failed)
     assert outcome.error.type == "Timeout"
-    assert (behind.started_at or 0) - began[0] >= 0.5
+    assert (behind.started_at or 0) >= came_back_at
 
 
 def test_a_task_that_swallows_an_interrupt_can_be_interrupted_again_and_keeps_the_first_reason() -> None:

@@ -8,8 +8,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from forebay.domain.changes import limit_changes
 from forebay.domain.gate import limit_gate
-from forebay.domain.history import Event, EventKind
+from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import Job, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Bucket, Limit, limit_scope, narrow_scopes, queue_scope
@@ -25,16 +26,17 @@ def save(state: State, limit: Limit, actor: str) -> None:
     for scope, bucket in list(state.buckets.items()):
         if limit_scope(scope) == limit.scope:
             state.write(state.buckets, scope, limit.changed_from(old, bucket, state.now))
-    _tell(state, limit.scope, actor, "saved")
+    _tell(state, limit.scope, actor, "saved", limit_changes(old, limit))
 
 
 def drop(state: State, scope: str, actor: str) -> bool:
-    if scope not in state.limits:
+    kept = state.limits.get(scope)
+    if kept is None:
         return False
     state.write(state.limits, scope, None)
     for one in [one for one in state.buckets if limit_scope(one) == scope]:
         state.write(state.buckets, one, None)
-    _tell(state, scope, actor, "removed")
+    _tell(state, scope, actor, "removed", limit_changes(kept.limit, None))
     return True
 
 
@@ -138,9 +140,9 @@ def _running(state: State, queue: QueueName | None) -> Iterator[Job]:
                 yield record.job
 
 
-def _tell(state: State, scope: str, actor: str, what: str) -> None:
+def _tell(state: State, scope: str, actor: str, what: str, changes: Changes) -> None:
     for queue, one in list(state.closed):
         if limit_scope(one) == scope:
             state.write(state.closed, (queue, one), 0)
-    state.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}"))
+    state.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}", changes=changes))
     state.has_news = True

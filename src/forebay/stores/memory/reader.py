@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from heapq import nlargest, nsmallest
 from math import inf
 
+from forebay.domain.document import Document
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName
 from forebay.domain.lifecycle import JobState
@@ -124,6 +125,21 @@ class MemoryReader:
         check_limit(limit)
         with self._looking() as state:
             return list(state.firings.get(name, ())[::-1][:limit])
+
+    def documents(
+        self,
+        kind: str,
+        names: Sequence[str] | None = None,
+        *,
+        limit: int = 1_000,
+        after: str | None = None,
+    ) -> list[Document]:
+        check_limit(limit)
+        with self._looking() as state:
+            every = sorted(name for of, name in state.documents if of == kind)
+            wanted = every if names is None else [name for name in every if name in names]
+            later = [name for name in wanted if after is None or name > after]
+            return [state.documents[kind, name] for name in later[:limit]]
 
     def workers(self) -> list[WorkerInfo]:
         with self._looking() as state:

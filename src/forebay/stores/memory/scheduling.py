@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from forebay.domain.changes import schedule_changes
 from forebay.domain.firing import Move
-from forebay.domain.history import Event, EventKind
+from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.schedule import FIRINGS_KEPT, Schedule
 from forebay.stores.memory.inserting import insert
 from forebay.stores.memory.state import State
@@ -21,16 +22,17 @@ def save(state: State, schedule: Schedule, actor: str) -> bool:
     created_at = known.created_at if known else state.now
     saved = replace(schedule, revision=schedule.revision + 1, created_at=created_at, updated_at=state.now)
     state.write(state.schedules, schedule.name, saved)
-    state.record(Event(kind=EventKind.SCHEDULE, actor=actor, detail=f"saved {schedule.name}"))
+    _tell(state, f"saved {schedule.name}", actor, schedule_changes(known, saved))
     state.has_news = True
     return True
 
 
 def drop(state: State, name: str, actor: str) -> bool:
-    if name not in state.schedules:
+    known = state.schedules.get(name)
+    if known is None:
         return False
     _forget(state, name)
-    state.record(Event(kind=EventKind.SCHEDULE, actor=actor, detail=f"removed {name}"))
+    _tell(state, f"removed {name}", actor, schedule_changes(known, None))
     return True
 
 
@@ -60,6 +62,10 @@ def _fire_one(state: State, move: Move) -> Fired:
         history = (*state.firings.get(move.name, ()), *landing.firings)
         state.write(state.firings, move.name, history[-FIRINGS_KEPT:])
     return Fired(name=move.name, done=True, firings=landing.firings)
+
+
+def _tell(state: State, what: str, actor: str, changes: Changes) -> None:
+    state.record(Event(kind=EventKind.SCHEDULE, actor=actor, detail=what, changes=changes))
 
 
 def _forget(state: State, name: str) -> None:

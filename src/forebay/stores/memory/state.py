@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from forebay.domain.history import MAX_EVENTS, Attempt, Event, EventKind
+from forebay.domain.document import Document
+from forebay.domain.history import MAX_EVENTS, Attempt, Changes, Event, EventKind
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import WAITING, JobState
 from forebay.domain.limits import Bucket
@@ -69,6 +70,7 @@ class State:
         self.closed: dict[tuple[QueueName, str], int] = {}
         self.schedules: dict[str, Schedule] = {}
         self.firings: dict[str, tuple[Firing, ...]] = {}
+        self.documents: dict[tuple[str, str], Document] = {}
         self.duties: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         self.ready: dict[tuple[QueueName, str | None, bool], Order] = {}
@@ -265,6 +267,7 @@ class State:
         actor: str | None = None,
         attempt: int | None = None,
         detail: str = "",
+        changes: Changes | None = None,
     ) -> None:
         """Note what happened to a job."""
         self.record(
@@ -275,6 +278,7 @@ class State:
                 attempt=attempt,
                 actor=actor,
                 detail=detail,
+                changes=changes or {},
             )
         )
 

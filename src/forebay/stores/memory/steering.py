@@ -7,7 +7,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from forebay.domain.history import Event, EventKind
+from forebay.domain.changes import amendment_changes, queue_changes, revival_changes, state_changes
+from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, WAITING, JobState
 from forebay.domain.queue import Queue, QueueState
@@ -16,6 +17,7 @@ from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.memory.duties import bury
 from forebay.stores.memory.edges import reopen
 from forebay.stores.memory.inserting import fresh, open_queue
+from forebay.stores.memory.limiting import free
 from forebay.stores.memory.sequences import join
 from forebay.stores.memory.state import State
 from forebay.stores.protocol import Verdict
@@ -47,7 +49,8 @@ def amend(state: State, job_id: JobId, change: Amendment, actor: str) -> Verdict
     else:
         state.put(record._replace(job=job))
     names = [name for name in ("priority", "delay_ms", "metadata") if getattr(change, name) is not None]
-    state.tell(EventKind.AMENDED, job, actor=actor, detail=",".join(names))
+    changes = amendment_changes(record.job, job.state, job.priority, job.run_at)
+    state.tell(EventKind.AMENDED, job, actor=actor, detail=",".join(names), changes=changes)
     return _done(job_id, job.state)
 
 
@@ -95,7 +98,8 @@ def save_queue(
         state.write(state.reordered_to, name, None)
     if not state.count(name, *LIVE):
         queue = replace(queue, reordering=False)
-    _write_queue(state, queue, actor, "settings" if into is None else str(queue.state))
+    detail = "settings" if into is None else str(queue.state)
+    _write_queue(state, queue, actor, detail, queue_changes(old, queue))
     return queue
 
 
@@ -107,15 +111,16 @@ def drop_queue(state: State, name: QueueName, force: bool, limit: int, actor: st
     if live and not force:
         raise QueueNotEmpty(f"queue {name} has {live} live jobs; empty it first, or drop it by force")
     if queue.state is not QueueState.DROPPED:
-        queue = queue.configured(queue.settings, QueueState.DROPPED, state.now)
-        _write_queue(state, queue, actor, "dropped")
+        dropped = queue.configured(queue.settings, QueueState.DROPPED, state.now)
+        _write_queue(state, dropped, actor, "dropped", queue_changes(queue, dropped))
     bury(state, name, limit)
     return state.count(name, *WAITING)
 
 
-def _write_queue(state: State, queue: Queue, actor: str, detail: str) -> None:
+def _write_queue(state: State, queue: Queue, actor: str, detail: str, changes: Changes) -> None:
     state.write(state.queues, queue.name, queue)
-    state.record(Event(kind=EventKind.QUEUE, queue=queue.name, actor=actor, detail=detail))
+    event = Event(kind=EventKind.QUEUE, queue=queue.name, actor=actor, detail=detail, changes=changes)
+    state.record(event)
     state.has_news = True
 
 
@@ -141,11 +146,13 @@ def _cancel_one(state: State, job_id: JobId, reason: str, actor: str, force: boo
     tell = partial(state.tell, job=job, actor=actor, detail=reason)
     if job.state is not JobState.RUNNING:
         state.put_final(job, JobState.CANCELLED, reason)
-        tell(EventKind.CANCEL)
+        tell(EventKind.CANCEL, changes=state_changes(job.state, JobState.CANCELLED))
     elif force:
         # Without a worker, so that the old holder's settlement is refused and not taken for a repeated one.
         state.put_final(replace(job, worker=None), JobState.DEAD, reason)
-        tell(EventKind.FORCED, attempt=job.attempt)
+        free(state, job)
+        changes = state_changes(job.state, JobState.DEAD)
+        tell(EventKind.FORCED, attempt=job.attempt, changes=changes)
     elif job.cancel_reason is None:
         state.put(record._replace(job=replace(job, cancel_reason=reason)))
         tell(EventKind.CANCEL)
@@ -215,8 +222,9 @@ def _put_back(
     join(state, job)
     state.put_new(job)
     state.list_aftermath(job_id, Aftermath.REVIVE if dependants else Aftermath.REVIVED)
-    state.tell(EventKind.REVIVED, job, actor=actor)
-    return _done(job_id, state.jobs[job_id].job.state)
+    into = state.jobs[job_id].job.state
+    state.tell(EventKind.REVIVED, job, actor=actor, changes=revival_changes(ended, into, target))
+    return _done(job_id, into)
 
 
 def _not_revivable(state: State, job: Job, target: QueueName) -> str | None:
@@ -257,5 +265,6 @@ def _delete_one(state: State, job_id: JobId, actor: str) -> Verdict:
     if job.state is JobState.RUNNING:
         return _refused(job, "it is running")
     state.remove(job)
-    state.tell(EventKind.DELETED, job, actor=actor, detail=str(job.state))
+    changes = state_changes(job.state, None)
+    state.tell(EventKind.DELETED, job, actor=actor, detail=str(job.state), changes=changes)
     return _done(job_id, None)

@@ -8,6 +8,7 @@ from threading import RLock
 from typing import Final
 
 from forebay.clock import Clock, SystemClock
+from forebay.domain.document import Document
 from forebay.domain.firing import Move
 from forebay.domain.history import Event
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
@@ -21,7 +22,16 @@ from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, Work
 from forebay.domain.workflow import RELEASED_AT_ONCE
 from forebay.errors import ConfigError, StoreError
 from forebay.stores import ids as job_ids
-from forebay.stores.memory import commanding, duties, inserting, leasing, limiting, scheduling, steering
+from forebay.stores.memory import (
+    commanding,
+    documents,
+    duties,
+    inserting,
+    leasing,
+    limiting,
+    scheduling,
+    steering,
+)
 from forebay.stores.memory.following import follow
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.state import State
@@ -247,6 +257,14 @@ class MemoryStore:
     def fire(self, moves: Sequence[Move]) -> list[Fired]:
         with self._changing() as state:
             return scheduling.fire(state, moves)
+
+    def save_document(self, document: Document, *, event: Event | None = None) -> bool:
+        with self._changing() as state:
+            return documents.save(state, document, event)
+
+    def drop_document(self, kind: str, name: str, *, event: Event | None = None) -> bool:
+        with self._changing() as state:
+            return documents.drop(state, kind, name, event)
 
     def beat(self, worker: WorkerInfo) -> None:
         with self._changing() as state:

@@ -20,15 +20,14 @@ from forebay.stores.callers import (
 )
 from forebay.stores.postgres.connection import (
     DAY_WAS_MADE,
-    DRIVER_ERRORS,
     TRIES,
     Address,
     TryAgain,
     Values,
-    translated,
     use_our_types,
 )
 from forebay.stores.postgres.dollars import as_psycopg_error, dollars
+from forebay.stores.postgres.meaning import DRIVER_ERRORS, translated
 from forebay.stores.postgres.on_loop import OnLoop
 from forebay.stores.rows import Row
 

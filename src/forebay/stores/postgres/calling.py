@@ -22,6 +22,7 @@ from forebay.stores.postgres.packing import Packed
 from forebay.stores.rows import Row
 
 _whole: Final = Struct("!q").unpack
+_FINE: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 class Call:
@@ -42,9 +43,7 @@ class Call:
 
     def rows(self, raw: Raw, values: Mapping[str, Packed]) -> list[Row]:
         """All that it answers with."""
-        answer, loads = self._called(raw, values), Transformer(raw)
-        loads.set_pgresult(answer)
-        return loads.load_rows(0, answer.ntuples, tuple)
+        return _rows(raw, self._called(raw, values))
 
     def _called(self, raw: Raw, values: Mapping[str, Packed]) -> PGresult:
         packed = [values[name] for name in self._names]
@@ -53,19 +52,70 @@ class Call:
                 return self._sent(raw, packed)
             except errors.InvalidSqlStatementName:
                 pass  # after a rollback the driver lets go of all statements, not only of its own
-        raw.pgconn.send_prepare(self._name, self._text)
-        self._answer(raw)
-        self._prepared_on = raw
+        self._prepare(raw)
         return self._sent(raw, packed)
+
+    def prepare(self, raw: Raw, *, anew: bool = False) -> None:
+        """See to it that it can be sent together with others."""
+        if anew or raw is not self._prepared_on:
+            self._prepare(raw)
+
+    def _prepare(self, raw: Raw) -> None:
+        raw.pgconn.send_prepare(self._name, self._text)
+        _answer(raw)
+        self._prepared_on = raw
 
     def _sent(self, raw: Raw, packed: Sequence[Packed]) -> PGresult:
         raw.pgconn.send_query_prepared(self._name, packed, self._formats, result_format=Format.BINARY)
-        return self._answer(raw)
+        return _answer(raw)
 
-    def _answer(self, raw: Raw) -> PGresult:
-        # Not the blocking calls of libpq: nobody could interrupt them.
-        results: list[PGresult] = raw.wait(generators.execute(raw.pgconn))
-        [result] = results
-        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-            raise error_from_result(result)
-        return result
+    def send(self, raw: Raw, values: Mapping[str, Packed]) -> None:
+        """Send it as one of several, which `together` waits for."""
+        packed = [values[name] for name in self._names]
+        raw.pgconn.send_query_prepared(self._name, packed, self._formats, result_format=Format.BINARY)
+
+
+def together(raw: Raw, calls: Sequence[Call], values: Mapping[str, Packed]) -> list[list[Row]]:
+    """Several statements in one trip, and in one transaction: what the server is sent without a pause is one,
+    and each statement sees what was committed before it began. All that each of them answers with."""
+    for call in calls:
+        call.prepare(raw)
+    try:
+        answers = _sent_together(raw, calls, values)
+    except errors.InvalidSqlStatementName:
+        # After a rollback the driver lets go of all statements, not only of its own.
+        for call in calls:
+            call.prepare(raw, anew=True)
+        answers = _sent_together(raw, calls, values)
+    return [_rows(raw, answer) for answer in answers]
+
+
+def _sent_together(raw: Raw, calls: Sequence[Call], values: Mapping[str, Packed]) -> list[PGresult]:
+    raw.pgconn.enter_pipeline_mode()
+    for call in calls:
+        call.send(raw, values)
+    raw.pgconn.pipeline_sync()
+    raw.wait(generators.send(raw.pgconn))
+    # One more than there are statements: the end. Who is interrupted before leaves a connection in the middle
+    # of something, and it is dropped.
+    answers = [raw.wait(generators.fetch_many(raw.pgconn))[0] for _ in range(len(calls) + 1)][:-1]
+    raw.pgconn.exit_pipeline_mode()
+    for answer in answers:
+        if answer.status not in _FINE:
+            raise error_from_result(answer)
+    return answers
+
+
+def _rows(raw: Raw, answer: PGresult) -> list[Row]:
+    loads = Transformer(raw)
+    loads.set_pgresult(answer)
+    return loads.load_rows(0, answer.ntuples, tuple)
+
+
+def _answer(raw: Raw) -> PGresult:
+    # Not the blocking calls of libpq: nobody could interrupt them.
+    results: list[PGresult] = raw.wait(generators.execute(raw.pgconn))
+    [result] = results
+    if result.status not in _FINE:
+        raise error_from_result(result)
+    return result

@@ -7,7 +7,8 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
+from math import ceil
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,16 +18,22 @@ from psycopg.adapt import AdaptersMap
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
-from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+from forebay.errors import ConfigError, StoreError, StoreUnavailable
+from forebay.stores.postgres.meaning import DRIVER_ERRORS, translated
 from forebay.stores.postgres.packing import Lists
-from forebay.stores.rows import Row
+from forebay.stores.postgres.session import Session
 
 T = TypeVar("T")
-Raw = psycopg.Connection[Row]
+Raw = Session
 Statements = Mapping[str, bytes]
 
 TRIES: Final = 10
 CANCEL_SECONDS: Final = 5.0
+CONNECT_SECONDS: Final = 10
+# How long a server may say nothing. One that runs ends a statement before that.
+ANSWER_SECONDS: Final = 35.0
+# The same for what keeps leases: a third of the usual one, after which they are renewed.
+KEEPING_SECONDS: Final = 10.0
 # The narrow tables look small when a statement is planned and are full of dead rows while another transaction
 # keeps the vacuum from its work. Whatever reads a whole table, or builds a hash of it, is wrong here.
 _PLANNING: Final = {
@@ -39,7 +46,6 @@ _PLANNING: Final = {
 }
 _PATIENCE: Final = {
     "lock_timeout": "2s",
-    "statement_timeout": "30s",
     "idle_in_transaction_session_timeout": "60s",
     # A stricter default of a database or a user fails where we rely on seeing what others have committed.
     "default_transaction_isolation": "read committed",
@@ -60,77 +66,18 @@ _LONGEST: Final = {"transaction_timeout": "60s"}
 DAY_WAS_MADE: Final = errors.CheckViolation
 # Another try of the same transaction may well succeed, and nothing of this one has happened.
 _PASSING: Final = (errors.DeadlockDetected, errors.SerializationFailure, DAY_WAS_MADE)
-_AWAY: Final = "cannot be reached"
-_CROWDED: Final = "has no connection left: raise max_connections or use a pooler"
-_POOLED: Final = "is behind a pooler that gives each transaction to any session: add `pooler=transaction`"
-# What an error means to the caller; the first that fits.
-_MEANING: Final[tuple[tuple[type[psycopg.Error], type[StoreError], str], ...]] = (
-    (errors.LockNotAvailable, StoreUnavailable, "is busy: somebody holds a lock for too long"),
-    (errors.QueryCanceled, StoreUnavailable, "is busy: a statement took too long"),
-    (errors.DeadlockDetected, StoreUnavailable, "is busy: transactions stand in each other's way"),
-    (errors.SerializationFailure, StoreUnavailable, "is busy: transactions stand in each other's way"),
-    (errors.TooManyConnections, StoreUnavailable, _CROWDED),
-    (errors.DiskFull, StoreUnavailable, "has no room left: free some space on its disk"),
-    (
-        errors.ReadOnlySqlTransaction,
-        StoreUnavailable,
-        "is read-only now: a standby, or a failover is under way",
-    ),
-    (errors.IdleInTransactionSessionTimeout, StoreUnavailable, _AWAY),
-    (errors.TransactionTimeout, StoreUnavailable, _AWAY),
-    (
-        errors.InsufficientPrivilege,
-        StoreUnusable,
-        "does not let this user do that: grant it schema and tables",
-    ),
-    (errors.UndefinedTable, StoreUnusable, "lacks a table of ours: run `forebay migrate`"),
-    (errors.UndefinedColumn, StoreUnusable, "lacks a column of ours: run `forebay migrate`"),
-    (errors.UndefinedFunction, StoreUnusable, "lacks a function of ours: run `forebay migrate`"),
-    (errors.InvalidSchemaName, StoreUnusable, "lacks our schema: run `forebay migrate`"),
-    (errors.InvalidSqlStatementName, StoreUnusable, _POOLED),
-    (errors.DuplicatePreparedStatement, StoreUnusable, _POOLED),
-    (psycopg.DataError, StoreRefused, "cannot hold this value"),
-    (psycopg.IntegrityError, StoreRefused, "cannot hold this value"),
-    (psycopg.OperationalError, StoreUnavailable, _AWAY),
-    (psycopg.InterfaceError, StoreUnavailable, _AWAY),
-)
-# A connection that could not be made carries no code of an error, only the server's words.
-_REFUSALS: Final[tuple[tuple[re.Pattern[str], type[StoreError], str], ...]] = (
-    (
-        re.compile(r"password authentication failed|no pg_hba\.conf entry|no password supplied"),
-        StoreUnusable,
-        "does not accept this user",
-    ),
-    (
-        re.compile(r'database "[^"]*" does not exist'),
-        StoreUnusable,
-        "has no database of this name: create it first",
-    ),
-    (
-        re.compile(r'role "[^"]*" does not exist'),
-        StoreUnusable,
-        "does not know this user: create it first",
-    ),
-    (re.compile(r"unsupported startup parameter"), StoreUnusable, _POOLED),
-    (
-        re.compile(r"too many (?:clients|connections)|connection slots are reserved"),
-        StoreUnavailable,
-        _CROWDED,
-    ),
-)
-# What binding a value can raise besides the driver's own errors: half a surrogate pair, a NUL in a text, an
-# integer that does not fit into 64 bits.
-DRIVER_ERRORS: Final = (psycopg.Error, UnicodeEncodeError, OverflowError)
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
     """Where a store is and how it is talked to. `pooled` means a pooler that gives each transaction to any
-    session: then nothing may be left in a session, and no statement is prepared."""
+    session: then nothing may be left in a session, and no statement is prepared. After `answer_wait` seconds
+    without a word a server is given up."""
 
     dsn: str
     schema: str = "forebay"
     pooled: bool = False
     notifies: bool = True
+    answer_wait: float = ANSWER_SECONDS
 
     @property
     def place(self) -> str:
@@ -141,13 +88,29 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"postgresql://{server}/{database}?schema={self.schema}"
 
     @property
+    def connect_timeout(self) -> int:
+        """Seconds for a connection to each host."""
+        return min(CONNECT_SECONDS, ceil(self.answer_wait))
+
+    @property
+    def statement_timeout(self) -> str:
+        """What a statement may take: less than an answer is waited for, so that a server that runs says so
+        itself, and the statement ends there too."""
+        return f"{max(self.answer_wait - 5, self.answer_wait / 2) * 1_000:.0f}ms"
+
+    @property
     def channel(self) -> str:
         """What wake-ups of this store are sent on."""
         return f"forebay:{self.schema}"[:63]
 
 
 def address_of(
-    dsn: str, shown: str, schema: str = "forebay", pooler: str = "session", notify: str | None = None
+    dsn: str,
+    shown: str,
+    schema: str = "forebay",
+    pooler: str = "session",
+    notify: str | None = None,
+    answer_wait: float = ANSWER_SECONDS,
 ) -> Address:
     """An address from the options of a URL; raises ConfigError for what cannot be meant.
 
@@ -164,32 +127,24 @@ def address_of(
     try:
         psycopg.conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as exc:
-        # Not chained, and not quoted unless it speaks of an option: it may hold the password.
-        option = re.match(r"invalid URI query parameter: .*", str(exc))
+        # Not chained, and not quoted unless it speaks of an option: it may hold the password. So may an
+        # option if there is an @ behind the ?: that was in a password that nobody has escaped.
+        has_sign = "%40" in dsn.partition("?")[2]
+        option = None if has_sign else re.match(r"invalid URI query parameter: .*", str(exc))
         said = option[0] if option else "write postgresql://user:password@host:port/database"
         raise ConfigError(f"{shown!r} is not an address of PostgreSQL: {said}") from None
     is_pooled = pooler == "transaction"
     return Address(
-        dsn=dsn, schema=schema, pooled=is_pooled, notifies=not is_pooled if notify is None else notify == "on"
+        dsn=dsn,
+        schema=schema,
+        pooled=is_pooled,
+        notifies=not is_pooled if notify is None else notify == "on",
+        answer_wait=answer_wait,
     )
 
 
 class TryAgain(Exception):
     """What the transaction has relied on has changed under it; it is undone and made again."""
-
-
-def translated(place: str, exc: Exception) -> StoreError:
-    """The error of ours that says what a driver's error means to the caller."""
-    said = (str(exc).strip() or type(exc).__name__).splitlines()[0]
-    if not isinstance(exc, psycopg.Error):
-        return StoreRefused(f"{place} cannot hold a value: {said}")
-    for words, ours, meaning in _REFUSALS:
-        if words.search(str(exc)):
-            return ours(f"{place} {meaning} ({said})")
-    for kind, ours, meaning in _MEANING:
-        if isinstance(exc, kind):
-            return ours(f"{place} {meaning} ({said})")
-    return StoreError(f"{place}: {said}")
 
 
 def use_our_types(adapters: AdaptersMap) -> None:
@@ -228,6 +183,7 @@ class Connection:
         self.address = address
         self._reads = reads
         self._raw: Raw | None = None
+        self._patience_seconds = address.answer_wait
         self._pid = os.getpid()
         self.generation = 0  # how often it was made
 
@@ -244,15 +200,27 @@ class Connection:
         if self._raw is None or self._raw.closed:
             self._raw = self._connected()
             self.generation += 1
+        self._raw.patience = self._patience_seconds
         return self._raw
+
+    @contextmanager
+    def hasty(self) -> Iterator[None]:
+        """Leases run out while we wait. Where no answer comes, it may be that somebody on its way
+        has forgotten the connection: given up in time, the leases are kept over another one."""
+        usual = self._patience_seconds
+        self._patience_seconds = min(KEEPING_SECONDS, usual)
+        try:
+            yield
+        finally:
+            self._patience_seconds = usual
 
     def _connected(self) -> Raw:
         pooled = self.address.pooled
-        raw = psycopg.connect(
+        raw = Session.connect(
             self.address.dsn,
             autocommit=True,
             prepare_threshold=None if pooled else 0,
-            connect_timeout=10,
+            connect_timeout=self.address.connect_timeout,
             application_name="forebay",
             client_encoding="utf8",
             keepalives_idle=30,
@@ -261,6 +229,7 @@ class Connection:
             tcp_user_timeout=30_000,
             options=" ".join(self._options()),
         )
+        raw.patience = self._patience_seconds
         use_our_types(raw.adapters)
         raw.prepared_max = 1_000  # more than we have statements, with all the types they are given
         if not pooled and (longest := self._longest(raw)):
@@ -280,7 +249,11 @@ class Connection:
         """What the address says of a session, and then what we need; a pooler takes nothing of ours."""
         yield str(psycopg.conninfo.conninfo_to_dict(self.address.dsn).get("options") or "")
         if not self.address.pooled:
-            yield _as_options({**_PLANNING, **_PATIENCE, **_LINK})
+            yield _as_options({**_PLANNING, **self._patience, **_LINK})
+
+    @property
+    def _patience(self) -> Mapping[str, str]:
+        return {"statement_timeout": self.address.statement_timeout, **_PATIENCE}
 
     @property
     def _begin(self) -> bytes:
@@ -292,16 +265,17 @@ class Connection:
     def transaction(self, *, defines: bool = False) -> Iterator[Raw]:
         """A transaction that is kept if the block ends well. All of it is sent as one pipeline: a statement
         is waited for only where somebody looks at its answer. Not so where it `defines` tables: then the
-        driver throws its prepared statements away, and with some of them under way it loses count.
+        driver throws its prepared statements away, and with some of them under way it loses count. That may
+        take long as well.
 
         Whatever goes wrong, it is undone or the connection is dropped; so nothing is ever left open.
         """
         raw = self.opened()
         try:
-            with nullcontext() if defines else raw.pipeline():
+            with raw.patient() if defines else raw.pipeline():
                 raw.execute(self._begin)
                 if self.address.pooled:
-                    settings = {**_PLANNING, **_PATIENCE, **self._longest(raw)}
+                    settings = {**_PLANNING, **self._patience, **self._longest(raw)}
                     raw.execute(_as_settings(settings, is_local=True))
                 yield raw
                 raw.execute(b"commit")

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
+from forebay.domain.changes import limit_changes
 from forebay.domain.gate import limit_gate
-from forebay.domain.history import Event, EventKind
+from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Bucket, Limit, queue_scope, scopes_of
@@ -60,14 +61,15 @@ def save(tx: Transaction, limit: Limit, actor: str) -> None:
     tx.run("limit_save", row_from_kept(Kept(limit, limit.changed_from(old, bucket, now))))
     if old is not None and limit.is_narrow:
         tx.run("buckets_change", buckets_values(old, limit, now))
-    _tell(tx, limit.scope, actor, "saved")
+    _tell(tx, limit.scope, actor, "saved", limit_changes(old, limit))
 
 
 def drop(tx: Transaction, scope: str, actor: str) -> bool:
-    if tx.one("limit_remove", {"scope": scope}) is None:
+    row = tx.one("limit_remove", {"scope": scope})
+    if row is None:
         return False
     tx.run("buckets_remove", {"scope": scope})
-    _tell(tx, scope, actor, "removed")
+    _tell(tx, scope, actor, "removed", limit_changes(kept_from_row(row).limit, None))
     return True
 
 
@@ -225,7 +227,7 @@ def prune(tx: Transaction) -> None:
     tx.run("buckets_prune")
 
 
-def _tell(tx: Transaction, scope: str, actor: str, what: str) -> None:
+def _tell(tx: Transaction, scope: str, actor: str, what: str, changes: Changes) -> None:
     tx.run("closed_look", {"scope": scope})
-    tx.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}"))
+    tx.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}", changes=changes))
     tx.has_news = True

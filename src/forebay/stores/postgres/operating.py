@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
+from forebay.domain.changes import amendment_changes, queue_changes, revival_changes, state_changes
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
@@ -47,7 +49,16 @@ def _cancelled(tx: Transaction, job: Job, reason: str, actor: str, *, force: boo
         return _refused(job, f"it is already {job.state}")
     if job.state is JobState.RUNNING:
         return (_take_away if force else _ask)(tx, job, reason, actor)
-    tx.record(Event(kind=EventKind.CANCEL, job_id=job.id, queue=job.queue, actor=actor, detail=reason))
+    tx.record(
+        Event(
+            kind=EventKind.CANCEL,
+            job_id=job.id,
+            queue=job.queue,
+            actor=actor,
+            detail=reason,
+            changes=state_changes(job.state, JobState.CANCELLED),
+        )
+    )
     return Verdict(job_id=job.id, done=True, state=JobState.CANCELLED)
 
 
@@ -66,6 +77,9 @@ def _take_away(tx: Transaction, job: Job, reason: str, actor: str) -> Verdict:
     tx.listed += listed or ()
     tx.free_keys([(job.id, queue, unique_key)])
     tx.move(queue, JobState.RUNNING, JobState.DEAD)
+    # Whether or not this handle has met limits: an operator's mostly has not.
+    tx.run("places_free", {"ids": [job.id]})
+    tx.has_news = True  # somebody may wait for its place
     tx.record(
         Event(
             kind=EventKind.FORCED,
@@ -74,6 +88,7 @@ def _take_away(tx: Transaction, job: Job, reason: str, actor: str) -> Verdict:
             attempt=attempt,
             actor=actor,
             detail=reason,
+            changes=state_changes(JobState.RUNNING, JobState.DEAD),
         )
     )
     return Verdict(job_id=job.id, done=True, state=JobState.DEAD)
@@ -111,12 +126,13 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
             queue=job.queue,
             actor=actor,
             detail=",".join(changed),
+            changes=amendment_changes(job, state, values["priority"], values["run_at"]),
         )
     )
     return Verdict(job_id=job_id, done=True, state=state)
 
 
-def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> dict[str, object]:
+def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> dict[str, Any]:
     priority = job.priority
     if change.priority is not None:
         priority = tx.existing_queue(job.queue).priority_of(change.priority)
@@ -181,7 +197,15 @@ def revive(
             come(tx, [(target.name, job.limit_keys.get(SHARE))])
         tx.count(job.queue, job.state, -1)
         tx.count(target.name, state, 1)
-        tx.record(Event(kind=EventKind.REVIVED, job_id=job.id, queue=target.name, actor=actor))
+        tx.record(
+            Event(
+                kind=EventKind.REVIVED,
+                job_id=job.id,
+                queue=target.name,
+                actor=actor,
+                changes=revival_changes(job, state, target.name),
+            )
+        )
         tx.has_news = True
     tx.list_if_concerned(list(states), Aftermath.REVIVE if dependants else Aftermath.REVIVED)
     return [
@@ -269,7 +293,14 @@ def delete(tx: Transaction, jobs: Sequence[Job], actor: str) -> list[Verdict]:
     for job in deleted:
         tx.count(job.queue, job.state, -1)
         tx.record(
-            Event(kind=EventKind.DELETED, job_id=job.id, queue=job.queue, actor=actor, detail=job.state.value)
+            Event(
+                kind=EventKind.DELETED,
+                job_id=job.id,
+                queue=job.queue,
+                actor=actor,
+                detail=job.state.value,
+                changes=state_changes(job.state, None),
+            )
         )
     return [
         _refused(job, "it is running")
@@ -299,7 +330,8 @@ def save_queue(
         configured = replace(configured, reordering=False)
     saved = tx.add_queue(configured) if found is None else tx.save_queue(configured)
     detail = "settings" if state is None else state.value
-    tx.record(Event(kind=EventKind.QUEUE, queue=name, actor=actor, detail=detail))
+    changes = queue_changes(queue, configured)
+    tx.record(Event(kind=EventKind.QUEUE, queue=name, actor=actor, detail=detail, changes=changes))
     tx.has_news = True
     return saved
 
@@ -313,8 +345,9 @@ def drop_queue(tx: Transaction, name: QueueName, limit: int, actor: str, *, forc
     if live and not force:
         raise QueueNotEmpty(f"queue {name} has {live} live jobs; drain it, or drop it by force")
     if queue.state is not QueueState.DROPPED:
-        tx.save_queue(queue.configured(queue.settings, QueueState.DROPPED, tx.now))
-        tx.record(Event(kind=EventKind.QUEUE, queue=name, actor=actor, detail="dropped"))
+        dropped = tx.save_queue(queue.configured(queue.settings, QueueState.DROPPED, tx.now))
+        changes = queue_changes(queue, dropped)
+        tx.record(Event(kind=EventKind.QUEUE, queue=name, actor=actor, detail="dropped", changes=changes))
     bury_queue(tx, name, limit)
     return tx.counted(name, WAITING)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
+from psycopg.errors import InvalidTextRepresentation, UniqueViolation
 
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
+from forebay.domain.limits import scopes_of
 from forebay.domain.settlement import Settlement
-from forebay.stores.postgres.calling import Call
+from forebay.stores.postgres.calling import Call, together
 from forebay.stores.postgres.connection import Connection, Raw, Statements, TryAgain
 from forebay.stores.postgres.cursor import HEAD, LATE_MS, Cursor, Passed, Snapshot, most_arrivals, moved
 from forebay.stores.postgres.packing import Packed, alike, bigint, bigints, blobs, text, texts
@@ -62,6 +67,7 @@ class Asked(NamedTuple):
     want: Want
     room: int
     settings: str  # those of the queue, as this handle knows them
+    is_limited: bool
     start: Cursor = HEAD
     is_again: bool = False
 
@@ -88,10 +94,41 @@ class Answer(NamedTuple):
     cancels: list[JobId] | None
     cancel_reasons: list[str] | None
     listed: list[int] | None
+    # Under limits: how many might have started, whether there are limits still, whether somebody waits for a
+    # place that has become free, and how many have ended of queues with a limit of their own.
+    room: int | None = None
+    has_limits: bool = False
+    has_opened: bool = False
+    freed: Mapping[str, int] = MappingProxyType({})
 
     @property
     def next_due_ms(self) -> int | None:
         return None if self.next_due is None else max(0, self.next_due - self.now)
+
+    def room_within(self, asked: int) -> int:
+        return asked if self.room is None else self.room
+
+
+class Freed(NamedTuple):
+    """What has ended under limits in one exchange: how many jobs, how many of queues with a limit of their
+    own, and whether anybody waits behind a gate for a place of one."""
+
+    settled: int = 0
+    by_queue: Mapping[str, int] = MappingProxyType({})
+    has_opened: bool = False
+
+    def more(self, settled: int, answer: Answer) -> Freed:
+        # Only the first want of an exchange has ends with it.
+        return Freed(
+            self.settled + settled, self.by_queue or answer.freed, self.has_opened or answer.has_opened
+        )
+
+    def is_left_by(self, jobs: Sequence[Job]) -> bool:
+        """Whether others may want a place that these jobs do not take."""
+        if self.has_opened or self.settled > len(jobs):
+            return True
+        taken = Counter(job.queue for job in jobs) if self.by_queue else {}
+        return any(ended > taken.get(QueueName(queue), 0) for queue, ended in self.by_queue.items())
 
 
 class PlainExchange:
@@ -101,27 +138,33 @@ class PlainExchange:
     Where there is more to it the statement does nothing, or settles and claims nothing, and the long way goes
     on from there. Should that fail, it is as if the answer to a whole exchange were lost: settlements that
     are repeated are known, and leases that the caller does not know of are adopted.
+
+    Under limits it is three statements in one trip and one transaction: what has ended, the locks of the
+    limits, and the claim.
     """
 
     def __init__(self, connection: Connection, statements: Statements, memory: Memory) -> None:
         self._connection = connection
         self._call = Call("exchange", statements["exchange"])
+        self._settle_first = Call("settle_first", statements["settle_first"])
+        self._lock_limits = Call("limits_lock", statements["limits_lock"])
+        self._claim_within = Call("claim_within", statements["claim_within"])
         self._memory = memory
-        self._put_off: dict[QueueName, int] = {}
+        # By queue: for how many more exchanges, and whether limits were known then. With them there is
+        # another way, and what was special may be so no more.
+        self._put_off: dict[QueueName, tuple[int, bool]] = {}
+        self._freed = Freed()
         self.listed: list[int] = []  # lines of the list of what the ends of jobs mean for others
 
     def exchange(
         self, worker: WorkerId, settlements: Sequence[Settlement], wants: Sequence[Want], room: int
     ) -> Part:
         """Do what can be done this way: one want after the other, until one has to go the long way."""
+        self._freed = Freed()
         nothing = Part(None, settlements, wants)
         # A pooler may give the next statement to a session where it was not prepared.
         if not wants or self._connection.address.pooled or not _are_plain(settlements):
             return nothing
-        if settlements and self._memory.limited:
-            return (
-                nothing  # one of them may free a place that others wait for, and the statement tells nobody
-            )
         settings = [self._memory.open_queues.get(want.queue) for want in wants]
         put_off = [self._is_put_off(want.queue) for want in wants]
         if None in settings or any(put_off):
@@ -132,7 +175,7 @@ class PlainExchange:
             ends = part.settlements if part.done is None else ()
             # Also without room: what is due in this queue has to be found, or when something will be.
             most = max(0, min(want.most, room - part.claimed))
-            step = self._step(Asked(worker, ends, want, most, known or ""))
+            step = self._step(Asked(worker, ends, want, most, known or "", self._is_limited(want, ends)))
             if step is None or step.done is None:
                 break
             left = step.settlements if part.done is None else part.settlements
@@ -141,6 +184,11 @@ class PlainExchange:
                 break
         return nothing if part.done is None else part
 
+    def leaves_places(self, jobs: Sequence[Job]) -> bool:
+        """Whether others should look, now that these were claimed in the same exchange: what has ended this
+        way has told nobody."""
+        return self._freed.is_left_by(jobs)
+
     def _step(self, asked: Asked) -> Part | None:
         """What becomes of one want; None if nothing was done."""
         try:
@@ -148,10 +196,17 @@ class PlainExchange:
         except TryAgain:
             return None
 
+    def _is_limited(self, want: Want, ends: Sequence[Settlement]) -> bool:
+        """Also in a queue without limits: one that has ended may free a place that others wait for."""
+        return want.queue in self._memory.limited or bool(ends and self._memory.limited)
+
     def _is_put_off(self, queue: QueueName) -> bool:
-        left = self._put_off.get(queue, 0)
-        self._put_off[queue] = max(0, left - 1)
-        return left > 0
+        is_limited = bool(self._memory.limited)
+        left, was_limited = self._put_off.pop(queue, (0, is_limited))
+        if not left or was_limited != is_limited:
+            return False
+        self._put_off[queue] = left - 1, is_limited
+        return True
 
     def _done(self, raw: Raw, asked: Asked) -> Part | None:
         cursors = self._memory.cursors
@@ -160,9 +215,13 @@ class PlainExchange:
         answer, jobs = self._asked(raw, asked)
         settled, left = _sorted_out(asked.settlements, answer)
         self.listed += answer.listed or ()
+        if asked.is_limited:
+            self._freed = self._freed.more(len(settled), answer)
         if answer.is_special or answer.is_strange:
-            self._put_off[asked.queue] = PUT_OFF
-            return None if answer.is_special else Part(Exchange(settled=settled), left, [asked.want])
+            self._put_off[asked.queue] = PUT_OFF, bool(self._memory.limited)
+            is_nothing_done = answer.is_special and not asked.is_limited
+            return None if is_nothing_done else Part(Exchange(settled=settled), left, [asked.want])
+        asked = asked._replace(room=answer.room_within(asked.room))
         if self._should_look_again(asked, answer, len(jobs)):
             room = asked.room - len(jobs)
             jobs += self._asked(raw, asked._replace(settlements=(), room=room, start=HEAD, is_again=True))[1]
@@ -178,13 +237,35 @@ class PlainExchange:
         return self._memory.cursors.may_look(asked.queue) or (found == 0 and answer.came > 0)
 
     def _asked(self, raw: Raw, asked: Asked) -> tuple[Answer, list[Job]]:
-        *rows, last = self._call.rows(raw, self._values(asked))
-        answer, lease_ms = Answer(*last[_COLUMNS:]), asked.lease_ms
-        if asked.room and not answer.is_special and not answer.is_strange:
+        rows, answer = self._asked_within(raw, asked) if asked.is_limited else self._asked_freely(raw, asked)
+        lease_ms = asked.lease_ms
+        if answer.room_within(asked.room) and not answer.is_special and not answer.is_strange:
             self._pass(asked, answer, rows)
         jobs = [claimed_job(row[:CLAIMED], asked.worker, answer.now, lease_ms, lease_ms) for row in rows]
         jobs.sort(key=lambda job: (job.rank, job.seq))
         return answer, jobs
+
+    def _asked_freely(self, raw: Raw, asked: Asked) -> tuple[list[Row], Answer]:
+        *rows, last = self._call.rows(raw, self._values(asked))
+        return rows, Answer(*last[_COLUMNS:])
+
+    def _asked_within(self, raw: Raw, asked: Asked) -> tuple[list[Row], Answer]:
+        calls = [self._settle_first] if asked.settlements else []
+        calls += (self._lock_limits, self._claim_within)
+        values = {**self._values(asked), "scopes": texts(scopes_of(asked.queue))}
+        try:
+            *before, _, (*rows, last) = together(raw, calls, values)
+        except (InvalidTextRepresentation, UniqueViolation) as exc:
+            # Options that are damaged, of which the long way reads what can be read; or a place that was left
+            # behind, of which there cannot be two.
+            raise TryAgain from exc
+        answer = Answer(*last[_COLUMNS:])
+        if not answer.has_limits:
+            self._memory.limited.discard(asked.queue)
+        for settled, listed, queues, jobs, _ in chain.from_iterable(before):
+            freed = dict(zip(queues or (), jobs or (), strict=True))
+            answer = answer._replace(settled=settled, listed=listed, freed=freed)
+        return rows, answer
 
     def _pass(self, asked: Asked, answer: Answer, rows: list[Row]) -> None:
         """Move the cursor; all that was found is gone."""
@@ -192,7 +273,7 @@ class PlainExchange:
         if asked.start.is_at_head and answer.seconds is not None:
             cursors.looked(queue, answer.seconds)
         late = [(row[13], row[1]) for row in rows if row[19]]
-        is_enough = len(rows) == asked.room
+        is_enough = len(rows) == answer.room_within(asked.room)
         passed = Passed(
             [(row[13], row[1]) for row in rows],
             late,

@@ -27,8 +27,10 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge
 from forebay.errors import StoreError
-from forebay.stores.postgres.connection import DRIVER_ERRORS, Connection, Raw, Statements, Values, translated
+from forebay.stores.postgres.connection import Connection, Raw, Statements, Values
+from forebay.stores.postgres.documents import LooksAtPostgresDocuments
 from forebay.stores.postgres.limiting import LooksAtPostgresLimits
+from forebay.stores.postgres.meaning import DRIVER_ERRORS, translated
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.scheduling import LooksAtPostgresSchedules
 from forebay.stores.postgres.schema import schema_number
@@ -83,7 +85,7 @@ class Look:
         return {(queue, state): jobs for queue, state, jobs in self.all("counts")}
 
 
-class PostgresReader(LooksAtPostgresSchedules, LooksAtPostgresLimits):
+class PostgresReader(LooksAtPostgresSchedules, LooksAtPostgresLimits, LooksAtPostgresDocuments):
     """A handle to look at one store."""
 
     def __init__(self, connection: Connection, statements: Statements) -> None:
@@ -222,7 +224,7 @@ class PostgresReader(LooksAtPostgresSchedules, LooksAtPostgresLimits):
             return look.now()
 
     def health(self) -> Health:
-        with self._looking() as look:
+        with self._looking() as look, look.raw.patient():
             look.all("check_planning")
             problems = list(_miscounted(look))
             for name in ("check_jobs", "check_keys", "check_edges"):

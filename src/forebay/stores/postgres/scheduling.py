@@ -9,8 +9,9 @@ from typing import Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from forebay.domain.changes import schedule_changes
 from forebay.domain.firing import Move
-from forebay.domain.history import Event, EventKind
+from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.query import check_limit
 from forebay.domain.schedule import FIRINGS_KEPT, Firing, Schedule
 from forebay.stores.postgres.connection import Values
@@ -99,15 +100,16 @@ def save(tx: Transaction, schedule: Schedule, actor: str) -> bool:
     saved = replace(schedule, revision=revision + 1, created_at=created_at, updated_at=tx.now)
     if tx.one("schedule_save", row_from_schedule(saved)) is None:
         return False
-    tx.record(Event(kind=EventKind.SCHEDULE, actor=actor, detail=f"saved {schedule.name}"))
+    _tell(tx, f"saved {schedule.name}", actor, schedule_changes(_seen(row), saved))
     tx.has_news = True
     return True
 
 
 def drop(tx: Transaction, name: str, actor: str) -> bool:
+    row = tx.one("schedule_lock", {"name": name})
     if not _forget(tx, name):
         return False
-    tx.record(Event(kind=EventKind.SCHEDULE, actor=actor, detail=f"removed {name}"))
+    _tell(tx, f"removed {name}", actor, schedule_changes(_seen(row), None))
     return True
 
 
@@ -119,6 +121,15 @@ def due(tx: Transaction, limit: int) -> DueSchedules:
         schedules=tuple(schedules_from_rows(found.fetchall())),
         next_due_ms=None if later is None else later[0] - tx.now,
     )
+
+
+def _seen(row: Row | None) -> Schedule | None:
+    """One that cannot be read is as good as none: somebody may be about to replace it."""
+    return next(iter(schedules_from_rows([] if row is None else [row])), None)
+
+
+def _tell(tx: Transaction, what: str, actor: str, changes: Changes) -> None:
+    tx.record(Event(kind=EventKind.SCHEDULE, actor=actor, detail=what, changes=changes))
 
 
 def fire(tx: Transaction, moves: Sequence[Move]) -> list[Fired]:

@@ -9,15 +9,14 @@ from typing import Final
 from forebay.errors import ConfigError, SchemaNewer, SchemaOutdated, StoreUnusable
 from forebay.stores.migrations import Migration, load_migrations, missing
 from forebay.stores.postgres.connection import (
-    DRIVER_ERRORS,
     Connection,
     Raw,
     Statements,
     for_schema,
     prepared,
     quoted,
-    translated,
 )
+from forebay.stores.postgres.meaning import DRIVER_ERRORS, translated
 from forebay.stores.postgres.partitions import first_days
 from forebay.stores.postgres.transaction import Runs
 from forebay.stores.statements import load_statements
@@ -81,7 +80,7 @@ def _catch_up(connection: Connection, statements: Statements, known: Sequence[Mi
     """Apply the steps in one transaction. Programs that start at once do so one after the other: who comes
     second has waited for the lock, looks again and finds nothing left to do."""
     raw = connection.opened()
-    with raw.transaction():
+    with raw.patient(None), raw.transaction():
         raw.execute(statements["schema_patience"])
         raw.execute(statements["schema_lock"])
         number, steps = _steps(connection, raw, statements, known)

@@ -23,6 +23,7 @@ from forebay.stores.postgres.borrowed import Borrowed, borrow_async, borrowed
 from forebay.stores.postgres.by_hand import ByHand
 from forebay.stores.postgres.connection import Address, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
+from forebay.stores.postgres.documents import PostgresDocuments
 from forebay.stores.postgres.exchanging import exchange, with_more
 from forebay.stores.postgres.holding import judged
 from forebay.stores.postgres.inserting import Rules, insert_all
@@ -193,7 +194,7 @@ class PostgresEngine:
         return connection
 
 
-class PostgresStore(PostgresSchedules, PostgresLimits):
+class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments):
     """A handle to write to one store."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
@@ -271,8 +272,11 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
     def _told(self) -> None:
         """After a commit: what it did not tell may have to be told now."""
         if self._pokes.committed():
-            with suppress(StoreError):  # a hint that gets lost costs delay, never a job
-                self._transact(tell)
+            self._tell()
+
+    def _tell(self) -> None:
+        with suppress(StoreError):  # a hint that gets lost costs delay, never a job
+            self._transact(tell)
 
     def make_queues(self, names: Sequence[QueueName]) -> None:
         """Make queues with default settings, where nobody has."""
@@ -332,19 +336,23 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
             part = plain.exchange(worker, settlements, wants, room)
             self._unfinished += plain.listed
             plain.listed.clear()
-        if part.whole is not None:
-            return part.whole
-        left = room - part.claimed
-        rest = self._transact(
-            lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
-        )
-        return part.joined(rest)
+        whole = part.whole
+        if whole is None:
+            left = room - part.claimed
+            rest = self._transact(
+                lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
+            )
+            whole = part.joined(rest)
+        if part.done is not None and plain.leaves_places(whole.jobs):
+            self._tell()
+        return whole
 
     def standing(self, worker: WorkerId, leases: Sequence[Lease]) -> list[Standing]:
         return self._write(lambda tx: leasing.standing(tx, worker, leases))
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
-        return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms))
+        with self._connection.hasty():
+            return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms))
 
     def sweep(
         self,
@@ -446,7 +454,8 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
         return self._write(lambda tx: operating.drop_queue(tx, name, limit, actor, force=force))
 
     def beat(self, worker: WorkerInfo) -> None:
-        self._write(lambda tx: operating.beat(tx, worker))
+        with self._connection.hasty():
+            self._write(lambda tx: operating.beat(tx, worker))
 
     def forget_worker(self, worker: WorkerId) -> None:
         self._write(lambda tx: tx.run("forget_worker", {"id": worker}))
@@ -465,10 +474,11 @@ class PostgresStore(PostgresSchedules, PostgresLimits):
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
         self._check_open()
         values = {"workers": texts(workers), "kinds": texts(commanding.KINDS)}
-        rows = self._by_hand.all("commands_take", values)
-        if rows is not None:
-            return commanding.taken(rows)
-        return self._write(lambda tx: commanding.take(tx, workers))
+        with self._connection.hasty():  # by the thread that keeps leases
+            rows = self._by_hand.all("commands_take", values)
+            if rows is not None:
+                return commanding.taken(rows)
+            return self._write(lambda tx: commanding.take(tx, workers))
 
     def answer(self, command_id: str, text: str) -> None:
         self._write(lambda tx: commanding.answer(tx, command_id, text))

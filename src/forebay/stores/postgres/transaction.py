@@ -17,7 +17,7 @@ from forebay.domain.workflow import CONCERNED, Aftermath
 from forebay.stores.limiting import Kept
 from forebay.stores.postgres.connection import Statements, TryAgain, Values
 from forebay.stores.postgres.cursor import Cursor, Cursors
-from forebay.stores.rows import STATES, Row, queue_from_row, row_from_queue
+from forebay.stores.rows import STATES, Row, changes_text, queue_from_row, row_from_queue
 
 DEFAULT_CAP_MS: Final = QueueSettings().scoring.cap_ms
 OPEN: Final = (QueueState.ACTIVE, QueueState.PAUSED)
@@ -309,6 +309,7 @@ class Transaction:
             "attempt": event.attempt,
             "actor": event.actor,
             "detail": event.detail,
+            "changes": changes_text(event.changes),
             "most": MAX_EVENTS,
         }
         self.run("event", values)

@@ -13,7 +13,8 @@ from typing import Final
 
 import psycopg
 
-from forebay.stores.postgres.connection import Address, Raw
+from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.session import Session
 from forebay.stores.postgres.transaction import News
 
 HELD_BACK_SECONDS: Final = 0.01
@@ -117,17 +118,18 @@ class PostgresWakeups:
     def _place(self) -> str:
         return self._address.place
 
-    def _connected(self) -> Raw:
-        raw = psycopg.connect(
+    def _connected(self) -> Session:
+        raw = Session.connect(
             self._address.dsn,
             autocommit=True,
-            connect_timeout=10,
+            connect_timeout=self._address.connect_timeout,
             application_name="forebay listener",
             keepalives_idle=30,
             keepalives_interval=5,
             keepalives_count=3,
             tcp_user_timeout=30_000,
         )
+        raw.patience = self._address.answer_wait
         try:
             raw.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(self._address.channel)))
         except BaseException:
@@ -135,7 +137,7 @@ class PostgresWakeups:
             raise
         return raw
 
-    def _hear(self, raw: Raw, poke: Callable[[], None], nudged: int) -> None:
+    def _hear(self, raw: Session, poke: Callable[[], None], nudged: int) -> None:
         """Poke for whatever is heard, once for all that came together, until the end or an error."""
         heard = raw.pgconn
         raw.add_notify_handler(lambda _: poke())  # what comes while a statement of ours is under way

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -23,6 +23,8 @@ from forebay.stores.redis.scripts import Script, load_scripts
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
+# The same for what keeps leases: a third of the usual one, after which they are renewed.
+KEEPING_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 1.0
 # History lies in memory here, so besides its time it has a number.
 MOST_KEPT: Final = 10_000
@@ -63,7 +65,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     `accepts_loss` says that its owner knows that the server forgets everything when it ends; `most_kept` is
     how many jobs of each queue and final state stay and `bytes_kept` how much memory they may take, 0 for any
-    number; `clock` is for tests."""
+    number; after `answer_wait` seconds without a word a server is given up; `clock` is for tests."""
 
     url: str
     master: str | None = None
@@ -71,6 +73,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     accepts_loss: bool = False
     most_kept: int = MOST_KEPT
     bytes_kept: int = 0
+    answer_wait: float = ANSWER_SECONDS
     clock: str | None = None
 
     @property
@@ -111,10 +114,11 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return urlsplit(self.url).netloc.rpartition("@")[2].split(",")
 
 
-def opened(address: Address, last: str | None = None, answer_seconds: float = ANSWER_SECONDS) -> Any:
+def opened(address: Address, last: str | None = None, answer_seconds: float | None = None) -> Any:
     """A connection of the driver's to the store's server: the one that was used last, or the first of the
     address that can be reached, or the one that a Sentinel names. It never sends anything twice by itself:
     what was not answered may have happened."""
+    answer_seconds = answer_seconds or address.answer_wait
     if address.master is not None:
         return _first_of(address, [_master_of(address, address.master)], answer_seconds)
     return _first_of(address, [*([] if last is None else [last]), *address.urls], answer_seconds)
@@ -155,11 +159,12 @@ def _first_of(address: Address, urls: Iterable[str], answer_seconds: float) -> A
 def _connection_to(address: Address, url: str) -> Any:
     # A socket of the same machine needs no probes, and its connection takes no such setting.
     probes = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    wait = min(CONNECT_SECONDS, address.answer_wait)
     try:
         pool = ConnectionPool.from_url(
             url,
-            socket_connect_timeout=CONNECT_SECONDS,
-            socket_timeout=CONNECT_SECONDS,
+            socket_connect_timeout=wait,
+            socket_timeout=wait,
             **probes,
             retry=Retry(NoBackoff(), 0),
             retry_on_timeout=False,
@@ -188,6 +193,10 @@ def translated(place: str, exc: Exception) -> StoreError:
     return StoreError(f"{place}: {exc}")
 
 
+def _unwritable(exc: UnicodeEncodeError) -> StoreRefused:
+    return StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}")
+
+
 def is_full(error: StoreError) -> bool:
     """Whether the server has refused a call because it has no memory left."""
     return isinstance(error.__cause__, redis.exceptions.OutOfMemoryError)
@@ -201,6 +210,7 @@ class Connection:
         self._breaker = breaker
         self._raw: Any = None
         self._url: str | None = None
+        self._answer_wait = address.answer_wait
         self._key = address.tag.encode()
         self._scripts = load_scripts(address.clock)
         self._is_closed = False
@@ -212,7 +222,7 @@ class Connection:
         try:
             request = msgspec.msgpack.encode(ask)
         except UnicodeEncodeError as exc:
-            raise StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}") from exc
+            raise _unwritable(exc) from exc
         answer = self.call(name, request, *arguments)
         if type(answer) is list and answer and answer[0] == b"listed":
             self.has_listed = True
@@ -224,6 +234,8 @@ class Connection:
         its scripts were flushed, has not run; so it is loaded and called again."""
         try:
             return self._called(self._scripts[name], (b"1", self._key, *arguments))
+        except UnicodeEncodeError as exc:  # before anything was sent
+            raise _unwritable(exc) from exc
         except redis.RedisError as exc:
             raise translated(self.address.place, exc) from exc
 
@@ -231,8 +243,26 @@ class Connection:
         """One command and its answer, errors in our words."""
         try:
             return self._command(*words)
+        except UnicodeEncodeError as exc:  # as above
+            raise _unwritable(exc) from exc
         except redis.RedisError as exc:
             raise translated(self.address.place, exc) from exc
+
+    @contextmanager
+    def hasty(self) -> Iterator[None]:
+        """Leases run out while we wait. Where no answer comes, it may be that somebody on its way
+        has forgotten the connection: given up in time, the leases are kept over another one."""
+        usual = self._answer_wait
+        self._wait_for(min(KEEPING_SECONDS, usual))
+        try:
+            yield
+        finally:
+            self._wait_for(usual)
+
+    def _wait_for(self, seconds: float) -> None:
+        self._answer_wait = seconds
+        if self._raw is not None and self._raw.is_connected:
+            self._raw.update_current_socket_timeout(seconds)
 
     def close(self) -> None:
         if not self._is_closed:
@@ -277,7 +307,7 @@ class Connection:
 
     def _opened(self) -> Any:
         with self._breaker.attempt():
-            raw = opened(self.address, self._url)
+            raw = opened(self.address, self._url, self._answer_wait)
         # What was shared with all that had not got through; from now on this handle's attempts are its own.
         self._breaker = Breaker(self._breaker.sight)
         return raw

@@ -56,6 +56,8 @@ The rest
   schedules, schedules_due hash name -> schedule; sorted set of names by the time they are worth a look
   schedule_names           sorted set: all of them, in the order of their names
   firings:<name>           list    what became of the last runs of a schedule, newest last
+  documents:<kind>         hash    name -> document
+  document_names:<kind>    sorted set: all of them, in the order of their names
   limits                   hash    scope -> limit, with what is left of its rate
   bucket:<scope>           string  what is left of the rate of one value of a key, or of a rate at which a
                            queue takes jobs (enqueue:<queue>, client:<queue>:<client>); expires when it
@@ -87,6 +89,6 @@ def tag(namespace: str) -> str:
     """What all keys of a namespace begin with."""
     if not _NAMESPACE.match(namespace):
         raise ConfigError(
-            f"{namespace!r} cannot name a namespace: use letters, digits, _, - or ., at most 50"
+            f"{namespace!r:.60} cannot name a namespace: use letters, digits, _, - or ., at most 50"
         )
     return "{" + namespace + "}"

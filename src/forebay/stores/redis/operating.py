@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from forebay.domain.changes import queue_changes
 from forebay.domain.job import Amendment, JobId, QueueName, check_queue_name
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import StoreUnavailable
@@ -20,6 +21,7 @@ from forebay.stores.redis.rows import (
     queue_row,
     reordered_to,
 )
+from forebay.stores.rows import changes_text
 
 TRIES: Final = 100
 
@@ -83,7 +85,7 @@ def amend(connection: Connection, job_id: JobId, change: Amendment, actor: str) 
         answer = connection.run("amend", ask, digest, body)
         if answer[0] != b"again":
             return Verdict(job_id=job_id, done=True, state=state_of(done(answer)[0]))
-    raise _too_busy(connection, f"job {job_id}")
+    raise too_busy(connection, f"job {job_id}")
 
 
 def save_queue(
@@ -107,12 +109,13 @@ def save_queue(
             "queue": queue_row(queue, walked),
             "actor": actor,
             "detail": "settings" if into is None else queue.state.value,
+            "changes": changes_text(queue_changes(old, queue)) or False,
         }
         answer = connection.run("save_queue", ask, seen or b"")
         if answer[0] != b"again":
             return queue_from_packed(name, done(answer)[0])
-    raise _too_busy(connection, f"queue {name}")
+    raise too_busy(connection, f"queue {name}")
 
 
-def _too_busy(connection: Connection, what: str) -> StoreUnavailable:
+def too_busy(connection: Connection, what: str) -> StoreUnavailable:
     return StoreUnavailable(f"{connection.address.place} is busy: {what} changes all the time")

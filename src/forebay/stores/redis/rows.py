@@ -24,6 +24,7 @@ from forebay.stores.rows import (
     PLAIN,
     STATES,
     attempt_from_row,
+    changes_text,
     command_from_row,
     event_from_row,
     is_strange,
@@ -39,6 +40,7 @@ from forebay.stores.rows import (
 
 _LENGTH: Final = struct.Struct(">H")
 _EXCERPT: Final = 200
+_EVENT_FIELDS: Final = 7  # an event that has changed nothing has no more
 _PLAIN_SETTINGS: Final = "{}"
 
 Text = str | bool  # False for nothing
@@ -239,7 +241,8 @@ def attempt_from_packed(job_id: JobId, packed: bytes) -> Attempt:
 
 
 def event_from_packed(packed: bytes) -> Event:
-    return event_from_row(tuple(map(_some, _decode_list(packed))))
+    row = tuple(map(_some, _decode_list(packed)))
+    return event_from_row(row if len(row) > _EVENT_FIELDS else (*row, None))
 
 
 def event_row(event: Event) -> list[Any]:
@@ -251,6 +254,7 @@ def event_row(event: Event) -> list[Any]:
         False if event.attempt is None else event.attempt,
         False if event.actor is None else event.actor,
         event.detail,
+        changes_text(event.changes) or False,
     ]
 
 

@@ -7,12 +7,15 @@ from typing import Any, Final
 
 import msgspec
 
+from forebay.domain.changes import schedule_changes
 from forebay.domain.firing import HELD_FOR_MS, Move
 from forebay.domain.job import JobId
 from forebay.domain.query import check_limit
 from forebay.domain.schedule import FIRINGS_KEPT, Firing, FiringStatus, Schedule
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.inserting import Intake, error_of
+from forebay.stores.redis.operating import TRIES, too_busy
+from forebay.stores.rows import changes_text
 from forebay.stores.scheduling import DueSchedules, Fired, schedule_text, schedules_from_rows
 
 _decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
@@ -25,6 +28,9 @@ class RedisSchedules:
     _new_id: Callable[[], JobId]
 
     def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
+        seen = self._seen_schedule(schedule.name)
+        if (seen[1] if seen else 0) != schedule.revision:
+            return False
         state = (getattr(schedule, name) for name in Schedule.__struct_fields__[1:])
         ask = {
             "name": schedule.name,
@@ -34,11 +40,24 @@ class RedisSchedules:
             ],
             "revision": schedule.revision,
             "actor": actor,
+            "changes": changes_text(schedule_changes(_readable(seen), schedule)) or False,
         }
         return bool(self._connection.run("save_schedule", ask))
 
     def drop_schedule(self, name: str, *, actor: str = "") -> bool:
-        return bool(self._connection.run("drop_schedule", {"name": name, "actor": actor}))
+        for _ in range(TRIES):
+            seen = self._seen_schedule(name)
+            if seen is None:
+                return False
+            changes = changes_text(schedule_changes(_readable(seen), None)) or False
+            ask = {"name": name, "revision": seen[1], "actor": actor, "changes": changes}
+            if self._connection.run("drop_schedule", ask):
+                return True
+        raise too_busy(self._connection, f"schedule {name}")
+
+    def _seen_schedule(self, name: str) -> list[Any] | None:
+        packed = self._connection.ask("HGET", f"{self._connection.address.tag}:schedules", name)
+        return None if packed is None else _row(packed)
 
     def due_schedules(self, limit: int = 100) -> DueSchedules:
         now, found, later = self._connection.run("due_schedules", {"limit": limit})
@@ -86,6 +105,11 @@ class LooksAtRedisSchedules:
         check_limit(limit)
         key = f"{self._connection.address.tag}:firings:{name}"
         return [_firing(packed) for packed in self._connection.ask("LRANGE", key, -limit, -1)][::-1]
+
+
+def _readable(seen: list[Any] | None) -> Schedule | None:
+    """One that cannot be read is as good as none: somebody may be about to replace it."""
+    return next(iter(schedules_from_rows([] if seen is None else [seen])), None)
 
 
 def _asked(move: Move, number: int) -> dict[str, Any]:

@@ -149,14 +149,15 @@ class Claim:
         passes = {task: want.passes(task_gate(task)) for task in {job.task for job in jobs}}
         scopes_of = [limits.scopes_for(job.task, job.limit_keys) for job in jobs]
         load(tx, limits, {scope for scopes in scopes_of for scope in scopes})
-        places: list[tuple[str, int, JobId]] = []
+        places: list[object] = []
         for head, job, scopes in zip(heads, jobs, scopes_of, strict=True):
             if limits.is_spent(want.queue, started + len(mine)):
                 break
             full = limits.full_among(scopes) if passes[job.task] else None
             if full is None and passes[job.task]:
                 limits.start(scopes, job.lease_expires_at or 0, job.cost)
-                places += [(scope, job.seq, job.id) for scope in scopes]
+                for scope in scopes:
+                    places += (scope, job.seq, job.id)
                 mine.append(job)
                 continue
             if others == left:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from forebay.domain.changes import limit_changes
 from forebay.domain.gate import limit_gate
-from forebay.domain.history import Event, EventKind
+from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Bucket, Limit
@@ -49,14 +50,15 @@ def save(tx: Transaction, limit: Limit, actor: str) -> None:
     tx.run("limit_save", row_from_kept(Kept(limit, limit.changed_from(old, bucket, tx.now))))
     if old is not None and limit.is_narrow:
         tx.run("buckets_change", buckets_values(old, limit, tx.now))
-    _tell(tx, limit.scope, actor, "saved")
+    _tell(tx, limit.scope, actor, "saved", limit_changes(old, limit))
 
 
 def drop(tx: Transaction, scope: str, actor: str) -> bool:
-    if tx.run("limit_remove", {"scope": scope}).rowcount == 0:
+    row = tx.one("limit_remove", {"scope": scope})
+    if row is None:
         return False
     tx.run("buckets_remove", {"scope": scope})
-    _tell(tx, scope, actor, "removed")
+    _tell(tx, scope, actor, "removed", limit_changes(kept_from_row(row).limit, None))
     return True
 
 
@@ -120,9 +122,10 @@ def bring_back(tx: Transaction, queue: QueueName, limits: Tally) -> None:
             tx.run("closed_save", {"queue": queue, "scope": scope, "look_at": look_at})
 
 
-def take_places(tx: Transaction, places: Sequence[tuple[str, int, JobId]]) -> None:
+def take_places(tx: Transaction, places: list[object]) -> None:
+    """Jobs have started; given as scope, seq and id of each place, one after the other."""
     if places:
-        tx.run("places_take", {"places": json_text(places)})
+        tx.run_rows("places_take", (), places, 3)
 
 
 def free_places(tx: Transaction, ids: Sequence[JobId]) -> None:
@@ -148,13 +151,26 @@ def load(tx: Transaction, limits: Tally, scopes: Iterable[str]) -> None:
     if not missing:
         return
     rows = tx.all("places_count", {"scopes": json_text(list(missing)), "now": tx.now})
-    for scope, running, ends_at, parts, at in rows:
-        limit = missing[scope]
-        if scope == limit.scope:
-            bucket = tx.kept_limits[scope].bucket
-        else:
-            bucket = limit.full(tx.now) if parts is None else Bucket(parts, at)
-        limits.add(Gauge(Kept(limit, bucket), running, scope=scope, ends_at=ends_at))
+    counted: dict[str, tuple[int, int | None]] = {scope: (jobs, ends_at) for scope, jobs, ends_at in rows}
+    buckets = _buckets(tx, missing)
+    for scope, limit in missing.items():
+        # Without a rate it does not matter which bucket it is.
+        kept = tx.kept_limits[limit.scope]
+        if scope in buckets:
+            kept = Kept(limit, buckets[scope])
+        running, ends_at = counted.get(scope, (0, None))
+        limits.add(Gauge(kept, running, scope=scope, ends_at=ends_at))
+
+
+def _buckets(tx: Transaction, limits: Mapping[str, Limit]) -> dict[str, Bucket]:
+    """What is left of the rates of keys, by scope of one value."""
+    full = {
+        scope: limit.full(tx.now)
+        for scope, limit in limits.items()
+        if limit.rate is not None and scope != limit.scope
+    }
+    rows = tx.all("buckets", {"scopes": json_text(list(full))}) if full else []
+    return full | {scope: Bucket(parts, at) for scope, parts, at in rows}
 
 
 def _running(tx: Transaction, limit: Limit) -> int:
@@ -166,8 +182,8 @@ def _running(tx: Transaction, limit: Limit) -> int:
     return running - int(lapsed)
 
 
-def _tell(tx: Transaction, scope: str, actor: str, what: str) -> None:
+def _tell(tx: Transaction, scope: str, actor: str, what: str, changes: Changes) -> None:
     tx.run("closed_look", {"scope": scope})
-    tx.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}"))
+    tx.record(Event(kind=EventKind.LIMIT, actor=actor, detail=f"{what} {scope}", changes=changes))
     tx.seen.has_limits = None
     tx.has_news = True

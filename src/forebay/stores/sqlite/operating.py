@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from msgspec.structs import replace
 
+from forebay.domain.changes import amendment_changes, queue_changes, revival_changes, state_changes
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Amendment, Job, JobId, QueueName, check_queue_name
 from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
@@ -19,6 +20,7 @@ from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.protocol import Verdict
 from forebay.stores.rows import json_text, said_text
 from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_edges, forget_history
+from forebay.stores.sqlite.limiting import free_places
 from forebay.stores.sqlite.noting import forget_notes
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.sharing import join
@@ -60,7 +62,16 @@ def cancel(tx: Transaction, job_id: JobId, reason: str, actor: str, *, force: bo
         end = _take_away if force else _ask
         return end(tx, {"seq": seq, "job_id": job_id}, reason, actor)
     queue = end_waiting(tx, seq, job_id, JobState.CANCELLED, reason)
-    tx.record(Event(kind=EventKind.CANCEL, job_id=job_id, queue=queue, actor=actor, detail=reason))
+    tx.record(
+        Event(
+            kind=EventKind.CANCEL,
+            job_id=job_id,
+            queue=queue,
+            actor=actor,
+            detail=reason,
+            changes=state_changes(state, JobState.CANCELLED),
+        )
+    )
     return Verdict(job_id=job_id, done=True, state=JobState.CANCELLED)
 
 
@@ -78,6 +89,7 @@ def _take_away(tx: Transaction, job: Named, reason: str, actor: str) -> Verdict:
     tx.free_key(queue, unique_key, job_id)
     tx.move(queue, JobState.RUNNING, JobState.DEAD)
     tx.list_aftermath([job_id], Aftermath.DEAD)
+    free_places(tx, [job_id])
     tx.record(
         Event(
             kind=EventKind.FORCED,
@@ -86,6 +98,7 @@ def _take_away(tx: Transaction, job: Named, reason: str, actor: str) -> Verdict:
             attempt=attempt,
             actor=actor,
             detail=reason,
+            changes=state_changes(JobState.RUNNING, JobState.DEAD),
         )
     )
     return Verdict(job_id=job_id, done=True, state=JobState.DEAD)
@@ -102,7 +115,8 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     if objection:
         return _refused(job, objection)
     state = JobState.PENDING if change.delay_ms == 0 else job.state
-    tx.run("amend", {**_amended(tx, job, change, state), "was": job.state.value})
+    values = _amended(tx, job, change, state)
+    tx.run("amend", {**values, "was": job.state.value})
     if state is not job.state:
         tx.move(job.queue, job.state, state)
         join(tx, job.queue, job.limit_keys.get(SHARE), [job.seq])
@@ -115,12 +129,13 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
             queue=job.queue,
             actor=actor,
             detail=",".join(changed),
+            changes=amendment_changes(job, state, values["priority"], values["run_at"]),
         )
     )
     return Verdict(job_id=job_id, done=True, state=state)
 
 
-def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> dict[str, object]:
+def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> dict[str, Any]:
     priority = job.priority
     if change.priority is not None:
         priority = tx.existing_queue(job.queue).priority_of(change.priority)
@@ -242,7 +257,8 @@ def _put_back(
         state = JobState.BLOCKED
     _put_among_live(tx, job, target, delay_ms, state, reset=reset)
     tx.list_aftermath([job.id], Aftermath.REVIVE if dependants else Aftermath.REVIVED)
-    tx.record(Event(kind=EventKind.REVIVED, job_id=job.id, queue=target.name, actor=actor))
+    changes = revival_changes(job, state, target.name)
+    tx.record(Event(kind=EventKind.REVIVED, job_id=job.id, queue=target.name, actor=actor, changes=changes))
     tx.has_news = True
     return Verdict(job_id=job.id, done=True, state=state)
 
@@ -301,7 +317,16 @@ def delete(tx: Transaction, job_id: JobId, actor: str) -> Verdict:
     forget_notes(tx, [seq])
     forget_edges(tx, job_id, state)
     tx.count(queue, state, -1)
-    tx.record(Event(kind=EventKind.DELETED, job_id=job_id, queue=queue, actor=actor, detail=state.value))
+    tx.record(
+        Event(
+            kind=EventKind.DELETED,
+            job_id=job_id,
+            queue=queue,
+            actor=actor,
+            detail=state.value,
+            changes=state_changes(state, None),
+        )
+    )
     return Verdict(job_id=job_id, done=True, state=None)
 
 
@@ -333,7 +358,8 @@ def save_queue(
         configured = replace(configured, reordering=False)
     saved = tx.save_queue(configured)
     detail = "settings" if state is None else state.value
-    tx.record(Event(kind=EventKind.QUEUE, queue=name, actor=actor, detail=detail))
+    changes = queue_changes(queue, configured)
+    tx.record(Event(kind=EventKind.QUEUE, queue=name, actor=actor, detail=detail, changes=changes))
     tx.has_news = True
     return saved
 
@@ -346,8 +372,9 @@ def drop_queue(tx: Transaction, name: QueueName, limit: int, actor: str, *, forc
     if live and not force:
         raise QueueNotEmpty(f"queue {name} has {live} live jobs; drain it, or drop it by force")
     if queue.state is not QueueState.DROPPED:
-        tx.save_queue(queue.configured(queue.settings, QueueState.DROPPED, tx.now))
-        tx.record(Event(kind=EventKind.QUEUE, queue=name, actor=actor, detail="dropped"))
+        dropped = tx.save_queue(queue.configured(queue.settings, QueueState.DROPPED, tx.now))
+        changes = queue_changes(queue, dropped)
+        tx.record(Event(kind=EventKind.QUEUE, queue=name, actor=actor, detail="dropped", changes=changes))
     bury_queue(tx, name, limit)
     return tx.counted(name, *WAITING)
 

@@ -46,6 +46,7 @@ from forebay.stores.rows import (
     worker_from_row,
 )
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
+from forebay.stores.sqlite.documents import LooksAtSqliteDocuments
 from forebay.stores.sqlite.limiting import LooksAtSqliteLimits
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.scheduling import LooksAtSqliteSchedules
@@ -57,7 +58,7 @@ ROWS_PER_LOOK: Final = 10_000
 _FINISHED: Final = (JobState.COMPLETED, JobState.CANCELLED)
 
 
-class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits):
+class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDocuments):
     """A handle to look at one database file."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:

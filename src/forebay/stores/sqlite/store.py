@@ -34,6 +34,7 @@ from forebay.stores.rows import Row, json_text
 from forebay.stores.sqlite import commanding, duties, leasing, operating
 from forebay.stores.sqlite.borrowed import Borrowed
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, Durability, translated
+from forebay.stores.sqlite.documents import SqliteDocuments
 from forebay.stores.sqlite.exchanging import exchange
 from forebay.stores.sqlite.following import follow
 from forebay.stores.sqlite.inserting import Rules, insert_all
@@ -143,7 +144,7 @@ class SqliteEngine:
         return connection
 
 
-class SqliteStore(SqliteSchedules, SqliteLimits):
+class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments):
     """A handle to write to one database file."""
 
     def __init__(

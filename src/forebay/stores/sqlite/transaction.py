@@ -19,7 +19,7 @@ from forebay.domain.workflow import Aftermath
 from forebay.errors import StoreError
 from forebay.stores.ids import RANDOM_BITS, IdsBySeq, first_seq, seq_in_id
 from forebay.stores.limiting import Kept
-from forebay.stores.rows import STATES, Row, json_text, queue_from_row, row_from_queue
+from forebay.stores.rows import STATES, Row, changes_text, json_text, queue_from_row, row_from_queue
 
 UNCOUNTED: Final = 256
 Values = Mapping[str, object] | tuple[object, ...]
@@ -311,6 +311,7 @@ class Transaction:
             "attempt": event.attempt,
             "actor": event.actor,
             "detail": event.detail,
+            "changes": changes_text(event.changes),
         }
         if self.run("event", {**values, "most": MAX_EVENTS}).rowcount == 0:
             more = {"at": values["at"], "job_id": event.job_id, "queue": event.queue}

@@ -1,5 +1,5 @@
 -- audit: events of all jobs and queues, newest first.
-select number, kind, at, job_id, queue, attempt, actor, detail
+select number, kind, at, job_id, queue, attempt, actor, detail, changes
 from forebay.events
 where number < coalesce(%(after)s::bigint, 9223372036854775807)
 order by number desc

@@ -2,9 +2,9 @@
 -- Two at the same instant may both be kept as the last one; nobody is hurt by a row too many.
 -- Relies on index events_job.
 with kept as (
-  insert into forebay.events (kind, at, job_id, queue, attempt, actor, detail)
+  insert into forebay.events (kind, at, job_id, queue, attempt, actor, detail, changes)
   select %(kind)s::text, %(at)s, %(job_id)s::text, %(queue)s::text, %(attempt)s::bigint, %(actor)s::text,
-    %(detail)s::text
+    %(detail)s::text, %(changes)s::text
   where %(job_id)s::text is null
      or (select count(*) from forebay.events where job_id = %(job_id)s::text and kind <> 'deleted') < %(most)s
   returning 1

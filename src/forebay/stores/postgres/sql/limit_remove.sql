@@ -1,4 +1,3 @@
--- limit_remove: forget a limit; answers with it if there was one.
-delete from forebay.limits
-where scope = %(scope)b
-returning scope;
+-- limit_remove: forget a limit; the answer is what it was.
+delete from forebay.limits where scope = %(scope)s
+returning scope, concurrency, rate, per_ms, burst, parts, at;

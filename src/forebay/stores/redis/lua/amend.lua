@@ -21,6 +21,7 @@ if ask.priority then
     return {'refused', {'InvalidJob', head[QUEUE], ask.priority, span[1], span[2]}}
   end
 end
+local seen = {head[STATE], head[PRIORITY], head[RUN_AT]}
 if head[STATE] == 'running' then
   head[UPDATED_AT] = now
   rewrite(job)
@@ -45,5 +46,8 @@ if ask.metadata then
   bodies[#bodies + 1] = body
   bodies[#bodies + 1] = ARGV[3]
 end
-tell('amended', job, ask.actor, false, ask.detail)
+local changes = changed({
+  {'state', seen[1], head[STATE]}, {'priority', seen[2], head[PRIORITY]}, {'run_at', seen[3], head[RUN_AT]}
+})
+tell('amended', job, ask.actor, false, ask.detail, changes)
 return finish({'done', head[STATE]})

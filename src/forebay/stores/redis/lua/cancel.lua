@@ -20,14 +20,15 @@ for i, id in ipairs(ask.ids) do
   else
     local head = job.head
     if head[STATE] ~= 'running' then
+      local changes = changed({{'state', head[STATE], 'cancelled'}})
       put_final(job, 'cancelled', ask.reason, false)
-      tell('cancel', job, ask.actor, false, ask.reason)
+      tell('cancel', job, ask.actor, false, ask.reason, changes)
     elseif ask.force then
       lift(job)
       -- Without a worker, so that the old holder's settlement is refused and not taken for a repeated one.
       head[WORKER] = false
       put_final(job, 'dead', ask.reason, false)
-      tell('forced', job, ask.actor, head[ATTEMPT], ask.reason)
+      tell('forced', job, ask.actor, head[ATTEMPT], ask.reason, changed({{'state', 'running', 'dead'}}))
       forced[#forced + 1] = id
     elseif not head[CANCEL_REASON] then
       head[CANCEL_REASON] = ask.reason

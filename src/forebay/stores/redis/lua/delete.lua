@@ -13,7 +13,7 @@ for i, id in ipairs(ask.ids) do
     verdicts[i] = {0, 'running', 'it is running'}
   else
     remove(job)
-    tell('deleted', job, ask.actor, false, job.head[STATE])
+    tell('deleted', job, ask.actor, false, job.head[STATE], changed({{'state', job.head[STATE], false}}))
     verdicts[i] = {1, false, ''}
   end
 end

@@ -12,9 +12,10 @@ if live > 0 and not ask.force then
   return {'refused', {'QueueNotEmpty', ask.name, live}}
 end
 if queue[Q_STATE] ~= 'dropped' then
+  local changes = changed({{'state', queue[Q_STATE], 'dropped'}})
   queue[Q_STATE], queue[Q_UPDATED_AT] = 'dropped', now
   write_queue(ask.name, queue)
-  told[#told + 1] = {'queue', now, false, ask.name, false, ask.actor, 'dropped'}
+  told[#told + 1] = {'queue', now, false, ask.name, false, ask.actor, 'dropped', changes}
   has_news = true
 end
 bury(ask.name, ask.limit)

@@ -14,6 +14,6 @@ if old and old[L_RATE] and limit[L_RATE] then
 end
 redis.call('HSET', prefix .. 'limits', ask.scope, cmsgpack.pack(limit))
 look_behind(function(scope) return scope == ask.scope or string.match(scope, '^key:[^:]*') == ask.scope end)
-told[#told + 1] = {'limit', now, false, false, false, ask.actor, 'saved ' .. ask.scope}
+told[#told + 1] = {'limit', now, false, false, false, ask.actor, 'saved ' .. ask.scope, limit_changes(old or {}, limit)}
 has_news = true
 return finish(1)

@@ -1,7 +1,7 @@
 #!lua
 -- Write a queue that the caller has worked out from what it saw.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: name, queue, actor, detail  2 the queue as it was seen, '' for none
+-- ARGV: 1 the request: name, queue, actor, detail, changes  2 the queue as it was seen, '' for none
 -- Returns {'again'} if it has changed meanwhile, else {'done', whether it has jobs to be reordered}.
 local seen = redis.call('HGET', prefix .. 'queues', ask.name) or ''
 if seen ~= ARGV[2] then
@@ -20,6 +20,6 @@ if queue[Q_REORDERED_TO] == 0 then
   redis.call('HDEL', prefix .. 'capped_to', ask.name)
 end
 write_queue(ask.name, queue)
-told[#told + 1] = {'queue', now, false, ask.name, false, ask.actor, ask.detail}
+told[#told + 1] = {'queue', now, false, ask.name, false, ask.actor, ask.detail, ask.changes}
 has_news = true
 return finish({'done', cmsgpack.pack(queue)})

@@ -331,6 +331,22 @@ local function remove(job)
   loaded[job.id] = false
 end
 
-local function tell(kind, job, actor, attempt, detail)
-  told[#told + 1] = {kind, now, job.id, job.head[QUEUE], attempt, actor, detail}
+local function tell(kind, job, actor, attempt, detail, changes)
+  told[#told + 1] = {kind, now, job.id, job.head[QUEUE], attempt, actor, detail, changes}
+end
+
+-- What an event has changed, as JSON: names, what was before and what is after; texts, numbers, or false for nothing.
+local function changed(list)
+  local parts = {}
+  for _, one in ipairs(list) do
+    local values = {}
+    for i = 2, 3 do
+      local value = one[i]
+      values[i - 1] = type(value) == 'number' and string.format('%.0f', value) or value and cjson.encode(value) or 'null'
+    end
+    if values[1] ~= values[2] then
+      parts[#parts + 1] = '"' .. one[1] .. '":[' .. values[1] .. ',' .. values[2] .. ']'
+    end
+  end
+  return #parts > 0 and '{' .. table.concat(parts, ',') .. '}'
 end

@@ -54,6 +54,7 @@ end
 
 local function revive(job, target, into)
   local head = job.head
+  local was, from = head[STATE], head[QUEUE]
   open_queue(target)
   lift(job)
   head[QUEUE] = target
@@ -77,5 +78,6 @@ local function revive(job, target, into)
   end
   put_new(job, blocking > 0, gate_when_due(job))
   list_aftermath(job.id, ask.dependants and 'revive' or 'revived')
-  tell('revived', job, ask.actor, false, '')
+  local changes = changed({{'state', was, head[STATE]}, {'queue', from, target}})
+  tell('revived', job, ask.actor, false, '', changes)
 end

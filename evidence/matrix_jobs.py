@@ -1,0 +1,257 @@
+"""Rows of the crash matrix: how jobs are accepted, claimed and settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from evidence.matrix_checks import HOUR, OTHER, QUEUES, Stage
+from evidence.matrix_places import Act
+from evidence.matrix_rows import BOOM, DYING, JOINING, MAIL, MINUTE, Rows, Scene, held, job
+from forebay.domain.job import Job, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.limits import GLOBAL, Limit, key_scope
+from forebay.domain.note import LogLine, Note, Progress, Step
+from forebay.domain.outcome import (
+    Cancelled,
+    Completed,
+    Discarded,
+    Failed,
+    Held,
+    Interrupted,
+    Lost,
+    Outcome,
+    Snoozed,
+)
+from forebay.domain.queue import QueueState
+from forebay.domain.retry import RetryPolicy
+from forebay.domain.settlement import Settlement, decide
+from forebay.domain.workflow import needs_of
+from forebay.errors import LeaseLost
+from forebay.stores.protocol import Want
+
+ROWS: Final = Rows()
+WANTS: Final = [Want(queue, 10) for queue in QUEUES]
+
+
+def lease(one: Job) -> Lease:
+    return Lease(one.id, one.attempt)
+
+
+# Jobs that are accepted
+
+
+@ROWS.add("insert: one plain job", "insert", repeatable=False)
+def insert_one(stage: Stage) -> Act:
+    stage.put(job())
+    return lambda process: process.store.insert([job()])
+
+
+@ROWS.add("insert: a plain batch", "insert", repeatable=False)
+def insert_batch(stage: Stage) -> Act:
+    stage.put(job())
+    return lambda process: process.store.insert([job() for _ in range(5)])
+
+
+@ROWS.add("insert: the first job of a queue", "insert")
+def insert_into_new_queue(stage: Stage) -> Act:
+    return lambda process: process.store.insert([job(queue=MAIL, unique_key="u")])
+
+
+@ROWS.add("insert: with unique and once keys", "insert")
+def insert_with_keys(stage: Stage) -> Act:
+    stage.put(job(unique_key="taken"))
+    jobs = [
+        job(unique_key="u"),
+        job(once_key="o"),
+        job(unique_key="taken"),
+        job(unique_key="v", delay_ms=MINUTE),
+    ]
+    return lambda process: process.store.insert(jobs)
+
+
+@ROWS.add("insert: a workflow", "insert")
+def insert_workflow(stage: Stage) -> Act:
+    [parent] = stage.put(job())
+    jobs = [
+        job(unique_key="a", depends_on=needs_of([parent])),
+        job(unique_key="b", depends_on=needs_of([1])),
+        job(unique_key="c", sequence="s"),
+        job(unique_key="d", sequence="s"),
+    ]
+    return lambda process: process.store.insert(jobs)
+
+
+@ROWS.add("insert: not atomic, one refused", "insert")
+def insert_not_atomic(stage: Stage) -> Act:
+    stage.store.save_queue(MAIL, state=QueueState.DRAINING)
+    jobs = [job(unique_key="u"), job(unique_key="v", queue=MAIL)]
+    return lambda process: process.store.insert(jobs, atomic=False)
+
+
+@ROWS.add("insert in the caller's transaction", "insert_within", engines=JOINING)
+def insert_within(stage: Stage) -> Act:
+    stage.put(job())
+    jobs = [job(unique_key="u"), job(unique_key="v")]
+    return lambda process: process.insert_within(jobs)
+
+
+@ROWS.add("insert in the caller's transaction, awaited", "insert_within_async", engines=("postgresql",))
+def insert_within_async(stage: Stage) -> Act:
+    stage.put(job())
+    jobs = [job(unique_key="u"), job(unique_key="v")]
+    return lambda process: process.insert_within_async(jobs)
+
+
+# Leases
+
+
+@ROWS.add("exchange: claim", "exchange")
+def claim(stage: Stage) -> Act:
+    stage.put(job(), job(), job(queue=MAIL))
+    return lambda process: process.store.exchange(DYING, wants=WANTS, room=10)
+
+
+@ROWS.add("exchange: claim what has come due", "exchange")
+def claim_due(stage: Stage) -> Act:
+    stage.put(job(delay_ms=1_000), job(expires_at=stage.clock.now_ms() + 500))
+    stage.clock.advance(2_000)
+    return lambda process: process.store.exchange(DYING, wants=WANTS, room=10)
+
+
+@ROWS.add("exchange: claim at limits", "exchange")
+def claim_limited(stage: Stage) -> Act:
+    stage.limits += [Limit(scope=GLOBAL, concurrency=2), Limit(scope=key_scope("tenant"), concurrency=1)]
+    for limit in stage.limits:
+        stage.store.save_limit(limit)
+    stage.put(*[job(limit_keys={"tenant": "a"}), job(limit_keys={"tenant": "a"}), job(), job()])
+    return lambda process: process.store.exchange(DYING, wants=WANTS, room=10)
+
+
+@ROWS.add("exchange: claim with unknown leases", "exchange")
+def claim_adopting(stage: Stage) -> Act:
+    held(stage)
+    stage.put(job())
+    return lambda process: process.store.exchange(DYING, wants=WANTS, room=10, known=[])
+
+
+def settling(outcome: Outcome, *, is_good: bool = False, **changes: Any) -> Scene:
+    def scene(stage: Stage) -> Act:
+        jobs = held(stage, 2, **changes)
+        if is_good:
+            stage.returned(*jobs)
+        ends = [decide(each, outcome, 0.0) for each in jobs]
+        return lambda process: process.store.exchange(DYING, ends)
+
+    return scene
+
+
+NO_RETRY: Final = RetryPolicy(max_retries=0)
+FOLLOW_UPS: Final = (job(unique_key="next"), job(unique_key="next"))
+for _how, _scene in {
+    "completed": settling(Completed(b"1"), is_good=True),
+    "completed, with keys": settling(Completed(b"1"), is_good=True, unique_key="u", tags=("x",)),
+    "completed, with follow-ups": settling(Completed(b"1", FOLLOW_UPS), is_good=True),
+    "failed, to be retried": settling(Failed(BOOM)),
+    "failed for good": settling(Failed(BOOM), policy=NO_RETRY),
+    "snoozed": settling(Snoozed(MINUTE)),
+    "discarded": settling(Discarded(BOOM)),
+    "cancelled": settling(Cancelled("enough")),
+    "handed back": settling(Interrupted(started=False)),
+    "held behind a gate": settling(Held("task:t", "not here")),
+    "lost": settling(Lost("its worker died")),
+}.items():
+    ROWS.add(f"exchange: settle as {_how}", "exchange")(_scene)
+
+
+@ROWS.add("exchange: settle what was taken over", "exchange")
+def settle_refused(stage: Stage) -> Act:
+    [one] = held(stage)
+    stage.returned(one)
+    stage.clock.advance(HOUR)
+    [swept] = stage.store.sweep(OTHER)
+    stage.store.exchange(OTHER, [decide(swept, Lost("its worker died"), 0.0)])
+    return lambda process: process.store.exchange(DYING, [decide(one, Completed(b"1"), 0.0)])
+
+
+@ROWS.add("exchange: settle and claim at once", "exchange")
+def settle_and_claim(stage: Stage) -> Act:
+    jobs = held(stage, 3)
+    stage.returned(jobs[0])
+    stage.put(job(), job(queue=MAIL))
+    ends = [decide(jobs[0], Completed(b"1"), 0.0), decide(jobs[1], Failed(BOOM), 0.0)]
+    return lambda process: process.store.exchange(DYING, ends, WANTS, 10)
+
+
+def settling_parents(wants: Sequence[Want]) -> Scene:
+    def scene(stage: Stage) -> Act:
+        [parent, other] = held(stage, 2)
+        stage.put(job(depends_on=needs_of([parent.id])), job(depends_on=needs_of([parent.id, other.id])))
+        stage.returned(parent)
+        ends = [decide(parent, Completed(b"1"), 0.0), decide(other, Discarded(BOOM), 0.0)]
+        return lambda process: process.store.exchange(DYING, ends, wants, 10)
+
+    return scene
+
+
+ROWS.add("exchange: settle parents", "exchange", continues=True)(settling_parents(()))
+# What a call has released is claimed by it after what was there: the jobs are pending meanwhile.
+ROWS.add(
+    "exchange: settle parents, claim children", "exchange", continues=True, halfway=settling_parents(())
+)(settling_parents(WANTS))
+
+
+@ROWS.add("exchange: keep notes", "exchange")
+def keep_notes(stage: Stage) -> Act:
+    [one] = held(stage)
+    said = LogLine(at=stage.clock.now_ms(), level="info", text="well", attempt=1, number=1)
+    step = Step(name="half", result=b"1", attempt=1)
+    note = Note(lease=lease(one), progress=Progress(done=1, total=2), lines=(said,), steps=(step,))
+    return lambda process: process.store.exchange(DYING, notes=[note])
+
+
+def _completion(stage: Stage) -> Settlement:
+    [one] = held(stage)
+    stage.returned(one)
+    return decide(one, Completed(b"1"), 0.0)
+
+
+def _once(complete: Callable[[WorkerId, Settlement], None], end: Settlement) -> None:
+    """Complete a job; whoever does it again is told that the lease is not held."""
+    try:
+        complete(DYING, end)
+    except LeaseLost:
+        return
+
+
+@ROWS.add("complete in the caller's transaction", "complete_within", engines=JOINING)
+def complete_within(stage: Stage) -> Act:
+    end = _completion(stage)
+    return lambda process: _once(process.complete_within, end)
+
+
+@ROWS.add("complete in the caller's transaction, awaited", "complete_within_async", engines=("postgresql",))
+def complete_within_async(stage: Stage) -> Act:
+    end = _completion(stage)
+    return lambda process: _once(process.complete_within_async, end)
+
+
+@ROWS.add("standing", "standing")
+def standing(stage: Stage) -> Act:
+    [one] = held(stage)
+    return lambda process: process.store.standing(DYING, [lease(one)])
+
+
+@ROWS.add("renew", "renew")
+def renew(stage: Stage) -> Act:
+    jobs = held(stage, 2)
+    stage.clock.advance(10_000)
+    return lambda process: process.store.renew(DYING, [lease(each) for each in jobs])
+
+
+@ROWS.add("sweep", "sweep")
+def sweep(stage: Stage) -> Act:
+    stage.put(job(), job())
+    stage.run(2)
+    stage.clock.advance(HOUR)
+    return lambda process: process.store.sweep(DYING)

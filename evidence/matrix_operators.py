@@ -1,0 +1,254 @@
+"""Rows of the crash matrix: what is done by the clock, by operators, and with workers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from evidence.matrix_checks import HOUR, QUEUES, Stage
+from evidence.matrix_places import Act
+from evidence.matrix_rows import BOOM, DEFAULT, DYING, MAIL, MINUTE, Rows, held, job
+from forebay.domain.document import Document
+from forebay.domain.firing import advance, planned
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import Amendment, Job
+from forebay.domain.limits import GLOBAL, Limit, key_scope
+from forebay.domain.outcome import Discarded
+from forebay.domain.queue import QueueState
+from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.settlement import decide
+from forebay.domain.worker import CommandKind, WorkerInfo
+from forebay.domain.workflow import needs_of
+
+ROWS: Final = Rows()
+INFO: Final = WorkerInfo(id=DYING, host="here", queues=QUEUES)
+
+
+# Duties
+
+
+@ROWS.add("promote", "promote")
+def promote(stage: Stage) -> Act:
+    now = stage.clock.now_ms()
+    stage.put(job(delay_ms=1_000), job(delay_ms=HOUR), job(expires_at=now + 1_000))
+    stage.clock.advance(2_000)
+    return lambda process: process.store.promote()
+
+
+@ROWS.add("rescore", "rescore")
+def rescore(stage: Stage) -> Act:
+    stage.put(job(priority=1), job(priority=2), job())
+    stage.store.save_queue(DEFAULT, {"mode": "fifo"})
+    return lambda process: process.store.rescore()
+
+
+@ROWS.add("prune", "prune")
+def prune(stage: Stage) -> Act:
+    stage.store.save_queue(DEFAULT, {"archive": True, "keep_finished_ms": MINUTE})
+    stage.may_go(*stage.put(job(), job(unique_key="u")))
+    stage.completed(*stage.run(2))
+    stage.put(job())
+    stage.clock.advance(2 * 24 * HOUR)
+    return lambda process: process.store.prune()
+
+
+@ROWS.add("take a duty", "take_duty")
+def take_duty(stage: Stage) -> Act:
+    return lambda process: process.store.take_duty("sweep", 1_000)
+
+
+@ROWS.add("record events", "record")
+def record(stage: Stage) -> Act:
+    [one] = stage.put(job())
+    event = Event(kind=EventKind.NOTE, job_id=one, detail="seen", at=stage.clock.now_ms())
+    return lambda process: process.store.record([event])
+
+
+# Operators
+
+
+@ROWS.add("cancel", "cancel")
+def cancel(stage: Stage) -> Act:
+    [running] = held(stage)
+    ids = stage.put(job(unique_key="u"), job(delay_ms=HOUR))
+    return lambda process: process.store.cancel([running.id, *ids], actor="ada")
+
+
+@ROWS.add("cancel by force", "cancel")
+def cancel_by_force(stage: Stage) -> Act:
+    ids = [each.id for each in held(stage, 2)]
+    return lambda process: process.store.cancel(ids, force=True)
+
+
+@ROWS.add("cancel with dependants", "cancel", continues=True)
+def cancel_with_dependants(stage: Stage) -> Act:
+    [parent] = stage.put(job())
+    [child] = stage.put(job(depends_on=needs_of([parent])))
+    stage.put(job(depends_on=needs_of([child])))
+    return lambda process: process.store.cancel([parent], dependants=True)
+
+
+@ROWS.add("amend", "amend")
+def amend(stage: Stage) -> Act:
+    [one] = stage.put(job(delay_ms=HOUR))
+    change = Amendment(priority=7, delay_ms=0, metadata={"why": "now"})
+    return lambda process: process.store.amend(one, change, actor="ada")
+
+
+def _dead(stage: Stage, **changes: Any) -> list[Job]:
+    jobs = held(stage, 2, **changes)
+    stage.store.exchange(DYING, [decide(each, Discarded(BOOM), 0.0) for each in jobs])
+    return jobs
+
+
+@ROWS.add("revive", "revive")
+def revive(stage: Stage) -> Act:
+    ids = [each.id for each in _dead(stage)]
+    stage.clock.advance(MINUTE)
+    return lambda process: process.store.revive(ids, queue=MAIL, actor="ada")
+
+
+@ROWS.add("revive with dependants", "revive", continues=True)
+def revive_with_dependants(stage: Stage) -> Act:
+    [parent] = stage.put(job())
+    stage.put(job(depends_on=needs_of([parent])))
+    stage.store.cancel([parent])
+    stage.store.promote()
+    stage.clock.advance(MINUTE)
+    return lambda process: process.store.revive([parent], dependants=True)
+
+
+@ROWS.add("delete", "delete", continues=True)
+def delete(stage: Stage) -> Act:
+    ids = stage.put(job(unique_key="u"), job())
+    stage.put(job(depends_on=needs_of([ids[0]])))
+    stage.may_go(*ids)
+    return lambda process: process.store.delete(ids, actor="ada")
+
+
+@ROWS.add("save a queue", "save_queue")
+def save_queue(stage: Stage) -> Act:
+    stage.put(job())
+    return lambda process: process.store.save_queue(
+        DEFAULT, {"weight": 3, "max_length": 100}, state=QueueState.PAUSED, actor="ada"
+    )
+
+
+@ROWS.add("drop a queue", "drop_queue")
+def drop_queue(stage: Stage) -> Act:
+    stage.put(job(queue=MAIL, unique_key="u"), job(queue=MAIL, delay_ms=HOUR), job())
+    return lambda process: process.store.drop_queue(MAIL, force=True, actor="ada")
+
+
+@ROWS.add("save a limit", "save_limit")
+def save_limit(stage: Stage) -> Act:
+    stage.put(job(), job())
+    limit = Limit(scope=GLOBAL, concurrency=1)
+    return lambda process: process.store.save_limit(limit, actor="ada")
+
+
+@ROWS.add("drop a limit", "drop_limit")
+def drop_limit(stage: Stage) -> Act:
+    stage.store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
+    stage.put(job(limit_keys={"tenant": "a"}), job(limit_keys={"tenant": "a"}))
+    stage.run(2)
+    return lambda process: process.store.drop_limit(key_scope("tenant"), actor="ada")
+
+
+# Documents
+
+
+def _document(body: str, revision: int = 0) -> Document:
+    return Document(kind="key", name="ada", body=body, revision=revision)
+
+
+NOTED: Final = Event(kind=EventKind.NOTE, actor="ada", detail="a key was changed")
+
+
+@ROWS.add("save a document", "save_document")
+def save_document(stage: Stage) -> Act:
+    stage.store.save_document(_document("one"))
+    document = _document("two", revision=1)
+    return lambda process: process.store.save_document(document, event=NOTED)
+
+
+@ROWS.add("drop a document", "drop_document")
+def drop_document(stage: Stage) -> Act:
+    stage.store.save_document(_document("one"))
+    return lambda process: process.store.drop_document("key", "ada", event=NOTED)
+
+
+# Schedules
+
+
+def _schedule(stage: Stage) -> Schedule:
+    definition = Definition(name="often", job=job(), every_ms=MINUTE, max_firings=3)
+    return planned(Schedule(definition=definition), stage.clock.now_ms(), 0.0)
+
+
+@ROWS.add("save a schedule", "save_schedule")
+def save_schedule(stage: Stage) -> Act:
+    schedule = _schedule(stage)
+    return lambda process: process.store.save_schedule(schedule, actor="ada")
+
+
+@ROWS.add("drop a schedule", "drop_schedule")
+def drop_schedule(stage: Stage) -> Act:
+    stage.store.save_schedule(_schedule(stage))
+    return lambda process: process.store.drop_schedule("often", actor="ada")
+
+
+@ROWS.add("fire", "fire")
+def fire(stage: Stage) -> Act:
+    stage.store.save_schedule(_schedule(stage))
+    stage.clock.advance(MINUTE)
+    due = stage.store.due_schedules()
+    moves = [advance(schedule, due.now, 0.0) for schedule in due.schedules]
+    return lambda process: process.store.fire(moves)
+
+
+# Workers and commands
+
+
+@ROWS.add("beat for the first time", "beat")
+def first_beat(stage: Stage) -> Act:
+    held(stage)
+    return lambda process: process.store.beat(INFO)
+
+
+@ROWS.add("beat again", "beat")
+def beat_again(stage: Stage) -> Act:
+    stage.store.beat(INFO)
+    stage.clock.advance(10_000)
+    return lambda process: process.store.beat(INFO)
+
+
+@ROWS.add("forget a worker", "forget_worker")
+def forget_worker(stage: Stage) -> Act:
+    stage.store.beat(INFO)
+    return lambda process: process.store.forget_worker(DYING)
+
+
+@ROWS.add("send a command", "send")
+def send(stage: Stage) -> Act:
+    stage.store.beat(INFO)
+    return lambda process: process.store.send(CommandKind.PAUSE, [DYING], actor="ada")
+
+
+def _command(stage: Stage) -> str:
+    stage.store.beat(INFO)
+    [command] = stage.store.send(CommandKind.STACKS, [DYING])
+    stage.commands.append(command.id)
+    return command.id
+
+
+@ROWS.add("take commands", "take_commands")
+def take_commands(stage: Stage) -> Act:
+    _command(stage)
+    return lambda process: process.store.take_commands([DYING])
+
+
+@ROWS.add("answer a command", "answer")
+def answer(stage: Stage) -> Act:
+    command = _command(stage)
+    stage.store.take_commands([DYING])
+    return lambda process: process.store.answer(command, "here they are")

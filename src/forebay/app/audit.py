@@ -1,0 +1,98 @@
+"""The audit log: who did what, when, and what was before. Engines keep it; here is what one looks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from forebay.domain.history import Event, EventKind
+from forebay.domain.query import MAX_PAGE, check_limit
+from forebay.stores.protocol import Reader
+
+# What somebody did on purpose. The others say what became of jobs.
+DEEDS: Final = frozenset(
+    {
+        EventKind.CANCEL,
+        EventKind.FORCED,
+        EventKind.REVIVED,
+        EventKind.AMENDED,
+        EventKind.DELETED,
+        EventKind.QUEUE,
+        EventKind.LIMIT,
+        EventKind.SCHEDULE,
+        EventKind.COMMAND,
+        EventKind.KEY,
+    }
+)
+# A page of answers costs no more than so many lines of the log, fitting or not.
+MOST_LOOKED_AT: Final = 20_000
+
+
+class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What to look for; None is anything. `actor` is a name without its request; `since` and `until` are
+    instants, the second one excluded."""
+
+    kinds: frozenset[EventKind] | None = DEEDS
+    actor: str | None = None
+    request: str | None = None
+    queue: str | None = None
+    job_id: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def fits(self, event: Event) -> bool:
+        if self.kinds is not None and event.kind not in self.kinds:
+            return False
+        if (self.since is not None and event.at < self.since) or (
+            self.until is not None and event.at >= self.until
+        ):
+            return False
+        wanted = (
+            (self.actor, event.who),
+            (self.request, event.request),
+            (self.queue, event.queue),
+            (self.job_id, event.job_id),
+        )
+        return all(want is None or want == has for want, has in wanted)
+
+
+class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines with their numbers, newest first. The next page begins below `after`; None is the end."""
+
+    lines: tuple[tuple[int, Event], ...]
+    after: int | None
+
+
+def audit_page(reader: Reader, query: AuditQuery, *, limit: int = 100, after: int | None = None) -> AuditPage:
+    """What fits, newest first. A page may be short, or empty, and not be the last one."""
+    check_limit(limit)
+    found: list[tuple[int, Event]] = []
+    last: int | None = None
+    log = _log(reader, query, after)
+    for last, event in islice(log, MOST_LOOKED_AT):
+        if query.fits(event):
+            found.append((last, event))
+        if len(found) == limit:
+            break
+    return AuditPage(lines=tuple(found), after=None if next(log, None) is None else last)
+
+
+def audit_lines(reader: Reader, query: AuditQuery) -> Iterator[tuple[int, Event]]:
+    """All that fit, newest first."""
+    return (line for line in _log(reader, query, None) if query.fits(line[1]))
+
+
+def _log(reader: Reader, query: AuditQuery, after: int | None) -> Iterator[tuple[int, Event]]:
+    while page := reader.audit(limit=MAX_PAGE, after=after):
+        yield from page
+        after = page[-1][0]
+        if _all_before(page, query.since):
+            return
+
+
+def _all_before(page: list[tuple[int, Event]], since: int | None) -> bool:
+    """Whether nothing later follows: times need not fall with the numbers, but nearly do."""
+    return since is not None and all(event.at < since for _, event in page)

@@ -1,0 +1,86 @@
+"""What an operator has changed, as events tell it: by name what was before and what is after.
+
+Values are what JSON can hold. What a job is given stays out: arguments may be anybody's secrets, so of these
+an event says that they were changed and not how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from forebay.domain.history import Changes
+from forebay.domain.job import Job, QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Limit
+from forebay.domain.queue import Queue
+from forebay.domain.schedule import Schedule
+
+_OF_A_JOB: Final = ("task", "queue", "priority")
+
+
+def changes_between(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Changes:
+    """Where both differ; None has nothing but None."""
+    was, now = before or {}, after or {}
+    names = dict.fromkeys([*was, *now])
+    return {name: (was.get(name), now.get(name)) for name in names if was.get(name) != now.get(name)}
+
+
+def state_changes(before: JobState, after: JobState | None) -> Changes:
+    """A job has gone from one state to another; None for one that is gone."""
+    return {} if before is after else {"state": (before.value, None if after is None else after.value)}
+
+
+def revival_changes(job: Job, state: JobState, queue: QueueName) -> Changes:
+    """A final job was put back."""
+    moved: Changes = {} if job.queue == queue else {"queue": (job.queue, queue)}
+    return {**state_changes(job.state, state), **moved}
+
+
+def amendment_changes(job: Job, state: JobState, priority: int, run_at: int) -> Changes:
+    """A waiting job was changed."""
+    before = {"priority": job.priority, "run_at": job.run_at}
+    return {
+        **state_changes(job.state, state),
+        **changes_between(before, {"priority": priority, "run_at": run_at}),
+    }
+
+
+def queue_changes(before: Queue, after: Queue) -> Changes:
+    """A queue has other settings or another state."""
+    return changes_between(_of_queue(before), _of_queue(after))
+
+
+def limit_changes(before: Limit | None, after: Limit | None) -> Changes:
+    """A limit was set, changed or removed."""
+    return changes_between(_of_limit(before), _of_limit(after))
+
+
+def schedule_changes(before: Schedule | None, after: Schedule | None) -> Changes:
+    """A schedule was saved or removed."""
+    changes = changes_between(_of_schedule(before), _of_schedule(after))
+    if before and after and before.definition.job.payload != after.definition.job.payload:
+        changes["arguments"] = (None, "changed")
+    return changes
+
+
+def _of_queue(queue: Queue) -> dict[str, Any]:
+    return {"state": queue.state.value, **msgspec.to_builtins(queue.settings)}
+
+
+def _of_limit(limit: Limit | None) -> dict[str, Any] | None:
+    if limit is None:
+        return None
+    return {name: getattr(limit, name) for name in Limit.__struct_fields__ if name != "scope"}
+
+
+def _of_schedule(schedule: Schedule | None) -> dict[str, Any] | None:
+    if schedule is None:
+        return None
+    definition = schedule.definition
+    fields = {name: getattr(definition, name) for name in definition.__struct_fields__}
+    fields |= {name: getattr(definition.job, name) for name in _OF_A_JOB}
+    shown = {name: value for name, value in fields.items() if name not in ("name", "job", "is_declared")}
+    return {**msgspec.to_builtins(shown), "is_paused": schedule.is_paused}

@@ -1,0 +1,258 @@
+"""Who asks, and what they may do. Free of transport: HTTP and gRPC hand in what a client has shown.
+
+A server has one `Guard`. For each request it does
+
+    caller = await guard.caller(token, address, request_id)   # Unauthenticated: 401; TooManyRequests: 429
+    caller.check("enqueue", queue)                            # Forbidden: 403
+    headers |= caller.headers                                 # X-RateLimit-*
+
+and hands `caller.actor` to whatever writes to the audit log. What is about one job asks `caller.check_job`
+with the queue of that job, which answers as if there were none to who may not see that queue: nobody shall
+learn which ids it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from forebay.clock import Clock
+from forebay.domain.access import ApiKey, Role
+from forebay.errors import Forbidden, JobNotFound, Unauthenticated
+from forebay.service.keys import Kept, all_keys, digest_of, parse_token, save
+from forebay.service.rates import Rates
+from forebay.stores.protocol import Reader, Store
+
+T = TypeVar("T")
+
+# A key that was revoked opens nothing any more after so many seconds, on every server.
+SEEN_SECONDS: Final = 5.0
+BEARER: Final = "bearer "
+
+_PRODUCERS: Final = frozenset({Role.PRODUCE})
+_CONSUMERS: Final = frozenset({Role.CONSUME})
+_VIEWERS: Final = frozenset({Role.VIEW})
+_OPERATORS: Final = frozenset({Role.OPERATE})
+_ADMINS: Final = frozenset({Role.ADMIN})
+
+# Which roles an operation asks for, by the name of its handler: one of them is enough. An operation that is
+# not here is nobody's.
+NEEDS: Final[Mapping[str, frozenset[Role]]] = {
+    # Producers
+    "enqueue": _PRODUCERS,
+    "enqueue_many": _PRODUCERS,
+    "wait": _PRODUCERS | _VIEWERS,
+    "result": _PRODUCERS | _VIEWERS,
+    "cancel": _PRODUCERS | _OPERATORS,
+    "amend": _PRODUCERS | _OPERATORS,
+    # Consumers
+    "claim": _CONSUMERS,
+    "give_back": _CONSUMERS,
+    "ack": _CONSUMERS,
+    "nack": _CONSUMERS,
+    "settle": _CONSUMERS,
+    "heartbeat": _CONSUMERS,
+    "extend": _CONSUMERS,
+    "peek": _CONSUMERS | _VIEWERS,
+    # Everybody who has to do with a job
+    "job": _PRODUCERS | _CONSUMERS | _VIEWERS,
+    "queue": _PRODUCERS | _CONSUMERS | _VIEWERS,
+    # Who looks
+    **dict.fromkeys(
+        (
+            "queues",
+            "search",
+            "dead",
+            "schedules",
+            "schedule",
+            "firings",
+            "workers",
+            "commands",
+            "limits",
+        ),
+        _VIEWERS,
+    ),
+    # Operators: what is there stops, goes on, goes or comes back
+    **dict.fromkeys(
+        (
+            "pause_queue",
+            "resume_queue",
+            "drain_queue",
+            "purge_queue",
+            "requeue",
+            "bulk",
+            "delete_job",
+            "revive",
+            "replay",
+            "revive_dead",
+            "purge_dead",
+            "pause_schedule",
+            "resume_schedule",
+            "fire_schedule",
+            "command",
+        ),
+        _OPERATORS,
+    ),
+    # Admins: what is there is another one afterwards
+    **dict.fromkeys(
+        (
+            "create_queue",
+            "configure_queue",
+            "delete_queue",
+            "save_schedule",
+            "remove_schedule",
+            "set_limit",
+            "remove_limit",
+            "keys",
+            "audit",
+        ),
+        _ADMINS,
+    ),
+}
+
+
+class Caller:
+    """Somebody who has asked for something; `key` is None where everybody is let in."""
+
+    def __init__(
+        self, name: str, key: ApiKey | None, request: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.key = key
+        self.request = request
+        self.headers: Mapping[str, str] = headers or {}
+
+    @property
+    def actor(self) -> str:
+        """What the audit log calls them."""
+        return f"{self.name}#{self.request}" if self.request else self.name
+
+    def may(self, operation: str, queue: str | None = None) -> bool:
+        """Whether they may do this to a queue, or to what belongs to none."""
+        needed = NEEDS.get(operation)
+        return needed is not None and (self.key is None or self.key.may(needed, queue))
+
+    def check(self, operation: str, queue: str | None = None) -> None:
+        """Raise Forbidden unless they may."""
+        if not self.may(operation, queue):
+            roles = " or ".join(sorted(NEEDS.get(operation, ("nobody",))))
+            where = f" for queue {queue}" if queue else " for all queues"
+            raise Forbidden(f"{self.name} may not {operation}: that needs the role {roles}{where}")
+
+    def may_see(self, queue: str) -> bool:
+        """Whether they may know which jobs a queue has."""
+        return self.may("job", queue)
+
+    def check_job(self, operation: str, job_id: str, queue: str) -> None:
+        """Raise JobNotFound for a job of a queue that they may not see, Forbidden for another deed."""
+        if not self.may(operation, queue) and not self.may_see(queue):
+            raise JobNotFound(f"there is no job {job_id}")
+        self.check(operation, queue)
+
+
+class ReadsAndWrites(Protocol):
+    """What a guard needs of the store: calls on threads of their own that coroutines can await."""
+
+    def read(self, call: Callable[[Reader], T]) -> Awaitable[T]: ...
+
+    def write(self, call: Callable[[Store], T]) -> Awaitable[T]: ...
+
+
+class Guard:
+    """Lets in who shows a key that holds. All keys are read together and believed for `SEEN_SECONDS`.
+
+    So an unknown name costs the store nothing, however many are tried. When the store is away nobody is let
+    in after that time: a key may have been revoked, and there would be nothing to do for its holder.
+    """
+
+    is_open = False
+
+    def __init__(self, desk: ReadsAndWrites, clock: Clock, rates: Rates) -> None:
+        self._desk = desk
+        self._clock = clock
+        self._rates = rates
+        self._kept: dict[str, Kept] = {}
+        self._seen_at: float | None = None
+        self._ahead_ms = 0  # how far the store's clock is ahead of ours
+        self._used: set[str] = set()
+        self._reading = asyncio.Lock()
+
+    async def caller(self, token: str | None, address: str, request: str = "") -> Caller:
+        """Who shows this token. Raises Unauthenticated for one that is missing, wrong, over or revoked, with
+        the same words for each, and TooManyRequests for one that comes too often."""
+        await self._look()
+        key = self._key_of(token or "")
+        if key is None:
+            # Guessing is slowed down by address; nobody guesses 256 bits, but trying costs us as well.
+            self._rates.take(f"stranger@{address}")
+            raise Unauthenticated("show an API key that holds: Authorization: Bearer fbk_...")
+        allowance = self._rates.take(key.name, key.limit)
+        if key.is_news_that_used(self._now()):
+            self._used.add(key.name)
+        return Caller(key.name, key, request, None if allowance is None else allowance.headers())
+
+    def _key_of(self, token: str) -> ApiKey | None:
+        name, secret = parse_token(token)
+        digest = digest_of(secret)
+        kept = self._kept.get(name)
+        found = kept.key.digests(self._now()) if kept else ()
+        # Each is compared in the same time, wherever the first difference is; one that no key has stands in
+        # for those that are not there.
+        matches = [hmac.compare_digest(digest, one) for one in (*found, "0" * 64)]
+        return kept.key if kept and any(matches) else None
+
+    def _now(self) -> int:
+        return self._clock.now_ms() + self._ahead_ms
+
+    async def _look(self) -> None:
+        if self._is_fresh():
+            return
+        async with self._reading:
+            if self._is_fresh():  # somebody else has looked while we waited
+                return
+            at = self._clock.monotonic()
+            kept, now = await self._desk.read(_look_at)
+            self._kept = {one.key.name: one for one in kept}
+            self._ahead_ms = now - self._clock.now_ms()
+            self._seen_at = at
+        await self._tell_used()
+
+    def _is_fresh(self) -> bool:
+        return self._seen_at is not None and self._clock.monotonic() - self._seen_at < SEEN_SECONDS
+
+    async def _tell_used(self) -> None:
+        """Write down which keys were used. Who was faster has changed the key, and tells it the next time."""
+        used, self._used = self._used, set()
+        for name in used:
+            kept = self._kept.get(name)
+            if kept is not None and kept.key.is_news_that_used(self._now()):
+                told = Kept(kept.key.used(self._now()), kept.revision)
+                await self._desk.write(partial(save, kept=told, event=None))
+
+
+class OpenDoor:
+    """Lets everybody in as an administrator: for a server that only this machine can reach."""
+
+    is_open = True
+
+    def __init__(self, rates: Rates) -> None:
+        self._rates = rates
+
+    async def caller(self, token: str | None, address: str, request: str = "") -> Caller:
+        name = f"anonymous@{address}"
+        allowance = self._rates.take(name)
+        return Caller(name, None, request, None if allowance is None else allowance.headers())
+
+
+def bearer(header: str | None) -> str | None:
+    """The token in an Authorization header; None where there is none of this kind."""
+    if header is None or header[: len(BEARER)].lower() != BEARER:
+        return None
+    return header[len(BEARER) :].strip()
+
+
+def _look_at(reader: Reader) -> tuple[list[Kept], int]:
+    return all_keys(reader), reader.now()

@@ -1,0 +1,1 @@
+"""The service over HTTP: each handler parses, calls one operation and renders."""

@@ -1,0 +1,69 @@
+"""The service as an ASGI app."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from litestar import Litestar, MediaType, Response
+from litestar.datastructures import State
+from litestar.openapi import OpenAPIConfig
+from litestar.types import ASGIApp
+
+from forebay.service.auth import OpenDoor
+from forebay.service.http import consuming, health, producing
+from forebay.service.http.admitting import Admits, Admitting
+from forebay.service.http.arriving import ARRIVES_WITHIN_SECONDS, Arriving
+from forebay.service.http.calling import Gone
+from forebay.service.http.document import Document
+from forebay.service.http.errors import HANDLERS
+from forebay.service.operations.service import Service
+from forebay.service.rates import Rates
+
+MAX_BODY: Final = 16 * 1_048_576
+DESCRIPTION: Final = (
+    "Jobs for programs in any language: enqueue, claim, settle, look and steer. "
+    "Problems are told as RFC 9457 has it; their `code` is stable."
+)
+_CLOSED: Final = 499  # what proxies write into their logs for a client that has gone; nobody reads it
+
+
+def http_app(
+    service: Service,
+    *,
+    version: str,
+    max_body: int = MAX_BODY,
+    arrives_within: float = ARRIVES_WITHIN_SECONDS,
+    guard: Admits | None = None,
+    hosts: frozenset[str] = frozenset(),
+) -> ASGIApp:
+    """The routes of this service; its start and its stop are those of the server that runs it. Without a
+    guard everybody is let in; `hosts` are names by which such a server may be asked."""
+    routes = Arriving(framework_app(service, version=version, max_body=max_body), arrives_within)
+    return Admitting(routes, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
+
+
+def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -> Litestar:
+    """The same without the limit on time."""
+    return Litestar(
+        [*producing.ROUTES, *consuming.ROUTES, *health.ROUTES],
+        state=State({"service": service}),
+        on_startup=[service.start],
+        on_shutdown=[service.stop],
+        exception_handlers={**HANDLERS, Gone: _nobody},
+        request_max_body_size=max_body,
+        # No pages: those of the framework load scripts from other hosts.
+        openapi_config=OpenAPIConfig(
+            title="Forebay",
+            version=version,
+            description=DESCRIPTION,
+            path="/openapi",
+            render_plugins=[Document()],
+            use_handler_docstrings=True,
+            operation_id_creator=lambda handler, *_: handler.handler_name,
+        ),
+        logging_config=None,
+    )
+
+
+def _nobody(_: Any, __: Gone) -> Response[None]:
+    return Response(None, status_code=_CLOSED, media_type=MediaType.TEXT)

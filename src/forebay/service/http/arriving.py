@@ -1,0 +1,42 @@
+"""How long a request may take to arrive: a client that sends a byte a minute holds up nobody but itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, HTTPReceiveMessage, Receive, Scope, Send
+
+from forebay.service.http.errors import TooSlow
+
+ARRIVES_WITHIN_SECONDS: Final = 30.0
+
+
+class Arriving:
+    """The app behind a limit on the time that the body of a request may take."""
+
+    def __init__(self, app: ASGIApp, seconds: float = ARRIVES_WITHIN_SECONDS) -> None:
+        self._app = app
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        ends = asyncio.get_running_loop().time() + self._seconds
+        has_arrived = False
+
+        async def within() -> HTTPReceiveMessage:
+            nonlocal has_arrived
+            if has_arrived:  # what comes now is that the client leaves, and that may take as long as it likes
+                return await receive()  # type: ignore[return-value]  # of an HTTP request
+            try:
+                async with asyncio.timeout_at(ends):
+                    message = await receive()
+            except TimeoutError as exc:
+                raise TooSlow(f"the request has not arrived within {self._seconds:g} s") from exc
+            has_arrived = not message.get("more_body", False)
+            return message  # type: ignore[return-value]  # as above
+
+        await self._app(scope, within, send)

@@ -1,0 +1,97 @@
+"""Errors as answers: problem details, by one table."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from forebay.errors import ForebayError
+from forebay.service import problems
+from forebay.service.operations.telling import made, problem_of
+from forebay.service.schema.shared import Problem
+
+PROBLEM_JSON: Final = "application/problem+json"
+SERVER_ERRORS: Final = 500
+
+_BY_STATUS: Final = {
+    404: problems.NOT_FOUND,
+    405: problems.UNSUPPORTED,
+    408: problems.TOO_SLOW,
+    413: problems.TOO_LARGE,
+}
+
+_BODY: Final = "data"  # what the framework calls the whole of it
+
+logger = logging.getLogger(__name__)
+
+
+class TooSlow(Exception):
+    """A request did not arrive in its time."""
+
+
+def answer(problem: Problem) -> Response[Problem]:
+    """A problem as an answer, with the time after which to come again."""
+    after = problem.retry_after_seconds
+    return Response(
+        problem,
+        status_code=problem.status,
+        media_type=PROBLEM_JSON,
+        headers={} if after is None else {"Retry-After": str(after)},
+    )
+
+
+def for_ours(_: Request[Any, Any, Any], error: ForebayError) -> Response[Problem]:
+    """The answer to what one of our own errors has ended."""
+    return answer(problem_of(error))
+
+
+def for_http(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+    """The answer to a request that does not fit any operation, or not the one that it names."""
+    kind = _BY_STATUS.get(error.status_code)
+    if kind is None:
+        kind = problems.BAD_REQUEST if error.status_code < SERVER_ERRORS else problems.INTERNAL
+    found = _first(error.extra) if error.status_code < SERVER_ERRORS else ("", None)
+    made_answer = answer(made(kind, found[0] or str(error.detail), field=found[1]))
+    for name, value in (error.headers or {}).items():
+        made_answer.set_header(name, value)  # such as Allow beside 405
+    return made_answer
+
+
+def for_unreadable(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    """The answer to a body that is not JSON, or not of the right shape."""
+    return answer(made(problems.BAD_REQUEST, f"the body cannot be read: {error!s:.500}"))
+
+
+def for_slow(_: Request[Any, Any, Any], error: TooSlow) -> Response[Problem]:
+    """The answer to a body that does not come."""
+    return answer(made(problems.TOO_SLOW, str(error)))
+
+
+def for_anything(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    """The request boundary: a fault of ours is told to our log, and to nobody else."""
+    logger.error("a request has met a fault of the service", exc_info=error)
+    return answer(made(problems.INTERNAL, "the service has met a fault of its own; its log says more"))
+
+
+def _first(extra: Any) -> tuple[str, str | None]:
+    """The first thing that is wrong with a request, and where."""
+    one = next(iter(extra), None) if isinstance(extra, list) else None
+    if not isinstance(one, dict):
+        return "", None
+    key = one.get("key", _BODY)
+    return str(one.get("message", "")), None if key == _BODY else str(key)
+
+
+HANDLERS: Final[dict[int | type[Exception], Any]] = {
+    ForebayError: for_ours,
+    HTTPException: for_http,
+    msgspec.MsgspecError: for_unreadable,
+    RecursionError: for_unreadable,
+    UnicodeError: for_unreadable,
+    TooSlow: for_slow,
+    Exception: for_anything,
+}

@@ -1,0 +1,161 @@
+"""API keys as operators handle them. A key is kept as a document; its secret is shown once."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from forebay.domain.access import ApiKey, Grant, KeyState, key_changes
+from forebay.domain.document import Document
+from forebay.domain.history import Event, EventKind
+from forebay.errors import IllegalTransition, KeyNotFound, StoreUnavailable
+from forebay.stores.protocol import Reader, Store
+
+KIND: Final = "key"
+# By this people and programs that look for secrets in the wrong places know one of ours.
+PREFIX: Final = "fbk_"
+SECRET_BYTES: Final = 32
+PAGE: Final = 1_000
+TRIES: Final = 20
+
+_decoder: Final = msgspec.json.Decoder(ApiKey)
+
+
+class Made(NamedTuple):
+    """A key, and the token that opens with it: nobody can ask for that again."""
+
+    key: ApiKey
+    token: str
+
+
+class Kept(NamedTuple):
+    """A key as it is stored; `revision` is what its next writer must have seen."""
+
+    key: ApiKey
+    revision: int
+
+
+def digest_of(secret: str) -> str:
+    """What is kept of a secret."""
+    # A header may hold what is no text, and what somebody tries shall not be an error of ours.
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+
+
+def parse_token(token: str) -> tuple[str, str]:
+    """The name of a key and its secret; two empty texts for what is no token of ours."""
+    name, dot, secret = token.removeprefix(PREFIX).rpartition(".")
+    return (name, secret) if dot and token.startswith(PREFIX) else ("", "")
+
+
+class Keys:
+    """Create, rotate and revoke keys, each with its line in the audit log in the same transaction."""
+
+    def __init__(self, store: Store, reader: Reader, *, actor: str) -> None:
+        self._store = store
+        self._reader = reader
+        self._actor = actor
+
+    def create(
+        self,
+        name: str,
+        grants: Sequence[Grant],
+        *,
+        lasts_ms: int | None = None,
+        rate: int | None = None,
+        burst: int | None = None,
+    ) -> Made:
+        """A new key. The name of one that opens nothing any more may be given again."""
+        now = self._reader.now()
+        token, digest = _new_token(name)
+        key = ApiKey(
+            name=name,
+            grants=tuple(grants),
+            digest=digest,
+            created_at=now,
+            expires_at=None if lasts_ms is None else now + lasts_ms,
+            rate=rate,
+            burst=burst,
+        )
+        old = _kept_in(self._reader, name)
+        if old is not None and old.key.state(now) is KeyState.ACTIVE:
+            raise IllegalTransition(
+                f"there is a key {name} already; rotate it, revoke it or use another name"
+            )
+        if not self._save(Kept(key, 0 if old is None else old.revision), None, "created"):
+            raise IllegalTransition(f"somebody else has just created a key {name}")
+        return Made(key, token)
+
+    def rotate(self, name: str, *, grace_ms: int = 0) -> Made:
+        """Another secret for a key; the old one opens for so long."""
+        token, digest = _new_token(name)
+        return Made(self._change(name, lambda key, now: key.rotated(digest, now, grace_ms), "rotated"), token)
+
+    def revoke(self, name: str) -> ApiKey:
+        """From now on it opens nothing; servers know it within `auth.SEEN_SECONDS`."""
+        return self._change(name, lambda key, now: key.revoked(now), "revoked")
+
+    def get(self, name: str) -> ApiKey:
+        kept = _kept_in(self._reader, name)
+        if kept is None:
+            raise KeyNotFound(f"there is no key {name}; `forebay keys list` shows those there are")
+        return kept.key
+
+    def _change(self, name: str, change: Callable[[ApiKey, int], ApiKey], what: str) -> ApiKey:
+        for _ in range(TRIES):
+            kept, now = _kept_in(self._reader, name), self._reader.now()
+            if kept is None:
+                raise KeyNotFound(f"there is no key {name}; `forebay keys list` shows those there are")
+            if kept.key.state(now) is KeyState.REVOKED:
+                raise IllegalTransition(f"key {name} was revoked")
+            changed = change(kept.key, now)
+            if self._save(Kept(changed, kept.revision), kept.key, what):
+                return changed
+        raise StoreUnavailable(f"key {name} changes all the time")
+
+    def _save(self, kept: Kept, before: ApiKey | None, what: str) -> bool:
+        event = Event(
+            kind=EventKind.KEY,
+            actor=self._actor,
+            detail=f"{what} {kept.key.name}",
+            changes=key_changes(before, kept.key),
+        )
+        return save(self._store, kept, event)
+
+
+def all_keys(reader: Reader) -> list[Kept]:
+    """Every key by name, those that open nothing any more among them."""
+    found: list[Document] = []
+    while True:
+        page = reader.documents(KIND, limit=PAGE, after=found[-1].name if found else None)
+        found += page
+        if len(page) < PAGE:
+            return [kept for one in found if (kept := _kept(one)) is not None]
+
+
+def save(store: Store, kept: Kept, event: Event | None) -> bool:
+    """Write a key that was worked out from what was seen; false if it is another one by now."""
+    body = msgspec.json.encode(kept.key).decode()
+    document = Document(kind=KIND, name=kept.key.name, body=body, revision=kept.revision)
+    return store.save_document(document, event=event)
+
+
+def _kept_in(reader: Reader, name: str) -> Kept | None:
+    found = reader.documents(KIND, [name])
+    return _kept(found[0]) if found else None
+
+
+def _kept(document: Document) -> Kept | None:
+    """None for one that cannot be read, which therefore opens nothing."""
+    try:
+        return Kept(_decoder.decode(document.body), document.revision)
+    except ValueError:
+        return None
+
+
+def _new_token(name: str) -> tuple[str, str]:
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    return f"{PREFIX}{name}.{secret}", digest_of(secret)

@@ -1,0 +1,47 @@
+"""A circuit breaker: nobody stands in a queue for a store that does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from forebay.clock import Clock
+from forebay.errors import StoreUnavailable
+
+FAILURES: Final = 5
+PAUSE_SECONDS: Final = 1.0
+
+T = TypeVar("T")
+
+
+class Breaker:
+    """After five calls in a row that found the store away, one is tried each second, and the others are
+    refused at once; the first that succeeds lets everybody in.
+
+    Asked on the threads that call the store, when it is a call's turn: those that have queued up behind one
+    that hangs are refused too. There is no lock: two threads that ask at one moment try twice.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures = 0
+        self._next_at = 0.0
+
+    def __call__(self, call: Callable[[], T]) -> T:
+        self._ask()
+        try:
+            answer = call()
+        except StoreUnavailable:
+            self._failures += 1
+            self._next_at = self._clock.monotonic() + PAUSE_SECONDS
+            raise
+        self._failures = 0
+        return answer
+
+    def _ask(self) -> None:
+        if self._failures < FAILURES:
+            return
+        now = self._clock.monotonic()
+        if now < self._next_at:
+            raise StoreUnavailable("the store does not answer; it is tried again in a second at most")
+        self._next_at = now + PAUSE_SECONDS  # a try may take long, and others shall not wait for it

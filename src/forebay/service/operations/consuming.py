@@ -1,0 +1,227 @@
+"""What consumers ask for: jobs to run, more time, and to say how it went."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from forebay.app.settling import as_failed, exchange_all
+from forebay.domain.job import Job, JobId, QueueName, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.note import Note, Progress
+from forebay.domain.outcome import Outcome
+from forebay.domain.settlement import Settlement, decide
+from forebay.errors import ForebayError, JobNotFound, LeaseLost
+from forebay.service.operations.desk import Desk
+from forebay.service.operations.merging import Merging
+from forebay.service.operations.telling import problem_of
+from forebay.service.operations.waiting import Kind, Waiting
+from forebay.service.schema.consuming import (
+    AckRequest,
+    ClaimAnswer,
+    ClaimRequest,
+    Ending,
+    ExtendRequest,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    NackRequest,
+    SettleAnswer,
+    Settled,
+    SettleRequest,
+    Token,
+    claimed,
+    interval,
+)
+from forebay.service.schema.shared import length, moment_of
+from forebay.stores.protocol import Exchange, Reader, Renewal, Store
+
+
+class Ended:
+    """An attempt that has ended: the job as it is stored, who holds it, and how it ended."""
+
+    __slots__ = ("job", "outcome", "worker")
+
+    def __init__(self, job: Job, worker: WorkerId, outcome: Outcome) -> None:
+        self.job = job
+        self.worker = worker
+        self.outcome = outcome
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(self.job.id, self.job.attempt)
+
+
+class Consuming:
+    """Claim, settle and renew. Nothing is remembered here between two calls: a lease token says all, so that
+    any server can be asked about a job that another one has handed out."""
+
+    def __init__(self, desk: Desk, waiting: Waiting, roll: Callable[[], float]) -> None:
+        self._desk = desk
+        self._waiting = waiting
+        self._roll = roll
+        self._settle: Merging[Ended, bool] = Merging(self._settle_together)
+
+    async def claim(self, request: ClaimRequest) -> ClaimAnswer:
+        """Jobs to run; waits for some as long as the request says."""
+        kind = Kind(
+            tuple(dict.fromkeys(QueueName(name) for name in request.queues)),
+            None if request.tasks is None else frozenset(request.tasks),
+            length(request.lease_seconds),
+        )
+        jobs = await self._waiting.claim(kind, request.most, request.wait_seconds)
+        now_ms = self._desk.clock.now_ms()
+        return ClaimAnswer(jobs=[claimed(job, now_ms) for job in jobs])
+
+    async def give_back(self, answer: ClaimAnswer) -> None:
+        """Hand back what was claimed for somebody who is gone."""
+        endings = [Ending(id=job.id, lease=job.lease, outcome="released") for job in answer.jobs]
+        if endings:
+            await self.settle(SettleRequest(endings=endings))
+            self._waiting.poke()
+
+    # Ends
+
+    async def ack(self, job_id: str, request: AckRequest) -> Settled:
+        """The job is done; raises LeaseLost if it is somebody else's by now."""
+        ending = Ending(id=job_id, lease=request.lease, result=request.result, cost=request.cost)
+        return await self._ended(ending)
+
+    async def nack(self, job_id: str, request: NackRequest) -> Settled:
+        """The attempt failed; raises LeaseLost if the job is somebody else's by now."""
+        ending = Ending(
+            id=job_id,
+            lease=request.lease,
+            outcome="failed" if request.requeue else "discarded",
+            error=request.error,
+            error_type=request.error_type,
+            traceback=request.traceback,
+            delay_seconds=request.retry_after_seconds,
+        )
+        return await self._ended(ending)
+
+    async def _ended(self, ending: Ending) -> Settled:
+        outcome = ending.as_outcome()
+        [job] = await self._desk.jobs([JobId(ending.id)])
+        if job is None:
+            raise JobNotFound(f"there is no job {ending.id}")
+        if not await self._settle(_ended(job, ending, outcome)):
+            raise _lost(ending.id)
+        return Settled(id=ending.id, is_kept=True)
+
+    async def settle(self, request: SettleRequest) -> SettleAnswer:
+        """End many leases at once; each is answered for itself."""
+        jobs = await self._desk.jobs([JobId(ending.id) for ending in request.endings])
+        ends = [_checked(job, ending) for job, ending in zip(jobs, request.endings, strict=True)]
+        kept = iter(await self._settle_together([one for one in ends if isinstance(one, Ended)]))
+        return SettleAnswer(
+            settled=[
+                _settled(ending.id, one if isinstance(one, ForebayError) else next(kept))
+                for ending, one in zip(request.endings, ends, strict=True)
+            ]
+        )
+
+    async def _settle_together(self, ends: Sequence[Ended]) -> Sequence[bool]:
+        """Whether each was kept. Each holder by itself: settlements name one."""
+        by_worker: dict[WorkerId, list[Ended]] = defaultdict(list)
+        for one in ends:
+            by_worker[one.worker].append(one)
+
+        def exchange(store: Store) -> list[Exchange]:
+            return [self._exchanged(store, worker, batch) for worker, batch in by_worker.items()]
+
+        answers = await self._desk.write(exchange) if ends else []
+        kept = {job_id for answer in answers for job_id in (*answer.settled, *answer.repeated)}
+        lost = {refusal.lease for answer in answers for refusal in answer.refused}
+        return [one.job.id in kept and one.lease not in lost for one in ends]
+
+    def _exchanged(self, store: Store, worker: WorkerId, ends: Sequence[Ended]) -> Exchange:
+        jobs = {one.lease: one.job for one in ends}
+
+        def instead(settlement: Settlement, error: Exception) -> Settlement:
+            job = jobs[Lease(settlement.job_id, settlement.attempt)]
+            return as_failed(job, settlement, error, self._roll())
+
+        settlements = [decide(one.job, one.outcome, self._roll()) for one in ends]
+        return exchange_all(store, worker, settlements, fallback=instead)
+
+    # Time
+
+    async def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatAnswer:
+        """The job is still worked on; raises LeaseLost if it is somebody else's by now."""
+        token = Token.read(request.lease)
+        note = _note(job_id, token, request)
+
+        def renew(store: Store) -> Renewal:
+            if note is not None:
+                store.exchange(token.worker, notes=[note])
+            return store.renew(
+                token.worker, [Lease(JobId(job_id), token.attempt)], length(request.extend_seconds)
+            )
+
+        return await self._renewed(job_id, await self._desk.write(renew))
+
+    async def extend(self, job_id: str, request: ExtendRequest) -> HeartbeatAnswer:
+        """The lease ends so much later than it would have, but never later than the job allows: 24 hours
+        after its attempt has begun, unless it says otherwise."""
+        token = Token.read(request.lease)
+        job, now = await self._looked(job_id)
+        left = max(0, (job.lease_expires_at or now) - now)
+        lease_ms = left + (length(request.additional_seconds) or 0)
+        lease = Lease(JobId(job_id), token.attempt)
+        renewal = await self._desk.write(lambda store: store.renew(token.worker, [lease], lease_ms))
+        return await self._renewed(job_id, renewal)
+
+    async def _renewed(self, job_id: str, renewal: Renewal) -> HeartbeatAnswer:
+        job, now = await self._looked(job_id)
+        if not renewal.renewed or job.lease_expires_at is None:
+            raise _lost(job_id)
+        cancel = next((one.reason for one in renewal.cancels if one.job_id == job_id), None)
+        return HeartbeatAnswer(
+            lease_expires_at=moment_of(job.lease_expires_at),
+            heartbeat_seconds=interval(job.lease_expires_at - now),
+            cancel=cancel,
+        )
+
+    async def _looked(self, job_id: str) -> tuple[Job, int]:
+        def look(reader: Reader) -> tuple[Job | None, int]:
+            return reader.jobs([JobId(job_id)])[0], reader.now()
+
+        job, now = await self._desk.read(look)
+        if job is None:
+            raise JobNotFound(f"there is no job {job_id}")
+        return job, now
+
+
+def _checked(job: Job | None, ending: Ending) -> Ended | ForebayError:
+    if job is None:
+        return JobNotFound(f"there is no job {ending.id}")
+    try:
+        return _ended(job, ending, ending.as_outcome())
+    except ForebayError as exc:
+        return exc
+
+
+def _ended(job: Job, ending: Ending, outcome: Outcome) -> Ended:
+    token = Token.read(ending.lease)
+    # The store compares: if this is not the attempt that runs, or not its holder, the ending is refused.
+    return Ended(replace(job, attempt=token.attempt), token.worker, outcome)
+
+
+def _settled(job_id: str, answer: bool | ForebayError) -> Settled:
+    if answer is True:
+        return Settled(id=job_id, is_kept=True)
+    error = answer if isinstance(answer, ForebayError) else _lost(job_id)
+    return Settled(id=job_id, is_kept=False, problem=problem_of(error))
+
+
+def _lost(job_id: str) -> LeaseLost:
+    return LeaseLost(f"the lease of job {job_id} is not held any more: it has ended, or another attempt runs")
+
+
+def _note(job_id: str, token: Token, request: HeartbeatRequest) -> Note | None:
+    if request.done is None and request.total is None and not request.message:
+        return None
+    progress = Progress(done=request.done or 0.0, total=request.total, message=request.message)
+    return Note(lease=Lease(JobId(job_id), token.attempt), progress=progress)

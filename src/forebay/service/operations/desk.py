@@ -1,0 +1,60 @@
+"""Where the operations look and write: handles of one store, each on a thread of its own.
+
+All writes go through one handle, as in every program, so that what comes together is written together. Looks
+go through a few others: a long search must not hold up who claims.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from forebay.app.client import Client
+from forebay.clock import Clock
+from forebay.domain.job import Job, JobId
+from forebay.service.operations.breaker import Breaker
+from forebay.stores.protocol import Engine, Reader, Store
+
+READERS: Final = 2
+
+T = TypeVar("T")
+Handle = TypeVar("Handle", Store, Reader)
+
+
+class Desk:
+    """One store in the hands of a service. Handles are opened when first needed."""
+
+    def __init__(self, engine: Engine, clock: Clock, readers: int = READERS) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.client = Client(engine, clock)
+        self._readers = [Client(engine, clock) for _ in range(readers)]
+        self._busy = [0] * readers
+        self._breaker = Breaker(clock)
+
+    async def write(self, call: Callable[[Store], T]) -> T:
+        """Use the handle to write, after those who came before."""
+        return await self.client.offloaded(self._guarded, self.client.write, call)
+
+    async def read(self, call: Callable[[Reader], T]) -> T:
+        """Use the handle to look that has the least to do."""
+        chosen = min(range(len(self._readers)), key=self._busy.__getitem__)
+        reader = self._readers[chosen]
+        self._busy[chosen] += 1
+        try:
+            return await reader.offloaded(self._guarded, reader.read, call)
+        finally:
+            self._busy[chosen] -= 1
+
+    def _guarded(self, use: Callable[[Callable[[Handle], T]], T], call: Callable[[Handle], T]) -> T:
+        return self._breaker(lambda: use(call))
+
+    async def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+        """The records of jobs, in the order asked."""
+        return await self.read(lambda reader: reader.jobs(ids))
+
+    async def close(self) -> None:
+        """Let go of all handles, when what is under way has ended."""
+        for client in (self.client, *self._readers):
+            await to_thread(client.close)

@@ -1,0 +1,47 @@
+"""What anybody may look at without changing it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from forebay.domain.history import Timeline
+from forebay.domain.job import JobId, QueueName
+from forebay.domain.workflow import Edge
+from forebay.errors import JobNotFound, QueueNotFound
+from forebay.service.operations.desk import Desk
+from forebay.service.schema.looking import JobShape, PeekAnswer, job_line, job_shape
+from forebay.stores.protocol import Reader
+
+DEPENDANTS_SHOWN: Final = 1_000
+
+
+class Looking:
+    """Jobs as they are."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def job(self, job_id: str) -> JobShape:
+        """A job with its attempts and what depends on it; raises JobNotFound."""
+        wanted = JobId(job_id)
+
+        def look(reader: Reader) -> tuple[Timeline | None, list[Edge], list[Edge]]:
+            timeline = reader.history(wanted)
+            if timeline is None:
+                return None, [], []
+            return timeline, reader.parents([wanted]), reader.dependants([wanted], limit=DEPENDANTS_SHOWN)
+
+        timeline, parents, dependants = await self._desk.read(look)
+        if timeline is None:
+            raise JobNotFound(f"there is no job {job_id}")
+        return job_shape(timeline, parents, dependants)
+
+    async def peek(self, queue: str, limit: int) -> PeekAnswer:
+        """The jobs of a queue that would be claimed next; raises QueueNotFound."""
+        name = QueueName(queue)
+        found = await self._desk.read(
+            lambda reader: reader.peek(name, limit) if reader.queues([name]) else None
+        )
+        if found is None:
+            raise QueueNotFound(f"there is no queue {queue}")
+        return PeekAnswer(jobs=[job_line(job) for job in found])

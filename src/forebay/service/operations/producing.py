@@ -1,0 +1,209 @@
+"""What producers ask for: jobs, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from forebay.app.graphs import has_needs
+from forebay.app.handle import JobHandle
+from forebay.domain.job import JobId, NewJob
+from forebay.domain.lifecycle import JobState
+from forebay.errors import (
+    ForebayError,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    QueueNotFound,
+    WaitTimeout,
+)
+from forebay.service.operations.desk import Desk
+from forebay.service.operations.looking import Looking
+from forebay.service.operations.merging import Merging
+from forebay.service.operations.telling import problem_of
+from forebay.service.operations.waiting import Waiting
+from forebay.service.schema.calls import value_of
+from forebay.service.schema.looking import JobShape
+from forebay.service.schema.producing import (
+    Accepted,
+    AmendRequest,
+    CancelRequest,
+    EnqueueManyAnswer,
+    EnqueueManyRequest,
+    EnqueueRequest,
+    Rejected,
+    ResultAnswer,
+    Verdict,
+    new_job,
+    new_jobs,
+)
+from forebay.service.schema.shared import seconds
+from forebay.stores.protocol import Receipt, Store
+from forebay.stores.protocol import Verdict as StoreVerdict
+
+
+class Producing:
+    """Enqueue, look, wait, amend and cancel. Queues are not created by the way: a name that is misspelt would
+    be a queue that nobody works on, so it is refused with QueueNotFound."""
+
+    def __init__(self, desk: Desk, waiting: Waiting, looking: Looking) -> None:
+        self._desk = desk
+        self._waiting = waiting
+        self._looking = looking
+        self._enqueue: Merging[NewJob, Receipt] = Merging(self._insert_singly)
+
+    async def enqueue(self, request: EnqueueRequest, *, with_position: bool = False) -> Accepted:
+        """Store one job. Requests that come together are stored together, and answered one by one."""
+        job = new_job(request)
+        if has_needs([job]):
+            [receipt] = await self._insert_graph([job], atomic=True)
+        else:
+            receipt = await self._enqueue(job)
+            if receipt.error is not None:
+                raise receipt.error
+        answer = _accepted(job, receipt, 0)
+        self._waiting.poke({job.queue})
+        return await self._placed(answer) if with_position else answer
+
+    async def enqueue_many(self, request: EnqueueManyRequest) -> EnqueueManyAnswer:
+        """Store jobs together, in the order given."""
+        receipts: list[Receipt | ForebayError]
+        if request.atomic:
+            jobs = new_jobs(request.jobs)
+            receipts = [*await self._insert(jobs, atomic=True)]
+            made: list[NewJob | None] = [*jobs]
+        else:
+            made, receipts = await self._insert_possible(request.jobs)
+        answer = EnqueueManyAnswer(accepted=[], rejected=[])
+        for index, (job, receipt) in enumerate(zip(made, receipts, strict=True)):
+            error = receipt if isinstance(receipt, ForebayError) else receipt.error
+            if error is not None:
+                answer.rejected.append(Rejected(index=index, problem=problem_of(error)))
+            elif job is not None and isinstance(receipt, Receipt):
+                answer.accepted.append(_accepted(job, receipt, index))
+        self._waiting.poke({job.queue for job in made if job is not None})
+        return answer
+
+    async def _insert_possible(
+        self, requests: Sequence[EnqueueRequest]
+    ) -> tuple[list[NewJob | None], list[Receipt | ForebayError]]:
+        """Store the jobs that can be; an error in the place of each of the others."""
+        made = [_made(request, index) for index, request in enumerate(requests)]
+        jobs = [one for one in made if isinstance(one, NewJob)]
+        if len(jobs) < len(made) and has_needs(jobs):
+            # They name each other by their places, and one of these is empty.
+            error = next(one for one in made if isinstance(one, ForebayError))
+            raise error
+        stored = iter(await self._insert(jobs, atomic=False) if jobs else ())
+        answers = [one if isinstance(one, ForebayError) else next(stored) for one in made]
+        return [one if isinstance(one, NewJob) else None for one in made], answers
+
+    async def _insert_singly(self, jobs: list[NewJob]) -> Sequence[Receipt]:
+        return await self._insert(jobs, atomic=False)
+
+    async def _insert(self, jobs: Sequence[NewJob], *, atomic: bool) -> Sequence[Receipt]:
+        if has_needs(jobs):
+            return await self._insert_graph(jobs, atomic=atomic)
+
+        def insert(store: Store) -> list[Receipt]:
+            return store.insert(jobs, atomic=atomic, create_queues=False)
+
+        return await self._desk.write(insert)
+
+    async def _insert_graph(self, jobs: Sequence[NewJob], *, atomic: bool) -> Sequence[Receipt]:
+        names = sorted({job.queue for job in jobs})
+        known = {queue.name for queue in await self._desk.read(lambda reader: reader.queues(names))}
+        for name in names:
+            if name not in known:
+                raise QueueNotFound(f"there is no queue {name}")
+        client = self._desk.client
+        handles = await client.enqueue_async(jobs, atomic=atomic)
+        return [_receipt(handle) for handle in handles]
+
+    async def _placed(self, answer: Accepted) -> Accepted:
+        found = await self._desk.read(lambda reader: reader.position(JobId(answer.id)))
+        if found is None:
+            return answer
+        return Accepted(
+            id=answer.id,
+            queue=answer.queue,
+            state=answer.state,
+            is_duplicate=answer.is_duplicate,
+            position=found.ahead,
+            position_is_exact=found.is_exact,
+            starts_in_seconds=seconds(found.starts_in_ms),
+        )
+
+    # What came of it
+
+    async def wait(self, job_id: str, timeout_seconds: float) -> JobShape:
+        """The job when it is final, or as it is when the time is up."""
+        handle = JobHandle[object](self._desk.client, Receipt(id=JobId(job_id), is_new=False))
+        with suppress(WaitTimeout):  # the answer says how it stands
+            await self._waiting.unless_over(handle.wait_async(timeout_seconds))
+        return await self._looking.job(job_id)
+
+    async def result(self, job_id: str) -> ResultAnswer:
+        """What a completed job has returned. Raises WaitTimeout for one that has not ended, JobFailed or
+        JobCancelled for one that has ended without a result."""
+        [job] = await self._desk.jobs([JobId(job_id)])
+        if job is None:
+            raise JobNotFound(f"there is no job {job_id}")
+        if job.state is JobState.DEAD:
+            raise JobFailed(f"job {job_id} failed for good: {job.reason}")
+        if job.state is JobState.CANCELLED:
+            raise JobCancelled(f"job {job_id} was cancelled: {job.reason}")
+        if job.state is not JobState.COMPLETED:
+            raise WaitTimeout(f"job {job_id} is {job.state}", job_id=job_id, state=job.state.value)
+        return ResultAnswer(id=job.id, result=value_of(job.result))
+
+    async def cancel(self, job_id: str, request: CancelRequest, actor: str = "") -> Verdict:
+        """Cancel a job that waits; ask one that runs to stop. Raises IllegalTransition for a final one."""
+
+        def cancel(store: Store) -> StoreVerdict:
+            [verdict] = store.cancel(
+                [JobId(job_id)],
+                request.reason,
+                actor=actor,
+                force=request.force,
+                dependants=request.dependants,
+            )
+            return verdict
+
+        return _checked(await self._desk.write(cancel))
+
+    async def amend(self, job_id: str, request: AmendRequest, actor: str = "") -> Verdict:
+        """Change a job that waits."""
+        now_ms = await self._desk.read(lambda reader: reader.now())
+        change = request.amendment(now_ms)
+        verdict = await self._desk.write(lambda store: store.amend(JobId(job_id), change, actor=actor))
+        self._waiting.poke()
+        return _checked(verdict)
+
+
+def _made(request: EnqueueRequest, index: int) -> NewJob | ForebayError:
+    try:
+        return new_job(request, index)
+    except ForebayError as exc:
+        return exc
+
+
+def _accepted(job: NewJob, receipt: Receipt, index: int) -> Accepted:
+    return Accepted(
+        id=receipt.id or "",
+        queue=job.queue,
+        state=receipt.state,
+        is_duplicate=not receipt.is_new,
+        index=index,
+    )
+
+
+def _receipt(handle: JobHandle[object]) -> Receipt:
+    if handle.error is not None:
+        return Receipt(id=None, is_new=False, error=handle.error)
+    return Receipt(id=handle.id, is_new=handle.is_new)
+
+
+def _checked(verdict: StoreVerdict) -> Verdict:
+    verdict.check()
+    return Verdict(id=verdict.job_id, done=verdict.done, state=verdict.state, reason=verdict.reason)

@@ -1,0 +1,50 @@
+"""Everything that the service can do, in one hand: made once for a process, used by every protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import random
+
+from forebay.app.consumer import new_worker
+from forebay.clock import Clock, SystemClock
+from forebay.domain.job import WorkerId
+from forebay.scheduler.standard import standard_duties
+from forebay.service.operations.consuming import Consuming
+from forebay.service.operations.desk import Desk
+from forebay.service.operations.looking import Looking
+from forebay.service.operations.producing import Producing
+from forebay.service.operations.waiting import Waiting
+from forebay.stores.protocol import Engine
+
+
+class Service:
+    """The operations on one store. Made and started on an event loop; it remembers nobody but those who wait,
+    so any number may run beside each other."""
+
+    def __init__(
+        self, engine: Engine, *, clock: Clock | None = None, roll: Callable[[], float] = random
+    ) -> None:
+        used = clock or SystemClock()
+        self.desk = Desk(engine, used)
+        duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll)
+        self.waiting = Waiting(self.desk, WorkerId(f"service-{new_worker()}"), duties)
+        self.looking = Looking(self.desk)
+        self.producing = Producing(self.desk, self.waiting, self.looking)
+        self.consuming = Consuming(self.desk, self.waiting, roll)
+
+    async def start(self) -> None:
+        """Begin to listen for the store's hints and to do the duties."""
+        self.waiting.start()
+
+    def refuse(self) -> None:
+        """Let nobody wait any more, because a stop is near; other requests are served."""
+        self.waiting.refuse()
+
+    async def stop(self) -> None:
+        """Answer everybody who waits, let go of the store. Stopping twice is fine."""
+        await self.waiting.stop()
+        await self.desk.close()
+
+    async def check(self) -> None:
+        """Whether the store answers; raises what is wrong with it."""
+        await self.desk.read(lambda reader: reader.now())

@@ -1,0 +1,304 @@
+"""Claims that wait for jobs: however many clients do, one of them looks for all.
+
+Wishes for the same jobs (queues, tasks, lease) make a group, and a look asks the store once for the whole
+group. A look happens when a wish comes, when the store hints that something has changed, when a scheduled job
+is due, and seldom without a reason, because a hint may be lost. So a thousand idle clients cost no more than
+one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence, Set
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from forebay.app.codec import VERSION
+from forebay.app.duty import Duty, run_due, tell_connected
+from forebay.domain.gate import gates_of
+from forebay.domain.job import Job, QueueName, WorkerId
+from forebay.domain.outcome import Interrupted
+from forebay.domain.settlement import decide
+from forebay.errors import StoreError, StoreUnavailable
+from forebay.service.operations.desk import Desk
+from forebay.stores.protocol import Exchange, Store, Wakeups, Want
+
+LOOK_SECONDS: Final = 1.0  # without a hint, while somebody waits; and for the duties, always
+# For stores that send one hint for several jobs: what came after the hint is found by looking again.
+AGAIN_SECONDS: Final = (0.001, 0.003, 0.007, 0.015, 0.031, 0.05)
+MOST_IN_A_LOOK: Final = 10_000
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class Kind(NamedTuple):
+    """What wishes of one group have in common."""
+
+    queues: tuple[QueueName, ...]
+    tasks: frozenset[str] | None = None
+    lease_ms: int | None = None
+
+    def wants(self, most: int) -> list[Want]:
+        gates = None if self.tasks is None else gates_of(self.tasks, VERSION)
+        return [Want(queue, most, self.lease_ms, gates) for queue in self.queues]
+
+
+class Wish:
+    """Somebody who waits for jobs, or only wants to know whether there are some."""
+
+    __slots__ = ("answer", "is_patient", "most")
+
+    def __init__(self, most: int, *, is_patient: bool) -> None:
+        self.most = most
+        self.is_patient = is_patient
+        self.answer: asyncio.Future[list[Job]] = asyncio.get_running_loop().create_future()
+
+    def grant(self, jobs: list[Job]) -> None:
+        if not self.answer.done():
+            self.answer.set_result(jobs)
+
+    def withdraw(self) -> list[Job]:
+        """Wait no longer; what was claimed meanwhile."""
+        is_granted = self.answer.done() and not self.answer.cancelled() and self.answer.exception() is None
+        self.answer.cancel()
+        return self.answer.result() if is_granted else []
+
+
+class Group:
+    """The wishes of one kind, the oldest first."""
+
+    __slots__ = ("due", "wishes")
+
+    def __init__(self) -> None:
+        self.wishes: dict[Wish, None] = {}
+        self.due: asyncio.TimerHandle | None = None
+
+    def stop_timer(self) -> None:
+        if self.due is not None:
+            self.due.cancel()
+            self.due = None
+
+    @property
+    def room(self) -> int:
+        return min(sum(wish.most for wish in self.wishes), MOST_IN_A_LOOK)
+
+    def share(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Give jobs to those who wait, as many as each wants; what is left, since somebody has gone."""
+        for wish in list(self.wishes):
+            mine, jobs = list(jobs[: wish.most]), jobs[wish.most :]
+            if mine or not wish.is_patient:
+                del self.wishes[wish]
+                wish.grant(mine)
+        return jobs
+
+    def fail(self, error: Exception) -> None:
+        for wish in self.wishes:
+            if not wish.answer.done():
+                wish.answer.set_exception(error)
+        self.wishes.clear()
+
+
+class Waiting:
+    """Claims for all clients of this process, under one worker id, and does the duties beside it.
+
+    The id is never said to be alive: leases are the clients', and must not end with this process.
+    """
+
+    def __init__(self, desk: Desk, worker: WorkerId, duties: Sequence[Duty]) -> None:
+        self.worker = worker
+        self._desk = desk
+        self._duties = duties
+        self._was_away = False
+        self._groups: dict[Kind, Group] = {}
+        self._hungry: dict[Kind, None] = {}
+        self._bell = asyncio.Event()
+        self._again: list[asyncio.TimerHandle] = []
+        self._wakeups: Wakeups | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self._is_over = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin to listen; on the event loop."""
+        loop = asyncio.get_running_loop()
+        self._wakeups = self._desk.engine.wakeups()
+        try:
+            self._wakeups.start(lambda: _call_soon(loop, self._hear))
+        except StoreError as exc:
+            # A server that is started while its store is away answers 503 until it is there.
+            logger.warning("no hints from the store, so jobs are looked for once a second: %s", exc)
+        self._task = asyncio.create_task(self._run(), name="forebay-waiting")
+
+    async def stop(self) -> None:
+        """Answer everybody who waits with nothing, and end. Stopping twice, or before the start, is fine."""
+        self.refuse()
+        self._bell.set()
+        if self._task is not None:
+            await self._task
+        if self._wakeups is not None:
+            await asyncio.to_thread(self._wakeups.close)
+
+    def refuse(self) -> None:
+        """Let nobody wait from now on: whoever does is told that there is nothing."""
+        self._is_stopped = True
+        self._is_over.set()
+        for timer in self._again:
+            timer.cancel()
+        for group in self._groups.values():
+            group.stop_timer()
+            for wish in group.wishes:
+                wish.grant([])
+            group.wishes.clear()
+
+    async def unless_over(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do something long; None if nobody may wait any more before it is done."""
+        working = asyncio.ensure_future(work)
+        ending = asyncio.ensure_future(self._is_over.wait())
+        try:
+            await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
+            return await working if working.done() else None
+        finally:
+            working.cancel()
+            ending.cancel()
+
+    # Wishing
+
+    async def claim(self, kind: Kind, most: int, wait_seconds: float) -> list[Job]:
+        """Up to `most` jobs; none if none comes in time. If the caller is cancelled, what was claimed for it
+        goes back at once."""
+        if self._is_stopped:
+            return []
+        wish = Wish(most, is_patient=wait_seconds > 0)
+        group = self._groups.setdefault(kind, Group())
+        group.wishes[wish] = None
+        self._look(kind)
+        try:
+            # Without patience for one look, however long that takes.
+            await asyncio.wait([wish.answer], timeout=wait_seconds if wish.is_patient else None)
+            return wish.answer.result() if wish.answer.done() else wish.withdraw()
+        except asyncio.CancelledError:
+            await self.give_back(wish.withdraw())
+            raise
+        finally:
+            self._leave(kind, group, wish)
+
+    def _leave(self, kind: Kind, group: Group, wish: Wish) -> None:
+        group.wishes.pop(wish, None)
+        if not group.wishes and self._groups.get(kind) is group:
+            group.stop_timer()
+            del self._groups[kind]
+
+    async def give_back(self, jobs: Sequence[Job]) -> None:
+        """Hand jobs back unstarted, because nobody is there to run them."""
+        if not jobs:
+            return
+        ends = [decide(job, Interrupted(started=False), 0.0) for job in jobs]
+        try:
+            await asyncio.shield(self._desk.write(lambda store: store.exchange(self.worker, ends)))
+        except StoreError as exc:
+            logger.warning("jobs that nobody is there to run wait for the end of their leases: %s", exc)
+        self.poke()
+
+    # Looking
+
+    def poke(self, queues: Set[str] | None = None) -> None:
+        """There may be new jobs: in these queues, or in any."""
+        for kind in self._groups:
+            if queues is None or not queues.isdisjoint(kind.queues):
+                self._look(kind)
+
+    def _look(self, kind: Kind) -> None:
+        self._hungry[kind] = None
+        self._bell.set()
+
+    def _hear(self) -> None:
+        self.poke()
+        if self._desk.engine.features.holds_hints_back and self._groups:
+            loop = asyncio.get_running_loop()
+            for timer in self._again:
+                timer.cancel()
+            self._again = [loop.call_later(seconds, self.poke) for seconds in AGAIN_SECONDS]
+
+    async def _run(self) -> None:
+        duties_at = 0.0
+        while not self._is_stopped:
+            if await self._is_time(duties_at):
+                duties_at = asyncio.get_running_loop().time() + LOOK_SECONDS
+                self.poke()  # a hint may have been lost
+                await self._turn()
+                await self._do_duties()
+            else:
+                await self._turn()
+
+    async def _is_time(self, moment: float) -> bool:
+        """Wait until there is a reason to look; whether it is that this time has come."""
+        try:
+            async with asyncio.timeout_at(moment):
+                await self._bell.wait()
+        except TimeoutError:
+            return True
+        self._bell.clear()
+        return False
+
+    async def _turn(self) -> None:
+        kinds = [kind for kind in self._hungry if kind in self._groups]
+        self._hungry.clear()
+        wanted = [(kind, self._groups[kind].room) for kind in kinds]
+        if not wanted:
+            return
+        try:
+            answers = await self._desk.write(partial(self._exchanged, wanted))
+        except Exception as exc:  # somebody waits for an answer, whatever it is
+            answers = [exc] * len(wanted)
+        left: list[Job] = []
+        for kind, answer in zip(kinds, answers, strict=True):
+            left += self._answer(kind, answer)
+        await self.give_back(left)
+
+    def _exchanged(self, wanted: Sequence[tuple[Kind, int]], store: Store) -> list[Exchange | Exception]:
+        """One exchange for each group; one that fails takes nothing away from those before it."""
+        answers: list[Exchange | Exception] = []
+        for kind, room in wanted:
+            try:
+                answers.append(store.exchange(self.worker, wants=kind.wants(room), room=room))
+            except StoreError as exc:
+                answers.append(exc)
+        return answers
+
+    def _answer(self, kind: Kind, answer: Exchange | Exception) -> Sequence[Job]:
+        group = self._groups.get(kind)
+        if isinstance(answer, Exception):
+            if group is not None:
+                group.fail(answer)
+            return ()
+        if group is None:
+            return answer.jobs
+        left = group.share(answer.jobs)
+        group.stop_timer()
+        if answer.next_due_ms is not None and group.wishes:
+            loop = asyncio.get_running_loop()
+            group.due = loop.call_later(answer.next_due_ms / 1_000, self._look, kind)
+        return left
+
+    async def _do_duties(self) -> None:
+        try:
+            await self._desk.write(self._run_duties)
+        except StoreError as exc:
+            self._was_away = self._was_away or isinstance(exc, StoreUnavailable)
+            logger.warning("duties are left to the next turn: %s", exc)
+
+    def _run_duties(self, store: Store) -> None:
+        if self._was_away:
+            self._was_away = False
+            tell_connected(self._duties)
+        run_due(store, self._duties)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    # The loop may have been closed between the hint and here; then nobody waits any more.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)

@@ -1,0 +1,112 @@
+"""One table: what an error of ours is called over a network, and how the protocols number it."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Final, NamedTuple
+
+from forebay.errors import (
+    ConfigError,
+    DuplicateJob,
+    Forbidden,
+    ForebayError,
+    IllegalTransition,
+    InvalidJob,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    KeyNotFound,
+    LeaseLost,
+    PayloadError,
+    QueueClosed,
+    QueueFull,
+    QueueNotEmpty,
+    QueueNotFound,
+    RateLimited,
+    ScheduleNotFound,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    TooManyRequests,
+    Unauthenticated,
+    UnknownTask,
+    WaitTimeout,
+    WorkerNotFound,
+)
+
+# What a client waits for when the store is away and nobody knows for how long.
+RETRY_SECONDS: Final = 1
+
+
+class Kind(NamedTuple):
+    """A sort of problem. `code` is promised: programs may compare it; titles and details are for people."""
+
+    code: str
+    status: int
+    grpc: str
+    title: str
+
+
+BAD_REQUEST: Final = Kind("bad_request", 400, "INVALID_ARGUMENT", "The request cannot be read")
+UNSUPPORTED: Final = Kind("unsupported", 405, "UNIMPLEMENTED", "There is no such operation")
+NOT_FOUND: Final = Kind("not_found", 404, "NOT_FOUND", "There is nothing at this address")
+TOO_LARGE: Final = Kind("too_large", 413, "RESOURCE_EXHAUSTED", "The request is too large")
+TOO_SLOW: Final = Kind("too_slow", 408, "DEADLINE_EXCEEDED", "The request took too long to arrive")
+INTERNAL: Final = Kind("internal", 500, "INTERNAL", "Something is wrong with the service")
+
+# The first class that fits counts, so the narrow ones come first.
+_KINDS: Final[tuple[tuple[type[ForebayError], Kind], ...]] = (
+    (JobNotFound, Kind("job_not_found", 404, "NOT_FOUND", "There is no such job")),
+    (QueueNotFound, Kind("queue_not_found", 404, "NOT_FOUND", "There is no such queue")),
+    (WorkerNotFound, Kind("worker_not_found", 404, "NOT_FOUND", "There is no such worker")),
+    (ScheduleNotFound, Kind("schedule_not_found", 404, "NOT_FOUND", "There is no such schedule")),
+    (KeyNotFound, Kind("key_not_found", 404, "NOT_FOUND", "There is no such API key")),
+    (Unauthenticated, Kind("unauthenticated", 401, "UNAUTHENTICATED", "Nobody knows who asks")),
+    (Forbidden, Kind("forbidden", 403, "PERMISSION_DENIED", "The API key does not allow this")),
+    (TooManyRequests, Kind("too_many_requests", 429, "RESOURCE_EXHAUSTED", "Requests come too fast")),
+    (LeaseLost, Kind("lease_lost", 409, "ABORTED", "The lease is not held any more")),
+    (DuplicateJob, Kind("duplicate", 409, "ALREADY_EXISTS", "The key or id is taken")),
+    (IllegalTransition, Kind("illegal_state", 409, "FAILED_PRECONDITION", "Its state does not allow this")),
+    (JobFailed, Kind("job_failed", 409, "FAILED_PRECONDITION", "The job has failed for good")),
+    (JobCancelled, Kind("job_cancelled", 409, "FAILED_PRECONDITION", "The job was cancelled")),
+    (WaitTimeout, Kind("not_final", 409, "FAILED_PRECONDITION", "The job has not ended")),
+    (QueueClosed, Kind("queue_closed", 409, "FAILED_PRECONDITION", "The queue takes no new jobs")),
+    (QueueNotEmpty, Kind("queue_not_empty", 409, "FAILED_PRECONDITION", "The queue still has jobs")),
+    (QueueFull, Kind("queue_full", 429, "RESOURCE_EXHAUSTED", "The queue is full")),
+    (RateLimited, Kind("rate_limited", 429, "RESOURCE_EXHAUSTED", "Jobs come too fast")),
+    (PayloadError, Kind("payload", 422, "INVALID_ARGUMENT", "The arguments cannot be stored")),
+    (InvalidJob, Kind("invalid", 422, "INVALID_ARGUMENT", "The request asks for what cannot be")),
+    (ConfigError, Kind("invalid", 422, "INVALID_ARGUMENT", "The request asks for what cannot be")),
+    (UnknownTask, Kind("unknown_task", 422, "INVALID_ARGUMENT", "There is no such task")),
+    (StoreRefused, Kind("payload", 422, "INVALID_ARGUMENT", "The store cannot hold this")),
+    (StoreUnavailable, Kind("store_unavailable", 503, "UNAVAILABLE", "The store does not answer")),
+    (StoreError, Kind("store_unusable", 503, "UNAVAILABLE", "The store cannot be used as it is")),
+)
+
+
+def kind_of(error: ForebayError) -> Kind:
+    """How an error is told to clients."""
+    return next((kind for known, kind in _KINDS if isinstance(error, known)), INTERNAL)
+
+
+def codes() -> dict[str, Kind]:
+    """Every code that a client may meet."""
+    general = (BAD_REQUEST, UNSUPPORTED, NOT_FOUND, TOO_LARGE, TOO_SLOW, INTERNAL)
+    return {kind.code: kind for kind in (*general, *(kind for _, kind in _KINDS))}
+
+
+def field_of(error: ForebayError) -> str | None:
+    """The part of the request to change, where the error names one."""
+    return error.field if isinstance(error, InvalidJob) else None
+
+
+def holder_of(error: ForebayError) -> str | None:
+    """The job that has what was asked for."""
+    return error.holder if isinstance(error, DuplicateJob) else None
+
+
+def retry_after_of(error: ForebayError) -> int | None:
+    """After how many whole seconds the same request may be made again; None where nobody can say."""
+    if isinstance(error, (QueueFull, RateLimited, TooManyRequests)):
+        return None if error.retry_after is None else max(1, ceil(error.retry_after))
+    return RETRY_SECONDS if isinstance(error, StoreError) and not isinstance(error, StoreRefused) else None

@@ -1,0 +1,37 @@
+"""The arguments of jobs and the results of tasks as JSON, with what JSON has no word for as tags."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+from msgspec import field
+
+from forebay.app.codec import decode_call, decode_result
+from forebay.app.tags import tag, tag_items, tag_named
+from forebay.errors import PayloadError
+from forebay.service.schema.shared import Shape
+
+
+class CallShape(Shape, frozen=True, kw_only=True):
+    """The arguments of a job. What this service cannot read, such as a payload of a later version, is given
+    as it is stored, with the reason."""
+
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    payload_base64: str | None = None
+    payload_error: str | None = None
+
+
+def call_of(payload: bytes) -> CallShape:
+    """The arguments in a payload."""
+    try:
+        args, kwargs = decode_call(payload)
+    except PayloadError as exc:
+        return CallShape(payload_base64=b64encode(payload).decode(), payload_error=str(exc))
+    return CallShape(args=tag_items(args), kwargs=tag_named(kwargs))
+
+
+def value_of(result: bytes | None) -> Any:
+    """What a task has returned; raises PayloadError."""
+    return None if result is None else tag(decode_result(result))

@@ -1,0 +1,239 @@
+"""Shapes for whoever runs jobs in a program of their own."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple, assert_never
+
+from msgspec import Meta, field
+
+from forebay.app.codec import encode_result
+from forebay.app.tags import Unfit, untag
+from forebay.domain.job import Job, WorkerId
+from forebay.domain.outcome import (
+    AttemptError,
+    Cancelled,
+    Completed,
+    Discarded,
+    Failed,
+    Interrupted,
+    Outcome,
+    Snoozed,
+)
+from forebay.errors import PayloadError
+from forebay.service.schema.calls import CallShape, call_of
+from forebay.service.schema.shared import (
+    LONGEST_WAIT_SECONDS,
+    MOST_AT_ONCE,
+    Asked,
+    DelaySeconds,
+    JobId,
+    LeaseSeconds,
+    LeaseToken,
+    Problem,
+    Queue,
+    Shape,
+    Task,
+    Values,
+    at,
+    length,
+    moment_of,
+    seconds,
+)
+
+Said = Annotated[str, Meta(max_length=100_000)]
+
+
+class ClaimRequest(Asked, frozen=True, kw_only=True):
+    """Which jobs are wanted. If there is none now, the answer waits for one, up to `wait_seconds`."""
+
+    queues: Annotated[list[Queue], Meta(min_length=1, max_length=100)] = field(
+        default_factory=lambda: ["default"]
+    )
+    most: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 1
+    tasks: Annotated[list[Task], Meta(min_length=1, max_length=1_000)] | None = None
+    lease_seconds: LeaseSeconds | None = None
+    wait_seconds: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_SECONDS)] = LONGEST_WAIT_SECONDS
+
+
+class ClaimedJob(CallShape, frozen=True, kw_only=True):
+    """A job that is yours until its lease ends. `lease` proves it: give it back with every word about it."""
+
+    id: str
+    lease: str
+    queue: str
+    task: str
+    attempt: int
+    failures: int
+    priority: int
+    lease_expires_at: datetime
+    heartbeat_seconds: float
+    timeout_seconds: float | None
+    deadline_at: datetime | None
+    metadata: Values
+    tags: list[str]
+    correlation_id: str | None
+
+
+class ClaimAnswer(Shape, frozen=True, kw_only=True):
+    """Claimed jobs in the order in which they should run; none if none came in time."""
+
+    jobs: list[ClaimedJob]
+
+
+class AckRequest(Asked, frozen=True, kw_only=True):
+    """The job is done."""
+
+    lease: LeaseToken
+    result: Any = None
+    cost: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+
+
+class NackRequest(Asked, frozen=True, kw_only=True):
+    """The attempt failed. It is tried again by the job's policy, or after `retry_after_seconds`; without
+    `requeue` it goes to the dead letters."""
+
+    lease: LeaseToken
+    error: Said = ""
+    error_type: Annotated[str, Meta(min_length=1, max_length=200)] = "Failed"
+    traceback: Said = ""
+    requeue: bool = True
+    retry_after_seconds: DelaySeconds | None = None
+
+
+class HeartbeatRequest(Asked, frozen=True, kw_only=True):
+    """The job is still worked on: its lease is to end `extend_seconds` from now, or as its queue has it.
+    `done`, `total` and `message` tell whoever looks how far it is."""
+
+    lease: LeaseToken
+    extend_seconds: LeaseSeconds | None = None
+    done: Annotated[float, Meta(ge=0)] | None = None
+    total: Annotated[float, Meta(ge=0)] | None = None
+    message: Said = ""
+
+
+class ExtendRequest(Asked, frozen=True, kw_only=True):
+    """The lease is to end so much later than it would."""
+
+    lease: LeaseToken
+    additional_seconds: Annotated[float, Meta(ge=1, le=86_400)]
+
+
+class HeartbeatAnswer(Shape, frozen=True, kw_only=True):
+    """The lease as it is now. `cancel` says why the job shall stop, if somebody wants that."""
+
+    lease_expires_at: datetime
+    heartbeat_seconds: float
+    cancel: str | None = None
+
+
+class Ending(Asked, frozen=True, kw_only=True):
+    """How one attempt ended. `released` hands the job back unstarted, and `snoozed` for later; neither counts
+    as a failure."""
+
+    id: JobId
+    lease: LeaseToken
+    outcome: Literal["completed", "failed", "discarded", "snoozed", "released", "cancelled"] = "completed"
+    result: Any = None
+    error: Said = ""
+    error_type: Annotated[str, Meta(min_length=1, max_length=200)] = "Failed"
+    traceback: Said = ""
+    delay_seconds: DelaySeconds | None = None
+    cost: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+
+    def as_outcome(self) -> Outcome:
+        """The same for whoever decides; raises PayloadError."""
+        match self.outcome:
+            case "completed":
+                return Completed(result_of(self.result), cost=self.cost)
+            case "failed":
+                return Failed(self._error(), length(self.delay_seconds), cost=self.cost)
+            case "discarded":
+                return Discarded(self._error(), cost=self.cost)
+            case "snoozed":
+                return Snoozed(length(self.delay_seconds) or 0, cost=self.cost)
+            case "released":
+                return Interrupted(started=False)
+            case "cancelled":
+                return Cancelled(self.error or "cancelled", cost=self.cost)
+            case _:
+                assert_never(self.outcome)
+
+    def _error(self) -> AttemptError:
+        return AttemptError(type=self.error_type, message=self.error, traceback=self.traceback)
+
+
+class SettleRequest(Asked, frozen=True, kw_only=True):
+    """How several attempts ended; each counts for itself."""
+
+    endings: Annotated[list[Ending], Meta(min_length=1, max_length=MOST_AT_ONCE)]
+
+
+class Settled(Shape, frozen=True, kw_only=True):
+    """What became of one ending: kept, or why not."""
+
+    id: str
+    is_kept: bool
+    problem: Problem | None = None
+
+
+class SettleAnswer(Shape, frozen=True, kw_only=True):
+    """One answer for each ending, in order."""
+
+    settled: list[Settled]
+
+
+class Token(NamedTuple):
+    """What a lease token says: which attempt it is, and who holds it for the client."""
+
+    attempt: int
+    worker: WorkerId
+
+    @classmethod
+    def read(cls, text: str) -> Token:
+        attempt, _, worker = text.partition("-")
+        return cls(int(attempt), WorkerId(worker))
+
+    def __str__(self) -> str:
+        return f"{self.attempt}-{self.worker}"
+
+
+def result_of(value: Any) -> bytes:
+    """A result as the store keeps it; raises PayloadError."""
+    try:
+        return encode_result(untag(value))
+    except Unfit as exc:
+        raise PayloadError(f"a tagged value cannot be read: {exc.reason}", field="result") from exc
+    except RecursionError as exc:
+        raise PayloadError("the result is nested too deeply", field="result") from exc
+
+
+def claimed(job: Job, now_ms: int) -> ClaimedJob:
+    """A job as it is handed to whoever claimed it."""
+    call = call_of(job.payload)
+    ends = job.lease_expires_at or now_ms
+    return ClaimedJob(
+        id=job.id,
+        lease=str(Token(job.attempt, job.worker or WorkerId(""))),
+        queue=job.queue,
+        task=job.task,
+        args=call.args,
+        kwargs=call.kwargs,
+        payload_base64=call.payload_base64,
+        payload_error=call.payload_error,
+        attempt=job.attempt,
+        failures=job.failures,
+        priority=job.priority,
+        lease_expires_at=moment_of(ends),
+        heartbeat_seconds=interval(ends - (job.started_at or now_ms)),
+        timeout_seconds=seconds(job.timeout_ms),
+        deadline_at=at(job.deadline_at),
+        metadata=job.metadata,
+        tags=list(job.tags),
+        correlation_id=job.correlation_id,
+    )
+
+
+def interval(lease_ms: int) -> float:
+    """After how many seconds to send the next heartbeat: when a third of the lease is over."""
+    return max(lease_ms, 0) / 3_000

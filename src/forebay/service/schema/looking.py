@@ -1,0 +1,226 @@
+"""Shapes for whoever looks at jobs, queues and the service itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from forebay.domain.history import Attempt, Event, Timeline
+from forebay.domain.job import Job, JobSummary
+from forebay.domain.lifecycle import JobState, Status
+from forebay.domain.settlement import Ending
+from forebay.domain.workflow import Edge
+from forebay.service.schema.calls import CallShape, call_of
+from forebay.service.schema.shared import Shape, Values, at, moment_of, seconds
+
+
+class JobLine(Shape, frozen=True, kw_only=True):
+    """A job as a line of a list."""
+
+    id: str
+    queue: str
+    task: str
+    state: JobState
+    priority: int
+    attempt: int
+    failures: int
+    created_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    duration_seconds: float | None
+    worker: str | None
+    reason: str | None
+    tags: list[str]
+
+
+class AttemptShape(Shape, frozen=True, kw_only=True):
+    """An attempt that did not end well."""
+
+    attempt: int
+    ending: Ending
+    worker: str | None
+    started_at: datetime | None
+    ended_at: datetime
+    duration_seconds: float | None
+    error_type: str
+    error: str
+    traceback: str
+
+
+class EventShape(Shape, frozen=True, kw_only=True):
+    """A rare thing that happened to a job."""
+
+    kind: str
+    at: datetime
+    attempt: int | None
+    actor: str | None
+    detail: str
+
+
+class EdgeShape(Shape, frozen=True, kw_only=True):
+    """A job that this one waits for, or that waits for this one."""
+
+    id: str
+    edge: str
+    on_failure: str
+
+
+class ProgressShape(Shape, frozen=True, kw_only=True):
+    """How far the newest attempt has come, as it has said."""
+
+    done: float
+    total: float | None
+    message: str
+    at: datetime
+
+
+class JobShape(CallShape, frozen=True, kw_only=True):
+    """A job with all that is known of it but its result, which has an address of its own."""
+
+    id: str
+    queue: str
+    task: str
+    state: JobState
+    status: Status
+    is_final: bool
+    priority: int
+    attempt: int
+    failures: int
+    crashes: int
+    max_retries: int
+    created_at: datetime
+    updated_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    deadline_at: datetime | None
+    expires_at: datetime | None
+    lease_expires_at: datetime | None
+    worker: str | None
+    timeout_seconds: float | None
+    unique_key: str | None
+    idempotency_key: str | None
+    metadata: Values
+    tags: list[str]
+    correlation_id: str | None
+    parent_id: str | None
+    limit_keys: dict[str, str]
+    sequence: str | None
+    cost: int
+    cancel_reason: str | None
+    reason: str | None
+    attempts: list[AttemptShape]
+    events: list[EventShape]
+    depends_on: list[EdgeShape]
+    dependants: list[EdgeShape]
+    progress: ProgressShape | None
+
+
+class JobList(Shape, frozen=True, kw_only=True):
+    """Jobs, newest first. `after` is where the next page begins, null at the end; a page may be short, or
+    even empty, and still have a next one."""
+
+    jobs: list[JobLine]
+    after: str | None
+    has_more: bool
+    total: int | None = None
+    total_is_exact: bool | None = None
+
+
+class PeekAnswer(Shape, frozen=True, kw_only=True):
+    """The jobs that would be claimed next, in order."""
+
+    jobs: list[JobLine]
+
+
+def job_line(job: JobSummary) -> JobLine:
+    return JobLine(
+        id=job.id,
+        queue=job.queue,
+        task=job.task,
+        state=job.state,
+        priority=job.priority,
+        attempt=job.attempt,
+        failures=job.failures,
+        created_at=moment_of(job.created_at),
+        run_at=moment_of(job.run_at),
+        started_at=at(job.started_at),
+        finished_at=at(job.finished_at),
+        duration_seconds=seconds(job.duration_ms),
+        worker=job.worker,
+        reason=job.reason,
+        tags=list(job.tags),
+    )
+
+
+def job_shape(timeline: Timeline, parents: Sequence[Edge], dependants: Sequence[Edge]) -> JobShape:
+    """All that is known of a job."""
+    job, progress = timeline.job, timeline.notes.progress
+    call = call_of(job.payload)
+    return JobShape(
+        args=call.args,
+        kwargs=call.kwargs,
+        payload_base64=call.payload_base64,
+        payload_error=call.payload_error,
+        max_retries=job.policy.max_retries,
+        **_fields(job),
+        attempts=[_attempt(one) for one in timeline.attempts],
+        events=[_event(one) for one in timeline.events],
+        depends_on=[_edge(one, one.parent) for one in parents],
+        dependants=[_edge(one, one.child) for one in dependants],
+        progress=None
+        if progress is None
+        else ProgressShape(
+            done=progress.done,
+            total=progress.total,
+            message=progress.message,
+            at=moment_of(progress.at),
+        ),
+    )
+
+
+_PLAIN = (
+    *("id", "queue", "task", "state", "status", "is_final", "priority", "attempt", "failures", "crashes"),
+    *("worker", "unique_key", "metadata", "correlation_id", "parent_id", "limit_keys", "sequence", "cost"),
+    *("cancel_reason", "reason"),
+)
+_MOMENTS = (
+    *("created_at", "updated_at", "run_at", "started_at", "finished_at", "deadline_at", "expires_at"),
+    "lease_expires_at",
+)
+
+
+def _fields(job: Job) -> Values:
+    """What a shape takes over from a record."""
+    return {
+        **{name: getattr(job, name) for name in _PLAIN},
+        **{name: at(getattr(job, name)) for name in _MOMENTS},
+        "tags": list(job.tags),
+        "timeout_seconds": seconds(job.timeout_ms),
+        "idempotency_key": job.once_key,
+    }
+
+
+def _attempt(one: Attempt) -> AttemptShape:
+    return AttemptShape(
+        attempt=one.attempt,
+        ending=one.ending,
+        worker=one.worker,
+        started_at=at(one.started_at),
+        ended_at=moment_of(one.ended_at),
+        duration_seconds=None if one.started_at is None else (one.ended_at - one.started_at) / 1_000,
+        error_type=one.error.type,
+        error=one.error.message,
+        traceback=one.error.traceback,
+    )
+
+
+def _event(one: Event) -> EventShape:
+    return EventShape(
+        kind=one.kind.value, at=moment_of(one.at), attempt=one.attempt, actor=one.actor, detail=one.detail
+    )
+
+
+def _edge(one: Edge, other: str) -> EdgeShape:
+    return EdgeShape(id=other, edge=one.state.value, on_failure=one.on_failure.value)

@@ -1,0 +1,68 @@
+"""Documents: saved, removed and shown."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from forebay.domain.document import Document
+from forebay.domain.history import Event
+from forebay.domain.query import check_limit
+from forebay.stores.postgres.scheduling import Looks
+from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.rows import document_from_row, row_from_document
+
+T = TypeVar("T")
+
+
+class PostgresDocuments(ABC):
+    """The part of a handle to write that keeps documents."""
+
+    @abstractmethod
+    def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T: ...
+
+    def save_document(self, document: Document, *, event: Event | None = None) -> bool:
+        return self._write(lambda tx: save(tx, document, event))
+
+    def drop_document(self, kind: str, name: str, *, event: Event | None = None) -> bool:
+        return self._write(lambda tx: drop(tx, kind, name, event))
+
+
+class LooksAtPostgresDocuments(ABC):
+    """The part of a handle to look that shows documents."""
+
+    @abstractmethod
+    def _looking(self) -> AbstractContextManager[Looks]: ...
+
+    def documents(
+        self,
+        kind: str,
+        names: Sequence[str] | None = None,
+        *,
+        limit: int = 1_000,
+        after: str | None = None,
+    ) -> list[Document]:
+        check_limit(limit)
+        wanted = None if names is None else list(names)
+        values = {"kind": kind, "names": wanted, "after": after or "", "limit": limit}
+        with self._looking() as look:
+            return [document_from_row(row) for row in look.all("documents", values)]
+
+
+def save(tx: Transaction, document: Document, event: Event | None) -> bool:
+    values = row_from_document(document, tx.now)
+    if tx.one("document_change" if document.revision else "document_add", values) is None:
+        return False
+    if event is not None:
+        tx.record(event)
+    return True
+
+
+def drop(tx: Transaction, kind: str, name: str, event: Event | None) -> bool:
+    if tx.one("document_remove", {"kind": kind, "name": name}) is None:
+        return False
+    if event is not None:
+        tx.record(event)
+    return True

@@ -1,0 +1,93 @@
+"""What the errors of the driver mean to the caller."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import psycopg
+from psycopg import errors
+
+from forebay.errors import StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+from forebay.stores.postgres.session import NoAnswer
+
+_AWAY: Final = "cannot be reached"
+_CROWDED: Final = "has no connection left: raise max_connections or use a pooler"
+_POOLED: Final = "is behind a pooler that gives each transaction to any session: add `pooler=transaction`"
+# What an error means to the caller; the first that fits.
+_MEANING: Final[tuple[tuple[type[psycopg.Error], type[StoreError], str], ...]] = (
+    (errors.LockNotAvailable, StoreUnavailable, "is busy: somebody holds a lock for too long"),
+    (errors.QueryCanceled, StoreUnavailable, "is busy: a statement took too long"),
+    (errors.DeadlockDetected, StoreUnavailable, "is busy: transactions stand in each other's way"),
+    (errors.SerializationFailure, StoreUnavailable, "is busy: transactions stand in each other's way"),
+    (errors.TooManyConnections, StoreUnavailable, _CROWDED),
+    (errors.DiskFull, StoreUnavailable, "has no room left: free some space on its disk"),
+    (
+        errors.ReadOnlySqlTransaction,
+        StoreUnavailable,
+        "is read-only now: a standby, or a failover is under way",
+    ),
+    (
+        NoAnswer,
+        StoreUnavailable,
+        "does not answer: it is frozen, or something between here and there has lost the connection",
+    ),
+    (errors.IdleInTransactionSessionTimeout, StoreUnavailable, _AWAY),
+    (errors.TransactionTimeout, StoreUnavailable, _AWAY),
+    (
+        errors.InsufficientPrivilege,
+        StoreUnusable,
+        "does not let this user do that: grant it schema and tables",
+    ),
+    (errors.UndefinedTable, StoreUnusable, "lacks a table of ours: run `forebay migrate`"),
+    (errors.UndefinedColumn, StoreUnusable, "lacks a column of ours: run `forebay migrate`"),
+    (errors.UndefinedFunction, StoreUnusable, "lacks a function of ours: run `forebay migrate`"),
+    (errors.InvalidSchemaName, StoreUnusable, "lacks our schema: run `forebay migrate`"),
+    (errors.InvalidSqlStatementName, StoreUnusable, _POOLED),
+    (errors.DuplicatePreparedStatement, StoreUnusable, _POOLED),
+    (psycopg.DataError, StoreRefused, "cannot hold this value"),
+    (psycopg.IntegrityError, StoreRefused, "cannot hold this value"),
+    (psycopg.OperationalError, StoreUnavailable, _AWAY),
+    (psycopg.InterfaceError, StoreUnavailable, _AWAY),
+)
+# A connection that could not be made carries no code of an error, only the server's words.
+_REFUSALS: Final[tuple[tuple[re.Pattern[str], type[StoreError], str], ...]] = (
+    (
+        re.compile(r"password authentication failed|no pg_hba\.conf entry|no password supplied"),
+        StoreUnusable,
+        "does not accept this user",
+    ),
+    (
+        re.compile(r'database "[^"]*" does not exist'),
+        StoreUnusable,
+        "has no database of this name: create it first",
+    ),
+    (
+        re.compile(r'role "[^"]*" does not exist'),
+        StoreUnusable,
+        "does not know this user: create it first",
+    ),
+    (re.compile(r"unsupported startup parameter"), StoreUnusable, _POOLED),
+    (
+        re.compile(r"too many (?:clients|connections)|connection slots are reserved"),
+        StoreUnavailable,
+        _CROWDED,
+    ),
+)
+# What binding a value can raise besides the driver's own errors: half a surrogate pair, a NUL in a text, an
+# integer that does not fit into 64 bits.
+DRIVER_ERRORS: Final = (psycopg.Error, UnicodeEncodeError, OverflowError)
+
+
+def translated(place: str, exc: Exception) -> StoreError:
+    """The error of ours that says what a driver's error means to the caller."""
+    said = (str(exc).strip() or type(exc).__name__).splitlines()[0]
+    if not isinstance(exc, psycopg.Error):
+        return StoreRefused(f"{place} cannot hold a value: {said}")
+    for words, ours, meaning in _REFUSALS:
+        if words.search(str(exc)):
+            return ours(f"{place} {meaning} ({said})")
+    for kind, ours, meaning in _MEANING:
+        if isinstance(exc, kind):
+            return ours(f"{place} {meaning} ({said})")
+    return StoreError(f"{place}: {said}")

@@ -1,0 +1,202 @@
+-- claim_within: the next jobs of one queue become leases with places under limits, where nobody is kept waiting by one.
+-- In one transaction with `limits_lock`, and after it: only a later statement sees what others have claimed while we waited
+-- for the locks. All that `exchange` leaves to the long way is left here too; and so are rates, jobs behind gates of limits
+-- (`is_special`), and claims in which a job finds its limit full (`is_strange`). Then nothing is claimed.
+-- A place counts here whether or not its lease has ended: that is seldom, and the long way looks closer.
+-- The order of jobs, the cursor and arrivals are those of `exchange`; see there.
+with state as materialized (
+  select c.now, d.run_at as next_due,
+    exists (select 1 from forebay.limits where scope = 'queue:' || %(queue)s or scope not like 'queue:%%') as has_limits,
+    c.now < %(since)s::bigint
+    or coalesce(d.run_at <= c.now, false)
+    or not exists (
+      select 1
+      from forebay.queues
+      where name = %(queue)s::text and state in ('active', 'draining') and settings = %(settings)s::text
+    )
+    or exists (
+      select 1
+      from forebay.limits
+      where rate is not null and (scope = 'queue:' || %(queue)s or scope not like 'queue:%%')
+    )
+    or exists (select 1 from forebay.closed where queue = %(queue)s)
+    or exists (select 1 from forebay.shares where queue = %(queue)s)
+    or (select rank from forebay.ready where queue = %(queue)s and capped = true order by rank limit 1) is not null
+    or exists (select 1 from forebay.gated where queue = %(queue)s) and (
+      %(gates)s::text[] is null
+      or exists (select 1 from forebay.gated where queue = %(queue)s and gate = any(%(gates)s))
+    )
+    or exists (select 1 from forebay.ready where expires_at >= %(since)s and expires_at <= c.now)
+    or exists (select 1 from forebay.due where expires_at >= %(since)s and expires_at <= c.now)
+    or exists (select 1 from forebay.gated where expires_at >= %(since)s and expires_at <= c.now)
+    or exists (select 1 from forebay.blocked where expires_at >= %(since)s and expires_at <= c.now)
+    as is_special
+  from (select forebay.now_ms() as now offset 0) as c
+  left join lateral (
+    select run_at from forebay.due where queue = %(queue)s and run_at >= %(since)s order by run_at limit 1
+  ) as d on true
+),
+-- Those who look behind gates are told of the places that `settle_first` has freed.
+opened as (
+  insert into forebay.freed (scope)
+  select distinct scope
+  from forebay.closed
+  where scope = any(nullif(current_setting('forebay_tx.opened', true), '')::text[])
+  returning scope
+),
+broad as materialized (
+  select least(%(room)s::bigint, min(l.concurrency - r.running)) as room
+  from forebay.limits l
+  cross join lateral (
+    select count(*) as running
+    from (
+      select 1
+      from forebay.leases
+      where until > (select now from state) and (l.scope = 'global' or queue = %(queue)s)
+      limit l.concurrency
+    ) as h
+  ) as r
+  where l.scope in ('global', 'queue:' || %(queue)s) and l.concurrency is not null
+),
+narrow as materialized (
+  select scope, concurrency, case when scope like 'key:%%' then substr(scope, 5) end as kind
+  from forebay.limits
+  where concurrency is not null and (scope like 'task:%%' or scope like 'key:%%')
+),
+open as materialized (
+  select %(queue)s as queue, s.now, clock_timestamp() as began
+  from state s
+  where not s.is_special
+),
+plain as materialized (
+  select ctid as spot, id, rank, seq, false as is_late
+  from forebay.ready
+  where queue = (select queue from open)
+    and capped = false
+    and (rank, seq) > (%(after_rank)s::bigint, %(after_seq)s::bigint)
+    and (expires_at is null or expires_at > (select now from open))
+  order by rank, seq
+  limit (select room from broad)
+  for update skip locked
+),
+came as materialized (
+  select spot
+  from (
+    (
+      select ctid as spot, capped, rank, seq, expires_at
+      from forebay.ready
+      where queue = (select queue from open) and arrived >= %(xmax)s::text::xid8
+      order by arrived
+      offset 0
+    )
+    union all
+    (
+      select r.*
+      from unnest(%(under_way)s::text[]) as u (xid)
+      cross join lateral (
+        select ctid, capped, rank, seq, expires_at
+        from forebay.ready
+        where queue = (select queue from open) and arrived >= u.xid::xid8 and arrived <= u.xid::xid8
+        order by arrived
+        offset 0
+      ) as r
+    )
+  ) as a
+  where not capped
+    and (rank, seq) <= (%(after_rank)s, %(after_seq)s)
+    and (expires_at is null or expires_at > (select now from open))
+  order by rank, seq
+  limit %(most)s::bigint
+),
+late as materialized (
+  select r.*
+  from came c
+  cross join lateral (
+    select ctid as spot, id, rank, seq, true as is_late from forebay.ready where ctid = c.spot for update skip locked
+  ) as r
+  limit (select room from broad)
+),
+found as materialized (
+  select f.spot, f.is_late, j.*
+  from (
+    select spot, id, rank, seq, is_late from plain
+    union all
+    select spot, id, rank, seq, is_late from late
+    order by rank, seq
+    limit (select room from broad)
+  ) as f
+  cross join lateral (
+    select id, seq, queue, task, payload, priority, options, attempt, failures, crashes, created_at, ready_at, run_at,
+      rank, capped, deadline_at, expires_at, unique_key, errors
+    from forebay.jobs
+    where id = f.id
+    offset 0
+  ) as j
+),
+wished as materialized (
+  select f.id, f.attempt + 1 as attempt, n.concurrency,
+    case when n.kind is null then n.scope else n.scope || ':' || (k.keys ->> n.kind) end as scope
+  from found f
+  cross join lateral (select f.options::json -> 'limit_keys' as keys offset 0) as k
+  cross join narrow n
+  where n.scope = 'task:' || f.task or (k.keys ->> n.kind) is not null
+),
+mine as materialized (
+  select *
+  from found
+  where not exists (
+      select 1
+      from found
+      where not 'task:' || task = any(%(gates)s)
+        or options like '%%"lease_ms"%%'
+        or options like '%%"extension_ms"%%'
+        or options like '%%"unique_until"%%'
+    )
+    and not exists (
+      select 1
+      from (select scope, count(*) as jobs, min(concurrency) as concurrency from wished group by scope) as w
+      where w.jobs + (select count(*) from forebay.places p where p.scope = w.scope) > w.concurrency
+    )
+),
+taken as (
+  delete from forebay.ready where ctid = any(array(select spot from mine))
+),
+leased as (
+  insert into forebay.leases (id, seq, queue, attempt, worker, until, started_at, updated_at, latest_at)
+  select m.id, m.seq, m.queue, m.attempt + 1, %(worker)s, s.now + %(lease_ms)s::bigint, s.now, s.now,
+    s.now + %(extension_ms)s::bigint
+  from state s
+  cross join mine m
+),
+-- All of them or none: see `mine`. Where an older attempt has left its place behind this fails, and the long way puts it
+-- right: to be ready for that (`on conflict`) took 3 us a job.
+placed as (
+  insert into forebay.places (scope, id, attempt)
+  select scope, id, attempt from wished where exists (select 1 from mine)
+),
+counted as (
+  insert into forebay.count_deltas (queue, state, jobs)
+  select %(queue)s, v.state, v.jobs
+  from (select count(*) as jobs from mine) as m
+  cross join lateral (values ('pending', -m.jobs), ('running', m.jobs)) as v (state, jobs)
+  where m.jobs > 0
+)
+-- The last row says how it went; the others are the jobs, as `heads` has them.
+select id, seq, queue, task, payload, priority, options, attempt, failures, crashes, created_at, ready_at, run_at, rank,
+  capped, deadline_at, expires_at, unique_key, errors, is_late, null::text as snapshot, null::bigint as now,
+  null::bigint as next_due, null::boolean as is_special, null::boolean as is_strange, null::bigint as came,
+  null::double precision as seconds, null::text[] as settled, null::text[] as cancels, null::text[] as cancel_reasons,
+  null::bigint[] as listed, null::bigint as room, null::boolean as has_limits, null::boolean as has_opened
+from mine
+union all
+select null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+  null, pg_current_snapshot()::text, s.now, s.next_due, s.is_special,
+  (select count(*) from found) > (select count(*) from mine), (select count(*) from came),
+  (select extract(epoch from clock_timestamp() - began)::double precision from open),
+  null, c.ids, c.reasons, null, (select room from broad), s.has_limits, exists (select 1 from opened)
+from state s
+cross join (
+  select array_agg(id) as ids, array_agg(cancel_reason) as reasons
+  from forebay.leases
+  where worker = %(worker)s and cancel_reason is not null
+) as c;

@@ -1,0 +1,69 @@
+"""Documents: saved, removed and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from forebay.domain.document import Document
+from forebay.domain.history import Event
+from forebay.domain.query import check_limit
+from forebay.stores.redis.connection import Connection
+from forebay.stores.redis.rows import event_row
+
+_decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+class RedisDocuments:
+    """The part of a handle to write that keeps documents."""
+
+    _connection: Connection
+
+    def save_document(self, document: Document, *, event: Event | None = None) -> bool:
+        ask = {
+            "kind": document.kind,
+            "name": document.name,
+            "body": document.body,
+            "revision": document.revision,
+            "event": False if event is None else event_row(event),
+        }
+        return bool(self._connection.run("save_document", ask))
+
+    def drop_document(self, kind: str, name: str, *, event: Event | None = None) -> bool:
+        ask = {"kind": kind, "name": name, "event": False if event is None else event_row(event)}
+        return bool(self._connection.run("drop_document", ask))
+
+
+class LooksAtRedisDocuments:
+    """The part of a handle to look that shows documents."""
+
+    _connection: Connection
+
+    def documents(
+        self,
+        kind: str,
+        names: Sequence[str] | None = None,
+        *,
+        limit: int = 1_000,
+        after: str | None = None,
+    ) -> list[Document]:
+        check_limit(limit)
+        tag, ask = self._connection.address.tag, self._connection.ask
+        if names is None:
+            start = "-" if after is None else f"({after}"
+            found = ask("ZRANGE", f"{tag}:document_names:{kind}", start, "+", "BYLEX", "LIMIT", 0, limit)
+            wanted = [name.decode() for name in found]
+        else:
+            wanted = sorted({name for name in names if after is None or name > after}, key=str.encode)
+        bodies = ask("HMGET", f"{tag}:documents:{kind}", *wanted) if wanted else []
+        stored = zip(wanted, bodies, strict=True)
+        return [_document(kind, name, packed) for name, packed in stored if packed is not None][:limit]
+
+
+def _document(kind: str, name: str, packed: bytes) -> Document:
+    body, revision, created_at, updated_at = _decode(packed)
+    return Document(
+        kind=kind, name=name, body=body, revision=revision, created_at=created_at, updated_at=updated_at
+    )

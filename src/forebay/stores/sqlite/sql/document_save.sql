@@ -1,0 +1,11 @@
+-- document_save: write a document in the place of the one that was seen, or of none. An answer means that it is written.
+insert into forebay_documents as d (kind, name, body, revision, created_at, updated_at)
+select :kind, :name, :body, :revision + 1, :now, :now
+where :revision = coalesce(
+  (select revision from forebay_documents where kind = :kind and name = :name), 0
+)
+on conflict (kind, name) do update
+set body = excluded.body,
+    revision = excluded.revision,
+    updated_at = excluded.updated_at
+returning 1;

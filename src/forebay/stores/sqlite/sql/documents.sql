@@ -1,0 +1,8 @@
+-- documents: all of a kind, or those named (:names is a JSON array), by name from the one behind :after on.
+select kind, name, body, revision, created_at, updated_at
+from forebay_documents
+where kind = :kind
+  and name > :after
+  and (:names is null or name in (select value from json_each(:names)))
+order by name
+limit :limit;

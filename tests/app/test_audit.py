@@ -1,0 +1,88 @@
+"""Looking for lines of the audit log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forebay.app import audit
+from forebay.app.audit import AuditQuery, audit_lines, audit_page
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import JobId, QueueName
+from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.protocol import Reader
+from forebay.testing.clock import ManualClock
+
+LOG = (
+    Event(kind=EventKind.QUEUE, at=10, queue=QueueName("mail"), actor="ann#r1", detail="0"),
+    Event(kind=EventKind.CANCEL, at=20, queue=QueueName("mail"), job_id=JobId("j1"), actor="bob", detail="1"),
+    Event(kind=EventKind.SWEPT, at=30, queue=QueueName("mail"), job_id=JobId("j1"), actor="w1", detail="2"),
+    Event(kind=EventKind.KEY, at=40, actor="ann#r2", detail="3"),
+    Event(kind=EventKind.QUEUE, at=50, queue=QueueName("other"), actor="ann#r3", detail="4"),
+)
+
+
+@pytest.fixture
+def reader() -> Reader:
+    engine = MemoryEngine(clock=ManualClock(now_ms=100))
+    engine.store().record(LOG)
+    return engine.reader()
+
+
+def details(lines: Any) -> str:
+    return "".join(event.detail for _, event in lines)
+
+
+@pytest.mark.shows("R-HIST-27", "R-SEC-12")
+@pytest.mark.parametrize(
+    ("conditions", "found"),
+    [
+        ({}, "4310"),
+        ({"kinds": None}, "43210"),
+        ({"kinds": frozenset({EventKind.SWEPT, EventKind.KEY})}, "32"),
+        ({"actor": "ann"}, "430"),
+        ({"actor": "ann#r1"}, ""),
+        ({"request": "r2"}, "3"),
+        ({"queue": "mail"}, "10"),
+        ({"job_id": "j1", "kinds": None}, "21"),
+        ({"since": 20}, "431"),
+        ({"until": 40}, "10"),
+        ({"since": 20, "until": 21, "actor": "bob"}, "1"),
+    ],
+)
+def test_lines_that_fit_are_found_newest_first(
+    reader: Reader, conditions: dict[str, Any], found: str
+) -> None:
+    page = audit_page(reader, AuditQuery(**conditions))
+
+    assert (details(page.lines), page.after) == (found, None)
+    assert details(audit_lines(reader, AuditQuery(**conditions))) == found
+
+
+def test_pages_follow_each_other(reader: Reader) -> None:
+    first = audit_page(reader, AuditQuery(), limit=3)
+    second = audit_page(reader, AuditQuery(), limit=3, after=first.after)
+
+    assert (details(first.lines), details(second.lines), second.after) == ("431", "0", None)
+    assert audit_page(reader, AuditQuery(), limit=4).after is None
+
+
+def test_a_look_costs_no_more_than_so_many_lines(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(audit, "MAX_PAGE", 2)
+    query = AuditQuery(actor="bob")
+
+    first = audit_page(reader, query)
+    second = audit_page(reader, query, after=first.after)
+
+    assert (details(first.lines), details(second.lines)) == ("", "1")
+    assert audit_page(reader, query, after=second.after).after is None
+
+
+def test_what_is_older_than_asked_for_is_not_read(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "MAX_PAGE", 1)
+
+    page = audit_page(reader, AuditQuery(since=45))
+
+    assert (details(page.lines), page.after) == ("4", None)

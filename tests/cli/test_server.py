@@ -1,0 +1,170 @@
+"""`forebay server`."""
+
+from __future__ import annotations
+
+import signal
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from socket import create_connection, create_server, socket
+
+import httpx2
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from forebay.service.server import Address
+from tests.cli.calling import DEADLINE, answer, command, environment, refusal
+
+
+@contextmanager
+def running(folder: Path, *options: str) -> Iterator[str]:
+    """The address of a server that runs as a program of its own."""
+    process = subprocess.Popen(
+        command("server", "--port", "0", "--url", "sqlite:///jobs.db", *options),
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().split()[-1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def make_certificate(folder: Path) -> Path:
+    """A file with a certificate for 127.0.0.1 that vouches for itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "forebay")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2099, 1, 1, tzinfo=UTC))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = folder / "server.pem"
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + secret)
+    return path
+
+
+@pytest.mark.shows("R-SEC-03")
+def test_with_keys_and_a_certificate_a_server_may_be_reached_from_anywhere(folder: Path) -> None:
+    token = answer("keys", "create", "deploy", "--allow", "produce", "--url", "sqlite:///jobs.db")["token"]
+    answer("queues", "create", "mail", "--url", "sqlite:///jobs.db")
+    certificate = make_certificate(folder)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    everywhere = "0.0.0.0"  # noqa: S104 - that is the point
+
+    with running(folder, "--host", everywhere, "--keys", "--certificate", str(certificate)) as address:
+        there = address.replace(everywhere, "127.0.0.1")
+        with httpx2.Client(base_url=there, verify=trusting, timeout=DEADLINE) as client:
+            job = {"task": "t", "queue": "mail"}
+            refused = client.post("/v1/jobs", json=job)
+            done = client.post("/v1/jobs", json=job, headers={"Authorization": f"Bearer {token}"})
+        with pytest.raises(httpx2.TransportError):
+            httpx2.get(f"{there.replace('https', 'http')}/health/live", timeout=DEADLINE)
+
+    assert there.startswith("https://")
+    assert (refused.status_code, done.status_code) == (401, 201)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--certificate", "nowhere.pem"], "nowhere.pem cannot be used"),
+        (["--certificate", "forebay.toml"], "forebay.toml cannot be used"),
+        (["--private-key", "key.pem"], "goes with a certificate"),
+        (["--burst", "5"], "--burst goes with --rate"),
+        (["--rate", "0"], "rate must be"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(folder: Path, options: list[str], words: str) -> None:
+    (folder / "forebay.toml").write_text("")
+
+    assert words in refusal("server", "--url", "sqlite:///jobs.db", *options)["message"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_answers_until_it_is_told_to_stop(folder: Path, number: int) -> None:
+    process = subprocess.Popen(
+        command("server", "--port", "0", "--url", "sqlite:///jobs.db"),
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        ready = httpx2.get(f"{address}/health/ready", timeout=DEADLINE)
+        with under_way(address) as claim:
+            process.send_signal(number)
+            claim.sendall(b"{}")
+            answered = read_all(claim)
+        _, said = process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert ready.json() == {"status": "ok"}
+    assert answered.endswith(b'{"jobs":[]}')
+    assert (process.returncode, "Traceback" in said) == (0, False), said
+
+
+def under_way(address: str) -> socket:
+    """A connection on which the server waits for the body of a claim that could take 20 seconds."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    connection = create_connection((host, int(port)), timeout=DEADLINE)
+    connection.sendall(
+        b"POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+    )
+    assert connection.recv(1_000).startswith(b"HTTP/1.1 100")
+    return connection
+
+
+def read_all(connection: socket) -> bytes:
+    """What comes until the other side closes."""
+    return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])  # noqa: S104 - it is refused
+@pytest.mark.shows("R-SEC-04")
+def test_nobody_listens_beyond_this_machine_without_authentication(folder: Path, host: str) -> None:
+    error = refusal("server", "--host", host, "--url", "sqlite:///jobs.db")
+
+    assert error["status"] == 2
+    assert "127.0.0.1" in error["message"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_loopback_has_several_names(host: str) -> None:
+    assert Address(host).is_loopback
+
+
+def test_a_port_that_is_taken_is_named(folder: Path) -> None:
+    with create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        error = refusal("server", "--port", str(port), "--url", "sqlite:///jobs.db")
+
+    assert f"port {port}" in error["message"]

@@ -1,0 +1,49 @@
+"""A store of an engine behind a network that can fail, for the tests of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+from evidence.proxy import Proxy
+
+SERVERS: Final = ("postgresql", "redis")
+ANSWER_SECONDS: Final = 2
+# What holds up a call at most: the look for an answer, and a new connection after it.
+BOUND_SECONDS: Final = 2 * ANSWER_SECONDS
+
+
+class Network:
+    """The address of one store, directly and through proxies."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._proxies: list[Proxy] = []
+
+    def proxy(self) -> Proxy:
+        """A way to the server that is nobody else's."""
+        port = urlsplit(self.url).port
+        assert port is not None
+        self._proxies.append(Proxy(port))
+        return self._proxies[-1]
+
+    def through(self, proxy: Proxy, answer_wait: int = ANSWER_SECONDS) -> str:
+        """The address for who has to go that way, and does not wait long for an answer."""
+        parts = urlsplit(self.url)
+        there = self.url.replace(f":{parts.port}/", f":{proxy.port}/")
+        return f"{there}{'&' if parts.query else '?'}answer_wait={answer_wait}"
+
+    def close(self) -> None:
+        for proxy in self._proxies:
+            proxy.close()
+
+
+@contextmanager
+def network_to(url: str) -> Iterator[Network]:
+    network = Network(url)
+    try:
+        yield network
+    finally:
+        network.close()

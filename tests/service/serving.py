@@ -1,0 +1,97 @@
+"""A real server on loopback, in a thread of the tests."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from threading import Thread
+from typing import Any, Final
+
+import httpx2
+import uvicorn
+
+from forebay.service.http.app import http_app
+from forebay.service.operations.service import Service
+from forebay.service.server import Security
+from forebay.stores.protocol import Engine
+from tests.worker.support import eventually
+
+PATIENCE: Final = 60.0
+_numbers = count(1)
+
+
+class Served:
+    """A server with a client that knows its address, and queues that no other test has."""
+
+    def __init__(self, address: str, service: Service) -> None:
+        self.address = address
+        self.service = service
+        self.client = httpx2.Client(base_url=address, timeout=PATIENCE)
+
+    def queue(self, **settings: object) -> str:
+        """A new queue."""
+        name = f"q{next(_numbers)}"
+        store = self.service.desk.engine.store()
+        try:
+            store.save_queue(name, settings)  # type: ignore[arg-type]  # a plain text names it
+        finally:
+            store.close()
+        return name
+
+    def ask(self, method: str, path: str, body: Any = None, **more: Any) -> httpx2.Response:
+        return self.client.request(method, path, json=body, **more)
+
+    def post(self, path: str, body: Any = None, **more: Any) -> httpx2.Response:
+        return self.ask("POST", path, {} if body is None else body, **more)
+
+    def done(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        """The answer to a request that must be served."""
+        answer = self.ask(method, path, body, **more)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def enqueue(self, queue: str, **fields: Any) -> str:
+        """The id of a new job."""
+        job_id: str = self.done("POST", "/v1/jobs", {"task": "t", "queue": queue, **fields})["id"]
+        return job_id
+
+    def claim(self, queue: str, **fields: Any) -> list[dict[str, Any]]:
+        body = {"queues": [queue], "wait_seconds": 0, **fields}
+        jobs: list[dict[str, Any]] = self.done("POST", "/v1/claim", body)["jobs"]
+        return jobs
+
+    def claimed(self, queue: str, **fields: Any) -> dict[str, Any]:
+        """A job that has just been enqueued and claimed."""
+        self.enqueue(queue, **fields)
+        [job] = self.claim(queue)
+        return job
+
+    def job(self, job_id: str) -> Any:
+        return self.done("GET", f"/v1/jobs/{job_id}")
+
+
+@contextmanager
+def serving(engine: Engine, *, security: Security | None = None, **options: Any) -> Iterator[Served]:
+    """A server for this store while the block lasts."""
+    service = Service(engine)
+    if security is not None:
+        options |= {"guard": security.guard(service), "hosts": security.hosts}
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            http_app(service, version="test", **options), log_config=None, lifespan="on", access_log=False
+        )
+        server = uvicorn.Server(config)
+        thread = Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        eventually(lambda: server.started or not thread.is_alive())
+        served = Served(f"http://127.0.0.1:{listening.getsockname()[1]}", service)
+        try:
+            yield served
+        finally:
+            served.client.close()
+            server.should_exit = True
+            thread.join(PATIENCE)
+            assert not thread.is_alive()

@@ -1,0 +1,320 @@
+"""Who is let in, and who tries to get in and is not."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from forebay.domain.access import Grant, Role
+from forebay.domain.document import Document
+from forebay.domain.limits import Limit
+from forebay.errors import Forbidden, StoreUnavailable, TooManyRequests, Unauthenticated
+from forebay.service.auth import NEEDS, SEEN_SECONDS, Caller, Guard, OpenDoor, bearer
+from forebay.service.keys import KIND, Keys
+from forebay.service.rates import Rates
+from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.protocol import Reader, Store
+from forebay.testing.clock import ManualClock
+
+T = TypeVar("T")
+HERE = "10.0.0.1"
+HOUR = 3_600
+
+
+class Desk:
+    """A store as a guard asks it, which counts how often."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        self._store, self._reader = engine.store(), engine.reader()
+        self.looks = 0
+        self.is_away = False
+
+    async def read(self, call: Callable[[Reader], T]) -> T:
+        self.looks += 1
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise StoreUnavailable("away")
+        return call(self._reader)
+
+    async def write(self, call: Callable[[Store], T]) -> T:
+        return call(self._store)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(now_ms=1_000)
+
+
+@pytest.fixture
+def engine(clock: ManualClock) -> MemoryEngine:
+    return MemoryEngine(clock=clock)
+
+
+@pytest.fixture
+def desk(engine: MemoryEngine) -> Desk:
+    return Desk(engine)
+
+
+@pytest.fixture
+def keys(engine: MemoryEngine) -> Keys:
+    return Keys(engine.store(), engine.reader(), actor="ann")
+
+
+@pytest.fixture
+def guard(desk: Desk, clock: ManualClock) -> Guard:
+    return Guard(desk, clock, Rates(None, clock))
+
+
+def come(guard: Guard, token: str | None, request: str = "") -> Caller:
+    return asyncio.run(guard.caller(token, HERE, request))
+
+
+def is_refused(guard: Guard, token: str | None) -> bool:
+    """Whether they are turned away, with the same words whatever is wrong."""
+    try:
+        come(guard, token)
+    except Unauthenticated as refused:
+        return str(refused) == "show an API key that holds: Authorization: Bearer fbk_..."
+    return False
+
+
+def test_who_shows_a_key_is_let_in_under_its_name(guard: Guard, keys: Keys) -> None:
+    _, token = keys.create("deploy", [Grant(Role.PRODUCE, "mail-*")])
+
+    caller = come(guard, token, "r1")
+
+    assert (caller.name, caller.actor, caller.headers) == ("deploy", "deploy#r1", {})
+    caller.check("enqueue", "mail-eu")
+    assert caller.may_see("mail-eu")
+
+
+def test_who_shows_something_else_is_not(guard: Guard, keys: Keys) -> None:
+    key, token = keys.create("deploy", [Grant(Role.ADMIN)])
+    _, other = keys.create("other", [Grant(Role.VIEW)])
+    name, _, secret = token.rpartition(".")
+    tries = [
+        None,
+        "",
+        "deploy",
+        name,
+        f"{name}.",
+        token[:-1],
+        token + "x",
+        token.swapcase(),
+        token.upper(),
+        f"{name}.{other.rpartition('.')[2]}",
+        f"fbk_other.{secret}",
+        f"fbk_nobody.{secret}",
+        f"{name}.{key.digest}",
+        f"fbk_.{secret}",
+        f" {token}",
+        f"{name}\0.{secret}",
+        f"{name}.{'0' * 43}",
+        "fbk_*." + secret,
+        "fbk_deploy.\ud800",
+    ]
+
+    assert [one for one in tries if not is_refused(guard, one)] == []
+
+
+def test_an_expired_key_opens_nothing_from_that_moment_on(
+    guard: Guard, keys: Keys, clock: ManualClock
+) -> None:
+    _, token = keys.create("deploy", [Grant(Role.VIEW)], lasts_ms=1_000)
+    come(guard, token)
+    clock.advance(ms=999)
+    come(guard, token)
+    clock.advance(ms=1)
+
+    assert is_refused(guard, token)
+
+
+def test_a_revoked_key_opens_nothing_after_seconds(guard: Guard, keys: Keys, clock: ManualClock) -> None:
+    _, token = keys.create("deploy", [Grant(Role.VIEW)])
+    come(guard, token)
+    keys.revoke("deploy")
+    clock.advance(seconds=SEEN_SECONDS)
+
+    assert is_refused(guard, token)
+
+
+def test_a_new_key_opens_within_the_same_time(guard: Guard, keys: Keys, clock: ManualClock) -> None:
+    assert is_refused(guard, "fbk_deploy.x")
+    _, token = keys.create("deploy", [Grant(Role.VIEW)])
+    clock.advance(seconds=SEEN_SECONDS)
+
+    assert come(guard, token).name == "deploy"
+
+
+def test_the_old_secret_opens_for_its_grace(guard: Guard, keys: Keys, clock: ManualClock) -> None:
+    _, old = keys.create("deploy", [Grant(Role.VIEW)])
+    _, new = keys.rotate("deploy", grace_ms=60_000)
+
+    assert come(guard, old).name == come(guard, new).name == "deploy"
+    clock.advance(seconds=60)
+    assert is_refused(guard, old)
+    assert come(guard, new).name == "deploy"
+
+
+def test_tries_cost_the_store_one_look_in_seconds(guard: Guard, desk: Desk) -> None:
+    async def many() -> None:
+        tries = [guard.caller(f"fbk_{n}.x", HERE) for n in range(50)]
+        await asyncio.gather(*tries, return_exceptions=True)
+
+    asyncio.run(many())
+
+    assert desk.looks == 1
+
+
+def test_while_the_store_is_away_nobody_is_let_in_for_long(
+    guard: Guard, desk: Desk, keys: Keys, clock: ManualClock
+) -> None:
+    _, token = keys.create("deploy", [Grant(Role.VIEW)])
+    come(guard, token)
+    desk.is_away = True
+    clock.advance(seconds=SEEN_SECONDS)
+
+    with pytest.raises(StoreUnavailable):
+        come(guard, token)
+
+
+def test_a_key_that_cannot_be_read_opens_nothing(guard: Guard, engine: MemoryEngine, keys: Keys) -> None:
+    _, token = keys.create("deploy", [Grant(Role.VIEW)])
+    engine.store().save_document(Document(kind=KIND, name="deploy", body="{}", revision=1))
+
+    assert is_refused(guard, token)
+
+
+def test_secrets_are_compared_in_constant_time(
+    guard: Guard, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[str] = []
+    real = hmac.compare_digest
+
+    def watched(one: str, other: str) -> bool:
+        compared.append(other)
+        return real(one, other)
+
+    key, token = keys.create("deploy", [Grant(Role.VIEW)])
+    monkeypatch.setattr(hmac, "compare_digest", watched)
+    come(guard, token)
+    assert is_refused(guard, "fbk_nobody.x")
+
+    assert compared == [key.digest, "0" * 64, "0" * 64]
+
+
+def test_when_a_key_was_last_used_is_known_to_the_hour(guard: Guard, keys: Keys, clock: ManualClock) -> None:
+    _, token = keys.create("deploy", [Grant(Role.VIEW)])
+    come(guard, token)
+    assert keys.get("deploy").used_at is None
+    clock.advance(seconds=SEEN_SECONDS)
+    come(guard, token)
+
+    assert keys.get("deploy").used_at == 1_000 + SEEN_SECONDS * 1_000
+    clock.advance(seconds=60)
+    come(guard, token)
+    clock.advance(seconds=60)
+    come(guard, token)
+    assert keys.get("deploy").used_at == 1_000 + SEEN_SECONDS * 1_000
+    assert come(guard, token).key is not None
+
+
+def test_the_stores_clock_decides_when_a_key_is_over(desk: Desk, keys: Keys) -> None:
+    _, token = keys.create("deploy", [Grant(Role.VIEW)], lasts_ms=1_000)
+    slow = ManualClock(now_ms=0)
+
+    caller = come(Guard(desk, slow, Rates(None, slow)), token)
+
+    assert caller.name == "deploy"
+
+
+@pytest.mark.parametrize(
+    ("grant", "operation", "queue"),
+    [
+        ("produce:mail", "enqueue", "other"),
+        ("produce:mail", "enqueue", "mail2"),
+        ("produce:mail", "enqueue", "mail-eu"),
+        ("produce:mail-*", "enqueue", "mail"),
+        ("produce:mail", "enqueue", None),
+        ("produce", "claim", "mail"),
+        ("produce", "search", "mail"),
+        ("consume", "enqueue", "mail"),
+        ("consume", "cancel", "mail"),
+        ("view", "enqueue", "mail"),
+        ("view", "ack", "mail"),
+        ("view", "pause_queue", "mail"),
+        ("view", "audit", None),
+        ("operate", "configure_queue", "mail"),
+        ("operate", "keys", None),
+        ("operate", "enqueue", "mail"),
+        ("admin:mail", "configure_queue", "other"),
+        ("admin:mail", "keys", None),
+        ("admin", "no_such_operation", "mail"),
+        ("admin", "", None),
+    ],
+)
+def test_what_a_key_does_not_give_is_forbidden(
+    guard: Guard, keys: Keys, grant: str, operation: str, queue: str | None
+) -> None:
+    _, token = keys.create("deploy", [Grant.parse(grant)])
+    caller = come(guard, token)
+
+    with pytest.raises(Forbidden, match="deploy may not"):
+        caller.check(operation, queue)
+
+
+def test_an_admin_may_do_everything_there_is() -> None:
+    caller = Caller("anonymous", None)
+
+    assert all(caller.may(operation, queue) for operation in NEEDS for queue in ("mail", None))
+    assert not caller.may("no_such_operation")
+
+
+def test_who_comes_too_often_is_told_when_to_come_again(desk: Desk, keys: Keys, clock: ManualClock) -> None:
+    guard = Guard(desk, clock, Rates(Limit(scope="global", rate=1, burst=2), clock))
+    _, usual = keys.create("usual", [Grant(Role.VIEW)])
+    _, quick = keys.create("quick", [Grant(Role.VIEW)], rate=100)
+
+    assert come(guard, usual).headers["X-RateLimit-Remaining"] == "1"
+    come(guard, usual)
+    with pytest.raises(TooManyRequests) as refused:
+        come(guard, usual)
+    assert refused.value.retry_after == 1
+    assert come(guard, quick).headers["X-RateLimit-Limit"] == "200"
+
+
+def test_who_guesses_is_slowed_down(desk: Desk, clock: ManualClock) -> None:
+    guard = Guard(desk, clock, Rates(Limit(scope="global", rate=1, burst=2), clock))
+
+    assert [is_refused(guard, f"fbk_{n}.x") for n in range(2)] == [True, True]
+    with pytest.raises(TooManyRequests):
+        come(guard, "fbk_3.x")
+
+
+def test_an_open_door_lets_everybody_in(clock: ManualClock) -> None:
+    door = OpenDoor(Rates(Limit(scope="global", rate=1), clock))
+
+    caller = asyncio.run(door.caller("nonsense", "127.0.0.1", "r7"))
+
+    assert (caller.actor, caller.may("keys")) == ("anonymous@127.0.0.1#r7", True)
+    assert caller.headers["X-RateLimit-Limit"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        (None, None),
+        ("", None),
+        ("Basic abc", None),
+        ("Bearer", None),
+        ("Bearer a.b", "a.b"),
+        ("bearer  a.b ", "a.b"),
+        ("Bearer ", ""),
+    ],
+)
+def test_a_token_comes_as_a_bearer(header: str | None, token: str | None) -> None:
+    assert bearer(header) == token

@@ -1,0 +1,246 @@
+"""What consumers can ask of the service, on every engine."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from forebay.domain.job import QueueName
+from forebay.domain.queue import QueueState
+from tests.service.serving import PATIENCE, Served, serving
+from tests.worker.support import eventually
+
+
+def seconds_between(earlier: str, later: str) -> float:
+    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+
+
+@pytest.mark.shows("R-HTTP-08", "R-HTTP-10", "R-DONE-03")
+def test_a_job_is_claimed_and_acknowledged(served: Served) -> None:
+    queue = served.queue()
+    job_id = served.enqueue(queue, args=[7], kwargs={"to": "ada"}, correlation_id="c")
+
+    [job] = served.claim(queue)
+    answer = served.done("POST", f"/v1/jobs/{job_id}/ack", {"lease": job["lease"], "result": 8})
+    again = served.done("POST", f"/v1/jobs/{job_id}/ack", {"lease": job["lease"], "result": 8})
+
+    assert (job["id"], job["task"], job["attempt"]) == (job_id, "t", 1)
+    assert (job["args"], job["kwargs"], job["correlation_id"]) == ([7], {"to": "ada"}, "c")
+    assert answer["is_kept"]
+    assert again["is_kept"]  # an answer may get lost, and is asked for again
+    assert served.job(job_id)["state"] == "completed"
+
+
+@pytest.mark.shows("R-HTTP-09")
+def test_a_batch_is_claimed_in_order_from_several_queues_and_settled(served: Served) -> None:
+    first, second = served.queue(), served.queue()
+    ids = [served.enqueue(queue) for queue in (first, first, second)]
+
+    jobs = served.done("POST", "/v1/claim", {"queues": [first, second], "most": 9})["jobs"]
+    outcomes: list[dict[str, Any]] = [
+        {"outcome": "completed"},
+        {"outcome": "failed", "error": "no"},
+        {"outcome": "snoozed"},
+    ]
+    outcomes[2]["delay_seconds"] = 60
+    ends = [
+        {"id": job["id"], "lease": job["lease"], **more} for job, more in zip(jobs, outcomes, strict=True)
+    ]
+    strange = {"id": "unknown", "lease": "1-x"}
+    answer = served.done("POST", "/v1/settle", {"endings": [*ends, strange]})
+
+    assert [job["id"] for job in jobs] == ids
+    assert [one["is_kept"] for one in answer["settled"]] == [True, True, True, False]
+    assert answer["settled"][3]["problem"]["code"] == "job_not_found"
+    assert [served.job(job_id)["state"] for job_id in ids] == ["completed", "retrying", "scheduled"]
+
+
+@pytest.mark.shows("R-HTTP-08")
+def test_a_claim_can_be_for_some_tasks_only(served: Served) -> None:
+    queue = served.queue()
+    served.enqueue(queue, task="other")
+    wanted = served.enqueue(queue, task="mine")
+
+    [job] = served.claim(queue, most=5, tasks=["mine"])
+
+    assert job["id"] == wanted
+    assert [one["task"] for one in served.claim(queue, most=5)] == ["other"]
+
+
+@pytest.mark.shows("R-HTTP-11")
+def test_a_failed_attempt_is_tried_again_after_its_own_time_or_never(served: Served) -> None:
+    queue = served.queue()
+    soon, never = served.claimed(queue), served.claimed(queue)
+
+    served.done(
+        "POST",
+        f"/v1/jobs/{soon['id']}/nack",
+        {"lease": soon["lease"], "error": "busy", "error_type": "Busy", "retry_after_seconds": 0},
+    )
+    served.done("POST", f"/v1/jobs/{never['id']}/nack", {"lease": never["lease"], "requeue": False})
+
+    [again] = served.claim(queue, wait_seconds=20)
+    assert (again["id"], again["attempt"], again["failures"]) == (soon["id"], 2, 1)
+    [attempt] = served.job(soon["id"])["attempts"]
+    assert (attempt["error_type"], attempt["error"], attempt["ending"]) == ("Busy", "busy", "failed")
+    assert served.job(never["id"])["state"] == "dead"
+
+
+@pytest.mark.shows("R-HTTP-28", "R-DONE-19")
+def test_what_is_said_without_the_lease_is_refused(served: Served) -> None:
+    job = served.claimed(served.queue())
+    served.done("POST", f"/v1/jobs/{job['id']}/cancel", {"force": True})
+
+    for what, more in (("ack", {}), ("nack", {}), ("heartbeat", {}), ("extend", {"additional_seconds": 5})):
+        answer = served.post(f"/v1/jobs/{job['id']}/{what}", {"lease": job["lease"], **more})
+        assert (answer.status_code, answer.json()["code"]) == (409, "lease_lost"), what
+    end = {"id": job["id"], "lease": job["lease"]}
+    [one] = served.done("POST", "/v1/settle", {"endings": [end]})["settled"]
+    assert (one["is_kept"], one["problem"]["code"]) == (False, "lease_lost")
+    assert served.job(job["id"])["state"] == "dead"
+
+
+@pytest.mark.shows("R-HTTP-12", "R-HTTP-13", "R-LEASE-38", "R-LEASE-40", "R-LEASE-41")
+def test_a_lease_is_kept_by_heartbeats_and_can_be_extended(served: Served) -> None:
+    job = served.claimed(served.queue(lease_ms=60_000))
+    path = f"/v1/jobs/{job['id']}"
+
+    beat = served.done("POST", f"{path}/heartbeat", {"lease": job["lease"], "done": 3, "total": 9})
+    longer = served.done("POST", f"{path}/heartbeat", {"lease": job["lease"], "extend_seconds": 600})
+    more = served.done("POST", f"{path}/extend", {"lease": job["lease"], "additional_seconds": 600})
+    most = served.done("POST", f"{path}/extend", {"lease": job["lease"], "additional_seconds": 86_400})
+
+    assert (job["heartbeat_seconds"], beat["cancel"]) == (20, None)
+    assert 0 < beat["heartbeat_seconds"] <= 20
+    assert 400 < seconds_between(beat["lease_expires_at"], longer["lease_expires_at"]) <= 600
+    assert 500 < seconds_between(longer["lease_expires_at"], more["lease_expires_at"]) < 700
+    # Never more than a day after the attempt has begun.
+    assert seconds_between(job["lease_expires_at"], most["lease_expires_at"]) <= 86_400
+    progress = served.job(job["id"])["progress"]
+    assert (progress["done"], progress["total"]) == (3, 9)
+
+
+def test_a_heartbeat_says_that_the_job_shall_stop(served: Served) -> None:
+    job = served.claimed(served.queue())
+    path = f"/v1/jobs/{job['id']}"
+
+    asked = served.done("POST", f"{path}/cancel", {"reason": "enough"})
+    beat = served.done("POST", f"{path}/heartbeat", {"lease": job["lease"]})
+
+    assert (asked["state"], beat["cancel"]) == ("running", "enough")
+
+
+@pytest.mark.shows("R-HTTP-14", "R-ENQ-43")
+def test_peeking_takes_nothing(served: Served) -> None:
+    queue = served.queue()
+    ids = [served.enqueue(queue) for _ in range(3)]
+
+    seen = served.done("GET", f"/v1/queues/{queue}/peek?limit=2")["jobs"]
+    unknown = served.ask("GET", "/v1/queues/nowhere/peek")
+
+    assert [job["id"] for job in seen] == ids[:2]
+    assert [job["state"] for job in seen] == ["pending", "pending"]
+    assert len(served.claim(queue, most=9)) == 3
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "queue_not_found")
+
+
+@pytest.mark.shows("R-HTTP-29")
+def test_a_claim_waits_for_a_job_that_comes_or_becomes_due(served: Served) -> None:
+    queue, other = served.queue(), served.queue()
+    with ThreadPoolExecutor(3) as threads:
+        waiting = threads.submit(served.claim, queue, wait_seconds=20)
+        elsewhere = threads.submit(served.claim, other, wait_seconds=20)
+        eventually(lambda: len(served.service.waiting._groups) >= 2)
+
+        now = served.enqueue(queue)
+        due = served.enqueue(other, delay_seconds=0.2)
+
+        assert [job["id"] for job in waiting.result(PATIENCE)] == [now]
+        assert [job["id"] for job in elsewhere.result(PATIENCE)] == [due]
+
+
+def test_a_claim_hears_of_jobs_that_came_by_another_door(served: Served) -> None:
+    queue = served.queue()
+    with ThreadPoolExecutor(1) as threads, serving(served.service.desk.engine) as other:
+        waiting = threads.submit(served.claim, queue, wait_seconds=20)
+        eventually(lambda: served.service.waiting._groups)
+
+        job_id = other.enqueue(queue)
+        [job] = waiting.result(PATIENCE)
+        # Whoever is asked has not to be the one that has handed it out.
+        other.done("POST", f"/v1/jobs/{job_id}/ack", {"lease": job["lease"]})
+
+        assert served.job(job_id)["state"] == "completed"
+
+
+@pytest.mark.shows("R-EDGE-53")
+def test_a_paused_queue_lets_its_consumers_wait_in_vain(served: Served) -> None:
+    queue = served.queue()
+    served.enqueue(queue)
+    store = served.service.desk.engine.store()
+    store.save_queue(QueueName(queue), state=QueueState.PAUSED)
+    with ThreadPoolExecutor(1) as threads:
+        assert served.claim(queue, wait_seconds=0.1) == []
+        waiting = threads.submit(served.claim, queue, wait_seconds=20)
+        eventually(lambda: served.service.waiting._groups)
+
+        store.save_queue(QueueName(queue), state=QueueState.ACTIVE)
+
+        assert len(waiting.result(PATIENCE)) == 1
+    store.close()
+
+
+def test_many_who_wait_for_the_same_cost_one_look(plain: Served) -> None:
+    queue = plain.queue()
+    with ThreadPoolExecutor(8) as threads:
+        waiting = [threads.submit(plain.claim, queue, wait_seconds=20) for _ in range(8)]
+        eventually(lambda: sum(len(one.wishes) for one in plain.service.waiting._groups.values()) == 8)
+        assert len(plain.service.waiting._groups) == 1
+        jobs = [{"task": "t", "queue": queue}] * 8
+
+        plain.done("POST", "/v1/jobs/batch", {"jobs": jobs})
+
+        got = [job["id"] for one in waiting for job in one.result(PATIENCE)]
+    assert len(set(got)) == 8
+    assert plain.service.waiting._groups == {}
+
+
+def raw_claim(served: Served, queue: str) -> socket.socket:
+    """A connection on which a claim waits."""
+    host, _, port = served.address.removeprefix("http://").partition(":")
+    connection = socket.create_connection((host, int(port)), timeout=PATIENCE)
+    body = msgspec.json.encode({"queues": [queue], "most": 1})
+    head = f"POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    return connection
+
+
+@pytest.mark.shows("R-HTTP-29")
+def test_a_client_that_leaves_waits_no_longer(served: Served) -> None:
+    queue = served.queue()
+    connection = raw_claim(served, queue)
+    eventually(lambda: served.service.waiting._groups)
+
+    connection.close()
+
+    eventually(lambda: not served.service.waiting._groups)
+    job_id = served.enqueue(queue)
+    assert [job["id"] for job in served.claim(queue)] == [job_id]
+
+
+def test_a_job_that_was_claimed_for_nobody_goes_back_at_once(served: Served) -> None:
+    queue = served.queue()
+    job = served.claimed(queue)
+    ending = {"id": job["id"], "lease": job["lease"], "outcome": "released"}
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(served.claim, queue, wait_seconds=20)
+        served.done("POST", "/v1/settle", {"endings": [ending]})
+
+        [again] = waiting.result(PATIENCE)
+    assert (again["id"], again["attempt"], again["failures"]) == (job["id"], 2, 0)

@@ -1,0 +1,53 @@
+"""The commands of the page about the service do what it says."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.cli.calling import DEADLINE, command, environment, program
+from tests.docs.pages import whole
+
+PAGE = "guide/service.md"
+
+
+def test_the_commands_of_the_page_produce_and_consume_a_job(tmp_path: Path) -> None:
+    create, serve = [shlex.split(line)[2:] for line in whole(PAGE, "console").splitlines()]
+    assert program(tmp_path, *create).returncode == 0
+    assert serve[-2:] == ["--port", "8080"]
+    server = subprocess.Popen(
+        command(*serve[:-1], "0"), cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        said = answers(tmp_path, server.stdout.readline().split()[-1])
+    finally:
+        server.terminate()
+        server.communicate(timeout=DEADLINE)
+
+    shown, beat, kept, result = said
+    call = (shown["task"], shown["args"], shown["kwargs"])
+    assert call == ("mail.send", ["ada@example.com"], {"subject": "Hi"})
+    assert (beat["cancel"], kept["is_kept"], result["result"]) == (None, True, "sent")
+    assert server.returncode == 0
+
+
+def answers(folder: Path, address: str) -> list[Any]:
+    """What the commands for the shell print, in their order."""
+    done = subprocess.run(
+        ["sh", "-ec", whole(PAGE, "sh")],
+        cwd=folder,
+        env={**os.environ, "SERVER": address},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: list[Any] = msgspec.json.Decoder().decode_lines(done.stdout.replace("}{", "}\n{"))
+    return found

@@ -1,0 +1,119 @@
+"""What holds for every request: limits, problems, health and the document."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from forebay.errors import StoreUnavailable
+from forebay.stores.memory.reader import MemoryReader
+from forebay.stores.opening import open_engine
+from tests.service.serving import PATIENCE, Served, serving
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"{nope", None),
+        (b"", None),
+        (b"[]", None),
+        (b'{"task":"t","tsk":1}', None),
+        (b'{"queue":"q"}', None),
+        (b'{"task":"t","priority":101}', "priority"),
+        (b'{"task":"t","queue":"a:b"}', "queue"),
+        (b'{"task":"t","run_at":"tomorrow"}', "run_at"),
+        (b'{"task":"\xff"}', None),
+        (b'{"task":"t","args":' + b"[" * 100_000, None),
+    ],
+)
+@pytest.mark.shows("R-HTTP-27", "R-ENQ-27", "R-ENQ-39", "R-SEC-02")
+def test_a_request_that_cannot_be_read_is_refused(plain: Served, body: bytes, field: str | None) -> None:
+    answer = plain.client.post("/v1/jobs", content=body)
+
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert (problem["code"], problem["status"], problem.get("field")) == ("bad_request", 400, field)
+
+
+def test_what_cannot_be_is_told_from_what_cannot_be_read(plain: Served) -> None:
+    late = {"task": "t", "queue": plain.queue(), "run_at": "2200-01-01T00:00:00Z"}
+
+    answer = plain.post("/v1/jobs", late)
+
+    assert (answer.status_code, answer.json()["field"]) == (422, "run_at")
+
+
+def test_unknown_addresses_and_methods_are_told_apart(plain: Served) -> None:
+    nowhere, wrong = plain.ask("GET", "/v1/nowhere"), plain.ask("DELETE", "/v1/jobs")
+
+    assert (nowhere.status_code, nowhere.json()["code"]) == (404, "not_found")
+    assert (wrong.status_code, wrong.json()["code"]) == (405, "unsupported")
+    assert "POST" in wrong.headers["Allow"]
+
+
+@pytest.mark.shows("R-SEC-10")
+def test_a_request_may_be_neither_too_large_nor_too_slow() -> None:
+    with serving(open_engine("memory://"), max_body=1_000, arrives_within=0.2) as served:
+        large = served.post("/v1/jobs", {"task": "t", "args": ["x" * 1_000]})
+        host, _, port = served.address.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as slow:
+            slow.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+            told = slow.recv(65_536)
+
+    assert (large.status_code, large.json()["code"]) == (413, "too_large")
+    assert told.startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.shows("R-HTTP-26", "R-HTTP-46", "R-RATE-15", "R-RATE-14")
+def test_a_store_that_is_away_is_told_with_a_time_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def away(*_: Any) -> int:
+        calls.append(1)
+        raise StoreUnavailable("away")
+
+    with serving(open_engine("memory://")) as served:
+        assert served.ask("GET", "/health/ready").status_code == 200
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryReader, "now", away)
+            answers = [served.ask("GET", "/health/ready") for _ in range(9)]
+        alive = served.ask("GET", "/health/live")
+
+    assert {answer.status_code for answer in answers} == {503}
+    assert {answer.headers["Retry-After"] for answer in answers} == {"1"}
+    assert answers[-1].json()["code"] == "store_unavailable"
+    assert 5 <= len(calls) < 9  # then nobody asks it any more for a while
+    assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
+
+
+def test_a_fault_of_ours_is_told_to_the_log_alone(
+    plain: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> int:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(MemoryReader, "now", broken)
+
+    answer = plain.ask("GET", "/health/ready")
+
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert "secret" not in answer.text
+    assert "secret" in caplog.text
+
+
+@pytest.mark.shows("R-HTTP-47")
+def test_the_document_is_whole_and_no_page_loads_from_elsewhere(plain: Served) -> None:
+    document = plain.done("GET", "/openapi/v1.json")
+
+    assert document["openapi"].startswith("3.1")
+    shapes = document["components"]["schemas"]
+    assert shapes["EnqueueRequest"]["additionalProperties"] is False
+    for path in document["paths"].values():
+        for operation in path.values():
+            assert operation["description"]
+            assert "default" in operation["responses"]
+    assert "http" not in plain.ask("GET", "/openapi/redoc").text
+    assert plain.ask("GET", "/schema").status_code == 404

@@ -1,0 +1,218 @@
+"""What producers can ask of the service, on every engine."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from forebay.domain.job import NewJob, QueueName
+from tests.service.serving import Served
+
+
+@pytest.mark.shows("R-HTTP-01", "R-ENQ-04", "R-ENQ-05", "R-HTTP-05", "R-DONE-13")
+def test_a_job_is_enqueued_and_shown(served: Served) -> None:
+    queue = served.queue()
+    run_at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()  # noqa: TID251 - the server's clock is real
+
+    first = served.done("POST", "/v1/jobs?position=true", {"task": "mail.send", "queue": queue, "args": [1]})
+    later = served.enqueue(queue, run_at=run_at, kwargs={"to": "ada"}, priority=7, tags=["x"], max_retries=1)
+
+    assert first["state"] == "pending"
+    assert (first["is_duplicate"], first["position"], first["position_is_exact"]) == (False, 0, True)
+    job = served.job(later)
+    assert (job["state"], job["status"], job["is_final"]) == ("scheduled", "pending", False)
+    assert (job["kwargs"], job["priority"], job["tags"], job["max_retries"]) == ({"to": "ada"}, 7, ["x"], 1)
+    assert (job["attempts"], job["dependants"], job["depends_on"]) == ([], [], [])
+
+
+@pytest.mark.shows("R-IDEM-01", "R-IDEM-05")
+def test_the_same_idempotency_key_gives_the_first_answer_again(served: Served) -> None:
+    queue, other = served.queue(), served.queue()
+    headers = {"Idempotency-Key": "order-7"}
+    body = {"task": "t", "queue": queue}
+
+    first = served.done("POST", "/v1/jobs", body, headers=headers)
+    again = served.done("POST", "/v1/jobs", body, headers=headers)
+    in_body = served.done("POST", "/v1/jobs", {**body, "idempotency_key": "order-7"})
+    elsewhere = served.done("POST", "/v1/jobs", {**body, "queue": other}, headers=headers)
+
+    assert again == {**first, "is_duplicate": True}
+    assert in_body["id"] == first["id"]
+    assert (elsewhere["id"] != first["id"], elsewhere["is_duplicate"]) == (True, False)
+
+
+def test_header_and_body_must_not_name_different_keys(plain: Served) -> None:
+    body = {"task": "t", "idempotency_key": "a"}
+
+    answer = plain.post("/v1/jobs", body, headers={"Idempotency-Key": "b"})
+
+    assert (answer.status_code, answer.json()["field"]) == (422, "idempotency_key")
+
+
+@pytest.mark.shows("R-HTTP-02", "R-ENQ-07", "R-ENQ-08", "R-ENQ-09")
+def test_a_batch_is_stored_whole_or_not_at_all(served: Served) -> None:
+    queue, other = served.queue(), served.queue()
+    good = [{"task": "a", "queue": queue}, {"task": "b", "queue": other}]
+
+    stored = served.done("POST", "/v1/jobs/batch", {"jobs": good})
+    refused = served.post("/v1/jobs/batch", {"jobs": [*good, {"task": "c", "queue": "nowhere"}]})
+
+    assert [one["queue"] for one in stored["accepted"]] == [queue, other]
+    assert stored["rejected"] == []
+    assert (refused.status_code, refused.json()["code"]) == (404, "queue_not_found")
+    assert [job["task"] for job in served.claim(queue, most=9)] == ["a"]
+
+
+@pytest.mark.shows("R-ENQ-10")
+def test_a_batch_that_is_not_atomic_says_which_jobs_were_rejected(served: Served) -> None:
+    queue = served.queue(max_priority=5)
+    jobs = [
+        {"task": "a", "queue": queue},
+        {"task": "b", "queue": "nowhere"},
+        {"task": "c", "queue": queue, "args": [{"~": "nonsense", "v": 1}]},
+        {"task": "d", "queue": queue, "priority": 6},
+        {"task": "e", "queue": queue},
+    ]
+
+    answer = served.done("POST", "/v1/jobs/batch", {"jobs": jobs, "atomic": False})
+
+    assert [one["index"] for one in answer["accepted"]] == [0, 4]
+    codes = [(one["index"], one["problem"]["code"]) for one in answer["rejected"]]
+    assert codes == [(1, "queue_not_found"), (2, "payload"), (3, "invalid")]
+
+
+@pytest.mark.shows("R-DONE-13")
+def test_jobs_of_a_batch_may_depend_on_each_other(served: Served) -> None:
+    queue = served.queue()
+    jobs: list[dict[str, Any]] = [{"task": "first", "queue": queue}]
+    jobs.append({"task": "second", "queue": queue, "depends_on": [{"index": 0}]})
+
+    [first, second] = served.done("POST", "/v1/jobs/batch", {"jobs": jobs})["accepted"]
+    third = served.enqueue(queue, depends_on=[{"id": second["id"], "on_failure": "ignore"}])
+
+    assert [one["id"] for one in served.job(first["id"])["dependants"]] == [second["id"]]
+    assert served.job(second["id"])["state"] == "blocked"
+    assert served.job(third)["depends_on"] == [{"id": second["id"], "edge": "open", "on_failure": "ignore"}]
+
+
+@pytest.mark.parametrize("need", [{}, {"id": "a", "index": 0}, {"index": 0}])
+def test_a_dependency_names_one_job_that_stands_before(plain: Served, need: dict[str, Any]) -> None:
+    answer = plain.post("/v1/jobs", {"task": "t", "queue": plain.queue(), "depends_on": [need]})
+
+    assert (answer.status_code, answer.json()["field"]) == (422, "depends_on")
+
+
+@pytest.mark.shows("R-HTTP-27", "R-ENQ-32")
+def test_a_job_for_a_queue_that_is_not_there_is_refused(served: Served) -> None:
+    alone = served.post("/v1/jobs", {"task": "t", "queue": "nowhere"})
+    parent = served.enqueue(served.queue())
+    behind = served.post("/v1/jobs", {"task": "t", "queue": "nowhere", "depends_on": [{"id": parent}]})
+
+    for answer in (alone, behind):
+        assert (answer.status_code, answer.json()["code"]) == (404, "queue_not_found")
+
+
+@pytest.mark.shows("R-HTTP-03", "R-CANCEL-02")
+def test_a_job_that_waits_is_cancelled_once(served: Served) -> None:
+    job_id = served.enqueue(served.queue())
+
+    done = served.done("POST", f"/v1/jobs/{job_id}/cancel", {"reason": "no more"})
+    again = served.post(f"/v1/jobs/{job_id}/cancel")
+
+    assert (done["state"], served.job(job_id)["reason"]) == ("cancelled", "no more")
+    assert (again.status_code, again.json()["code"]) == (409, "illegal_state")
+
+
+@pytest.mark.shows("R-HTTP-04", "R-CANCEL-07")
+def test_a_job_that_waits_can_be_amended(served: Served) -> None:
+    queue = served.queue()
+    job_id = served.enqueue(queue, delay_seconds=3_600, metadata={"a": 1, "b": 2})
+    path = f"/v1/jobs/{job_id}"
+    soon = (datetime.now(UTC) + timedelta(hours=2)).isoformat()  # noqa: TID251 - the server's clock is real
+
+    served.done("PATCH", path, {"priority": 9, "metadata": {"a": None}, "run_at": soon})
+    amended = served.job(job_id)
+    served.done("PATCH", path, {"delay_seconds": 0})
+
+    assert (amended["priority"], amended["metadata"], amended["state"]) == (9, {"b": 2}, "scheduled")
+    assert served.job(job_id)["state"] == "pending"
+    both = served.ask("PATCH", path, {"delay_seconds": 1, "run_at": soon})
+    assert (both.status_code, both.json()["field"]) == (422, "run_at")
+
+
+@pytest.mark.shows("R-HTTP-06", "R-HTTP-07", "R-DONE-06", "R-DONE-12", "R-HTTP-29")
+def test_waiting_for_a_job_and_its_result(served: Served) -> None:
+    queue = served.queue()
+    job = served.claimed(queue)
+    path = f"/v1/jobs/{job['id']}"
+
+    early = served.ask("GET", f"{path}/result")
+    waited = served.done("GET", f"{path}/wait?timeout_seconds=0")
+    served.done("POST", f"{path}/ack", {"lease": job["lease"], "result": {"n": [1, None]}})
+    final = served.done("GET", f"{path}/wait")
+
+    assert (early.status_code, early.json()["code"]) == (409, "not_final")
+    assert (waited["state"], final["state"], final["is_final"]) == ("running", "completed", True)
+    assert served.done("GET", f"{path}/result") == {"id": job["id"], "result": {"n": [1, None]}}
+
+
+@pytest.mark.parametrize(("body", "code"), [({"requeue": False}, "job_failed"), (None, "job_cancelled")])
+def test_a_job_that_did_not_complete_has_no_result(
+    plain: Served, body: dict[str, Any] | None, code: str
+) -> None:
+    job = plain.claimed(plain.queue())
+    path = f"/v1/jobs/{job['id']}"
+    if body is None:
+        ending = {"id": job["id"], "lease": job["lease"], "outcome": "cancelled"}
+        plain.done("POST", "/v1/settle", {"endings": [ending]})
+    else:
+        plain.done("POST", f"{path}/nack", {"lease": job["lease"], **body})
+
+    answer = plain.ask("GET", f"{path}/result")
+
+    assert (answer.status_code, answer.json()["code"]) == (409, code)
+
+
+@pytest.mark.parametrize("path", ["", "/wait", "/result"])
+@pytest.mark.shows("R-HTTP-27")
+def test_a_job_that_is_not_there_is_not_found(served: Served, path: str) -> None:
+    answer = served.ask("GET", f"/v1/jobs/unknown{path}")
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")
+
+
+def test_values_that_json_has_no_word_for_travel_as_tags(plain: Served) -> None:
+    day = {"~": "date", "v": "2030-01-31"}
+
+    job = plain.claimed(plain.queue(), args=[day], kwargs={"~": 1, "k": [day]})
+    plain.done("POST", f"/v1/jobs/{job['id']}/ack", {"lease": job["lease"], "result": day})
+
+    assert (job["args"], job["kwargs"]) == ([day], {"~": 1, "k": [day]})
+    assert plain.done("GET", f"/v1/jobs/{job['id']}/result")["result"] == day
+
+
+def test_a_payload_that_the_service_cannot_read_is_given_as_it_is_stored(plain: Served) -> None:
+    queue = plain.queue()
+    store = plain.service.desk.engine.store()
+    store.insert([NewJob(task="t", queue=QueueName(queue), payload=b"raw")])
+
+    [job] = plain.claim(queue)
+
+    assert (job["args"], job["payload_base64"]) == ([], "cmF3")
+    assert "does not begin" in job["payload_error"]
+
+
+@pytest.mark.shows("R-HTTP-25", "R-RATE-03", "R-RATE-04", "R-ENQ-33")
+def test_a_queue_that_pushes_back_says_when_to_come_again(served: Served) -> None:
+    full, slow = served.queue(max_length=1), served.queue(enqueue_rate=1, enqueue_burst=1)
+    served.enqueue(full)
+    served.enqueue(slow)
+
+    too_long = served.post("/v1/jobs", {"task": "t", "queue": full})
+    too_fast = served.post("/v1/jobs", {"task": "t", "queue": slow})
+
+    assert (too_long.status_code, too_long.json()["code"]) == (429, "queue_full")
+    assert (too_fast.status_code, too_fast.json()["code"]) == (429, "rate_limited")
+    assert int(too_fast.headers["Retry-After"]) >= 1
