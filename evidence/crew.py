@@ -44,7 +44,7 @@ class Post:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**plain, "PYTHONPATH": str(ROOT)},
+                env={**plain, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))},
             )
 
     def man(self, allowed: frozenset[int]) -> str | None:

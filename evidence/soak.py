@@ -44,6 +44,7 @@ from evidence.load import MODULE, Feed, make_app
 from forebay import Forebay
 
 KINDS: Final = ("SIGKILL", "SIGSTOP", "SIGTERM")
+SERVER_EVERY: Final = 5
 PATIENCE_SECONDS: Final = 300.0
 SAID_EVERY_SECONDS: Final = 60.0
 
@@ -71,6 +72,7 @@ class Storm:
         # Workers come first: while a server is away there is little else to hit.
         self._kinds = KINDS if server is None else (*KINDS, *KINDS, *outages.KINDS)
         self._bag: list[str] = []
+        self._bags = 0
         self._stopped: list[tuple[Timer, int]] = []
         self._next = time.monotonic()
         self._kinds_played: set[str] = set()
@@ -87,7 +89,10 @@ class Storm:
 
     def _hit(self, post: Post) -> None:
         if not self._bag:  # each kind comes as often as the others, also in a short run
-            self._bag = self._dice.sample(self._kinds, len(self._kinds))
+            # Later the server is left alone for a while: with every job it keeps it takes longer to come back.
+            kinds = KINDS if self._bags % SERVER_EVERY else self._kinds
+            self._bag = self._dice.sample(kinds, len(kinds))
+            self._bags += 1
         kind = self._bag.pop()
         self._kinds_played.add(kind)
         if kind in KINDS:
