@@ -42,7 +42,7 @@ class Levels:
 
     def __init__(self, seconds: float) -> None:
         self._every = max(1.0, seconds / SAMPLES)
-        self._is_judged = seconds >= JUDGED_FROM_SECONDS
+        self.is_judged = seconds >= JUDGED_FROM_SECONDS
         self._next = 0.0
         self._samples: dict[str, list[float]] = defaultdict(list)
 
@@ -84,7 +84,7 @@ class Levels:
 
     def problems(self) -> Iterator[str]:
         for level in self.levels():
-            if self._is_judged and not level.is_flat:
+            if self.is_judged and not level.is_flat:
                 yield f"{level.name} rose from {level.early:,.1f} to {level.late:,.1f}"
 
 

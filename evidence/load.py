@@ -33,7 +33,7 @@ from forebay.errors import StoreUnavailable
 LEASE_MS: Final = 2_000  # short, so that some who are stopped lose theirs
 SLICE_SECONDS: Final = 0.05
 FEED_SECONDS: Final = 0.25
-FIRINGS_SECONDS: Final = 20.0  # the store keeps the last hundred, and there is one each second
+FIRINGS_SECONDS: Final = 5.0  # the store keeps the last hundred, and there is one each second
 OPERATE_SECONDS: Final = 0.5
 RECENT: Final = 100
 TENANTS: Final = 20
@@ -191,6 +191,11 @@ class Feed:
                 self._look_at_firings()
         except StoreUnavailable:
             self.refusals += 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Every kind of job was accepted, and a schedule has fired."""
+        return len(self.kinds) == len(KINDS) and any(self.firings.values())
 
     def end(self) -> bool:
         """Nothing more is asked for; whether all that was is accepted."""

@@ -59,6 +59,7 @@ class Findings:
     refusals: int = 0
     account: Account = field(default_factory=Account)
     levels: list[Level] = field(default_factory=list)
+    is_long: bool = False  # long enough for levels to mean something
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
 
@@ -89,7 +90,7 @@ class Storm:
 
     def _hit(self, post: Post) -> None:
         if not self._bag:  # each kind comes as often as the others, also in a short run
-            # Later the server is left alone for a while: with every job it keeps it takes longer to come back.
+            # Later the server is mostly left alone: the more jobs it keeps, the longer it takes to come back.
             kinds = KINDS if self._bags % SERVER_EVERY else self._kinds
             self._bag = self._dice.sample(kinds, len(kinds))
             self._bags += 1
@@ -166,19 +167,19 @@ class Soak:
                 app.sweep
             )  # it writes, over a connection that may not have been used since the last hit
         findings.kinds, findings.refusals = dict(feed.kinds), feed.refusals
-        findings.levels = list(self._levels.levels())
+        findings.levels, findings.is_long = list(self._levels.levels()), self._levels.is_judged
         findings.problems += [*findings.account.problems, *self._levels.problems(), *self._left_behind()]
         findings.seconds = round(time.monotonic() - began, 1)
 
     def _play(self, feed: Feed, posts: list[Post]) -> None:
-        """Feed and hit for as long as it lasts, and until every kind of hit was played and a program was
-        started again."""
+        """Feed and hit for as long as it lasts, and until every kind of hit was played, a program was started
+        again and a schedule has fired."""
         storm, began, said = Storm(self._dice, self._server), time.monotonic(), time.monotonic()
         steady, *others = posts
         is_blowing = True
         while is_blowing or not feed.end():
             lasts = time.monotonic() - began
-            is_whole = storm.is_whole and any(post.started > 1 for post in others)
+            is_whole = storm.is_whole and feed.is_whole and any(post.started > 1 for post in others)
             is_blowing = lasts < self._seconds or not is_whole
             if is_blowing:
                 feed.give(lasts)
@@ -234,7 +235,7 @@ def show(findings: Findings) -> None:
     print(f"{account.attempts:,} attempts, {findings.started_programs:,} programs started")
     print(f"{findings.refusals:,} calls found no store, {findings.seconds:,.0f} s in all\n")
     for level in findings.levels:
-        words = "flat" if level.is_flat else "RISES"
+        words = "flat" if level.is_flat else "RISES" if findings.is_long else "warming up"
         print(
             f"  {level.name:24}{level.early:>12,.1f}{level.late:>12,.1f}  at most {level.most:,.1f}: {words}"
         )
