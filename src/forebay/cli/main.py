@@ -22,7 +22,7 @@ COMMANDS = {
     "inspect": ("forebay.cli.queues:inspect", "Show one queue and the jobs that come next."),
     "stuck": ("forebay.cli.stats:stuck", "List jobs that have been running for too long."),
     "keys": ("forebay.cli.keys:keys", "Create, list, rotate and revoke the API keys of servers."),
-    "audit": ("forebay.cli.audit:audit", "Show who did what, when, and what was before."),
+    "audit": ("forebay.cli.audit:audit", "Show the audit log, newest first."),
     "sweep": ("forebay.cli.sweep:sweep", "Settle attempts whose worker is dead or whose lease has ended."),
     "migrate": ("forebay.cli.migrate:migrate", "Create the store or bring its schema up to date."),
     "doctor": ("forebay.cli.doctor:doctor", "Look for what is wrong, and say what to do about it."),
