@@ -9,13 +9,14 @@ from litestar.datastructures import State
 from litestar.openapi import OpenAPIConfig
 from litestar.types import ASGIApp
 
-from forebay.service.http import consuming, health, producing
+from forebay.service.http import administering, consuming, health, producing, steering
 from forebay.service.http.arriving import ARRIVES_WITHIN_SECONDS, Arriving
 from forebay.service.http.calling import Gone
 from forebay.service.http.document import Document
 from forebay.service.http.errors import HANDLERS
 from forebay.service.operations.service import Service
 
+PARTS: Final = (producing, consuming, administering, steering, health)
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
     "Jobs for programs in any language: enqueue, claim, settle, look and steer. "
@@ -38,7 +39,7 @@ def http_app(
 def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -> Litestar:
     """The same without the limit on time."""
     return Litestar(
-        [*producing.ROUTES, *consuming.ROUTES, *health.ROUTES],
+        [*(route for part in PARTS for route in part.ROUTES)],
         state=State({"service": service}),
         on_startup=[service.start],
         on_shutdown=[service.stop],
