@@ -32,7 +32,7 @@ def test_a_task_that_this_program_does_not_know_is_asked_for_by_its_name(app: Fo
         queue="mail",
         priority=9,
         retries=5,
-        timeout=120,
+        timeout=30,
         metadata={"tenant": 7},
     )
 

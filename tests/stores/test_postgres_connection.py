@@ -15,7 +15,7 @@ from forebay.stores.postgres.store import PostgresEngine
 from forebay.testing.clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.postgres_support import end_connections, make_engine, problems, program, raw, server
-from tests.stores.sqlite_support import in_thread
+from tests.stores.sqlite_support import in_thread, probe
 from tests.stores.support import WORKER, claim, complete, new_job
 
 
@@ -78,6 +78,7 @@ def test_a_server_that_is_read_only_is_one_to_come_back_to(engine: PostgresEngin
         connection.execute("alter system set default_transaction_read_only = on")
         connection.execute("select pg_reload_conf()")
         try:
+            probe(lambda: newcomers_are_read_only("on"), "the server becomes read-only")
             end_connections()
             with pytest.raises(StoreUnavailable):
                 store.insert([new_job()])
@@ -87,10 +88,17 @@ def test_a_server_that_is_read_only_is_one_to_come_back_to(engine: PostgresEngin
             connection.execute("set default_transaction_read_only = off")
             connection.execute("alter system reset default_transaction_read_only")
             connection.execute("select pg_reload_conf()")
+            probe(lambda: newcomers_are_read_only("off"), "the server is as it was")
 
     # Nobody has ended a connection this time: it was let go of, since another server may be the primary.
     assert store.insert([new_job()])[0].is_new
     store.close()
+
+
+def newcomers_are_read_only(said: str) -> bool:
+    """A server reads its settings again when it comes to that."""
+    with raw() as connection:
+        return connection.execute("show default_transaction_read_only").fetchone() == (said,)
 
 
 def test_a_lock_that_somebody_holds_is_not_waited_for_without_end(engine: PostgresEngine) -> None:

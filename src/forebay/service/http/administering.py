@@ -9,7 +9,16 @@ from litestar.params import JSONBody, QueryParameter
 
 from forebay.domain.job import QueueName
 from forebay.domain.queue import QueueState
-from forebay.service.http.calling import Asking, JobIdPath, QueuePath, actor_of, service_of
+from forebay.service.http.calling import (
+    Asking,
+    JobIdPath,
+    QueuePath,
+    actor_of,
+    allowed,
+    allowed_for,
+    caller_of,
+    service_of,
+)
 from forebay.service.schema.looking import JobList
 from forebay.service.schema.producing import Accepted, Verdict
 from forebay.service.schema.queues import (
@@ -34,31 +43,36 @@ ForceQuery = Annotated[bool, QueryParameter(description="Though it has jobs: the
 @get("/v1/queues", tags=["queues"])
 async def queues(request: Asking) -> QueueList:
     """List the queues with their jobs by state."""
-    return await service_of(request).administering.queues()
+    caller, found = caller_of(request), await service_of(request).administering.queues()
+    return QueueList(queues=[one for one in found.queues if caller.may("look", one.name)])
 
 
 @post("/v1/queues", tags=["queues"])
 async def create_queue(request: Asking, data: JSONBody[CreateQueueRequest]) -> QueueShape:
     """Create a queue."""
-    return await service_of(request).administering.create_queue(data, actor_of(request))
+    return await allowed(request, "admin", data.name).administering.create_queue(data, actor_of(request))
 
 
 @get("/v1/queues/{queue:str}", tags=["queues"])
 async def queue(request: Asking, queue: QueuePath) -> QueueShape:
     """Show a queue with its settings and its jobs by state."""
-    return await service_of(request).administering.queue(queue)
+    return await allowed(request, "look", queue).administering.queue(queue)
 
 
 @patch("/v1/queues/{queue:str}", tags=["queues"])
 async def configure_queue(request: Asking, queue: QueuePath, data: JSONBody[SettingsRequest]) -> QueueShape:
     """Change settings of a queue; workers follow at once."""
-    return await service_of(request).administering.configure_queue(queue, data, actor_of(request))
+    return await allowed(request, "admin", queue).administering.configure_queue(
+        queue, data, actor_of(request)
+    )
 
 
 @delete("/v1/queues/{queue:str}", tags=["queues"], status_code=200)
 async def delete_queue(request: Asking, queue: QueuePath, force: ForceQuery = False) -> DropAnswer:
     """Close a queue for good."""
-    return await service_of(request).administering.drop_queue(queue, force=force, actor=actor_of(request))
+    return await allowed(request, "admin", queue).administering.drop_queue(
+        queue, force=force, actor=actor_of(request)
+    )
 
 
 @post("/v1/queues/{queue:str}/pause", tags=["queues"], status_code=200)
@@ -80,67 +94,86 @@ async def drain_queue(request: Asking, queue: QueuePath) -> QueueShape:
 
 
 async def _set(request: Asking, queue: str, state: QueueState) -> QueueShape:
-    return await service_of(request).administering.set_state(QueueName(queue), state, actor_of(request))
+    return await allowed(request, "operate", queue).administering.set_state(
+        QueueName(queue), state, actor_of(request)
+    )
 
 
 @post("/v1/queues/{queue:str}/purge", tags=["queues"], status_code=200)
 async def purge_queue(request: Asking, queue: QueuePath, data: JSONBody[FilterRequest]) -> BulkAnswer:
     """Delete jobs that wait in a queue, or those that a filter names; running ones stay."""
-    return await service_of(request).administering.purge_queue(queue, data, actor_of(request))
+    return await allowed(request, "operate", queue).administering.purge_queue(queue, data, actor_of(request))
 
 
 @post("/v1/queues/{queue:str}/requeue", tags=["queues"], status_code=200)
 async def requeue(request: Asking, queue: QueuePath, data: JSONBody[FilterRequest]) -> BulkAnswer:
     """Put dead and cancelled jobs of a queue back."""
-    return await service_of(request).administering.requeue(queue, data, actor_of(request))
+    return await allowed(request, "operate", queue).administering.requeue(queue, data, actor_of(request))
 
 
 @post("/v1/jobs/search", tags=["jobs"], status_code=200)
 async def search(request: Asking, data: JSONBody[SearchRequest]) -> JobList:
     """List jobs that fit, newest first."""
-    return await service_of(request).administering.search(data)
+    return await allowed(request, "search", *data.where.queues).administering.search(data)
 
 
 @post("/v1/jobs/bulk", tags=["jobs"], status_code=200)
 async def bulk(request: Asking, data: JSONBody[BulkRequest]) -> BulkAnswer:
     """Cancel, revive or delete all jobs that fit, or say how many they are."""
-    return await service_of(request).administering.bulk(data, actor_of(request))
+    service = allowed(request, "operate", *data.where.queues)
+    _check_target(request, data.queue)
+    return await service.administering.bulk(data, actor_of(request))
 
 
 @delete("/v1/jobs/{job_id:str}", tags=["jobs"], status_code=200)
 async def delete_job(request: Asking, job_id: JobIdPath) -> Verdict:
     """Remove a job that does not run, with its history."""
-    return await service_of(request).administering.delete(job_id, actor_of(request))
+    service = await allowed_for(request, "operate", job_id)
+    return await service.administering.delete(job_id, actor_of(request))
 
 
 @post("/v1/jobs/{job_id:str}/revive", tags=["jobs"], status_code=200)
 async def revive(request: Asking, job_id: JobIdPath, data: JSONBody[ReviveRequest]) -> Verdict:
     """Put a dead or cancelled job back."""
-    return await service_of(request).administering.revive(job_id, data, actor_of(request))
+    service = await allowed_for(request, "operate", job_id)
+    _check_target(request, data.queue)
+    return await service.administering.revive(job_id, data, actor_of(request))
 
 
 @post("/v1/jobs/{job_id:str}/replay", tags=["jobs"])
 async def replay(request: Asking, job_id: JobIdPath, data: JSONBody[ReplayRequest]) -> Accepted:
     """Enqueue a new job like an earlier one, with other arguments if you like."""
-    return await service_of(request).administering.replay(job_id, data)
+    service = await allowed_for(request, "operate", job_id)
+    _check_target(request, data.queue)
+    return await service.administering.replay(job_id, data)
 
 
 @post("/v1/dead/search", tags=["dead letters"], status_code=200)
 async def dead(request: Asking, data: JSONBody[SearchRequest]) -> JobList:
     """List dead letters, newest first."""
-    return await service_of(request).administering.dead(data)
+    return await allowed(request, "search", *data.where.queues).administering.dead(data)
 
 
 @post("/v1/dead/revive", tags=["dead letters"], status_code=200)
 async def revive_dead(request: Asking, data: JSONBody[FilterRequest]) -> BulkAnswer:
     """Put the dead letters that fit back."""
-    return await service_of(request).administering.revive_dead(data, actor_of(request))
+    return await allowed(request, "operate", *data.where.queues).administering.revive_dead(
+        data, actor_of(request)
+    )
 
 
 @post("/v1/dead/purge", tags=["dead letters"], status_code=200)
 async def purge_dead(request: Asking, data: JSONBody[FilterRequest]) -> BulkAnswer:
     """Delete the dead letters that fit for good."""
-    return await service_of(request).administering.purge_dead(data, actor_of(request))
+    return await allowed(request, "operate", *data.where.queues).administering.purge_dead(
+        data, actor_of(request)
+    )
+
+
+def _check_target(request: Asking, queue: str | None) -> None:
+    """Who moves jobs to another queue must be allowed to operate that one as well."""
+    if queue is not None:
+        allowed(request, "operate", queue)
 
 
 ROUTES = (

@@ -7,7 +7,7 @@ from typing import Annotated
 from litestar import delete, get, post, put
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
-from forebay.service.http.calling import Asking, actor_of, service_of
+from forebay.service.http.calling import Asking, actor_of, allowed
 from forebay.service.schema.producing import Accepted
 from forebay.service.schema.steering import (
     Answered,
@@ -37,85 +37,85 @@ IdsQuery = Annotated[
 @get("/v1/schedules", tags=["schedules"])
 async def schedules(request: Asking) -> ScheduleList:
     """List schedules by name."""
-    return await service_of(request).steering.schedules()
+    return await allowed(request, "look").steering.schedules()
 
 
 @get("/v1/schedules/{name:str}", tags=["schedules"])
 async def schedule(request: Asking, name: NamePath) -> ScheduleShape:
     """Show a schedule with its next run."""
-    return await service_of(request).steering.schedule(name)
+    return await allowed(request, "look").steering.schedule(name)
 
 
 @put("/v1/schedules/{name:str}", tags=["schedules"])
 async def save_schedule(request: Asking, name: NamePath, data: JSONBody[ScheduleRequest]) -> ScheduleShape:
     """Make a schedule, or change what it does and when."""
-    return await service_of(request).steering.save_schedule(name, data, actor_of(request))
+    return await allowed(request, "admin").steering.save_schedule(name, data, actor_of(request))
 
 
 @delete("/v1/schedules/{name:str}", tags=["schedules"], status_code=200)
 async def remove_schedule(request: Asking, name: NamePath) -> Answered:
     """Forget a schedule with its history; its jobs stay."""
-    return await service_of(request).steering.remove_schedule(name, actor_of(request))
+    return await allowed(request, "admin").steering.remove_schedule(name, actor_of(request))
 
 
 @post("/v1/schedules/{name:str}/pause", tags=["schedules"], status_code=200)
 async def pause_schedule(request: Asking, name: NamePath) -> ScheduleShape:
     """Enqueue no more of its jobs."""
-    return await service_of(request).steering.pause_schedule(name, actor_of(request))
+    return await allowed(request, "operate").steering.pause_schedule(name, actor_of(request))
 
 
 @post("/v1/schedules/{name:str}/resume", tags=["schedules"], status_code=200)
 async def resume_schedule(request: Asking, name: NamePath) -> ScheduleShape:
     """Let it go on from now."""
-    return await service_of(request).steering.resume_schedule(name, actor_of(request))
+    return await allowed(request, "operate").steering.resume_schedule(name, actor_of(request))
 
 
 @post("/v1/schedules/{name:str}/fire", tags=["schedules"], status_code=200)
 async def fire_schedule(request: Asking, name: NamePath) -> Accepted:
     """Enqueue its job now."""
-    return await service_of(request).steering.fire_schedule(name, actor_of(request))
+    return await allowed(request, "operate").steering.fire_schedule(name, actor_of(request))
 
 
 @get("/v1/schedules/{name:str}/history", tags=["schedules"])
 async def firings(request: Asking, name: NamePath, limit: LimitQuery = 100) -> FiringList:
     """List what became of its runs, newest first."""
-    return await service_of(request).steering.firings(name, limit)
+    return await allowed(request, "look").steering.firings(name, limit)
 
 
 @get("/v1/workers", tags=["workers"])
 async def workers(request: Asking, active_only: ActiveQuery = True) -> WorkerList:
     """List workers with their state."""
-    return await service_of(request).steering.workers(active_only=active_only)
+    return await allowed(request, "look").steering.workers(active_only=active_only)
 
 
 @post("/v1/workers/commands", tags=["workers"], status_code=200)
 async def command(request: Asking, data: JSONBody[CommandRequest]) -> CommandList:
     """Ask workers to pause, resume, stop, or say what their threads do."""
-    return await service_of(request).steering.command(data, actor_of(request))
+    return await allowed(request, "operate").steering.command(data, actor_of(request))
 
 
 @get("/v1/workers/commands", tags=["workers"])
 async def commands(request: Asking, ids: IdsQuery) -> CommandList:
     """Show what came of commands."""
-    return await service_of(request).steering.commands(ids)
+    return await allowed(request, "look").steering.commands(ids)
 
 
 @get("/v1/limits", tags=["limits"])
 async def limits(request: Asking) -> LimitList:
     """List limits by scope."""
-    return await service_of(request).steering.limits()
+    return await allowed(request, "look").steering.limits()
 
 
 @put("/v1/limits", tags=["limits"])
 async def set_limit(request: Asking, data: JSONBody[LimitRequest]) -> LimitShape:
     """Set the limit of a scope."""
-    return await service_of(request).steering.set_limit(data, actor_of(request))
+    return await allowed(request, "admin").steering.set_limit(data, actor_of(request))
 
 
 @delete("/v1/limits/{limit_scope:str}", tags=["limits"], status_code=200)
 async def remove_limit(request: Asking, limit_scope: ScopePath) -> Answered:
     """Remove the limit of a scope."""
-    return await service_of(request).steering.remove_limit(limit_scope, actor_of(request))
+    return await allowed(request, "admin").steering.remove_limit(limit_scope, actor_of(request))
 
 
 ROUTES = (

@@ -57,7 +57,7 @@ class CreateQueueRequest(Asked, frozen=True, kw_only=True):
     """A new queue."""
 
     name: Queue
-    settings: SettingsRequest = SettingsRequest()
+    settings: SettingsRequest = msgspec.field(default_factory=SettingsRequest)
 
 
 class CountsShape(Shape, frozen=True, kw_only=True):

@@ -71,7 +71,7 @@ class JobFilter(Asked, frozen=True, kw_only=True):
 class SearchRequest(Asked, frozen=True, kw_only=True):
     """Which jobs to list, newest first; `after` goes on behind an earlier page."""
 
-    where: JobFilter = JobFilter()
+    where: JobFilter = field(default_factory=JobFilter)
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     after: _After | None = None
     with_total: bool = False
@@ -82,7 +82,7 @@ class BulkRequest(Asked, frozen=True, kw_only=True):
     would be. A filter without conditions means all jobs, and must be meant: `everything`."""
 
     action: Literal["cancel", "revive", "delete"]
-    where: JobFilter = JobFilter()
+    where: JobFilter = field(default_factory=JobFilter)
     everything: bool = False
     dry_run: bool = False
     reason: Annotated[str, Meta(min_length=1, max_length=1_000)] = "cancelled"
@@ -94,7 +94,7 @@ class BulkRequest(Asked, frozen=True, kw_only=True):
 class FilterRequest(Asked, frozen=True, kw_only=True):
     """Which jobs of a queue are meant. With `dry_run` nothing is done."""
 
-    where: JobFilter = JobFilter()
+    where: JobFilter = field(default_factory=JobFilter)
     dry_run: bool = False
 
 
