@@ -10,6 +10,7 @@ import pytest
 
 from forebay.domain.access import Grant
 from forebay.domain.history import EventKind
+from forebay.service.auth import NEEDS
 from forebay.service.keys import Keys
 from forebay.service.server import Security
 from forebay.stores.opening import open_engine
@@ -108,6 +109,19 @@ def test_without_a_key_nothing_is_answered(
 def test_a_key_that_is_over_is_as_good_as_none(holders: dict[str, Holder]) -> None:
     assert holders["revoked"].code("POST", "/v1/jobs", JOB) == (401, "unauthenticated")
     assert holders["expired"].code("POST", "/v1/jobs", JOB) == (401, "unauthenticated")
+
+
+def test_every_operation_says_which_role_it_needs(served: Served) -> None:
+    document = served.client.get("/openapi/v1.json").json()
+    operations = {
+        one["operationId"]
+        for path, methods in document["paths"].items()
+        for one in methods.values()
+        if not path.startswith("/health/")
+    }
+
+    assert "enqueue" in operations
+    assert operations - NEEDS.keys() == set()
 
 
 def test_health_and_the_document_are_for_everybody(served: Served) -> None:

@@ -38,7 +38,8 @@ _VIEWERS: Final = frozenset({Role.VIEW})
 _OPERATORS: Final = frozenset({Role.OPERATE})
 _ADMINS: Final = frozenset({Role.ADMIN})
 
-# Which roles an operation asks for: one of them is enough. An operation that is not here is nobody's.
+# Which roles an operation asks for, by the name of its handler: one of them is enough. An operation that is
+# not here is nobody's.
 NEEDS: Final[Mapping[str, frozenset[Role]]] = {
     # Producers
     "enqueue": _PRODUCERS,
@@ -58,15 +59,58 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
     "peek": _CONSUMERS | _VIEWERS,
     # Everybody who has to do with a job
     "job": _PRODUCERS | _CONSUMERS | _VIEWERS,
-    # Lookers
-    "look": _VIEWERS,
-    "search": _VIEWERS,
-    # Operators: what they do can be undone, or was going to happen some day
-    "operate": _OPERATORS,
-    # Admins
-    "admin": _ADMINS,
-    "keys": _ADMINS,
-    "audit": _ADMINS,
+    "queue": _PRODUCERS | _CONSUMERS | _VIEWERS,
+    # Who looks
+    **dict.fromkeys(
+        (
+            "queues",
+            "search",
+            "dead",
+            "schedules",
+            "schedule",
+            "firings",
+            "workers",
+            "commands",
+            "limits",
+        ),
+        _VIEWERS,
+    ),
+    # Operators: what is there stops, goes on, goes or comes back
+    **dict.fromkeys(
+        (
+            "pause_queue",
+            "resume_queue",
+            "drain_queue",
+            "purge_queue",
+            "requeue",
+            "bulk",
+            "delete_job",
+            "revive",
+            "replay",
+            "revive_dead",
+            "purge_dead",
+            "pause_schedule",
+            "resume_schedule",
+            "fire_schedule",
+            "command",
+        ),
+        _OPERATORS,
+    ),
+    # Admins: what is there is another one afterwards
+    **dict.fromkeys(
+        (
+            "create_queue",
+            "configure_queue",
+            "delete_queue",
+            "save_schedule",
+            "remove_schedule",
+            "set_limit",
+            "remove_limit",
+            "keys",
+            "audit",
+        ),
+        _ADMINS,
+    ),
 }
 
 

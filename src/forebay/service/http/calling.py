@@ -33,10 +33,16 @@ class Gone(Exception):
     """The client has closed its connection, so nobody reads an answer."""
 
 
-def service_of(request: Asking) -> Service:
-    """The operations of this server, for what needs nobody's leave; everything else asks `allowed`."""
+def open_service(request: Asking) -> Service:
+    """The operations of this server, for what needs nobody's leave."""
     service: Service = request.app.state.service
     return service
+
+
+def service_of(request: Asking) -> Service:
+    """The operations, for one that who asks may do to all queues: by the name of the handler. What is about
+    one queue or one job asks `allowed` or `allowed_for`, so that a key for this queue is enough."""
+    return allowed(request, request.route_handler.handler_name)
 
 
 def caller_of(request: Asking) -> Caller:
@@ -52,11 +58,11 @@ def actor_of(request: Asking) -> str:
 
 def allowed(request: Asking, operation: str, *queues: str) -> Service:
     """The operations, for one that who asks may do to all these queues, or to what belongs to none; raises
-    Forbidden. Handlers get the service from here, so none can forget to ask."""
+    Forbidden. Handlers get the service from here and below, so none can forget to ask."""
     caller = caller_of(request)
     for queue in queues or (None,):
         caller.check(operation, queue)
-    return service_of(request)
+    return open_service(request)
 
 
 async def allowed_for(request: Asking, operation: str, *ids: str) -> Service:
@@ -65,7 +71,7 @@ async def allowed_for(request: Asking, operation: str, *ids: str) -> Service:
     A job that is moved to another queue between the look and the deed was one that they might have dealt with
     a moment ago.
     """
-    caller, service = caller_of(request), service_of(request)
+    caller, service = caller_of(request), open_service(request)
     if not caller.may(operation):
         for job_id, job in zip(ids, await service.desk.jobs([JobId(one) for one in ids]), strict=True):
             if job is not None:  # else the operation says so
