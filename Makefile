@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules compare profile growth docs mutate simulate crash-matrix soak soak-postgres soak-redis requirements audit clean
+.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules compare profile growth docs mutate fence simulate crash-matrix soak soak-postgres soak-redis requirements audit clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ docs: $(READY) ## Check all links in the documents and run all code in them, off
 
 mutate: $(READY) ## Remove each guard of each statement in turn and see the suite fail
 	$(BIN)/python tools/mutate.py $(ARGS)
+
+fence: $(READY) ## Take the attempt out of the fence, one statement of one engine at a time, and see a test fail
+	$(BIN)/python tools/fence.py $(ARGS)
 
 simulate: $(READY) ## Lives of a small system on a simulated clock, with faults at every store call: [ARGS='--runs 0']
 	$(BIN)/python -m evidence.simulate $(ARGS)

@@ -181,6 +181,8 @@ def _points(place: int, *, is_quick: bool) -> Iterable[int]:
 
 
 def _told(played: Played) -> Played:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{played.engine}, {played.operation}", end="", file=sys.stderr, flush=True)
     for problem in played.problems:
         print(f"{played.engine}, {played.operation}: {problem}", file=sys.stderr, flush=True)
     return played

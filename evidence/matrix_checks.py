@@ -117,6 +117,7 @@ def shown(stage: Stage) -> dict[str, Any]:
         "workers": reader.workers(),
         "commands": [msgspec.structs.replace(one, id="") for one in commands],
         "limits": reader.limits(),
+        "documents": reader.documents("key"),
         "schedules": reader.schedules(),
         "firings": {name: reader.firings(name) for name in names},
         "audit": [event for _, event in reader.audit(limit=1_000)],

@@ -7,6 +7,7 @@ from typing import Any, Final
 from evidence.matrix_checks import HOUR, QUEUES, Stage
 from evidence.matrix_places import Act
 from evidence.matrix_rows import BOOM, DEFAULT, DYING, MAIL, MINUTE, Rows, held, job
+from forebay.domain.document import Document
 from forebay.domain.firing import advance, planned
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Amendment, Job
@@ -151,6 +152,29 @@ def drop_limit(stage: Stage) -> Act:
     stage.put(job(limit_keys={"tenant": "a"}), job(limit_keys={"tenant": "a"}))
     stage.run(2)
     return lambda process: process.store.drop_limit(key_scope("tenant"), actor="ada")
+
+
+# Documents
+
+
+def _document(body: str, revision: int = 0) -> Document:
+    return Document(kind="key", name="ada", body=body, revision=revision)
+
+
+NOTED: Final = Event(kind=EventKind.NOTE, actor="ada", detail="a key was changed")
+
+
+@ROWS.add("save a document", "save_document")
+def save_document(stage: Stage) -> Act:
+    stage.store.save_document(_document("one"))
+    document = _document("two", revision=1)
+    return lambda process: process.store.save_document(document, event=NOTED)
+
+
+@ROWS.add("drop a document", "drop_document")
+def drop_document(stage: Stage) -> Act:
+    stage.store.save_document(_document("one"))
+    return lambda process: process.store.drop_document("key", "ada", event=NOTED)
 
 
 # Schedules

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from random import Random
+from typing import Any, Final, Protocol, cast
 
 import psycopg
 
-from evidence.faults import Killed
+from evidence.faults import Fault, Faults, FaultyStore, Killed
 from evidence.points import die_at
 from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
@@ -111,12 +112,23 @@ class MemoryPlace:
         raise NotImplementedError
 
     def struck(self, act: Act, deadly: int, *, is_new: bool = False) -> int | None:
-        if deadly == 1:
-            with suppress(Killed):
-                raise Killed
-            return 1
-        act(Process(self, self._engine))
-        return None
+        process = Process(self, self._engine)
+        fault = Fault.KILLED if deadly == 1 else Fault.KILLED_AFTER
+        process.store = cast("Store", FaultyStore(process.store, OneFault(fault), lambda *_: None))
+        with suppress(Killed):
+            act(process)
+        return 1 if fault is Fault.KILLED else None
+
+
+class OneFault(Faults):
+    """The same fault for every call."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(Random(0), 1.0)
+        self._fault = fault
+
+    def next(self, operation: str, *, is_process: bool) -> Fault:
+        return self._fault
 
 
 class _Forking:

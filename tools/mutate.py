@@ -416,7 +416,7 @@ class Workshop:
     def test(self, mutant: Mutant | None) -> str | None:
         """What caught the mutant; None if nothing did."""
         if mutant is None:
-            return self._run("")
+            return self.test_untouched()
         file = self._package / mutant.path
         text = file.read_text(encoding="utf-8")
         file.write_text(mutant.apply(text), encoding="utf-8")
@@ -424,6 +424,10 @@ class Workshop:
             return self._run(mutant.where)
         finally:
             file.write_text(text, encoding="utf-8")
+
+    def test_untouched(self, where: str = "") -> str | None:
+        """What fails without a mutant."""
+        return self._run(where)
 
     def _run(self, where: str) -> str | None:
         failed = self._home / "failed"
@@ -493,7 +497,7 @@ def run_all(only: str, jobs: int, *, doubting: bool = False) -> list[Result]:
     """Test every mutant that is not listed as equivalent, or only those that are, `jobs` at a time."""
     memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
     with TemporaryDirectory(prefix="forebay-mutate-", dir=memory if memory.is_dir() else None) as folder:
-        tree = _copied(Path(folder, "tree"))
+        tree = copied(Path(folder, "tree"))
         free: SimpleQueue[Workshop] = SimpleQueue()
         for number in range(jobs):
             free.put(Workshop(Path(folder, str(number)), tree))
@@ -506,9 +510,9 @@ def run_all(only: str, jobs: int, *, doubting: bool = False) -> list[Result]:
             return [_told(result, number, len(mutants)) for number, result in enumerate(answers, start=1)]
 
 
-def _copied(tree: Path) -> Path:
+def copied(tree: Path, names: Sequence[str] = ("src", "tests")) -> Path:
     """One copy of package and tests to look at from here on: somebody may work on the real ones meanwhile."""
-    for name in ("src", "tests"):
+    for name in names:
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tree)
     return tree

@@ -6,6 +6,7 @@ ForebayError
     PayloadError           fix the arguments (cannot encode, decode, too large)
       CorruptPayload       stored bytes are not what was written; only a new job helps
       NewerPayload         whole, but made for a later version: upgrade this program
+        UnknownKey         encrypted with a key that this program was not given; `key` names it
   UnknownTask              deploy the code
   JobNotFound              nothing there
   QueueNotFound            nothing there
@@ -72,7 +73,20 @@ class CorruptPayload(PayloadError):
 
 
 class NewerPayload(PayloadError):
-    """The stored bytes are whole, but made for a later version or a setting that is missing here."""
+    """The stored bytes are whole, but made for a later version or a setting that is missing here; `needs` is
+    what a program must have been given to read them, None where it must be a later one."""
+
+    def __init__(self, message: str, *, field: str | None = None, needs: str | None = None) -> None:
+        super().__init__(message, field=field)
+        self.needs = needs
+
+
+class UnknownKey(NewerPayload):
+    """The stored bytes are encrypted with a key that this program was not given; `key` names it."""
+
+    def __init__(self, message: str, *, key: str, field: str | None = None) -> None:
+        super().__init__(message, field=field, needs=f"key {key}")
+        self.key = key
 
 
 class UnknownTask(ForebayError):

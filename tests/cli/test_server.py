@@ -3,15 +3,103 @@
 from __future__ import annotations
 
 import signal
+import ssl
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from socket import create_connection, create_server, socket
 
 import httpx2
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from forebay.service.server import Address
-from tests.cli.calling import DEADLINE, command, environment, refusal
+from tests.cli.calling import DEADLINE, answer, command, environment, refusal
+
+
+@contextmanager
+def running(folder: Path, *options: str) -> Iterator[str]:
+    """The address of a server that runs as a program of its own."""
+    process = subprocess.Popen(
+        command("server", "--port", "0", "--url", "sqlite:///jobs.db", *options),
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().split()[-1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def make_certificate(folder: Path) -> Path:
+    """A file with a certificate for 127.0.0.1 that vouches for itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "forebay")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2099, 1, 1, tzinfo=UTC))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = folder / "server.pem"
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + secret)
+    return path
+
+
+@pytest.mark.shows("R-SEC-03")
+def test_with_keys_and_a_certificate_a_server_may_be_reached_from_anywhere(folder: Path) -> None:
+    token = answer("keys", "create", "deploy", "--allow", "produce", "--url", "sqlite:///jobs.db")["token"]
+    answer("queues", "create", "mail", "--url", "sqlite:///jobs.db")
+    certificate = make_certificate(folder)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    everywhere = "0.0.0.0"  # noqa: S104 - that is the point
+
+    with running(folder, "--host", everywhere, "--keys", "--certificate", str(certificate)) as address:
+        there = address.replace(everywhere, "127.0.0.1")
+        with httpx2.Client(base_url=there, verify=trusting, timeout=DEADLINE) as client:
+            job = {"task": "t", "queue": "mail"}
+            refused = client.post("/v1/jobs", json=job)
+            done = client.post("/v1/jobs", json=job, headers={"Authorization": f"Bearer {token}"})
+        with pytest.raises(httpx2.TransportError):
+            httpx2.get(f"{there.replace('https', 'http')}/health/live", timeout=DEADLINE)
+
+    assert there.startswith("https://")
+    assert (refused.status_code, done.status_code) == (401, 201)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--certificate", "nowhere.pem"], "nowhere.pem cannot be used"),
+        (["--certificate", "forebay.toml"], "forebay.toml cannot be used"),
+        (["--private-key", "key.pem"], "goes with a certificate"),
+        (["--burst", "5"], "--burst goes with --rate"),
+        (["--rate", "0"], "rate must be"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(folder: Path, options: list[str], words: str) -> None:
+    (folder / "forebay.toml").write_text("")
+
+    assert words in refusal("server", "--url", "sqlite:///jobs.db", *options)["message"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -48,7 +136,7 @@ def under_way(address: str) -> socket:
     host, _, port = address.removeprefix("http://").partition(":")
     connection = create_connection((host, int(port)), timeout=DEADLINE)
     connection.sendall(
-        b"POST /v1/claim HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+        b"POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
     )
     assert connection.recv(1_000).startswith(b"HTTP/1.1 100")
     return connection

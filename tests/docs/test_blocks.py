@@ -21,6 +21,7 @@ from tests.docs.pages import ROOT, blocks, fenced, pages, run, run_page, text, w
 PROGRAMS: Final = (
     "guide/back-pressure.md",
     "guide/dead-letters.md",
+    "guide/encryption.md",
     "guide/fairness.md",
     "guide/limits.md",
     "guide/retries.md",

@@ -8,6 +8,7 @@ from forebay.domain.gate import (
     gates_of,
     is_limit_gate,
     limit_gate,
+    needs_gate,
     payload_gate,
     scope_behind,
     task_gate,
@@ -21,6 +22,7 @@ def test_a_program_passes_the_gates_of_its_tasks_and_of_every_payload_it_reads()
 
 def test_a_task_cannot_be_called_like_a_payload() -> None:
     assert task_gate("payload:1") != payload_gate(1)
+    assert task_gate("needs:blobs") != needs_gate("blobs")
 
 
 @pytest.mark.parametrize(

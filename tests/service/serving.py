@@ -14,6 +14,7 @@ import uvicorn
 
 from forebay.service.http.app import http_app
 from forebay.service.operations.service import Service
+from forebay.service.server import Security
 from forebay.stores.protocol import Engine
 from tests.worker.support import eventually
 
@@ -72,9 +73,11 @@ class Served:
 
 
 @contextmanager
-def serving(engine: Engine, **options: Any) -> Iterator[Served]:
+def serving(engine: Engine, *, security: Security | None = None, **options: Any) -> Iterator[Served]:
     """A server for this store while the block lasts."""
     service = Service(engine)
+    if security is not None:
+        options |= {"guard": security.guard(service), "hosts": security.hosts}
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         config = uvicorn.Config(

@@ -215,7 +215,7 @@ def raw_claim(served: Served, queue: str) -> socket.socket:
     host, _, port = served.address.removeprefix("http://").partition(":")
     connection = socket.create_connection((host, int(port)), timeout=PATIENCE)
     body = msgspec.json.encode({"queues": [queue], "most": 1})
-    head = f"POST /v1/claim HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     connection.sendall(head.encode() + body)
     return connection
 

@@ -60,7 +60,7 @@ def test_a_request_may_be_neither_too_large_nor_too_slow() -> None:
         large = served.post("/v1/jobs", {"task": "t", "args": ["x" * 1_000]})
         host, _, port = served.address.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as slow:
-            slow.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            slow.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
             told = slow.recv(65_536)
 
     assert (large.status_code, large.json()["code"]) == (413, "too_large")

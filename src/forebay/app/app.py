@@ -26,10 +26,14 @@ from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, JobId, JobSummary, Ne
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forebay.app.blobs import Blobs
     from forebay.app.consumer import Consumer
     from forebay.app.duty import Duty
     from forebay.app.limits import Limits
     from forebay.app.middleware import Middleware
+    from forebay.app.sealing import Keys
     from forebay.app.steps import Step
     from forebay.app.workflow import Workflow
     from forebay.domain.query import Counts, JobQuery, Page
@@ -57,7 +61,9 @@ class Forebay(Declares, Queueing):
         job = send.enqueue("ada@example.com", subject="Hi")
 
     `defaults` are options for all jobs, unless their task or their call says otherwise. `max_payload` is the
-    most bytes that the arguments of one job may take.
+    most bytes that the arguments of one job may take. With `encryption_keys` (by id, the newest first)
+    arguments, results and steps are encrypted in the store; `blobs` is a folder, or a place of your own, for
+    those of more than 256 KiB.
     """
 
     def __init__(
@@ -66,6 +72,8 @@ class Forebay(Declares, Queueing):
         *,
         defaults: TaskOptions | None = None,
         max_payload: int = MAX_PAYLOAD,
+        encryption_keys: Keys | Mapping[str, bytes | str] | str | None = None,
+        blobs: Blobs | Path | str | None = None,
         clock: Clock | None = None,
     ) -> None:
         from forebay.stores.opening import open_engine  # noqa: PLC0415 - a tenth of the import's time
@@ -74,6 +82,10 @@ class Forebay(Declares, Queueing):
         check_limit(max_payload)
         self.max_payload = max_payload
         self.engine = open_engine(url, clock=clock)
+        if encryption_keys is not None or blobs is not None:
+            from forebay.app.sealed import sealed_engine  # noqa: PLC0415 - programs without them never load it
+
+            self.engine = sealed_engine(self.engine, encryption_keys, blobs)
         self._url = url  # for the supervisor of a worker process; it may hold a password
         self.clock = clock or SystemClock()
         self.registry = Registry()

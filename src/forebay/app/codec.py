@@ -19,7 +19,7 @@ import msgspec
 
 from forebay.app.tags import Unfit, UnknownTag, key_step, tag, tag_items, tag_named, untag
 from forebay.domain.job import MAX_PAYLOAD
-from forebay.errors import ConfigError, CorruptPayload, NewerPayload, PayloadError
+from forebay.errors import ConfigError, CorruptPayload, NewerPayload, PayloadError, UnknownKey
 
 MAX_ARGS: Final = 100
 MAX_KWARGS: Final = 50
@@ -32,6 +32,7 @@ _AFTER_DIGITS: Final = 12
 _BARE_HEADER: Final = 13
 _LINE_END: Final = crc32(b"\n")
 _HEADER: Final = re.compile(rb"fb([1-9][0-9]{0,8}) ([0-9a-f]{8})((?: [a-z]+=[!-~]+)*)\n")
+_SPOILED: Final = b"fb0 "
 _TILDE: Final = ord("~")
 _BACKSLASH: Final = ord("\\")
 _LATER: Final = re.compile(rb"fb([1-9][0-9]{0,8})[ \n]")
@@ -170,20 +171,62 @@ def _opened(data: bytes) -> bytes:
     raise _unopened(data)
 
 
+def framed(body: bytes, **fields: str) -> bytes:
+    """Other bytes than JSON under a header whose fields say what they are."""
+    named = "".join(f" {name}={value}" for name, value in fields.items())
+    rest = named.encode() + b"\n" + body
+    return b"fb1 %08x%b" % (crc32(rest), rest)
+
+
+def parted(data: bytes) -> tuple[dict[str, str], bytes] | None:
+    """The fields of a header that holds, and what stands under it; None for everything else."""
+    header = _HEADER.match(data)
+    if not header or header[1] != b"1" or header[2] != b"%08x" % crc32(data[_AFTER_DIGITS:]):
+        return None
+    fields = (part.partition("=") for part in header[3].decode().split())
+    return {name: value for name, _, value in fields}, data[header.end() :]
+
+
+def spoiled(reason: str) -> bytes:
+    """What stands for stored bytes that turned out to be broken before they came here. Never stored."""
+    return _SPOILED + reason.encode()
+
+
 def _unopened(data: bytes) -> PayloadError:
     later = _LATER.match(data)
     if later and int(later[1]) > 1:
         return NewerPayload(
             f"the payload has format {int(later[1])}, this program reads 1; upgrade it", field="payload"
         )
+    if data.startswith(_SPOILED):
+        reason = data[len(_SPOILED) :].decode(errors="replace")[:200]
+        return CorruptPayload(f"the payload is broken: {reason}", field="payload")
     header = _HEADER.match(data)
     if not header:
         return CorruptPayload("the payload does not begin with the line of a payload", field="payload")
     if header[2] != b"%08x" % crc32(data[_AFTER_DIGITS:]):
         return CorruptPayload("the payload's checksum does not fit its bytes", field="payload")
+    return _unread(header[3].decode().strip())
+
+
+def _unread(text: str) -> PayloadError:
+    """What the fields of a header mean to a program that cannot act on them."""
+    fields = dict(field.split("=", 1) for field in text.split())
+    if "key" in fields:
+        key = fields["key"][:80]
+        return UnknownKey(
+            f"the payload is encrypted with the key {key}, which this program does not have",
+            key=key,
+            field="payload",
+        )
+    if "blob" in fields:
+        return NewerPayload(
+            "the payload is kept in a blob store, and cannot be read from there now",
+            field="payload",
+            needs="blobs",
+        )
     return NewerPayload(
-        f"the payload's header has fields that this program does not know: {header[3].decode().strip():.80}",
-        field="payload",
+        f"the payload's header has fields that this program does not know: {text:.80}", field="payload"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from forebay.app.app import Forebay
+from forebay.app.masking import MASK, is_secret
 from forebay.cli.failing import Status, status_of
 from forebay.cli.loading import load_app
 from forebay.cli.opening import Desk, opened
@@ -85,8 +86,7 @@ def examined(settings: Settings, *, quick: bool) -> tuple[list[Finding], Status]
 def of_settings(settings: Settings) -> Iterator[Finding]:
     """What is set, and where."""
     for name, setting in settings.found.items():
-        value = without_password(setting.value) if name == "url" else setting.value
-        yield Finding(about="settings", message=f"{name} = {value} by {setting.source}")
+        yield Finding(about="settings", message=f"{name} = {_shown(name, setting.value)} by {setting.source}")
     if not settings.found:
         yield Finding(about="settings", message="nothing is set; the defaults hold")
     for name in unknown_variables():
@@ -96,6 +96,12 @@ def of_settings(settings: Settings) -> Iterator[Finding]:
             level="note",
             todo="see docs/reference/settings.md for the names",
         )
+
+
+def _shown(name: str, value: object) -> object:
+    if is_secret(name):
+        return MASK
+    return without_password(str(value)) if name == "url" else value
 
 
 def of_app(settings: Settings) -> Iterator[Finding]:

@@ -96,10 +96,19 @@ def _by_app(settings: Settings, named: str) -> Desk:
 def _by_url(settings: Settings, url: str, *, create: bool) -> Desk:
     if "\0" in unquote(url):
         raise ConfigError(f"{without_password(url)!r} cannot name a store: there is a NUL in it")
-    engine = open_engine(url)
+    engine = _wrapped(settings, open_engine(url))
     if not create:
         _check_file(url, is_named="url" in settings.found)
     return Desk(settings, engine, without_password(url))
+
+
+def _wrapped(settings: Settings, engine: Engine) -> Engine:
+    keys, blobs = settings.get("encryption_keys"), settings.get("blobs")
+    if keys is None and blobs is None:
+        return engine
+    from forebay.app.sealed import sealed_engine  # noqa: PLC0415 - most commands have neither
+
+    return sealed_engine(engine, keys, blobs)
 
 
 def _check_file(url: str, *, is_named: bool) -> None:

@@ -11,6 +11,7 @@ from forebay import __version__
 from forebay.cli.opening import Desk
 from forebay.cli.options import at_store
 from forebay.cli.output import Output
+from forebay.domain.limits import Limit
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +22,12 @@ MAX_GRACE_SECONDS: Final = 3_600
 
 
 @click.command(epilog="Example: `forebay server --url sqlite:///jobs.db --port 8080`.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; loopback only.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Where to listen; beyond loopback only with --keys.",
+)
 @click.option(
     "--port",
     type=click.IntRange(0, MAX_PORT),
@@ -36,6 +42,18 @@ MAX_GRACE_SECONDS: Final = 3_600
     show_default=True,
     help="Seconds to let requests end on a stop.",
 )
+@click.option("--keys", is_flag=True, help="Let in only who shows an API key; `forebay keys` makes them.")
+@click.option("--rate", type=int, help="So many requests a second of each client whose key has no rate.")
+@click.option("--burst", type=int, help="So many of them at once; else twice the rate.")
+@click.option(
+    "--trust-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Without --keys: a name under which a proxy asks; may be repeated.",
+)
+@click.option("--certificate", metavar="FILE", help="Speak TLS with this certificate (PEM, with its chain).")
+@click.option("--private-key", metavar="FILE", help="Its key, if that is a file of its own.")
 @at_store(create=True)
 def server(desk: Desk, out: Output, **options: Any) -> None:
     """Serve jobs over HTTP until a signal says stop.
@@ -51,7 +69,23 @@ def server(desk: Desk, out: Output, **options: Any) -> None:
         out.say({"address": address}, f"serving {desk.name} at {address}")
 
     address = serving.Address(options["host"], options["port"])
-    serving.serve(desk.engine, address, version=__version__, grace=options["grace"], tell=tell)
+    security = serving.Security(
+        asks_for_keys=options["keys"],
+        hosts=frozenset(host.lower() for host in options["hosts"]),
+        rate=_rate(options["rate"], options["burst"]),
+        certificate=options["certificate"],
+        private_key=options["private_key"],
+    )
+    grace = options["grace"]
+    serving.serve(desk.engine, address, version=__version__, grace=grace, security=security, tell=tell)
+
+
+def _rate(rate: int | None, burst: int | None) -> Limit | None:
+    if rate is None:
+        if burst is not None:
+            raise ConfigError("--burst goes with --rate")
+        return None
+    return Limit(scope="global", rate=rate, burst=burst)
 
 
 def _loaded() -> ModuleType:

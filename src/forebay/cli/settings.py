@@ -40,10 +40,12 @@ KINDS: Final[dict[str, Any]] = {
     "max_jobs": int,
     "max_memory": float,
     "max_age": float,
+    "encryption_keys": str,
+    "blobs": str,
 }
 
 # Settings of other commands.
-_OTHERS: Final = ("url", "actor")
+_OTHERS: Final = ("url", "actor", "encryption_keys", "blobs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,11 @@ def payload_gate(version: int) -> str:
     return f"payload:{version}"
 
 
+def needs_gate(needs: str) -> str:
+    """Behind this wait jobs whose payload is for programs that were given this: a key, or a blob store."""
+    return f"needs:{needs}"
+
+
 def limit_gate(scope: str) -> str:
     """Behind this wait jobs at the limit of their task or key; nobody passes it, claims bring them back."""
     return f"{_LIMIT}{scope}"

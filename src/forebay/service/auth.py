@@ -6,9 +6,9 @@ A server has one `Guard`. For each request it does
     caller.check("enqueue", queue)                            # Forbidden: 403
     headers |= caller.headers                                 # X-RateLimit-*
 
-and hands `caller.actor` to whatever writes to the audit log. What is about one job asks `caller.may_see(...)`
-with the queue of that job and answers as if there were none where it is false: who may not see a queue shall
-not learn which ids it has.
+and hands `caller.actor` to whatever writes to the audit log. What is about one job asks `caller.check_job`
+with the queue of that job, which answers as if there were none to who may not see that queue: nobody shall
+learn which ids it has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final, Protocol, TypeVar
 
 from forebay.clock import Clock
 from forebay.domain.access import ApiKey, Role
-from forebay.errors import Forbidden, Unauthenticated
+from forebay.errors import Forbidden, JobNotFound, Unauthenticated
 from forebay.service.keys import Kept, all_keys, digest_of, parse_token, save
 from forebay.service.rates import Rates
 from forebay.stores.protocol import Reader, Store
@@ -38,7 +38,8 @@ _VIEWERS: Final = frozenset({Role.VIEW})
 _OPERATORS: Final = frozenset({Role.OPERATE})
 _ADMINS: Final = frozenset({Role.ADMIN})
 
-# Which roles an operation asks for: one of them is enough. An operation that is not here is nobody's.
+# Which roles an operation asks for, by the name of its handler: one of them is enough. An operation that is
+# not here is nobody's.
 NEEDS: Final[Mapping[str, frozenset[Role]]] = {
     # Producers
     "enqueue": _PRODUCERS,
@@ -58,15 +59,58 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
     "peek": _CONSUMERS | _VIEWERS,
     # Everybody who has to do with a job
     "job": _PRODUCERS | _CONSUMERS | _VIEWERS,
-    # Lookers
-    "look": _VIEWERS,
-    "search": _VIEWERS,
-    # Operators: what they do can be undone, or was going to happen some day
-    "operate": _OPERATORS,
-    # Admins
-    "admin": _ADMINS,
-    "keys": _ADMINS,
-    "audit": _ADMINS,
+    "queue": _PRODUCERS | _CONSUMERS | _VIEWERS,
+    # Who looks
+    **dict.fromkeys(
+        (
+            "queues",
+            "search",
+            "dead",
+            "schedules",
+            "schedule",
+            "firings",
+            "workers",
+            "commands",
+            "limits",
+        ),
+        _VIEWERS,
+    ),
+    # Operators: what is there stops, goes on, goes or comes back
+    **dict.fromkeys(
+        (
+            "pause_queue",
+            "resume_queue",
+            "drain_queue",
+            "purge_queue",
+            "requeue",
+            "bulk",
+            "delete_job",
+            "revive",
+            "replay",
+            "revive_dead",
+            "purge_dead",
+            "pause_schedule",
+            "resume_schedule",
+            "fire_schedule",
+            "command",
+        ),
+        _OPERATORS,
+    ),
+    # Admins: what is there is another one afterwards
+    **dict.fromkeys(
+        (
+            "create_queue",
+            "configure_queue",
+            "delete_queue",
+            "save_schedule",
+            "remove_schedule",
+            "set_limit",
+            "remove_limit",
+            "keys",
+            "audit",
+        ),
+        _ADMINS,
+    ),
 }
 
 
@@ -102,6 +146,12 @@ class Caller:
         """Whether they may know which jobs a queue has."""
         return self.may("job", queue)
 
+    def check_job(self, operation: str, job_id: str, queue: str) -> None:
+        """Raise JobNotFound for a job of a queue that they may not see, Forbidden for another deed."""
+        if not self.may(operation, queue) and not self.may_see(queue):
+            raise JobNotFound(f"there is no job {job_id}")
+        self.check(operation, queue)
+
 
 class ReadsAndWrites(Protocol):
     """What a guard needs of the store: calls on threads of their own that coroutines can await."""
@@ -117,6 +167,8 @@ class Guard:
     So an unknown name costs the store nothing, however many are tried. When the store is away nobody is let
     in after that time: a key may have been revoked, and there would be nothing to do for its holder.
     """
+
+    is_open = False
 
     def __init__(self, desk: ReadsAndWrites, clock: Clock, rates: Rates) -> None:
         self._desk = desk
@@ -183,6 +235,8 @@ class Guard:
 
 class OpenDoor:
     """Lets everybody in as an administrator: for a server that only this machine can reach."""
+
+    is_open = True
 
     def __init__(self, rates: Rates) -> None:
         self._rates = rates

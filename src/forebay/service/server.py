@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
@@ -13,9 +14,13 @@ from typing import Final
 import msgspec
 import uvicorn
 
+from forebay.domain.limits import Limit
 from forebay.errors import ConfigError
+from forebay.service.auth import Guard, OpenDoor
+from forebay.service.http.admitting import Admits
 from forebay.service.http.app import http_app
 from forebay.service.operations.service import Service
+from forebay.service.rates import Rates
 from forebay.stores.protocol import Engine
 
 DEFAULT_PORT: Final = 8080
@@ -38,6 +43,44 @@ class Address(msgspec.Struct, frozen=True):
             return self.host == "localhost"
 
 
+class Security(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is let in, and how they are protected.
+
+    With `asks_for_keys` only who shows an API key; else everybody who can reach the server, by its address or
+    under one of `hosts`. `rate` is for clients whose key has none of its own. With a certificate (and its
+    key, if that is a file of its own) the server speaks TLS and nothing else.
+    """
+
+    asks_for_keys: bool = False
+    hosts: frozenset[str] = frozenset()
+    rate: Limit | None = None
+    certificate: str | None = None
+    private_key: str | None = None
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.certificate is None else "https"
+
+    def guard(self, service: Service) -> Admits:
+        """What stands at the door of this service."""
+        clock = service.desk.clock
+        rates = Rates(self.rate, clock)
+        return Guard(service.desk, clock, rates) if self.asks_for_keys else OpenDoor(rates)
+
+    def check(self) -> None:
+        """Raise ConfigError for a certificate that cannot be used, before anybody is told of an address."""
+        if self.certificate is None:
+            if self.private_key is not None:
+                raise ConfigError("a private key goes with a certificate")
+            return
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                self.certificate, self.private_key
+            )
+        except (OSError, ValueError) as exc:
+            raise ConfigError(f"the certificate {self.certificate} cannot be used: {exc}") from exc
+
+
 class Server(uvicorn.Server):
     """Runs the HTTP service until it is told to stop.
 
@@ -45,11 +88,22 @@ class Server(uvicorn.Server):
     second one does not wait for them.
     """
 
-    def __init__(self, engine: Engine, *, version: str, grace: int = GRACE_SECONDS) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        version: str,
+        grace: int = GRACE_SECONDS,
+        security: Security | None = None,
+    ) -> None:
         self.service = Service(engine)
+        secured = security or Security()
+        app = http_app(self.service, version=version, guard=secured.guard(self.service), hosts=secured.hosts)
         super().__init__(
             uvicorn.Config(
-                http_app(self.service, version=version),
+                app,
+                ssl_certfile=secured.certificate,
+                ssl_keyfile=secured.private_key,
                 lifespan="on",
                 log_config=None,
                 access_log=False,
@@ -80,18 +134,21 @@ def serve(
     *,
     version: str,
     grace: int = GRACE_SECONDS,
+    security: Security | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve until a signal says stop; `tell` hears the address. Raises ConfigError for one that cannot be."""
-    if not address.is_loopback:
+    secured = security or Security()
+    secured.check()
+    if not address.is_loopback and not secured.asks_for_keys:
         raise ConfigError(
             f"{address.host} can be reached from other machines, and nobody would have to say who they are; "
-            "listen on 127.0.0.1, and let a proxy that knows your users stand before it"
+            "ask for keys (--keys), or listen on 127.0.0.1"
         )
     with listening(address) as listener:
         host, port = listener.getsockname()[:2]
-        tell(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        asyncio.run(Server(engine, version=version, grace=grace).serve([listener]))
+        tell(f"{secured.scheme}://{f'[{host}]' if ':' in host else host}:{port}")
+        asyncio.run(Server(engine, version=version, grace=grace, security=secured).serve([listener]))
 
 
 def listening(address: Address) -> socket.socket:

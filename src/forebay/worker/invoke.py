@@ -18,7 +18,7 @@ from forebay.app.registry import Registry
 from forebay.app.settling import writable
 from forebay.app.task import Task
 from forebay.app.times import length_ms
-from forebay.domain.gate import payload_gate, task_gate
+from forebay.domain.gate import needs_gate, payload_gate, task_gate
 from forebay.domain.history import MAX_MESSAGE, MAX_TRACEBACK
 from forebay.domain.job import DAY_MS
 from forebay.domain.outcome import (
@@ -150,10 +150,8 @@ class Invoke:
         """What becomes of a job whose task could not even be called."""
         # What this program cannot read now it may read after its deploy, and another worker may at once.
         if isinstance(exc, (UnknownTask, NewerPayload)):
-            is_unknown = isinstance(exc, UnknownTask)
-            gate = task_gate(assignment.job.task) if is_unknown else payload_gate(VERSION + 1)
             logger.warning("job %s is held: %s", assignment.job.id, exc)
-            return Held(gate, str(exc))
+            return Held(_gate(assignment.job.task, exc), str(exc))
         error = attempt_error(exc)
         return Discarded(error) if isinstance(exc, PayloadError) else Failed(error)
 
@@ -167,6 +165,13 @@ class Invoke:
         # What the task asks for makes no sense, a snooze of "soon" for example.
         except BaseException as wrong:
             return Failed(attempt_error(wrong))
+
+
+def _gate(task: str, exc: UnknownTask | NewerPayload) -> str:
+    """Behind what a job waits for a program that can run it."""
+    if isinstance(exc, UnknownTask):
+        return task_gate(task)
+    return payload_gate(VERSION + 1) if exc.needs is None else needs_gate(exc.needs)
 
 
 def _raised(exc: BaseException, no_retry_for: tuple[type[BaseException], ...]) -> Outcome:

@@ -82,6 +82,20 @@ def test_an_earlier_attempt_cannot_be_settled_when_a_later_one_of_the_same_worke
     assert record(reader, first.id) == before
 
 
+def test_who_has_told_of_an_earlier_failure_has_not_ended_a_later_attempt(
+    store: Store, reader: Reader
+) -> None:
+    settle(store, started(store, W1), Failed(BOOM, 0))
+    second = start(store, W2)
+    before = record(reader, second.id)
+
+    answer = settle(store, second, Completed(b"1"), W1)
+
+    assert (answer.settled, answer.repeated) == ((), ())
+    assert answer.refused == (Refusal(lease=Lease(second.id, 2), reason="other worker"),)
+    assert record(reader, second.id) == before
+
+
 def test_an_attempt_that_has_not_begun_cannot_be_settled(store: Store, reader: Reader) -> None:
     job = started(store, W1)
     before = record(reader, job.id)

@@ -9,12 +9,15 @@ from litestar.datastructures import State
 from litestar.openapi import OpenAPIConfig
 from litestar.types import ASGIApp
 
+from forebay.service.auth import OpenDoor
 from forebay.service.http import consuming, health, producing
+from forebay.service.http.admitting import Admits, Admitting
 from forebay.service.http.arriving import ARRIVES_WITHIN_SECONDS, Arriving
 from forebay.service.http.calling import Gone
 from forebay.service.http.document import Document
 from forebay.service.http.errors import HANDLERS
 from forebay.service.operations.service import Service
+from forebay.service.rates import Rates
 
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
@@ -30,9 +33,13 @@ def http_app(
     version: str,
     max_body: int = MAX_BODY,
     arrives_within: float = ARRIVES_WITHIN_SECONDS,
+    guard: Admits | None = None,
+    hosts: frozenset[str] = frozenset(),
 ) -> ASGIApp:
-    """The routes of this service; its start and its stop are those of the server that runs it."""
-    return Arriving(framework_app(service, version=version, max_body=max_body), arrives_within)
+    """The routes of this service; its start and its stop are those of the server that runs it. Without a
+    guard everybody is let in; `hosts` are names by which such a server may be asked."""
+    routes = Arriving(framework_app(service, version=version, max_body=max_body), arrives_within)
+    return Admitting(routes, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
 
 
 def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -> Litestar:

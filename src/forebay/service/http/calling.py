@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 from litestar import Request
 from litestar.params import PathParameter
 
+from forebay.domain.job import JobId
+from forebay.service.auth import Caller
+from forebay.service.http.admitting import CALLER
 from forebay.service.operations.service import Service
 
 T = TypeVar("T")
@@ -30,15 +33,50 @@ class Gone(Exception):
     """The client has closed its connection, so nobody reads an answer."""
 
 
-def service_of(request: Asking) -> Service:
-    """The operations of this server."""
+def open_service(request: Asking) -> Service:
+    """The operations of this server, for what needs nobody's leave."""
     service: Service = request.app.state.service
     return service
 
 
+def service_of(request: Asking) -> Service:
+    """The operations, for one that who asks may do to all queues: by the name of the handler. What is about
+    one queue or one job asks `allowed` or `allowed_for`, so that a key for this queue is enough."""
+    return allowed(request, request.route_handler.handler_name)
+
+
+def caller_of(request: Asking) -> Caller:
+    """Who asks. There is always one: nothing gets here that was not let in."""
+    caller: Caller = cast("dict[str, Any]", request.scope)[CALLER]
+    return caller
+
+
 def actor_of(request: Asking) -> str:
     """Who asks, for the record."""
-    return "service"
+    return caller_of(request).actor
+
+
+def allowed(request: Asking, operation: str, *queues: str) -> Service:
+    """The operations, for one that who asks may do to all these queues, or to what belongs to none; raises
+    Forbidden. Handlers get the service from here and below, so none can forget to ask."""
+    caller = caller_of(request)
+    for queue in queues or (None,):
+        caller.check(operation, queue)
+    return open_service(request)
+
+
+async def allowed_for(request: Asking, operation: str, *ids: str) -> Service:
+    """The same for what is done to jobs. Only a key that is not for all queues costs a look at theirs.
+
+    A job that is moved to another queue between the look and the deed was one that they might have dealt with
+    a moment ago.
+    """
+    caller, service = caller_of(request), open_service(request)
+    if not caller.may(operation):
+        for job_id, job in zip(ids, await service.desk.jobs([JobId(one) for one in ids]), strict=True):
+            if job is not None:  # else the operation says so
+                caller.check_job(operation, job_id, job.queue)
+    return service
 
 
 async def while_connected(request: Asking, work: Coroutine[Any, Any, T]) -> T:

@@ -34,6 +34,9 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
     _, components = msgspec.json.schema_components(_below(Shape), ref_template=_REF)
     known = document.setdefault("components", {}).setdefault("schemas", {})
     known.update(components)
+    # Health is for everybody; a server that asks for no keys takes no notice of them.
+    document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"key": []}, {}]
     problem = {"application/problem+json": {"schema": {"$ref": _REF.format(name=Problem.__name__)}}}
     for path in document["paths"].values():
         for operation in path.values():

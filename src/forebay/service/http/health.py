@@ -6,7 +6,7 @@ from typing import Literal
 
 from litestar import get
 
-from forebay.service.http.calling import Asking, service_of
+from forebay.service.http.calling import Asking, open_service
 from forebay.service.schema.shared import Shape
 
 
@@ -25,7 +25,7 @@ async def live() -> Alive:
 @get("/health/ready", tags=["health"])
 async def ready(request: Asking) -> Alive:
     """Say whether the store answers, so that requests can be served."""
-    await service_of(request).check()
+    await open_service(request).check()
     return Alive()
 
 

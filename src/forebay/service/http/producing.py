@@ -9,7 +9,15 @@ from litestar.params import HeaderParameter, JSONBody, QueryParameter
 from msgspec.structs import replace
 
 from forebay.errors import InvalidJob
-from forebay.service.http.calling import Asking, JobIdPath, actor_of, service_of, while_connected
+from forebay.service.http.calling import (
+    Asking,
+    JobIdPath,
+    actor_of,
+    allowed,
+    allowed_for,
+    caller_of,
+    while_connected,
+)
 from forebay.service.schema.looking import JobShape
 from forebay.service.schema.producing import (
     Accepted,
@@ -48,19 +56,23 @@ async def enqueue(
         if data.idempotency_key not in (None, idempotency_key):
             raise InvalidJob("the header and the body name different keys", field="idempotency_key")
         data = replace(data, idempotency_key=idempotency_key)
-    return await service_of(request).producing.enqueue(data, with_position=position)
+    service = allowed(request, "enqueue", data.queue)
+    return await service.producing.enqueue(_of_caller(request, data), with_position=position)
 
 
 @post("/v1/jobs/batch", tags=["produce"])
 async def enqueue_many(request: Asking, data: JSONBody[EnqueueManyRequest]) -> EnqueueManyAnswer:
     """Ask for several jobs, in one or several queues."""
-    return await service_of(request).producing.enqueue_many(data)
+    service = allowed(request, "enqueue_many", *{job.queue for job in data.jobs})
+    jobs = [_of_caller(request, job) for job in data.jobs]
+    return await service.producing.enqueue_many(replace(data, jobs=jobs))
 
 
 @get("/v1/jobs/{job_id:str}", tags=["produce"])
 async def job(request: Asking, job_id: JobIdPath) -> JobShape:
     """Show a job with its attempts and with what depends on it."""
-    return await service_of(request).looking.job(job_id)
+    service = await allowed_for(request, "job", job_id)
+    return await service.looking.job(job_id)
 
 
 @get("/v1/jobs/{job_id:str}/wait", tags=["produce"])
@@ -68,25 +80,35 @@ async def wait(
     request: Asking, job_id: JobIdPath, timeout_seconds: WaitQuery = LONGEST_WAIT_SECONDS
 ) -> JobShape:
     """Show a job when it has ended, or as it is when the time is up."""
-    return await while_connected(request, service_of(request).producing.wait(job_id, timeout_seconds))
+    service = await allowed_for(request, "wait", job_id)
+    return await while_connected(request, service.producing.wait(job_id, timeout_seconds))
 
 
 @get("/v1/jobs/{job_id:str}/result", tags=["produce"])
 async def result(request: Asking, job_id: JobIdPath) -> ResultAnswer:
     """Give what a completed job has returned."""
-    return await service_of(request).producing.result(job_id)
+    service = await allowed_for(request, "result", job_id)
+    return await service.producing.result(job_id)
 
 
 @post("/v1/jobs/{job_id:str}/cancel", tags=["produce"], status_code=200)
 async def cancel(request: Asking, job_id: JobIdPath, data: JSONBody[CancelRequest]) -> Verdict:
     """Cancel a job that waits; ask one that runs to stop."""
-    return await service_of(request).producing.cancel(job_id, data, actor_of(request))
+    service = await allowed_for(request, "cancel", job_id)
+    return await service.producing.cancel(job_id, data, actor_of(request))
 
 
 @patch("/v1/jobs/{job_id:str}", tags=["produce"])
 async def amend(request: Asking, job_id: JobIdPath, data: JSONBody[AmendRequest]) -> Verdict:
     """Change the priority, the time or the metadata of a job that waits."""
-    return await service_of(request).producing.amend(job_id, data, actor_of(request))
+    service = await allowed_for(request, "amend", job_id)
+    return await service.producing.amend(job_id, data, actor_of(request))
+
+
+def _of_caller(request: Asking, data: EnqueueRequest) -> EnqueueRequest:
+    """Who has shown a key is that client: nobody spends what a queue takes of another one."""
+    caller = caller_of(request)
+    return data if caller.key is None else replace(data, client=caller.name)
 
 
 ROUTES = (enqueue, enqueue_many, job, wait, result, cancel, amend)

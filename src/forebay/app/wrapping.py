@@ -1,0 +1,202 @@
+"""What is done to payloads and results on their way into a store and out of it: sealed, and put away if they
+are large."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from hashlib import sha256
+from time import monotonic
+from typing import Final
+
+from msgspec.structs import replace
+
+from forebay.app.blobs import NAME, Blobs
+from forebay.app.codec import framed, parted, spoiled
+from forebay.app.sealing import Keys
+from forebay.domain.gate import needs_gate
+from forebay.domain.job import Job, NewJob
+from forebay.domain.note import Note, Notes
+from forebay.domain.schedule import Schedule
+from forebay.domain.settlement import Settlement
+from forebay.errors import CorruptPayload, StoreUnavailable
+from forebay.stores.ids import new_id
+from forebay.stores.protocol import Want
+
+INLINE: Final = 262_144
+BLOBS_KEPT: Final = 16  # in memory: whoever waits for a job looks at it four times a second
+AWAY_SECONDS: Final = 10.0
+
+_START: Final = b"fb1 "
+_FIRST_FIELD: Final = 12
+
+logger = logging.getLogger(__name__)
+
+
+class Wrapping:
+    """Seals with `keys`, and keeps in `blobs` what is larger than `above` bytes then.
+
+    What cannot be opened here stays as it is stored, and the codec says why to whoever wants to read it: so a
+    list of jobs never fails because of one of them, and a worker holds a job that another one can open.
+    """
+
+    def __init__(self, keys: Keys | None, blobs: Blobs | None, *, above: int = INLINE) -> None:
+        self.keys = keys
+        self.blobs = blobs
+        self._above = above
+        self._fetched = lru_cache(maxsize=BLOBS_KEPT)(self._fetch)
+        self._were_away_at: float | None = None
+
+    # Into the store
+
+    def job(self, job: NewJob) -> NewJob:
+        """A new job as it is stored. The store gives ids as it inserts, so what is sealed is bound to the
+        task; one whose payload goes to the blobs brings its id, for their names are made of it."""
+        data = self._sealed(job.payload, _about_call(job.task))
+        if self._is_large(data):
+            job_id = job.id or new_id()
+            reference = self._put_away(job_id, "payload", data)
+            if reference is not None:
+                return replace(job, id=job_id, payload=reference)
+        return job.with_payload(data)
+
+    def inline(self, job: NewJob) -> NewJob:
+        """The job of a schedule: its payload is copied to many, so it is no single one's blob."""
+        return job.with_payload(self._sealed(job.payload, _about_call(job.task)))
+
+    def settlement(self, end: Settlement) -> Settlement:
+        """A settlement as it is stored, with its follow-ups."""
+        if end.result is None and not end.follow_ups:
+            return end
+        follow_ups = tuple(map(self.job, end.follow_ups))
+        if end.result is None:
+            return replace(end, follow_ups=follow_ups)
+        data = self._sealed(end.result, _about_result(end.job_id))
+        reference = self._put_away(end.job_id, "result", data) if self._is_large(data) else None
+        return replace(end, result=reference or data, follow_ups=follow_ups)
+
+    def note(self, note: Note) -> Note:
+        """A note as it is stored: the results of steps are sealed."""
+        if not note.steps:
+            return note
+        about = _about_step(note.lease.job_id)
+        steps = tuple(replace(step, result=self._sealed(step.result, about)) for step in note.steps)
+        return replace(note, steps=steps)
+
+    def schedule(self, schedule: Schedule) -> Schedule:
+        """A schedule as it is stored."""
+        return _with_job(schedule, self.inline(schedule.definition.job))
+
+    def _sealed(self, data: bytes, about: str) -> bytes:
+        return data if self.keys is None or _has_fields(data) else self.keys.sealed(data, about)
+
+    def _is_large(self, data: bytes) -> bool:
+        return self.blobs is not None and len(data) > self._above
+
+    def _put_away(self, job_id: str, what: str, data: bytes) -> bytes | None:
+        """What stands in the store for bytes that are kept elsewhere; None if they must stay."""
+        name = f"{job_id}/{what}.{new_id()}.{sha256(data).hexdigest()}"
+        if self.blobs is None or not NAME.match(name):  # an id that somebody brought may be no name of a file
+            return None
+        try:
+            # Before the row: one that refers to nothing would be a job that nobody can run. What is kept
+            # for no row is found and removed a day later.
+            self.blobs.put(name, data)
+        except StoreUnavailable as exc:
+            logger.warning("%s of job %s stays in the store: %s", what, job_id, exc)
+            return None
+        return framed(b"", blob=name)
+
+    # Out of the store
+
+    def opened_job(self, job: Job) -> Job:
+        """A job with its payload and its result as they were given."""
+        payload = self._opened(job.payload, _about_call(job.task))
+        result = None if job.result is None else self._opened(job.result, _about_result(job.id))
+        if payload is job.payload and result is job.result:
+            return job
+        return replace(job, payload=payload, result=result)
+
+    def opened_notes(self, job_id: str, notes: Notes) -> Notes:
+        """Notes with the results of steps as they were given."""
+        about = _about_step(job_id)
+        steps = (replace(step, result=self._opened(step.result, about)) for step in notes.steps)
+        return replace(notes, steps=tuple(steps)) if notes.steps else notes
+
+    def opened_schedule(self, schedule: Schedule) -> Schedule:
+        """A schedule with the payload of its jobs as it was given."""
+        job = schedule.definition.job
+        return _with_job(schedule, job.with_payload(self._opened(job.payload, _about_call(job.task))))
+
+    def _opened(self, data: bytes, about: str) -> bytes:
+        try:
+            return self._unsealed(self._brought(data), about)
+        except CorruptPayload as exc:
+            return spoiled(str(exc))
+
+    def _brought(self, data: bytes) -> bytes:
+        """What a reference refers to, if it can be had."""
+        parts = parted(data) if _has_fields(data) else None
+        name = None if parts is None else parts[0].get("blob")
+        if name is None or self.blobs is None:
+            return data
+        try:
+            return self._fetched(name)
+        except StoreUnavailable as exc:
+            self._were_away_at = monotonic()
+            logger.warning("%s", exc)
+            return data
+
+    def _fetch(self, name: str) -> bytes:
+        parts = NAME.match(name)
+        data = self.blobs.get(name) if self.blobs is not None and parts is not None else None
+        if data is None or parts is None:
+            raise CorruptPayload(f"its blob {name:.120} is gone", field="payload")
+        if sha256(data).hexdigest() != parts[4]:
+            raise CorruptPayload(f"its blob {name:.120} was changed", field="payload")
+        return data
+
+    def _unsealed(self, data: bytes, about: str) -> bytes:
+        parts = parted(data) if self.keys is not None and _has_fields(data) else None
+        if self.keys is None or parts is None or "key" not in parts[0]:
+            return data
+        plain = self.keys.opened(parts[0]["key"], parts[1], about)
+        return data if plain is None else plain
+
+    def want(self, want: Want) -> Want:
+        """A wish that also passes the gates of what can be opened here."""
+        if want.gates is None:
+            return want
+        return want._replace(gates=want.gates | self._gates())
+
+    def _gates(self) -> frozenset[str]:
+        names = () if self.keys is None else self.keys.names
+        gates = {needs_gate(f"key {name}") for name in names}
+        if self.blobs is not None and not self._are_away():
+            gates.add(needs_gate("blobs"))
+        return frozenset(gates)
+
+    def _are_away(self) -> bool:
+        """Whether the blobs could not be reached just now. Their jobs are held then; who went on to claim
+        them would do nothing else."""
+        return self._were_away_at is not None and monotonic() < self._were_away_at + AWAY_SECONDS
+
+
+def _has_fields(data: bytes) -> bool:
+    return data.startswith(_START) and data[_FIRST_FIELD : _FIRST_FIELD + 1] == b" "
+
+
+def _about_call(task: str) -> str:
+    return f"payload {task}"
+
+
+def _about_result(job_id: str) -> str:
+    return f"result {job_id}"
+
+
+def _about_step(job_id: str) -> str:
+    return f"step {job_id}"
+
+
+def _with_job(schedule: Schedule, job: NewJob) -> Schedule:
+    return replace(schedule, definition=replace(schedule.definition, job=job))

@@ -1,0 +1,134 @@
+"""Who is let in, before anything of a request is read: the guard at the door of HTTP.
+
+A request that is let in carries its `Caller`. Its answer says what the caller has left, and by which id the
+audit log knows the request.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, cast
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import msgspec
+from litestar.datastructures import Headers
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
+from forebay.service.auth import Caller, bearer
+from forebay.service.operations.telling import problem_of
+from forebay.service.rates import Allowance
+
+CALLER: Final = "forebay.caller"
+REQUEST_ID: Final = "X-Request-Id"
+# What says nothing about anybody's jobs: whoever watches over the server, and how to talk to it.
+OPEN: Final = ("/health/", "/openapi")
+_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z")
+
+
+class Admits(Protocol):
+    """Says who asks."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has to show a key."""
+        ...
+
+    async def caller(self, token: str | None, address: str, request: str = "") -> Caller: ...
+
+
+class Admitting:
+    """The app behind a guard."""
+
+    def __init__(self, app: ASGIApp, guard: Admits, hosts: frozenset[str] = frozenset()) -> None:
+        self._app = app
+        self._guard = guard
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP or scope["path"].startswith(OPEN):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers.from_scope(scope)
+        asked = headers.get(REQUEST_ID, "")
+        request_id = asked if _ID.match(asked) else uuid4().hex
+        try:
+            if self._guard.is_open:
+                check_local(headers, self._hosts)
+            client = scope["client"]
+            caller = await self._guard.caller(
+                bearer(headers.get("authorization")), client[0] if client else "", request_id
+            )
+        except ForebayError as error:
+            await _refuse(send, error, {REQUEST_ID: request_id})
+            return
+        cast("dict[str, Any]", scope)[CALLER] = caller
+        await self._app(scope, receive, _telling(send, {**caller.headers, REQUEST_ID: request_id}))
+
+
+def check_local(headers: Headers, hosts: frozenset[str]) -> None:
+    """Raise Forbidden for a request that a page of somebody else's makes in the browser of this machine.
+
+    A server that lets everybody in trusts its machine, and a browser on it lends that trust to pages. One of
+    another site says where it is from (Origin). One whose own name was made to lead to this machine does not
+    need to, but says that name (Host).
+    """
+    host = _host(f"//{headers.get('host', '')}")
+    origin = headers.get("origin")
+    if not _is_ours(host, hosts):
+        raise Forbidden(
+            f"this server has no keys, and is not known as {host!r:.100}: ask it by its address, or start it "
+            "with --trust-host"
+        )
+    if origin is not None and _host(origin) != host:
+        raise Forbidden("this server has no keys, and takes nothing from pages of other sites")
+
+
+def _host(address: str) -> str:
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_ours(host: str, hosts: frozenset[str]) -> bool:
+    if host == "localhost" or host in hosts:
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _telling(send: Send, headers: Mapping[str, str]) -> Send:
+    more = _encoded(headers)
+
+    async def tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", []), *more]
+        await send(message)
+
+    return tell
+
+
+async def _refuse(send: Send, error: ForebayError, headers: Mapping[str, str]) -> None:
+    problem = problem_of(error)
+    body = msgspec.json.encode(problem)
+    told = {**headers, "Content-Type": "application/problem+json", "Content-Length": str(len(body))}
+    if isinstance(error, TooManyRequests):
+        told |= Allowance(error.limit, 0, error.reset_seconds).headers()
+    if isinstance(error, Unauthenticated):
+        told["WWW-Authenticate"] = "Bearer"
+    if problem.retry_after_seconds is not None:
+        told["Retry-After"] = str(problem.retry_after_seconds)
+    await send({"type": "http.response.start", "status": problem.status, "headers": _encoded(told)})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers.items()]

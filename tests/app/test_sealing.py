@@ -1,0 +1,140 @@
+"""Keys: what is sealed opens with its key, in its place, and nowhere else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from forebay.app.codec import decode_call, encode_call, framed, parted, spoiled
+from forebay.app.sealing import Keys
+from forebay.errors import ConfigError, CorruptPayload, NewerPayload, UnknownKey
+
+OLD, NEW = bytes(range(32)), bytes(range(1, 33))
+PAYLOAD = encode_call((7,), {"to": "ann"})
+
+
+def opened(keys: Keys, data: bytes, about: str = "payload t") -> bytes | None:
+    parts = parted(data)
+    assert parts is not None
+    return keys.opened(parts[0]["key"], parts[1], about)
+
+
+@pytest.mark.shows("R-SER-21", "R-SEC-06")
+def test_what_was_sealed_comes_back() -> None:
+    keys = Keys({"a": OLD})
+
+    data = keys.sealed(PAYLOAD, "payload t")
+
+    assert b"ann" not in data
+    assert opened(keys, data) == PAYLOAD
+    assert keys.sealed(PAYLOAD, "payload t") != data
+
+
+@pytest.mark.shows("R-SER-21")
+def test_the_first_key_seals_and_all_open() -> None:
+    before = Keys({"2025": OLD}).sealed(b"old", "x")
+    keys = Keys({"2026": NEW, "2025": OLD})
+
+    data = keys.sealed(b"new", "x")
+
+    assert data.split(b"\n")[0].split()[2].startswith(b"key=2026.")
+    assert (opened(keys, data, "x"), opened(keys, before, "x")) == (b"new", b"old")
+    assert opened(Keys({"2025": OLD}), data, "x") is None
+
+
+@pytest.mark.shows("R-SER-21")
+def test_another_key_under_the_same_id_is_another_key() -> None:
+    data = Keys({"a": OLD}).sealed(b"x", "x")
+
+    assert opened(Keys({"a": NEW}), data, "x") is None
+
+
+@pytest.mark.shows("R-SER-19", "R-EDGE-71")
+def test_what_was_changed_or_moved_does_not_open() -> None:
+    keys = Keys({"a": OLD})
+    fields, body = parted(keys.sealed(PAYLOAD, "payload t")) or ({}, b"")
+    changed = framed(body[:-1] + bytes([body[-1] ^ 1]), **fields)
+
+    for data, about in (
+        (changed, "payload t"),
+        (framed(b"", **fields), "payload t"),
+        (framed(body, **fields), "u"),
+    ):
+        with pytest.raises(CorruptPayload, match="changed since or brought from elsewhere"):
+            opened(keys, data, about)
+
+
+@pytest.mark.shows("R-SER-21")
+def test_who_has_no_key_is_told_which_one_is_missing() -> None:
+    data = Keys({"2026-11": OLD}).sealed(PAYLOAD, "payload t")
+
+    with pytest.raises(UnknownKey, match=r"encrypted with the key 2026-11\.[0-9a-f]{8}, which") as caught:
+        decode_call(data)
+
+    assert caught.value.key.startswith("2026-11.")
+    assert caught.value.needs == f"key {caught.value.key}"
+    assert caught.value.field == "payload"
+
+
+def test_a_reference_to_a_blob_says_what_it_needs() -> None:
+    with pytest.raises(NewerPayload, match="kept in a blob store") as caught:
+        decode_call(framed(b"", blob="x"))
+
+    assert caught.value.needs == "blobs"
+
+
+def test_what_was_found_broken_before_says_why() -> None:
+    with pytest.raises(CorruptPayload, match="its blob is gone"):
+        decode_call(spoiled("its blob is gone"))
+
+
+def test_keys_are_given_as_bytes_as_base64_and_as_one_text() -> None:
+    text = b64encode(OLD).decode()
+
+    names = Keys({"a": OLD}).names
+
+    assert Keys({"a": text}).names == names
+    assert Keys(f" a={text} ,").names == names
+    assert Keys(f"b={b64encode(NEW).decode()},a={text}").names[1:] == names
+
+
+@pytest.mark.shows("R-SEC-02")
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, "no encryption key"),
+        ("", "no encryption key"),
+        ("hunter2", "id=base64"),
+        ("a=AAAA,a=AAAA", "each id once"),
+        ({"a b": OLD}, "letters, digits"),
+        ({"": OLD}, "letters, digits"),
+        ({"a": b"hunter2"}, "the encryption key a must be 32 bytes"),
+        ({"a": "hunter2"}, "the encryption key a must be 32 bytes"),
+        ({"a": 7.5}, "the encryption key a must be 32 bytes"),
+    ],
+)
+def test_other_keys_are_refused_and_never_quoted(keys: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        Keys(keys)
+
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.shows("R-EDGE-87")
+def test_keys_do_not_show_themselves() -> None:
+    keys = Keys({"a": OLD})
+
+    assert repr(keys).startswith("<Keys a.")
+    assert "00010203" not in repr(keys) + repr(vars(keys))
+
+
+def test_a_program_without_keys_does_not_load_the_library() -> None:
+    script = "import sys, forebay; forebay.Forebay('memory://'); print('cryptography' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,247 @@
+"""Encrypted jobs and blobs, from the producer to whoever looks at the result, on every engine."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from forebay import Forebay, JobFailed, Retry, current_job
+from forebay.app.blobs import FolderBlobs
+from forebay.app.consumer import arguments
+from forebay.domain.job import DAY_MS, Job, JobId, NewJob
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import JobQuery
+from forebay.domain.ulid import encode_ulid
+from forebay.errors import UnknownKey
+from forebay.stores.opening import open_engine
+from tests.cli.calling import answer, call
+from tests.urls import SHARED, lent_url
+
+pytestmark = pytest.mark.shows("R-SER-21", "R-SEC-06")
+
+HIDDEN: Final = "hunter2-marked"
+OLD: Final = {"2025": bytes(range(32))}
+NEW: Final = {"2026": bytes(range(1, 33)), **OLD}
+LARGE: Final = HIDDEN * 30_000  # 410 KiB
+
+
+@pytest.fixture(params=SHARED)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with lent_url(request.param, tmp_path) as url:
+        yield url
+
+
+def stored(url: str, job_id: JobId) -> Job:
+    """The job as the store has it."""
+    reader = open_engine(url).reader()
+    try:
+        [job] = reader.jobs([job_id])
+        assert job is not None
+        return job
+    finally:
+        reader.close()
+
+
+def with_tasks(app: Forebay) -> Forebay:
+    @app.task(name="echo", retries=0)
+    def echo(text: str, *, more: Any = None) -> dict[str, Any]:
+        return {"text": text, "more": more}
+
+    return app
+
+
+def test_arguments_and_results_are_sealed_in_the_store_and_nowhere_else(url: str) -> None:
+    with with_tasks(Forebay(url, encryption_keys=OLD)) as app, app.working(threads=1):
+        job = app.enqueue("echo", [HIDDEN], {"more": [1, HIDDEN]})
+        result = job.result(timeout=60)
+        record = stored(url, job.id)
+        searched = app.search()
+
+    assert result == {"text": HIDDEN, "more": [1, HIDDEN]}
+    assert record.state is JobState.COMPLETED
+    assert HIDDEN.encode() not in record.payload + (record.result or b"")
+    assert record.payload.split(b"\n")[0].split()[2].startswith(b"key=2025.")
+    assert [one.id for one in searched.jobs] == [job.id]
+
+
+def test_a_job_waits_for_a_worker_that_has_its_key(url: str) -> None:
+    with Forebay(url, encryption_keys=NEW) as producer:
+        job = producer.enqueue("echo", [HIDDEN])
+    with with_tasks(Forebay(url, encryption_keys=OLD)) as app, app.working(threads=1):
+        other = app.enqueue("echo", ["x"])
+        assert other.result(timeout=60) == {"text": "x", "more": None}
+        [held] = app.client.read(lambda reader: reader.held())
+        assert (held.gate.rpartition(".")[0], held.jobs) == ("needs:key 2026", 1)
+
+    with with_tasks(Forebay(url, encryption_keys=NEW)) as app, app.working(threads=1):
+        found = app.job(job.id)
+        assert found.result(timeout=60) == {"text": HIDDEN, "more": None}
+        assert app.job(other.id).result(timeout=0) == {"text": "x", "more": None}
+        assert found.refresh().failures == 0
+
+
+def test_schedules_and_consumers_are_sealed_too(url: str) -> None:
+    with Forebay(url, encryption_keys=NEW) as app:
+        app.task(name="later")(lambda text: None)
+        first = app.schedules.save("tidy", "later", [HIDDEN], cron="0 0 1 1 *")
+        job = app.enqueue("later", [HIDDEN])
+        consumer = app.consumer()
+        [claimed] = consumer.claim()
+        assert arguments(claimed) == ((HIDDEN,), {})
+        consumer.complete(claimed, {"said": HIDDEN})
+        consumer.close()
+        assert job.result(timeout=0) == {"said": HIDDEN}
+        again = app.schedules.save("tidy", "later", [HIDDEN], cron="0 0 1 1 *")
+        assert again.definition == first.definition
+
+    reader = open_engine(url).reader()
+    [kept] = reader.schedules(["tidy"])
+    reader.close()
+    assert HIDDEN.encode() not in kept.definition.job.payload + (stored(url, job.id).result or b"")
+    with Forebay(url) as stranger:
+        [seen] = stranger.client.jobs([job.id])
+        assert seen is not None
+        with pytest.raises(UnknownKey, match=r"the key 2026\."):
+            arguments(seen)
+        with pytest.raises(UnknownKey):
+            stranger.job(job.id).result(timeout=0)
+
+
+def test_steps_and_follow_ups_are_sealed_too(url: str) -> None:
+    with with_tasks(Forebay(url, encryption_keys=NEW)) as app:
+
+        @app.task(name="steps", retries=1)
+        def steps() -> str:
+            job = current_job()
+            said = job.step("say", lambda: HIDDEN)
+            if job.attempt == 1:
+                raise Retry("once more", after=0)
+            job.follow_up(app.registry["echo"].using(tags=["next"]).job(said))
+            return said
+
+        with app.working(threads=1):
+            job = steps.enqueue()
+            assert job.result(timeout=60) == HIDDEN
+            [follow_up] = app.search(JobQuery(tags=("next",))).jobs
+            assert app.job(follow_up.id).result(timeout=60)["text"] == HIDDEN
+        history = job.history()
+
+    reader = open_engine(url).reader()
+    kept = reader.notes(job.id)
+    reader.close()
+    assert HIDDEN.encode() in history.notes.steps[0].result
+    assert HIDDEN.encode() not in kept.steps[0].result
+    assert HIDDEN.encode() not in stored(url, follow_up.id).payload
+
+
+def test_a_payload_that_was_moved_to_another_job_is_dead(url: str) -> None:
+    with Forebay(url, encryption_keys=OLD) as app:
+        job = app.enqueue("other", [HIDDEN])
+        sealed = stored(url, job.id).payload
+        app.job(job.id).cancel()
+    with with_tasks(Forebay(url, encryption_keys=OLD)) as app, app.working(threads=1):
+        moved = app.enqueue(NewJob(task="echo", payload=sealed))
+        with pytest.raises(JobFailed, match="brought from elsewhere"):
+            moved.result(timeout=60)
+
+
+@pytest.mark.shows("R-SER-18")
+def test_large_ones_are_kept_as_blobs_and_go_with_their_job(url: str, tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path / "blobs")
+    with with_tasks(Forebay(url, encryption_keys=OLD, blobs=blobs)) as app, app.working(threads=1):
+        job = app.enqueue("echo", [LARGE])
+        assert job.result(timeout=60) == {"text": LARGE, "more": None}
+        record = stored(url, job.id)
+        files = [path.read_bytes() for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
+        assert len(record.payload) + len(record.result or b"") < 1_000
+        assert [name.split("/")[0] for name in blobs.names()] == [job.id, job.id]
+        assert not any(HIDDEN.encode() in data for data in files)
+
+        app.client.write(lambda store: store.delete([job.id]))
+
+    assert blobs.names() == []
+
+
+@pytest.mark.shows("R-SER-18", "R-SER-19")
+def test_a_blob_that_is_gone_or_changed_is_never_run(url: str, tmp_path: Path) -> None:
+    with with_tasks(Forebay(url, blobs=str(tmp_path / "blobs"))) as app:
+        gone, changed, whole = (app.enqueue("echo", [LARGE + str(n)]) for n in range(3))
+        [file] = (tmp_path / "blobs" / gone.id).iterdir()
+        file.unlink()
+        [file] = (tmp_path / "blobs" / changed.id).iterdir()
+        file.write_bytes(file.read_bytes().replace(b"hunter2", b"hunter3", 1))
+
+        with app.working(threads=1):
+            with pytest.raises(JobFailed, match="is gone"):
+                gone.result(timeout=60)
+            with pytest.raises(JobFailed, match="was changed"):
+                changed.result(timeout=60)
+            assert whole.result(timeout=60)["text"] == LARGE + "2"
+
+
+@pytest.mark.shows("R-SER-18")
+def test_a_worker_without_the_blobs_leaves_the_job_to_one_that_has_them(url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "blobs"
+    with Forebay(url, blobs=folder) as producer:
+        job = producer.enqueue("echo", [LARGE])
+    with with_tasks(Forebay(url)) as app, app.working(threads=1):
+        assert app.enqueue("echo", ["x"]).result(timeout=60)["text"] == "x"
+        [held] = app.client.read(lambda reader: reader.held())
+        assert held.gate == "needs:blobs"
+
+    with with_tasks(Forebay(url, blobs=folder)) as app, app.working(threads=1):
+        assert app.job(job.id).result(timeout=60)["text"] == LARGE
+
+
+def test_where_the_blobs_are_away_payloads_stay_in_the_store(url: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+
+    with with_tasks(Forebay(url, blobs=tmp_path / "file")) as app, app.working(threads=1):
+        job = app.enqueue("echo", [LARGE])
+        assert job.result(timeout=60)["text"] == LARGE
+
+    assert len(stored(url, job.id).payload) > len(LARGE)
+
+
+@pytest.mark.shows("R-SER-18")
+def test_blobs_of_no_job_are_collected_after_a_day(url: str, tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path / "blobs")
+    with Forebay(url, blobs=blobs) as app:
+        job = app.enqueue("echo", [LARGE], unique="one")
+        app.enqueue("echo", [LARGE], unique="one")
+        [young] = [name for name in blobs.names() if not name.startswith(job.id)]
+        long_ago = encode_ulid((app.clock.now_ms() - DAY_MS - 60_000) << 80)
+        old = [f"{owner}/payload.{long_ago}.{'0' * 64}" for owner in (job.id, "nobody")]
+        for name in old:
+            blobs.put(name, b"x")
+
+        app.client.write(lambda store: store.prune())
+
+    assert old[0] in blobs.names()
+    assert old[1] not in blobs.names()
+    assert young in blobs.names()
+
+
+@pytest.mark.shows("R-EDGE-87")
+def test_commands_open_with_the_keys_of_their_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    key = b64encode(OLD["2025"]).decode()
+    with Forebay(url, encryption_keys=OLD) as app:
+        job = app.enqueue("echo", ["hello"])
+
+    shown = answer("jobs", "show", job.id, "--url", url)
+    assert shown["args"] is None
+    assert shown["payload_error"].startswith("the payload is encrypted with the key 2025.")
+    monkeypatch.setenv("FOREBAY_ENCRYPTION_KEYS", f"2025={key}")
+    assert answer("jobs", "show", job.id, "--url", url)["args"] == ["hello"]
+    said = call("doctor", "--url", url).output + call("doctor", "--url", url, "--json").output
+    assert "encryption_keys = ***" in said
+    assert key not in said
+    made = answer("enqueue", "echo", "x", "--url", url)["id"]
+    assert stored(url, JobId(made)).payload.split()[2].startswith(b"key=2025.")

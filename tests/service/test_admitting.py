@@ -1,0 +1,254 @@
+"""Those who try to get in over HTTP without a key that allows it, and cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from forebay.domain.access import Grant
+from forebay.domain.history import EventKind
+from forebay.service.auth import NEEDS
+from forebay.service.keys import Keys
+from forebay.service.server import Security
+from forebay.stores.opening import open_engine
+from tests.service.serving import Served, serving
+
+MINE, OTHER = "mine", "mine-not"
+JOB = {"task": "t", "queue": MINE}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """A server that asks for keys, with two queues."""
+    engine = open_engine("memory://")
+    with serving(engine, security=Security(asks_for_keys=True)) as found:
+        store = engine.store()
+        for name in (MINE, OTHER):
+            store.save_queue(name)  # type: ignore[arg-type]  # a plain text names it
+        yield found
+        store.close()
+
+
+class Holder:
+    """A client with a key of its own."""
+
+    def __init__(self, served: Served, token: str) -> None:
+        self._served = served
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx2.Response:
+        more = {**self._headers, **headers}
+        return self._served.client.request(method, path, json=body, headers=more)
+
+    def code(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
+        """How a request was answered."""
+        answer = self.ask(method, path, body)
+        return answer.status_code, answer.json().get("code", "") if answer.content else ""
+
+    def enqueue(self, queue: str = MINE) -> str:
+        job_id: str = self.ask("POST", "/v1/jobs", {"task": "t", "queue": queue}).json()["id"]
+        return job_id
+
+
+GRANTS = {
+    "admin": ["admin"],
+    "producer": [f"produce:{MINE}"],
+    "consumer": [f"consume:{MINE}"],
+    "viewer": [f"view:{MINE}"],
+    "quick": ["produce"],
+}
+
+
+@pytest.fixture(scope="module")
+def holders(served: Served) -> dict[str, Holder]:
+    """Clients by the names of their keys. All keys are made before the first request, and one is revoked."""
+    engine = served.service.desk.engine
+    store, reader = engine.store(), engine.reader()
+    keys = Keys(store, reader, actor="ann")
+    made = {
+        name: keys.create(name, [Grant.parse(one) for one in grants]).token for name, grants in GRANTS.items()
+    }
+    made["revoked"] = keys.create("revoked", [Grant.parse("admin")]).token
+    keys.revoke("revoked")
+    made["expired"] = keys.create("expired", [Grant.parse("admin")], lasts_ms=0).token
+    made["slow"] = keys.create("slow", [Grant.parse("view")], rate=1, burst=2).token
+    store.close()
+    reader.close()
+    return {name: Holder(served, token) for name, token in made.items()}
+
+
+@pytest.mark.shows("R-SEC-03")
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer fbk_admin.",
+        "Bearer fbk_admin.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        "Basic YWRtaW46YWRtaW4=",
+        "Bearer \u00ff",
+    ],
+)
+def test_without_a_key_nothing_is_answered(
+    served: Served, holders: dict[str, Holder], header: str | None
+) -> None:
+    headers = [] if header is None else [(b"Authorization", header.encode("latin-1"))]
+    paths = [("POST", "/v1/jobs"), ("GET", "/v1/jobs/x"), ("POST", "/v1/claim"), ("GET", "/v1/nowhere")]
+
+    answers = [served.client.request(method, path, content=b"{", headers=headers) for method, path in paths]
+
+    assert {(one.status_code, one.json()["code"]) for one in answers} == {(401, "unauthenticated")}
+    assert {one.headers["WWW-Authenticate"] for one in answers} == {"Bearer"}
+
+
+def test_a_key_that_is_over_is_as_good_as_none(holders: dict[str, Holder]) -> None:
+    assert holders["revoked"].code("POST", "/v1/jobs", JOB) == (401, "unauthenticated")
+    assert holders["expired"].code("POST", "/v1/jobs", JOB) == (401, "unauthenticated")
+
+
+def test_every_operation_says_which_role_it_needs(served: Served) -> None:
+    document = served.client.get("/openapi/v1.json").json()
+    operations = {
+        one["operationId"]
+        for path, methods in document["paths"].items()
+        for one in methods.values()
+        if not path.startswith("/health/")
+    }
+
+    assert "enqueue" in operations
+    assert operations - NEEDS.keys() == set()
+
+
+def test_health_and_the_document_are_for_everybody(served: Served) -> None:
+    for path in ("/health/live", "/health/ready", "/openapi/v1.json"):
+        assert served.client.get(path).status_code == 200
+
+
+@pytest.mark.shows("R-SEC-13")
+def test_a_role_gives_what_it_says_and_no_more(holders: dict[str, Holder]) -> None:
+    producer, consumer, viewer = (holders[name] for name in ("producer", "consumer", "viewer"))
+    job_id = producer.enqueue()
+    path = f"/v1/jobs/{job_id}"
+
+    assert (
+        producer.code("GET", path)[0] == consumer.code("GET", path)[0] == viewer.code("GET", path)[0] == 200
+    )
+    forbidden = (403, "forbidden")
+    assert consumer.code("POST", "/v1/jobs", JOB) == viewer.code("POST", "/v1/jobs", JOB) == forbidden
+    assert (
+        consumer.code("POST", f"{path}/cancel", {}) == viewer.code("POST", f"{path}/cancel", {}) == forbidden
+    )
+    assert viewer.code("PATCH", path, {"priority": 3}) == forbidden
+    assert producer.code("POST", "/v1/claim", {"queues": [MINE]}) == forbidden
+    assert producer.code("GET", f"/v1/queues/{MINE}/peek") == forbidden
+    [claimed] = consumer.ask("POST", "/v1/claim", {"queues": [MINE], "wait_seconds": 0}).json()["jobs"]
+    lease = {"lease": claimed["lease"]}
+    for deed in ("ack", "nack", "heartbeat"):
+        assert producer.code("POST", f"{path}/{deed}", lease) == forbidden
+        assert viewer.code("POST", f"{path}/{deed}", lease) == forbidden
+    assert consumer.code("POST", f"{path}/ack", lease)[0] == 200
+
+
+def test_a_key_for_one_queue_opens_no_other(holders: dict[str, Holder]) -> None:
+    admin, producer, consumer = (holders[name] for name in ("admin", "producer", "consumer"))
+    hidden = admin.enqueue(OTHER)
+    theirs = {"task": "t", "queue": OTHER}
+
+    assert producer.code("POST", "/v1/jobs", theirs) == (403, "forbidden")
+    assert producer.code("POST", "/v1/jobs/batch", {"jobs": [JOB, theirs]}) == (403, "forbidden")
+    assert consumer.code("POST", "/v1/claim", {"queues": [MINE, OTHER]}) == (403, "forbidden")
+    assert consumer.code("GET", f"/v1/queues/{OTHER}/peek") == (403, "forbidden")
+    unknown = (404, "job_not_found")
+    for path in ("", "/wait?timeout_seconds=0", "/result"):
+        assert producer.code("GET", f"/v1/jobs/{hidden}{path}") == unknown
+    assert producer.code("POST", f"/v1/jobs/{hidden}/cancel", {}) == unknown
+    assert producer.code("PATCH", f"/v1/jobs/{hidden}", {"priority": 3}) == unknown
+    [claimed] = admin.ask("POST", "/v1/claim", {"queues": [OTHER], "wait_seconds": 0}).json()["jobs"]
+    lease = {"lease": claimed["lease"]}
+    for deed in ("ack", "nack", "heartbeat"):
+        assert consumer.code("POST", f"/v1/jobs/{hidden}/{deed}", lease) == unknown
+    ending = {"id": hidden, "lease": claimed["lease"]}
+    assert consumer.code("POST", "/v1/settle", {"endings": [ending]}) == unknown
+    assert admin.ask("GET", f"/v1/jobs/{hidden}").json()["state"] == "running"
+
+
+@pytest.mark.shows("R-SEC-12")
+def test_who_did_it_and_by_which_request_is_in_the_audit_log(
+    served: Served, holders: dict[str, Holder]
+) -> None:
+    job_id = holders["producer"].enqueue()
+
+    said = holders["producer"].ask("POST", f"/v1/jobs/{job_id}/cancel", {}, **{"X-Request-Id": "r-77"})
+    made_up = holders["producer"].ask("GET", f"/v1/jobs/{job_id}", **{"X-Request-Id": "a b#c"})
+
+    reader = served.service.desk.engine.reader()
+    [event] = [one for _, one in reader.audit() if one.kind is EventKind.CANCEL and one.job_id == job_id]
+    reader.close()
+    assert (event.who, event.request, said.headers["X-Request-Id"]) == ("producer", "r-77", "r-77")
+    assert event.changes == {"state": ("pending", "cancelled")}
+    assert len(made_up.headers["X-Request-Id"]) == 32
+
+
+@pytest.mark.shows("R-RATE-02")
+def test_nobody_spends_what_a_queue_takes_of_another_client(
+    served: Served, holders: dict[str, Holder]
+) -> None:
+    queue = served.queue(client_rate=1, client_burst=1)
+    first = holders["quick"].ask("POST", "/v1/jobs", {"task": "t", "queue": queue, "client": "admin"})
+    second = holders["quick"].ask("POST", "/v1/jobs", {"task": "t", "queue": queue, "client": "somebody"})
+    theirs = holders["admin"].ask("POST", "/v1/jobs", {"task": "t", "queue": queue})
+
+    assert (first.status_code, second.status_code, theirs.status_code) == (201, 429, 201)
+    assert second.json()["code"] == "rate_limited"
+    assert int(second.headers["Retry-After"]) >= 1
+
+
+@pytest.mark.shows("R-RATE-03", "R-HTTP-25")
+def test_who_asks_too_often_is_told_when_to_ask_again(holders: dict[str, Holder]) -> None:
+    answers = [holders["slow"].ask("GET", "/v1/jobs/unknown") for _ in range(2)]
+    # The bucket fills at one a second: on a slow machine it takes some more requests than two to empty it.
+    while answers[-1].status_code != 429:
+        answers.append(holders["slow"].ask("GET", "/v1/jobs/unknown"))
+
+    first, last = answers[0], answers[-1]
+    assert (first.status_code, first.headers["X-RateLimit-Limit"]) == (404, "2")
+    assert first.headers["X-RateLimit-Remaining"] == "1"
+    assert last.json()["code"] == "too_many_requests"
+    assert (last.headers["X-RateLimit-Remaining"], last.headers["Retry-After"]) == ("0", "1")
+    assert last.headers["X-RateLimit-Reset"] in ("1", "2")
+
+
+# A server without keys
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 404),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "evil.example", "Origin": "http://evil.example"}, 403),
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+        ({"Host": "["}, 403),
+        ({"Host": "localhost:1"}, 404),
+        ({"Host": "jobs.example.com"}, 404),
+        ({"Host": "jobs.example.com", "Origin": "https://jobs.example.com"}, 404),
+        ({"Host": "[::1]:80", "Origin": "http://[::1]"}, 404),
+    ],
+)
+def test_pages_of_others_get_nothing_from_a_server_without_keys(
+    unlocked: Served, headers: dict[str, str], status: int
+) -> None:
+    assert unlocked.client.get("/v1/jobs/unknown", headers=headers).status_code == status
+
+
+@pytest.fixture(scope="module")
+def unlocked() -> Iterator[Served]:
+    hosts = frozenset({"jobs.example.com"})
+    with serving(open_engine("memory://"), security=Security(hosts=hosts)) as found:
+        yield found
