@@ -563,7 +563,7 @@ def test_waiting_gives_what_the_job_returned(store: Store) -> None:
     ending = Thread(target=lambda: store.exchange(steps.W1, [end]))
     ending.start()
 
-    [ended] = answer("jobs", "wait", job.id, "--timeout", "40s")
+    [ended] = answer("jobs", "wait", job.id, "--timeout", "100s")
 
     ending.join()
     assert (ended["state"], ended["result"]) == ("completed", [1, 2])

@@ -11,9 +11,10 @@ import click
 
 from forebay.app.bulk import cancel_matching, purge, revive_matching
 from forebay.app.handle import JobHandle
+from forebay.app.searching import listed
 from forebay.cli.acting import Choice, Deed, Tally, act
 from forebay.cli.failing import Status
-from forebay.cli.filters import Filter, listed, with_filter
+from forebay.cli.filters import Filter, with_filter
 from forebay.cli.opening import Desk
 from forebay.cli.options import Command, Length, QueueParam, at_store, limit_option, yes_option
 from forebay.cli.output import Output, json_line, length, moment, record, table, text
