@@ -501,8 +501,8 @@ class Reader(LooksAtSchedules, LooksAtLimits, LooksAtDocuments, Protocol):
         ...
 
     def first_in_sequence(self, name: str) -> JobId | None:
-        """Whose turn it is in a sequence: all other jobs of it are blocked until this one is final. None if it
-        has no live job."""
+        """Whose turn it is in a sequence: all other jobs of it are blocked until this one is final. None if
+        it has no live job."""
         ...
 
     def notes(self, job_id: JobId) -> Notes:
