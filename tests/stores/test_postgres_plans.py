@@ -94,7 +94,7 @@ SOME: Final[dict[str, Any]] = {
     "unmet": [1] * 100, "children": IDS, "numbers": list(HUNDRED), "parents": IDS, "child": "l1",
     "on_failure": "cancel", "aftermaths": ["dead"] * 100, "aftermath": "dead", "readies": [1] * 100,
     "after_child": "", "after_number": 0, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
-    "shares": [f"s{number}" for number in HUNDRED],
+    "shares": [f"s{number}" for number in HUNDRED], "changes": None,
 }  # fmt: skip
 # Where a name means something else than in other statements.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
@@ -129,6 +129,7 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "exchange": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1, "ids": sorted(IDS)},
     "claim_within": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1},
     "settle_first": {"ids": sorted(IDS)},
+    "shares_join": {"names": ["default"], "step": 1},
     "hold": {"ids": NEW, "marked": IDS, "capped": [False] * 100},
     "keys_take": {"keys": NEW},
     "commands_take": {"kinds": ["stop"]},

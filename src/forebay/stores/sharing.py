@@ -39,8 +39,8 @@ class Turns(ABC, Generic[H]):
         """The next jobs of shares, each with its share, in the order of their turns."""
         found: dict[str, Sequence[H]] = {}
         has: dict[str, int] = {}  # what shares have that have less than their part
+        shares = self._shares(most)
         while True:
-            shares = self._shares(most + len(has))
             next_ones = allotted(shares, self._weights, most, has)
             wanted = {share: jobs for share, jobs in next_ones.items() if len(found.get(share, ())) < jobs}
             if not wanted:
@@ -50,11 +50,13 @@ class Turns(ABC, Generic[H]):
             looked = self._look(wanted)
             found.update((share, looked.get(share, ())) for share in wanted)
             # What one of them lacks is for others to fill.
-            has.update((share, len(found[share])) for share in wanted if len(found[share]) < wanted[share])
-            self._short.update(has)
-            empty = [share for share in wanted if not found[share]]
-            if empty:
+            short = {share: len(found[share]) for share in wanted if len(found[share]) < wanted[share]}
+            has.update(short)
+            self._short.update(short)
+            if empty := [share for share in short if not found[share]]:
                 self._leave(empty)
+            if short:
+                shares = self._shares(most + len(has))
 
     def took(self, jobs: Mapping[str, int]) -> None:
         """So many jobs of each share were claimed: others are next."""

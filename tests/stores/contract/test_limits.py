@@ -138,6 +138,17 @@ def test_a_job_that_is_ended_by_force_frees_its_place(store: Store) -> None:
     assert len(claimed(store, 1)) == 1
 
 
+def test_a_job_that_is_ended_by_force_opens_the_gate_to_its_place(store: Store, other_store: Store) -> None:
+    store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
+    ids = put_many(store, 2, limit_keys={"tenant": "a"})
+    running = start(store)
+    assert claimed(store, 1, W2) == []
+
+    other_store.cancel([running.id], force=True)
+
+    assert claimed(store, 1, W2) == ids[1:]
+
+
 @pytest.mark.shows("R-RATE-06", "R-RATE-07", "R-RATE-08", "R-TEST-58", "R-BUG-30", "R-WORK-24")
 def test_a_rate_lets_its_burst_start_at_once_and_the_rest_by_and_by(store: Store, clock: ManualClock) -> None:
     store.save_limit(Limit(scope=HERE, rate=10, burst=20))
@@ -248,6 +259,23 @@ def test_the_largest_rate_of_a_key_can_be_changed(store: Store, clock: ManualClo
     store.save_limit(Limit(scope=key_scope("tenant"), rate=1, per_ms=DAY, burst=3))
 
     assert len(claimed(store, 9)) == 3
+
+
+@pytest.mark.parametrize(("cost", "wait"), [(1, 334), (2, 1_334)])
+def test_parts_of_a_token_are_counted_anew_alike_on_every_engine(
+    store: Store, clock: ManualClock, cost: int, wait: int
+) -> None:
+    tenant = key_scope("tenant")
+    store.save_limit(Limit(scope=tenant, rate=1, per_ms=3, burst=1))
+    put_many(store, 2, limit_keys={"tenant": "a"}, cost=cost)
+    assert len(claimed(store, 2)) == 1
+    clock.advance(ms=2)
+
+    store.save_limit(Limit(scope=tenant, rate=1, per_ms=1_000, burst=1))
+
+    # Two thirds of a token, or a third of one that is owed, and no more than that.
+    answer = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
+    assert (answer.jobs, answer.next_due_ms) == ((), wait)
 
 
 def test_limits_are_listed_by_scope_and_leave_a_trace(store: Store, reader: Reader) -> None:

@@ -17,6 +17,7 @@ from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.memory.duties import bury
 from forebay.stores.memory.edges import reopen
 from forebay.stores.memory.inserting import fresh, open_queue
+from forebay.stores.memory.limiting import free
 from forebay.stores.memory.sequences import join
 from forebay.stores.memory.state import State
 from forebay.stores.protocol import Verdict
@@ -149,6 +150,7 @@ def _cancel_one(state: State, job_id: JobId, reason: str, actor: str, force: boo
     elif force:
         # Without a worker, so that the old holder's settlement is refused and not taken for a repeated one.
         state.put_final(replace(job, worker=None), JobState.DEAD, reason)
+        free(state, job)
         changes = state_changes(job.state, JobState.DEAD)
         tell(EventKind.FORCED, attempt=job.attempt, changes=changes)
     elif job.cancel_reason is None:

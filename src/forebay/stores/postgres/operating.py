@@ -77,6 +77,9 @@ def _take_away(tx: Transaction, job: Job, reason: str, actor: str) -> Verdict:
     tx.listed += listed or ()
     tx.free_keys([(job.id, queue, unique_key)])
     tx.move(queue, JobState.RUNNING, JobState.DEAD)
+    # Whether or not this handle has met limits: an operator's mostly has not.
+    tx.run("places_free", {"ids": [job.id]})
+    tx.has_news = True  # somebody may wait for its place
     tx.record(
         Event(
             kind=EventKind.FORCED,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from forebay.domain.job import QueueName
-from forebay.domain.share import Share, fair_gate, share_behind, step
+from forebay.domain.share import STEP, Share, fair_gate, share_behind, step
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.rows import Row
 from forebay.stores.sharing import Turns
@@ -29,15 +29,16 @@ def take_turns(tx: Transaction, queues: Collection[str]) -> None:
     shared = sorted(queue for queue in queues if queue in tx.shared)
     if not shared:
         return
+    weighted = [(queue, share) for queue in shared for share in _weights(tx, queue)]
     tx.run("shares_lock", {"queues": shared})
-    new = tx.all("shares_came", {"queues": shared})
-    if new:
-        values = {
-            "queues": [queue for queue, _ in new],
-            "shares": [share for _, share in new],
-            "steps": [step(_weights(tx, queue), share) for queue, share in new],
-        }
-        tx.run("shares_join", values)
+    values = {
+        "names": shared,
+        "queues": [queue for queue, _ in weighted],
+        "shares": [share for _, share in weighted],
+        "steps": [step(_weights(tx, queue), share) for queue, share in weighted],
+        "step": STEP,
+    }
+    tx.run("shares_join", values)
 
 
 def _weights(tx: Transaction, name: str) -> Mapping[str, int]:

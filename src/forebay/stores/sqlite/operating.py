@@ -20,6 +20,7 @@ from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.protocol import Verdict
 from forebay.stores.rows import json_text, said_text
 from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_edges, forget_history
+from forebay.stores.sqlite.limiting import free_places
 from forebay.stores.sqlite.noting import forget_notes
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.sharing import join
@@ -88,6 +89,7 @@ def _take_away(tx: Transaction, job: Named, reason: str, actor: str) -> Verdict:
     tx.free_key(queue, unique_key, job_id)
     tx.move(queue, JobState.RUNNING, JobState.DEAD)
     tx.list_aftermath([job_id], Aftermath.DEAD)
+    free_places(tx, [job_id])
     tx.record(
         Event(
             kind=EventKind.FORCED,

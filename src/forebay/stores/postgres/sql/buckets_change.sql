@@ -1,9 +1,12 @@
--- buckets_change: a limit by key has another rate: what is left for each value stays left. Parts are counted anew.
+-- buckets_change: a limit by key has another rate: what is left for each value stays left. Parts are counted anew, and what
+-- is less than one of them is lost, as `changed_from` has it: rounded up it would be given away.
 update forebay.buckets
 set parts = least(
       %(full)s::numeric,
-      least(%(old_full)s::numeric, parts + greatest(0, %(now)s - at)::numeric * %(old_rate)s) * %(per_ms)s
-        / %(old_per_ms)s
+      floor(
+        least(%(old_full)s::numeric, parts + greatest(0, %(now)s - at)::numeric * %(old_rate)s) * %(per_ms)s
+          / %(old_per_ms)s
+      )
     )::bigint,
     at = %(now)s
 where scope > %(scope)s || ':' and scope < %(scope)s || '<';

@@ -21,7 +21,7 @@ with lines as materialized (
     and (select id from forebay.sequences where id = a.parent limit 1) is null
 ),
 seen as materialized (
-  select l.number, e.spots
+  select l.number, l.parent, e.spots
   from lines l
   cross join lateral (
     select array_agg(spot) as spots
@@ -49,11 +49,16 @@ held as materialized (
   order by id
   for update
 ),
+-- As arrays, in which a place is found by a binary search: a join would be a loop in a loop here.
+counts as materialized (
+  select array_agg(child order by child) as children, array_agg(met order by child) as met
+  from (select child, count(*) as met from found group by child) as f
+),
 stay as materialized (
-  select h.id, h.unmet - f.met as unmet
+  select h.id, h.unmet - c.met[width_bucket(h.id, c.children)] as unmet
   from held h
-  join (select child, count(*) as met from found group by child) as f on f.child = h.id
-  where h.unmet > f.met
+  cross join counts c
+  where h.unmet > c.met[width_bucket(h.id, c.children)]
 ),
 ids as materialized (
   select array_agg(id order by id) as ids, array_agg(unmet order by id) as unmet from stay
@@ -72,8 +77,7 @@ delete from forebay.aftermaths
 where number = any(array(
     select s.number
     from seen s
-    join lines l on l.number = s.number
-    where l.parent not in (
+    where s.parent not in (
       select parent from found where child <> all(coalesce((select ids from ids), '{}')::text[])
     )
   ))

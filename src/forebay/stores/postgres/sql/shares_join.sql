@@ -1,7 +1,20 @@
--- shares_join: these shares have something to run. One that had nothing begins a step behind the first.
+-- shares_join: shares of these queues for which jobs have come have something to run, and the rows that say so are taken
+-- away. One that had nothing begins a step behind the first; those of another step than the usual one are named.
+-- Relies on index shares_turn.
+with came as (
+  delete from forebay.shares where queue = any(%(names)b::text[]) and turn is null returning queue, share
+),
+new as (
+  select distinct queue, share from came
+)
 insert into forebay.shares (queue, share, turn)
-select n.queue, n.share, coalesce(f.turn, 0) + n.step
-from unnest(%(queues)b::text[], %(shares)b::text[], %(steps)b::bigint[]) as n (queue, share, step)
+select n.queue, n.share, coalesce(f.turn, 0) + coalesce(s.step, %(step)s)
+from new n
+left join lateral (
+  select w.step
+  from unnest(%(queues)b::text[], %(shares)b::text[], %(steps)b::bigint[]) as w (queue, share, step)
+  where w.queue = n.queue and w.share = n.share
+) as s on true
 cross join lateral (
   select (
     select turn from forebay.shares where queue = n.queue and turn is not null order by turn limit 1

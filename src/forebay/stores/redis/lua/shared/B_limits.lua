@@ -65,15 +65,15 @@ local function running_in(queue)
 end
 
 -- What runs in a scope of a task or a key. A job that does not run any more has no place.
-local function count_places(gauge, scope)
+local function count_places(gauge)
   gauge.running = 0
-  for _, id in ipairs(redis.call('SMEMBERS', prefix .. 'places:' .. scope)) do
+  for _, id in ipairs(redis.call('SMEMBERS', gauge.places)) do
     local job = find(id)
     local head = job and job.head
     local ends_at = head and head[STATE] == 'running'
       and redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], member(job))
     if not ends_at then
-      redis.call('SREM', prefix .. 'places:' .. scope, id)
+      redis.call('SREM', gauge.places, id)
     elseif tonumber(ends_at) > now then
       gauge.running = gauge.running + 1
       gauge.ends_at = math.min(gauge.ends_at or tonumber(ends_at), tonumber(ends_at))
@@ -103,21 +103,30 @@ local function limit_of(scope)
   return has_limits() and limits[string.match(scope, '^key:[^:]*') or scope]
 end
 
--- `queue` is that of a limit of a queue; limits of tasks and keys count places.
+-- Limits of tasks and keys count places. Nothing is looked for in the name of the scope: a job that comes has one of
+-- its own nearly always.
+local function narrow_gauge(scope, limit, is_by_key)
+  local gauge = {limit = limit, places = prefix .. 'places:' .. scope, parts = limit[L_PARTS], at = limit[L_AT]}
+  if is_by_key and limit[L_RATE] then
+    gauge.parts, gauge.at = bucket_of(limit, scope)
+  end
+  if limit[L_CONCURRENCY] then
+    count_places(gauge)
+  end
+  gauges[scope] = gauge
+  return gauge
+end
+
+-- `queue` is that of a limit of a queue.
 local function gauge_of(scope, queue)
   if gauges[scope] == nil then
     local limit = limit_of(scope)
-    gauges[scope] = limit and {limit = limit, parts = limit[L_PARTS], at = limit[L_AT]} or false
-    local gauge = gauges[scope]
-    if gauge and string.find(scope, '^key:') and limit[L_RATE] then
-      gauge.parts, gauge.at = bucket_of(limit, scope)
+    if limit and not queue and scope ~= 'global' then
+      return narrow_gauge(scope, limit, string.find(scope, '^key:'))
     end
-    if gauge and limit[L_CONCURRENCY] then
-      if queue or scope == 'global' then
-        gauge.running = running_in(queue)
-      else
-        count_places(gauge, scope)
-      end
+    gauges[scope] = limit and {limit = limit, parts = limit[L_PARTS], at = limit[L_AT]} or false
+    if limit and limit[L_CONCURRENCY] then
+      gauges[scope].running = running_in(queue)
     end
   end
   return gauges[scope]
@@ -233,8 +242,14 @@ end
 local function narrow_scopes(task_scope, options)
   local scopes = {}
   for kind, value in pairs(options.limit_keys or {}) do
-    if limits['key:' .. kind] then
-      scopes[#scopes + 1] = 'key:' .. kind .. ':' .. value
+    local of = 'key:' .. kind
+    local limit = limits[of]
+    if limit then
+      local scope = of .. ':' .. value
+      scopes[#scopes + 1] = scope
+      if not gauges[scope] then
+        narrow_gauge(scope, limit, true)
+      end
     end
   end
   if scopes[2] then
@@ -260,11 +275,12 @@ local function take_places(id, ends_at, scopes, cost)
     local gauge = gauge_of(scope)
     take_of(gauge, 1, cost)
     gauge.ends_at = math.min(gauge.ends_at or ends_at, ends_at)
-    redis.call('SADD', prefix .. 'places:' .. scope, id)
+    redis.call('SADD', gauge.places, id)
   end
-  if #scopes > 0 then
+  if scopes[1] then
     placed[#placed + 1] = id
-    placed[#placed + 1] = cmsgpack.pack(scopes)
+    -- A list of one, without a look at what kind of table it is.
+    placed[#placed + 1] = scopes[2] and cmsgpack.pack(scopes) or '\145' .. cmsgpack.pack(scopes[1])
   end
 end
 
