@@ -17,6 +17,7 @@ from evidence.load import KINDS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MINUTES: Final = 1 / 3
+PACE: Final = 25
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"], ids=["sqlite", "postgresql", "redis"])
@@ -24,6 +25,7 @@ def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """What the run has found. It ends its processes itself."""
     file = tmp_path_factory.mktemp("soak") / "findings.json"
     command = [sys.executable, "-m", "evidence.soak", "--engine", request.param, "--minutes", str(MINUTES)]
+    command += ["--pace", str(PACE)]
     result = subprocess.run(
         [*command, "--json", str(file)], cwd=ROOT, capture_output=True, text=True, timeout=500, check=False
     )
