@@ -20,7 +20,6 @@ that lives through all of it, of the server and of this program must not rise.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -30,10 +29,12 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Timer
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from benchmarks import outages
 from benchmarks.outages import ENGINES, Outages, Server, patiently, server_of_our_own, sessions_left, url_of
@@ -266,8 +267,7 @@ def main() -> int:
             soak.findings.problems.append(traceback.format_exc())
     show(soak.findings)
     if chosen.json:
-        figures: dict[str, Any] = asdict(soak.findings)
-        chosen.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(soak.findings)) + b"\n")
     return 1 if soak.findings.problems else 0
 
 
