@@ -204,10 +204,15 @@ class Soak:
         self.findings.problems += manned_again(posts, self._allowed)
 
     def _wait_for_all(self, app: Forebay, posts: list[Post]) -> None:
-        """Until every job is final, or for as long as one has patience."""
-        ends = time.monotonic() + PATIENCE_SECONDS
-        # What is left of a connection is found out here.
-        while any(counts.live for counts in patiently(app.counts).values()) and time.monotonic() < ends:
+        """Until every job is final, or nothing has ended for as long as one has patience."""
+        fewest, ends = sys.maxsize, 0.0
+        while True:
+            # What is left of a connection is found out here.
+            live = sum(counts.live for counts in patiently(app.counts).values())
+            if live < fewest:
+                fewest, ends = live, time.monotonic() + PATIENCE_SECONDS
+            if not live or time.monotonic() > ends:
+                return
             # Who was started while the server was away ends by itself, also when it has just come back.
             self._man(posts)
             time.sleep(0.1)
