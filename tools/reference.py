@@ -68,8 +68,10 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> Iterator[st
 def _shapes(described: dict[str, Any]) -> Iterator[str]:
     yield "## Shapes\n"
     for name, shape in sorted(described["components"]["schemas"].items()):
-        if "properties" in shape:
-            yield f"### {name}\n"
+        yield f"### {name}\n"
+        if "enum" in shape:
+            yield f"{_kind(shape)}\n"
+        else:
             yield f"{' '.join(shape.get('description', '').split())}\n"
             yield "| field | is | default |\n|---|---|---|"
             required = shape.get("required", ())
