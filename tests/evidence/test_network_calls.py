@@ -62,6 +62,22 @@ def test_an_enqueue_that_is_cut_can_be_asked_for_again_under_its_key_and_gives_o
     assert papers.starts() == 2
 
 
+def test_a_network_that_lets_nobody_through_is_told_at_once(
+    app: Forebay, proxy: Proxy, tmp_path: Path
+) -> None:
+    work = Papers(tmp_path).task(app)
+    work.enqueue("first")
+    proxy.refuse()
+    proxy.cut()
+
+    for _ in range(2):  # on the connection there was, and with a new one
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            work.enqueue("second")
+    proxy.heal()
+
+    assert work.enqueue("second").refresh().state == "pending"
+
+
 Use = Callable[[Any], object]
 WRITES: Final[dict[str, Use]] = {
     "insert": lambda store: store.insert([new_job()]),
