@@ -25,7 +25,16 @@ from tests.stores.support import WORKER, claim, fail, new_job
 Values = dict[str, Any]
 WRONG: Final[Values] = {"job_id": "other", "attempt": 99, "worker": "other"}
 # Statements that end a lease, renew it or look for it.
-GUARDED: Final = ("finish", "bury", "put_back", "complete", "renew", "leases_free", "leases_there")
+GUARDED: Final = (
+    "finish",
+    "bury",
+    "put_back",
+    "complete",
+    "settle_first",
+    "renew",
+    "leases_free",
+    "leases_there",
+)
 
 
 class Bench:
@@ -65,7 +74,8 @@ class Bench:
             before = self.leases()
             self.raw.execute("select set_config('forebay_tx.now', '1', true)")
             cursor = self.raw.execute(self._statements[name], values, binary=True)
-            found = cursor.fetchall() if cursor.description else []
+            # One of them has a row for its answer, whatever it has found.
+            found = cursor.fetchall() if cursor.description and name != "settle_first" else []
             return max(len(found), before - self.leases())
         finally:
             self.raw.rollback()

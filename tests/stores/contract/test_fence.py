@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from forebay.domain.gate import gates_of
 from forebay.domain.history import Event, EventKind
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lost, Outcome, Snoozed
 from forebay.domain.settlement import Ending
-from forebay.stores.protocol import Reader, Refusal, Store
+from forebay.stores.protocol import Reader, Refusal, Store, Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
@@ -26,6 +28,7 @@ from tests.stores.contract.steps import (
     kinds_of,
     look,
     make,
+    put,
     record,
     settle,
     start,
@@ -79,6 +82,27 @@ def test_an_earlier_attempt_cannot_be_settled_when_a_later_one_of_the_same_worke
     answer = settle(store, first, Completed(b"1"))
 
     assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
+    assert record(reader, first.id) == before
+
+
+@pytest.mark.parametrize("concurrency", [None, 10])
+def test_an_earlier_attempt_is_not_settled_by_who_claims_at_once(
+    store: Store, reader: Reader, concurrency: int | None
+) -> None:
+    """As workers do it, who name their tasks: engines have short ways for that, with limits and without."""
+    if concurrency is not None:
+        store.save_limit(Limit(scope=GLOBAL, concurrency=concurrency))
+    first = started(store, W1)
+    settle(store, first, Interrupted())
+    start(store, W1)
+    before = record(reader, first.id)
+    other = put(store)
+
+    want = Want(DEFAULT, 5, gates=gates_of([first.task], 1))
+    answer = store.exchange(W1, [ended(first, Completed(b"stale"))], [want], 5)
+
+    assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
+    assert [job.id for job in answer.jobs] == [other]
     assert record(reader, first.id) == before
 
 
