@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules compare profile growth docs mutate fence simulate crash-matrix soak soak-postgres soak-redis requirements audit clean
+.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service compare profile growth docs mutate fence simulate crash-matrix soak soak-postgres soak-redis requirements audit clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ bench-flow: $(READY) ## Measure a fan-out of 10,000 with a join beside plain job
 
 bench-schedules: $(READY) ## Measure 10,000 schedules at once, and how punctual jobs are: URL=sqlite:////tmp/schedules.db
 	$(BIN)/python -m benchmarks.schedules $(URL) $(ARGS)
+
+bench-service: $(READY) ## Measure the service over HTTP: batches, single enqueues, long polls
+	$(BIN)/python -m benchmarks.service $(ARGS)
 
 bench-limits: $(READY) ## Measure a drain under limits beside the same without, on every engine
 	$(BIN)/python -m benchmarks.limits $(ARGS)

@@ -27,7 +27,7 @@ from forebay.domain.query import Counts
 from forebay.domain.settlement import decide
 from forebay.domain.workflow import needs_of
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Store, Want
+from forebay.stores.protocol import Receipt, Store, Want
 
 QUEUE: Final = QueueName("flow")
 WORKER: Final = WorkerId("bench")
@@ -35,6 +35,7 @@ BATCH: Final = 100
 ROUNDS: Final = 3
 GOAL: Final = 0.5
 PATIENCE_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 0.001
 
 
 def plain(size: int) -> list[NewJob]:
@@ -89,12 +90,19 @@ def fan_out(url: str, size: int) -> Figure:
 
 
 def produce(url: str, times: int, is_over: Event) -> None:
-    """Insert a parent, and, while somebody may be ending it, a child of it; again and again."""
+    """Insert a child of the last parent, while somebody may be ending that one, and the next parent with it;
+    again and again."""
+    parent = NewJob(task="parent", queue=QUEUE)
     with closing(open_engine(url).store()) as store:
-        for _ in range(times):
-            [parent] = store.insert([NewJob(task="parent", queue=QUEUE)])
-            store.insert([NewJob(task="child", queue=QUEUE, depends_on=needs_of([parent.id or 0]))])
+        [last] = store.insert([parent])
+        for _ in range(times - 1):
+            last, _ = reversed(store.insert([child_of(last), parent]))
+        store.insert([child_of(last)])
     is_over.set()
+
+
+def child_of(parent: Receipt) -> NewJob:
+    return NewJob(task="child", queue=QUEUE, depends_on=needs_of([parent.id or 0]))
 
 
 def consume(url: str, is_over: Event) -> int:
@@ -111,6 +119,8 @@ def consume(url: str, is_over: Event) -> int:
                 last = time.monotonic()
             elif was_over and not store.promote():
                 break
+            else:
+                is_over.wait(PAUSE_SECONDS)  # who asks without a pause keeps the other one from inserting
     return children
 
 

@@ -77,6 +77,7 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._links: set[Link] = set()
+        self._forgotten: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._cuts: list[Cut] = []
         self._is_refusing = self._is_doubling = False
@@ -120,6 +121,10 @@ class Proxy:
         for lane in self._chosen(ways):
             lane.is_swallowed = True
 
+    def forget(self) -> None:
+        """The same for the connections there are; new ones pass. So does a balancer that was restarted."""
+        self._now(lambda: self._forgotten.update(self._links))
+
     def delay(self, seconds: float, *ways: Way) -> None:
         for lane in self._chosen(ways):
             lane.delay = seconds
@@ -154,9 +159,8 @@ class Proxy:
         for lane in self._lanes.values():
             lane.delay, lane.bytes_per_second, lane.is_swallowed = 0.0, None, False
             lane.is_free.set()
-        if was_swallowed:
-            for link in list(self._links):
-                self._reset(link)
+        for link in list(self._links if was_swallowed else self._forgotten):
+            self._reset(link)
 
     def _chosen(self, ways: tuple[Way, ...]) -> Iterator[Lane]:
         return (self._lanes[way] for way in ways or BOTH)
@@ -194,6 +198,7 @@ class Proxy:
         target.close()  # whatever was on its way arrives first
         if way is Way.ANSWERS:
             self._links.discard(link)
+            self._forgotten.discard(link)
 
     def _strikes(self, link: Link, data: bytes, way: Way) -> bool:
         """Whether this is lost, and its connection with it."""
@@ -217,7 +222,7 @@ class Proxy:
         for piece in _pieces(data, lane.bytes_per_second):
             if lane.bytes_per_second is not None:
                 await asyncio.sleep(len(piece) / lane.bytes_per_second)
-            if lane.is_swallowed:
+            if lane.is_swallowed or link in self._forgotten:
                 continue
             target.write(piece)
             await target.drain()
@@ -230,6 +235,7 @@ class Proxy:
 
     def _reset(self, link: Link) -> bool:
         self._links.discard(link)
+        self._forgotten.discard(link)
         for writer in filter(None, (link.program, link.server, link.double)):
             _reset(writer)
         return True

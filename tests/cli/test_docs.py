@@ -44,11 +44,11 @@ def test_the_commands_of_the_guide_work_in_their_order(guide_folder: Path) -> No
     run_block(guide_folder, look)
     run_block(guide_folder, steer)
     with working(guide_folder):
-        assert program(guide_folder, "jobs", "wait", "unlucky", "--timeout", "40s").returncode == 1
-        assert program(guide_folder, "jobs", "wait", "grace", "--timeout", "40s").returncode == 0
+        assert program(guide_folder, "jobs", "wait", "unlucky", "--timeout", "100s").returncode == 1
+        assert program(guide_folder, "jobs", "wait", "grace", "--timeout", "100s").returncode == 0
     run_block(guide_folder, dead)
     with working(guide_folder):
-        program(guide_folder, "jobs", "wait", "unlucky", "--timeout", "40s")
+        program(guide_folder, "jobs", "wait", "unlucky", "--timeout", "100s")
         run_block(guide_folder, trouble)
 
 

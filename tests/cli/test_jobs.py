@@ -162,6 +162,15 @@ def test_a_job_is_shown_with_its_whole_life(store: Store) -> None:
     assert shown["position"] == {"ahead": 0, "is_exact": True}
 
 
+def test_a_job_that_waits_for_its_turn_says_whose_it_is(store: Store) -> None:
+    first, second = put(store, sequence="account:acme"), put(store, sequence="account:acme")
+
+    shown = [answer("jobs", "show", job_id)["waits_for"] for job_id in (first, second)]
+
+    assert shown == [None, first]
+    assert re.search(rf"waits for +{first}", call("jobs", "show", second).output)
+
+
 def test_people_read_the_same(store: Store) -> None:
     job = steps.started(store, task="mail.send")
     error = AttemptError(type="Boom", message="it \x1b[31mbroke", traceback="Traceback\n  line 1")
@@ -554,7 +563,7 @@ def test_waiting_gives_what_the_job_returned(store: Store) -> None:
     ending = Thread(target=lambda: store.exchange(steps.W1, [end]))
     ending.start()
 
-    [ended] = answer("jobs", "wait", job.id, "--timeout", "40s")
+    [ended] = answer("jobs", "wait", job.id, "--timeout", "100s")
 
     ending.join()
     assert (ended["state"], ended["result"]) == ("completed", [1, 2])

@@ -43,8 +43,8 @@ def test_a_worker_runs_what_was_enqueued_by_hand(app_folder: Path) -> None:
     bad = json_of(app_folder, "enqueue", "tasks.fail", "no luck")
 
     with working(app_folder, "tasks:app", "--queues", "mail,default", "--concurrency", "2"):
-        [done] = json_of(app_folder, "jobs", "wait", good["id"], "--timeout", "40s")
-        failed = program(app_folder, "jobs", "wait", bad["id"], "--timeout", "40s")
+        [done] = json_of(app_folder, "jobs", "wait", good["id"], "--timeout", "100s")
+        failed = program(app_folder, "jobs", "wait", bad["id"], "--timeout", "100s")
         [worker] = json_of(app_folder, "stats")["workers"]
 
     assert (done["state"], done["result"]) == ("completed", "Hello Ada! Hello Ada!")
@@ -59,7 +59,7 @@ def test_a_worker_takes_its_app_and_its_queues_from_the_settings(app_folder: Pat
     job = json_of(app_folder, "enqueue", "tasks.greet", "Ada")
 
     with working(app_folder, FOREBAY_QUEUES="mail", FOREBAY_THREADS="1"):
-        [done] = json_of(app_folder, "jobs", "wait", job["id"], "--timeout", "40s")
+        [done] = json_of(app_folder, "jobs", "wait", job["id"], "--timeout", "100s")
         [worker] = json_of(app_folder, "stats")["workers"]
 
     assert done["result"] == "Hello Ada!"
@@ -155,7 +155,7 @@ def test_every_command_about_queues(app_folder: Path) -> None:
 def test_every_command_about_dead_letters(app_folder: Path) -> None:
     job = json_of(app_folder, "enqueue", "tasks.fail", "no luck")["id"]
     with working(app_folder):
-        program(app_folder, "jobs", "wait", job, "--timeout", "40s")
+        program(app_folder, "jobs", "wait", job, "--timeout", "100s")
 
     assert ids(json_of(app_folder, "dead", "list")["jobs"]) == [job]
     assert json_of(app_folder, "dead", "show", job)["attempts"][0]["error"]["message"] == "no luck"

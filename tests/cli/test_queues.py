@@ -179,7 +179,7 @@ def test_draining_can_be_awaited(store: Store) -> None:
     ending = Thread(target=lambda: store.exchange(steps.W1, [steps.ended(job, Completed())]))
     ending.start()
 
-    drained = answer("queues", "drain", "default", "--wait", "--timeout", "40s")
+    drained = answer("queues", "drain", "default", "--wait", "--timeout", "100s")
 
     ending.join()
     assert drained["counts"]["live"] == 0

@@ -1,4 +1,4 @@
-"""Worker processes under fire: the run of `benchmarks/storm.py`, for twenty seconds.
+"""Worker processes under fire: the run of `benchmarks/storm.py`, for ten seconds.
 
 On PostgreSQL and Redis the server is hit too. The full size is `make soak`, or `python -m benchmarks.storm`.
 """
@@ -14,8 +14,8 @@ from typing import Any, Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SECONDS: Final = 20
-JOBS: Final = 1_500
+SECONDS: Final = 10
+JOBS: Final = 800
 
 
 @pytest.fixture(

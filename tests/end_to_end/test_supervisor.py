@@ -28,6 +28,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url_of(request.param, tmp_path)
 
 
+# The store has no part in these, and they take long.
+any_store = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+
+
 @pytest.fixture
 def crew(tmp_path: Path, url: str) -> Iterator[Crew]:
     with a_crew(tmp_path, url) as crew:
@@ -128,6 +132,7 @@ def test_a_job_that_keeps_killing_its_process_ends_in_the_dead_letters_with_that
     crew.nobody_is_left()
 
 
+@any_store
 def test_a_process_that_a_task_ends_without_a_word_is_replaced(crew: Crew) -> None:
     crew.worker(processes=1)
 
@@ -138,6 +143,7 @@ def test_a_process_that_a_task_ends_without_a_word_is_replaced(crew: Crew) -> No
     assert crew.final(crew.enqueue("note", 2)).state is JobState.COMPLETED
 
 
+@any_store
 def test_a_first_process_that_is_killed_before_it_has_begun_is_replaced_too(crew: Crew) -> None:
     jobs = crew.folder / "jobs.py"
     jobs.write_text(
@@ -158,6 +164,7 @@ def test_a_first_process_that_is_killed_before_it_has_begun_is_replaced_too(crew
     assert program.ends() == 0
 
 
+@any_store
 def test_what_a_task_has_started_dies_with_its_process(crew: Crew) -> None:
     crew.worker(processes=1)
     crew.enqueue("spawn", 1)
@@ -170,7 +177,7 @@ def test_what_a_task_has_started_dies_with_its_process(crew: Crew) -> None:
     eventually(lambda: spawned not in living(), DEADLINE)
 
 
-@pytest.mark.parametrize("url", ["sqlite"], indirect=True)  # the store has no part in this, and it takes long
+@any_store
 def test_after_five_restarts_in_a_minute_the_supervisor_gives_up_and_lets_the_others_end(crew: Crew) -> None:
     program = crew.worker("--threads", "1", "--drain", "30", processes=2)
     held = crew.enqueue("hold", 0)
@@ -236,6 +243,7 @@ def test_a_silent_process_is_shown_as_such_while_its_job_is_within_its_time(crew
 
 
 @pytest.mark.shows("R-WORK-21", "R-EDGE-63", "R-EDGE-80")
+@any_store
 def test_a_process_whose_loop_is_stuck_is_killed_and_replaced(crew: Crew) -> None:
     program = crew.worker(processes=1)
     crew.touch("jam")
@@ -283,6 +291,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
+@any_store
 def test_as_the_first_process_it_reaps_strangers_and_stops_on_a_signal(crew: Crew) -> None:
     (crew.folder / "first.py").write_text(FIRST)
     program = crew.start("first.py", "-m", "forebay", "worker", "jobs:app", "--processes", "2")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,6 +22,8 @@ from forebay.app.task import Task
 from forebay.clock import SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, JobId, WorkerId
 from forebay.domain.lease import Lease
+from forebay.errors import StoreUnavailable
+from tests.worker.support import eventually
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 # Nothing here takes this long unless something is broken; the machine may be busy with other tests.
@@ -32,8 +34,9 @@ LEASE_SECONDS: Final = 2
 class Papers:
     """A folder in which the jobs of several programs write down what they do."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: SystemClock | None = None) -> None:
         self.folder = folder
+        self._clock = clock or SystemClock()  # that of the store, for the checker
         self._accepted: dict[JobId, JobHandle[str]] = {}
 
     def task(self, app: Forebay, lease: int = 600) -> Task[[str], str]:
@@ -51,7 +54,7 @@ class Papers:
 
     def write(self, what: str) -> None:
         context = current_job()
-        line = json.dumps([what, context.id, context.attempt, context.token.worker, SystemClock().now_ms()])
+        line = json.dumps([what, context.id, context.attempt, context.token.worker, self._clock.now_ms()])
         # In one piece, at the end of the file: several processes write to it.
         file = os.open(self.folder / "papers", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(file, f"{line}\n".encode())
@@ -78,10 +81,13 @@ class Papers:
         file = self.folder / "papers"
         return [tuple(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
 
-    def check(self, app: Forebay) -> None:
-        """Wait until every accepted job has ended, and compare all accounts of it."""
+    def wait(self) -> None:
         for job in self._accepted.values():
             job.wait(DEADLINE)
+
+    def check(self, app: Forebay) -> None:
+        """Wait until every accepted job has ended, and compare all accounts of it."""
+        self.wait()
         history = History()
         for job_id in self._accepted:
             history.accepted[job_id] = Accepted(id=job_id, at=0, due_at=0, queue=DEFAULT_QUEUE, task="work")
@@ -94,6 +100,34 @@ class Papers:
         lives = {job_id: app.client.history(job_id) for job_id in self._accepted}
         assert list(problems(history, lives)) == []
         assert app.client.read(lambda reader: reader.health()).problems == ()
+
+
+def refusal(work: Task[[str], str], words: str) -> str:
+    """Wait until a producer is told this, whatever it is told before; all of what it is told then."""
+    said: list[str] = []
+
+    def is_said() -> bool:
+        try:
+            work.using(once="in doubt").enqueue("in doubt")
+        except StoreUnavailable as exc:
+            said.append(str(exc))
+        return bool(said) and words in said[-1]
+
+    eventually(is_said, DEADLINE)
+    return said[-1]
+
+
+def acceptance(work: Task[[str], str]) -> JobHandle[str]:
+    """Wait until a producer is told that the same job is stored; there is one, whatever was said before."""
+    jobs: list[JobHandle[str]] = []
+
+    def is_accepted() -> bool:
+        with suppress(StoreUnavailable):
+            jobs.append(work.using(once="in doubt").enqueue("in doubt"))
+        return bool(jobs)
+
+    eventually(is_accepted, DEADLINE)
+    return jobs[0]
 
 
 class SkewedClock(SystemClock):
@@ -133,8 +167,10 @@ def a_worker(url: str, folder: Path, name: str) -> Iterator[Program]:
 
 
 def main(url: str, folder: str, name: str) -> None:
-    app = Forebay(url, clock=SkewedClock(Path(folder) / f"clock-{name}"))
-    Papers(Path(folder)).task(app, LEASE_SECONDS)
+    clock = SkewedClock(Path(folder) / f"clock-{name}")
+    app = Forebay(url, clock=clock)
+    # A file has no clock but that of its machine.
+    Papers(Path(folder), clock if url.startswith("sqlite") else None).task(app, LEASE_SECONDS)
     # A queue that nobody else serves shows whether this one still works.
     with app, app.working(queues=["default", name], threads=2) as worker:
         sys.stdout.write(f"{worker.info.id}\n")

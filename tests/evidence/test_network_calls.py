@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from importlib import import_module
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -17,6 +18,7 @@ from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE, JobId, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.query import JobQuery
+from forebay.domain.queue import QueueSettings
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
@@ -67,6 +69,7 @@ WRITES: Final[dict[str, Use]] = {
     "exchange": lambda store: store.exchange(ME, wants=[Want(DEFAULT_QUEUE, 1)], room=1),
     "renew": lambda store: store.renew(ME, [Lease(JobId("0" * 26), 1)]),
     "beat": lambda store: store.beat(WorkerInfo(id=ME)),
+    "take_commands": lambda store: store.take_commands([ME]),
     "sweep": lambda store: store.sweep(ME, 10, 30_000),
     "cancel": lambda store: store.cancel([JobId("0" * 26)]),
     "save_queue": lambda store: store.save_queue(DEFAULT_QUEUE, {"max_length": 10_000}),
@@ -103,6 +106,33 @@ def test_no_call_waits_without_end_on_a_half_open_connection(
         proxy.heal()
         for use, handle in calls:
             use(handle)
+
+
+@pytest.mark.parametrize("engine", ["postgres", "redis"])
+def test_what_keeps_leases_is_given_up_before_they_run_out(engine: str) -> None:
+    keeping = import_module(f"forebay.stores.{engine}.connection").KEEPING_SECONDS
+
+    assert keeping * 1_000 <= QueueSettings().lease_ms / 3
+
+
+def test_leases_are_not_lost_because_one_connection_is_forgotten(
+    network: Network, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.stores.postgres.connection.KEEPING_SECONDS", 1.0)
+    monkeypatch.setattr("forebay.stores.redis.connection.KEEPING_SECONDS", 1.0)
+    engine = open_engine(network.through(proxy, answer_wait=3_600))
+    calls = [WRITES[name] for name in ("renew", "beat", "take_commands")]
+    with ExitStack() as handles, ThreadPoolExecutor(len(calls)) as threads:
+        stores = [handles.enter_context(closing(engine.store())) for _ in calls]
+        for use, store in zip(calls, stores, strict=True):
+            use(store)
+        proxy.forget()
+
+        told = list(threads.map(refusal, calls, stores))  # nobody waits for an hour
+        for use, store in zip(calls, stores, strict=True):
+            use(store)
+
+    assert {type(error) for error, _ in told} == {StoreUnavailable}
 
 
 def refusal(use: Use, handle: object) -> tuple[Exception | None, float]:

@@ -59,6 +59,7 @@ GRANTS = {
     "consumer": [f"consume:{MINE}"],
     "viewer": [f"view:{MINE}"],
     "quick": ["produce"],
+    "operator": [f"operate:{MINE}"],
 }
 
 
@@ -252,3 +253,68 @@ def unlocked() -> Iterator[Served]:
     hosts = frozenset({"jobs.example.com"})
     with serving(open_engine("memory://"), security=Security(hosts=hosts)) as found:
         yield found
+
+
+HERE, THERE = {"queues": [MINE]}, {"queues": [MINE, OTHER]}
+MOVED = {"action": "revive", "where": HERE, "queue": OTHER}
+OK, NO = 200, 403
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "viewer", "operator"),
+    [
+        ("GET", f"/v1/queues/{MINE}", None, OK, OK),
+        ("GET", f"/v1/queues/{OTHER}", None, NO, NO),
+        ("POST", "/v1/queues", {"name": "new"}, NO, NO),
+        ("PATCH", f"/v1/queues/{MINE}", {"weight": 2}, NO, NO),
+        ("DELETE", f"/v1/queues/{MINE}?force=true", None, NO, NO),
+        ("POST", f"/v1/queues/{MINE}/resume", None, NO, OK),
+        ("POST", f"/v1/queues/{OTHER}/pause", None, NO, NO),
+        ("POST", f"/v1/queues/{MINE}/purge", {"dry_run": True}, NO, OK),
+        ("POST", f"/v1/queues/{OTHER}/purge", {"dry_run": True}, NO, NO),
+        ("POST", f"/v1/queues/{MINE}/requeue", {"dry_run": True}, NO, OK),
+        ("POST", "/v1/jobs/search", {"where": HERE}, OK, OK),
+        ("POST", "/v1/jobs/search", {"where": THERE}, NO, NO),
+        ("POST", "/v1/jobs/search", {}, NO, NO),
+        ("POST", "/v1/jobs/bulk", {"action": "delete", "where": HERE, "dry_run": True}, NO, OK),
+        ("POST", "/v1/jobs/bulk", {"action": "cancel", "everything": True}, NO, NO),
+        ("POST", "/v1/jobs/bulk", MOVED, NO, NO),
+        ("POST", "/v1/dead/search", {"where": HERE}, OK, OK),
+        ("POST", "/v1/dead/revive", {"where": HERE}, NO, OK),
+        ("POST", "/v1/dead/purge", {}, NO, NO),
+        ("GET", "/v1/schedules", None, NO, NO),
+        ("PUT", "/v1/schedules/s", {"task": "t", "every_seconds": 9}, NO, NO),
+        ("POST", "/v1/schedules/s/fire", None, NO, NO),
+        ("GET", "/v1/workers", None, NO, NO),
+        ("POST", "/v1/workers/commands", {"kind": "stop"}, NO, NO),
+        ("GET", "/v1/limits", None, NO, NO),
+        ("PUT", "/v1/limits", {"scope": "global", "rate": 1}, NO, NO),
+        ("DELETE", "/v1/limits/global", None, NO, NO),
+    ],
+)
+@pytest.mark.shows("R-SEC-03")
+def test_who_may_look_may_not_steer_and_nobody_beyond_their_queues(
+    holders: dict[str, Holder], method: str, path: str, body: Any, viewer: int, operator: int
+) -> None:
+    seen = [holders[name].code(method, path, body)[0] for name in ("viewer", "operator")]
+
+    assert seen == [viewer, operator]
+
+
+@pytest.mark.parametrize("what", ["revive", "replay", ""])
+def test_a_job_of_another_queue_is_not_there_for_an_operator(holders: dict[str, Holder], what: str) -> None:
+    theirs, mine = holders["quick"].enqueue(OTHER), holders["quick"].enqueue()
+    method, path = ("POST", f"/{what}") if what else ("DELETE", "")
+
+    assert holders["operator"].code(method, f"/v1/jobs/{theirs}{path}", {}) == (404, "job_not_found")
+    assert holders["viewer"].code(method, f"/v1/jobs/{mine}{path}", {}) == (403, "forbidden")
+
+
+def test_a_list_of_queues_shows_those_that_a_key_may_see(holders: dict[str, Holder]) -> None:
+    admin, viewer, producer = (
+        [queue["name"] for queue in holders[name].ask("GET", "/v1/queues").json()["queues"]]
+        for name in ("admin", "viewer", "producer")
+    )
+
+    assert {MINE, OTHER} <= set(admin)
+    assert (viewer, producer) == ([MINE], [])

@@ -18,6 +18,7 @@ from forebay.domain.rank import place
 from forebay.domain.retry import RetryPolicy
 from forebay.errors import DuplicateJob, InvalidJob, QueueClosed, QueueFull, StoreRefused, StoreUnavailable
 from forebay.stores.postgres import inserting, plain
+from forebay.stores.postgres.calling import Call, together
 from forebay.stores.postgres.store import PostgresEngine, PostgresStore
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import end_connections, make_engine, problems, raw
@@ -243,6 +244,18 @@ def test_statements_that_were_let_go_of_are_prepared_again(
     store._connection.opened().execute("deallocate all")
 
     assert not goes_the_long_way(store, [new_job()], monkeypatch)
+
+
+def test_of_those_that_go_together_one_may_have_been_prepared_again_before_the_others(
+    store: PostgresStore,
+) -> None:
+    session = store._connection.opened()
+    one, other = Call("one", b"select 1::bigint"), Call("other", b"select 2::bigint")
+    together(session, [one, other], {})
+    session.execute("deallocate all")  # as the driver does after a rollback
+    assert one(session, {}) == 1
+
+    assert together(session, [one, other], {}) == [[(1,)], [(2,)]]
 
 
 def test_a_connection_that_is_lost_is_told_and_made_again(

@@ -383,6 +383,7 @@ def test_a_claim_and_an_insert_take_as_many_commands_whatever_waits(
         return {name: figures["calls"] for name, figures in found.items() if "config" not in name}
 
     store.insert([new_job(priority=number % 5) for number in range(100)])
+    commands()  # a server that has not seen a script yet is given it
     few = commands()
     store.insert([new_job(priority=number % 5) for number in range(5_000)])
 

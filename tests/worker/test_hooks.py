@@ -194,7 +194,11 @@ def test_a_listener_hears_of_a_job_that_is_dead_because_its_end_could_not_be_sto
 
 
 @pytest.mark.shows("R-WORK-13")
-def test_a_listener_hears_of_jobs_that_the_sweep_gives_up(app: Forebay) -> None:
+def test_a_listener_hears_of_jobs_that_the_sweep_gives_up(
+    app: Forebay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It would hold back for ten seconds, as after every start.
+    monkeypatch.setattr("forebay.scheduler.sweeping.Sweeping.connected", lambda _: None)
     heard: Told = []
     app.on_error(lambda job, error: heard.append((job, error)))
     handle = app.task(name="t", max_crashes=0)(lambda: None).using(lease=1).enqueue()
@@ -203,7 +207,7 @@ def test_a_listener_hears_of_jobs_that_the_sweep_gives_up(app: Forebay) -> None:
     consumer.close()  # it holds the job and says no more
 
     with app.working(threads=1):
-        handle.wait(timeout=DEADLINE * 2)
+        handle.wait(timeout=DEADLINE)
         eventually(lambda: heard)
 
     [(job, error)] = heard

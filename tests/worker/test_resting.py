@@ -112,12 +112,12 @@ def test_the_store_is_asked_for_a_duty_no_more_often_than_it_can_be_due(rig: Rig
     store = Asked(rig.store)
     coordinator = rig.coordinator(duties=[often, seldom], store=store)
 
-    for _ in range(400):
+    for _ in range(200):
         coordinator.turn()
         rig.clock.advance(ms=100)
 
     assert store.asked == {"sweep": often.runs, "prune": seldom.runs}  # never in vain
-    assert (often.runs, seldom.runs) == (40, 4)
+    assert (often.runs, seldom.runs) == (20, 2)
 
 
 # ------------------------------------------------------------------ duties that go wrong

@@ -292,7 +292,7 @@ def test_interrupts_in_the_middle_of_a_word_leave_nothing_locked(app: Forebay) -
 
     last = app.task(name="last")(lambda: current_job().step("say", int, 7))
     with app.working(threads=4):
-        handles = [chat.enqueue() for _ in range(60)]
+        handles = [chat.enqueue() for _ in range(24)]
         states = [handle.cancel("enough", wait=True, timeout=DEADLINE) for handle in handles]
         assert [last.enqueue().result(timeout=DEADLINE) for _ in range(8)] == [7] * 8
 

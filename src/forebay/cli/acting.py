@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import click
 
+from forebay.app.searching import counted
 from forebay.cli.failing import Status
-from forebay.cli.filters import Filter, chosen_ids, counted, narrowed
+from forebay.cli.filters import Filter, chosen_ids, narrowed
 from forebay.cli.opening import Desk
 from forebay.cli.output import Output, confirm, jobs_of, progress, table
 from forebay.cli.shapes import verdict_json

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from forebay.app.searching import counted, listed
 from forebay.cli.acting import Choice, Deed, act
-from forebay.cli.filters import Filter, counted, listed, with_filter
+from forebay.cli.filters import Filter, with_filter
 from forebay.cli.jobs import (
     AFTER,
     ALL,

@@ -11,9 +11,10 @@ import click
 
 from forebay.app.bulk import cancel_matching, purge, revive_matching
 from forebay.app.handle import JobHandle
+from forebay.app.searching import listed
 from forebay.cli.acting import Choice, Deed, Tally, act
 from forebay.cli.failing import Status
-from forebay.cli.filters import Filter, listed, with_filter
+from forebay.cli.filters import Filter, with_filter
 from forebay.cli.opening import Desk
 from forebay.cli.options import Command, Length, QueueParam, at_store, limit_option, yes_option
 from forebay.cli.output import Output, json_line, length, moment, record, table, text
@@ -322,12 +323,14 @@ def show_timeline(desk: Desk, out: Output, timeline: Timeline, more: dict[str, i
     position = desk.reader.position(timeline.job.id)
     place = None if position is None else {"ahead": position.ahead, "is_exact": position.is_exact}
 
+    first = _waits_for(desk, timeline.job)
     instants = {name: iso(at) for name, at in more.items()}
     told = {name.removesuffix("_at").replace("_", " "): moment(at) for name, at in more.items()}
 
     def people() -> None:
         progress = {"progress": _progress(timeline.notes)}
-        record({**_facts(timeline.job), **progress, "ahead of it": place and place["ahead"], **told})
+        ahead = {"waits for": first, "ahead of it": place and place["ahead"]}
+        record({**_facts(timeline.job), **progress, **ahead, **told})
         show_edges(edges)
         table(
             ("when", "what", "detail"),
@@ -340,7 +343,16 @@ def show_timeline(desk: Desk, out: Output, timeline: Timeline, more: dict[str, i
                 click.echo(f"\nAttempt {attempt.attempt}:\n{text(attempt.error.traceback).rstrip()}")
 
     edges = edges_of(desk.reader, timeline.job.id)
-    out.answer({**timeline_json(timeline), "position": place, **instants, **edges_json(edges)}, people)
+    answer = {**timeline_json(timeline), "position": place, "waits_for": first}
+    out.answer({**answer, **instants, **edges_json(edges)}, people)
+
+
+def _waits_for(desk: Desk, job: Job) -> JobId | None:
+    """Whose turn it is in the sequence of a blocked job; what else it waits for are its parents."""
+    if job.state is not JobState.BLOCKED or job.sequence is None:
+        return None
+    first = desk.reader.first_in_sequence(job.sequence)
+    return None if first == job.id else first
 
 
 def _progress(notes: Notes) -> str | None:

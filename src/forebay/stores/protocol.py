@@ -500,6 +500,11 @@ class Reader(LooksAtSchedules, LooksAtLimits, LooksAtDocuments, Protocol):
         """The edges that lead from these jobs, by parent, child and number, from `after` on."""
         ...
 
+    def first_in_sequence(self, name: str) -> JobId | None:
+        """Whose turn it is in a sequence: all other jobs of it are blocked until this one is final. None if
+        it has no live job."""
+        ...
+
     def notes(self, job_id: JobId) -> Notes:
         """What attempts at this job have said: the latest progress, the last log lines, the steps done."""
         ...

@@ -52,6 +52,17 @@ def run_all(store: Store, outcome: Callable[[Job], Outcome] = lambda _: Complete
     return ran
 
 
+def test_a_reader_knows_whose_turn_it_is(store: Store, reader: Reader) -> None:
+    first, second = put_many(store, 2, sequence="s")
+    put(store, sequence="other")
+
+    turns = [reader.first_in_sequence("s")]
+    settle(store, start(store), Completed())
+    turns.append(reader.first_in_sequence("s"))
+
+    assert (turns, reader.first_in_sequence("nobody's")) == ([first, second], None)
+
+
 def test_jobs_of_a_sequence_run_one_at_a_time_in_the_order_of_acceptance(
     store: Store, reader: Reader
 ) -> None:

@@ -10,7 +10,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.types import ASGIApp
 
 from forebay.service.auth import OpenDoor
-from forebay.service.http import consuming, health, producing
+from forebay.service.http import administering, consuming, health, producing, steering
 from forebay.service.http.admitting import Admits, Admitting
 from forebay.service.http.arriving import ARRIVES_WITHIN_SECONDS, Arriving
 from forebay.service.http.calling import Gone
@@ -19,6 +19,7 @@ from forebay.service.http.errors import HANDLERS
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 
+PARTS: Final = (producing, consuming, administering, steering, health)
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
     "Jobs for programs in any language: enqueue, claim, settle, look and steer. "
@@ -45,7 +46,7 @@ def http_app(
 def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -> Litestar:
     """The same without the limit on time."""
     return Litestar(
-        [*producing.ROUTES, *consuming.ROUTES, *health.ROUTES],
+        [*(route for part in PARTS for route in part.ROUTES)],
         state=State({"service": service}),
         on_startup=[service.start],
         on_shutdown=[service.stop],

@@ -29,6 +29,7 @@ class Desk:
         self.engine = engine
         self.clock = clock
         self.client = Client(engine, clock)
+        self._walker = Client(engine, clock)
         self._readers = [Client(engine, clock) for _ in range(readers)]
         self._busy = [0] * readers
         self._breaker = Breaker(clock)
@@ -47,6 +48,16 @@ class Desk:
         finally:
             self._busy[chosen] -= 1
 
+    async def at_length(self, call: Callable[[Store, Reader], T]) -> T:
+        """Do something that goes through many jobs in batches, beside everything else: with handles of its
+        own, so that nobody's claim waits for it."""
+        walker = self._walker
+
+        def walk() -> T:
+            return walker.write(lambda store: walker.read(lambda reader: call(store, reader)))
+
+        return await walker.offloaded(self._breaker, walk)
+
     def _guarded(self, use: Callable[[Callable[[Handle], T]], T], call: Callable[[Handle], T]) -> T:
         return self._breaker(lambda: use(call))
 
@@ -56,5 +67,5 @@ class Desk:
 
     async def close(self) -> None:
         """Let go of all handles, when what is under way has ended."""
-        for client in (self.client, *self._readers):
+        for client in (self.client, self._walker, *self._readers):
             await to_thread(client.close)

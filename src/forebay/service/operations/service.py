@@ -9,10 +9,12 @@ from forebay.app.consumer import new_worker
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import WorkerId
 from forebay.scheduler.standard import standard_duties
+from forebay.service.operations.administering import Administering
 from forebay.service.operations.consuming import Consuming
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.looking import Looking
 from forebay.service.operations.producing import Producing
+from forebay.service.operations.steering import Steering
 from forebay.service.operations.waiting import Waiting
 from forebay.stores.protocol import Engine
 
@@ -31,6 +33,8 @@ class Service:
         self.looking = Looking(self.desk)
         self.producing = Producing(self.desk, self.waiting, self.looking)
         self.consuming = Consuming(self.desk, self.waiting, roll)
+        self.administering = Administering(self.desk, self.waiting)
+        self.steering = Steering(self.desk, self.waiting, roll)
 
     async def start(self) -> None:
         """Begin to listen for the store's hints and to do the duties."""

@@ -154,6 +154,11 @@ class MemoryReader:
         with self._looking() as state:
             return [edge for child in ids for _, edge in sorted(state.edges.get(child, {}).items())]
 
+    def first_in_sequence(self, name: str) -> JobId | None:
+        with self._looking() as state:
+            turns = state.sequences.get(name)
+            return turns[min(turns)] if turns else None
+
     def dependants(
         self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
     ) -> list[Edge]:

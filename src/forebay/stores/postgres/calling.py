@@ -7,6 +7,7 @@ the server needs to insert it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import Final
 
@@ -57,8 +58,12 @@ class Call:
 
     def prepare(self, raw: Raw, *, anew: bool = False) -> None:
         """See to it that it can be sent together with others."""
-        if anew or raw is not self._prepared_on:
+        if raw is not self._prepared_on:
             self._prepare(raw)
+        elif anew:
+            # Not each of them is gone: one that was called meanwhile, by itself or with others, is there.
+            with suppress(errors.DuplicatePreparedStatement):
+                self._prepare(raw)
 
     def _prepare(self, raw: Raw) -> None:
         raw.pgconn.send_prepare(self._name, self._text)

@@ -32,6 +32,8 @@ CANCEL_SECONDS: Final = 5.0
 CONNECT_SECONDS: Final = 10
 # How long a server may say nothing. One that runs ends a statement before that.
 ANSWER_SECONDS: Final = 35.0
+# The same for what keeps leases: a third of the usual one, after which they are renewed.
+KEEPING_SECONDS: Final = 10.0
 # The narrow tables look small when a statement is planned and are full of dead rows while another transaction
 # keeps the vacuum from its work. Whatever reads a whole table, or builds a hash of it, is wrong here.
 _PLANNING: Final = {
@@ -181,6 +183,7 @@ class Connection:
         self.address = address
         self._reads = reads
         self._raw: Raw | None = None
+        self._patience_seconds = address.answer_wait
         self._pid = os.getpid()
         self.generation = 0  # how often it was made
 
@@ -197,7 +200,19 @@ class Connection:
         if self._raw is None or self._raw.closed:
             self._raw = self._connected()
             self.generation += 1
+        self._raw.patience = self._patience_seconds
         return self._raw
+
+    @contextmanager
+    def hasty(self) -> Iterator[None]:
+        """Leases run out while we wait. Where no answer comes, it may be that somebody on its way
+        has forgotten the connection: given up in time, the leases are kept over another one."""
+        usual = self._patience_seconds
+        self._patience_seconds = min(KEEPING_SECONDS, usual)
+        try:
+            yield
+        finally:
+            self._patience_seconds = usual
 
     def _connected(self) -> Raw:
         pooled = self.address.pooled
@@ -214,7 +229,7 @@ class Connection:
             tcp_user_timeout=30_000,
             options=" ".join(self._options()),
         )
-        raw.patience = self.address.answer_wait
+        raw.patience = self._patience_seconds
         use_our_types(raw.adapters)
         raw.prepared_max = 1_000  # more than we have statements, with all the types they are given
         if not pooled and (longest := self._longest(raw)):

@@ -182,6 +182,10 @@ class PostgresReader(LooksAtPostgresSchedules, LooksAtPostgresLimits, LooksAtPos
         with self._looking() as look:
             return [edge_from_row(row) for row in look.all("parents", {"ids": list(ids)})]
 
+    def first_in_sequence(self, name: str) -> JobId | None:
+        with self._looking() as look:
+            return next((job_id for _, _, job_id in look.all("sequences_first", {"names": [name]})), None)
+
     def dependants(
         self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
     ) -> list[Edge]:

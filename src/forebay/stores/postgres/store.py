@@ -351,7 +351,8 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments):
         return self._write(lambda tx: leasing.standing(tx, worker, leases))
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
-        return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms))
+        with self._connection.hasty():
+            return self._write(lambda tx: leasing.renew(tx, worker, leases, lease_ms))
 
     def sweep(
         self,
@@ -453,7 +454,8 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments):
         return self._write(lambda tx: operating.drop_queue(tx, name, limit, actor, force=force))
 
     def beat(self, worker: WorkerInfo) -> None:
-        self._write(lambda tx: operating.beat(tx, worker))
+        with self._connection.hasty():
+            self._write(lambda tx: operating.beat(tx, worker))
 
     def forget_worker(self, worker: WorkerId) -> None:
         self._write(lambda tx: tx.run("forget_worker", {"id": worker}))
@@ -472,10 +474,11 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments):
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
         self._check_open()
         values = {"workers": texts(workers), "kinds": texts(commanding.KINDS)}
-        rows = self._by_hand.all("commands_take", values)
-        if rows is not None:
-            return commanding.taken(rows)
-        return self._write(lambda tx: commanding.take(tx, workers))
+        with self._connection.hasty():  # by the thread that keeps leases
+            rows = self._by_hand.all("commands_take", values)
+            if rows is not None:
+                return commanding.taken(rows)
+            return self._write(lambda tx: commanding.take(tx, workers))
 
     def answer(self, command_id: str, text: str) -> None:
         self._write(lambda tx: commanding.answer(tx, command_id, text))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -23,6 +23,8 @@ from forebay.stores.redis.scripts import Script, load_scripts
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
+# The same for what keeps leases: a third of the usual one, after which they are renewed.
+KEEPING_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 1.0
 # History lies in memory here, so besides its time it has a number.
 MOST_KEPT: Final = 10_000
@@ -208,6 +210,7 @@ class Connection:
         self._breaker = breaker
         self._raw: Any = None
         self._url: str | None = None
+        self._answer_wait = address.answer_wait
         self._key = address.tag.encode()
         self._scripts = load_scripts(address.clock)
         self._is_closed = False
@@ -244,6 +247,22 @@ class Connection:
             raise _unwritable(exc) from exc
         except redis.RedisError as exc:
             raise translated(self.address.place, exc) from exc
+
+    @contextmanager
+    def hasty(self) -> Iterator[None]:
+        """Leases run out while we wait. Where no answer comes, it may be that somebody on its way
+        has forgotten the connection: given up in time, the leases are kept over another one."""
+        usual = self._answer_wait
+        self._wait_for(min(KEEPING_SECONDS, usual))
+        try:
+            yield
+        finally:
+            self._wait_for(usual)
+
+    def _wait_for(self, seconds: float) -> None:
+        self._answer_wait = seconds
+        if self._raw is not None and self._raw.is_connected:
+            self._raw.update_current_socket_timeout(seconds)
 
     def close(self) -> None:
         if not self._is_closed:
@@ -288,7 +307,7 @@ class Connection:
 
     def _opened(self) -> Any:
         with self._breaker.attempt():
-            raw = opened(self.address, self._url)
+            raw = opened(self.address, self._url, self._answer_wait)
         # What was shared with all that had not got through; from now on this handle's attempts are its own.
         self._breaker = Breaker(self._breaker.sight)
         return raw

@@ -148,6 +148,10 @@ class RedisReader(LooksAtRedisSchedules, LooksAtRedisLimits, LooksAtRedisDocumen
         edges = map(edge_from_stored, self._run("parents", {"ids": list(order)}))
         return sorted(edges, key=lambda edge: (order[edge.child], edge.number))
 
+    def first_in_sequence(self, name: str) -> JobId | None:
+        found = self._connection.ask("ZRANGE", self._key(f"sequence:{name}"), 0, 0)
+        return JobId(found[0].decode()) if found else None
+
     def dependants(
         self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
     ) -> list[Edge]:

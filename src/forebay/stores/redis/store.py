@@ -232,7 +232,8 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments):
 
     def renew(self, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None = None) -> Renewal:
         ask = {"worker": worker, "leases": [tuple(lease) for lease in leases], "lease_ms": lease_ms}
-        reasons, cancels = self._run("renew", ask)
+        with self._connection.hasty():
+            reasons, cancels = self._run("renew", ask)
         answers = list(zip(leases, reasons, strict=True))
         return Renewal(
             renewed=tuple(lease for lease, reason in answers if not reason),
@@ -344,7 +345,8 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments):
         return self._followed(int(left))
 
     def beat(self, worker: WorkerInfo) -> None:
-        self._run("beat", {"worker": commanding.worker_row_of(worker)})
+        with self._connection.hasty():
+            self._run("beat", {"worker": commanding.worker_row_of(worker)})
 
     def forget_worker(self, worker: WorkerId) -> None:
         self._run("forget_worker", {"worker": worker})
@@ -361,7 +363,8 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments):
         return commanding.send(self._connection, kind, workers, queue, expires_ms, actor)
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
-        return commanding.take(self._connection, workers)
+        with self._connection.hasty():  # by the thread that keeps leases
+            return commanding.take(self._connection, workers)
 
     def answer(self, command_id: str, text: str) -> None:
         self._run("answer", {"id": command_id, "text": answer_as_kept(text)})

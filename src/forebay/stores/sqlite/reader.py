@@ -203,6 +203,11 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDoc
         with self._looking():
             return [edge_from_row(row) for row in self._all("parents", {"ids": json_text(ids)})]
 
+    def first_in_sequence(self, name: str) -> JobId | None:
+        with self._looking():
+            rows = self._all("sequence_turn", {"name": name})
+        return rows[0][0] if rows else None
+
     def dependants(
         self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
     ) -> list[Edge]:

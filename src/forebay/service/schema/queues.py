@@ -1,0 +1,131 @@
+"""Shapes of queues: their settings, their jobs by state, what becomes of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from forebay.domain.job import DAY_MS, MIN_LEASE_MS
+from forebay.domain.pressure import Pace
+from forebay.domain.query import Counts
+from forebay.domain.queue import MAX_LENGTH, MAX_PROMOTED, MAX_RATE, QueueMode, QueueSettings, QueueState
+from forebay.domain.queue import Queue as StoredQueue
+from forebay.domain.rank import STRICT_AGING_MS
+from forebay.service.schema.shared import Asked, Priority, Queue, Shape, moment_of, seconds
+
+_KEEP = Annotated[float, Meta(ge=0, le=100 * 366 * DAY_MS / 1_000)]
+_POINTS = Annotated[float, Meta(ge=0, le=1_000)]
+_RATE = Annotated[int, Meta(ge=1, le=MAX_RATE)]
+
+
+class SettingsRequest(Asked, frozen=True, kw_only=True):
+    """Settings of a queue; what is left out stays, and null takes a limit away."""
+
+    mode: QueueMode | UnsetType = UNSET
+    weight: Annotated[int, Meta(ge=1, le=1_000)] | UnsetType = UNSET
+    lease_seconds: Annotated[float, Meta(ge=MIN_LEASE_MS / 1_000, le=DAY_MS / 1_000)] | UnsetType = UNSET
+    max_length: Annotated[int, Meta(ge=1, le=MAX_LENGTH)] | UnsetType | None = UNSET
+    default_priority: Priority | UnsetType = UNSET
+    min_priority: Priority | UnsetType = UNSET
+    max_priority: Priority | UnsetType = UNSET
+    aging_seconds: Annotated[float, Meta(ge=0.001, le=STRICT_AGING_MS / 1_000)] | UnsetType = UNSET
+    max_aging_bonus: _POINTS | UnsetType | None = UNSET
+    retry_penalty: _POINTS | UnsetType = UNSET
+    deadline_weight: _POINTS | UnsetType = UNSET
+    deadline_horizon_seconds: Annotated[float, Meta(ge=0.008, le=366 * DAY_MS / 1_000)] | UnsetType = UNSET
+    keep_finished_seconds: _KEEP | UnsetType = UNSET
+    keep_dead_seconds: _KEEP | UnsetType = UNSET
+    archive: bool | UnsetType = UNSET
+    keep_archive_seconds: _KEEP | UnsetType = UNSET
+    enqueue_rate: _RATE | UnsetType | None = UNSET
+    enqueue_burst: _RATE | UnsetType | None = UNSET
+    client_rate: _RATE | UnsetType | None = UNSET
+    client_burst: _RATE | UnsetType | None = UNSET
+    share_weights: dict[str, int] | UnsetType = UNSET
+    promote_per_second: Annotated[int, Meta(ge=1, le=MAX_PROMOTED)] | UnsetType | None = UNSET
+
+    def changes(self) -> dict[str, object]:
+        """What is said, as the store takes it."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        return dict(_in_ms(name, value) for name, value in given.items() if value is not UNSET)
+
+
+class CreateQueueRequest(Asked, frozen=True, kw_only=True):
+    """A new queue."""
+
+    name: Queue
+    settings: SettingsRequest = msgspec.field(default_factory=SettingsRequest)
+
+
+class CountsShape(Shape, frozen=True, kw_only=True):
+    """Jobs by state; `live` are those that have not ended."""
+
+    scheduled: int
+    blocked: int
+    pending: int
+    running: int
+    retrying: int
+    completed: int
+    dead: int
+    cancelled: int
+    live: int
+    total: int
+
+
+class QueueShape(Shape, frozen=True, kw_only=True):
+    """A queue. `drain_seconds` is how long what is pending takes at the pace of the last minute; null without
+    one. `is_reordering` says that a change of its order has not reached all its jobs."""
+
+    name: str
+    state: QueueState
+    settings: dict[str, Any]
+    counts: CountsShape
+    drain_seconds: float | None
+    is_reordering: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+class QueueList(Shape, frozen=True, kw_only=True):
+    """Queues by name."""
+
+    queues: list[QueueShape]
+
+
+class DropAnswer(Shape, frozen=True, kw_only=True):
+    """A queue is closed for good. So many of its jobs went to the dead letters, or end if they run."""
+
+    name: str
+    live_jobs: int
+
+
+def queue_shape(queue: StoredQueue, counts: Counts, pace: Pace | None) -> QueueShape:
+    drain = 0 if not counts.pending else None if pace is None else pace.wait_ms(counts.pending)
+    return QueueShape(
+        name=queue.name,
+        state=queue.state,
+        settings=_settings(queue.settings),
+        counts=CountsShape(**msgspec.to_builtins(counts), live=counts.live, total=counts.total),
+        drain_seconds=seconds(drain),
+        is_reordering=queue.reordering,
+        created_at=moment_of(queue.created_at),
+        updated_at=moment_of(queue.updated_at),
+    )
+
+
+def _settings(settings: QueueSettings) -> dict[str, Any]:
+    stored: dict[str, Any] = msgspec.to_builtins(settings)
+    return dict(_in_seconds(name, value) for name, value in stored.items())
+
+
+def _in_ms(name: str, value: Any) -> tuple[str, object]:
+    if name.endswith("_seconds"):
+        return f"{name.removesuffix('_seconds')}_ms", round(value * 1_000)
+    return name, value
+
+
+def _in_seconds(name: str, value: Any) -> tuple[str, Any]:
+    return (f"{name.removesuffix('_ms')}_seconds", value / 1_000) if name.endswith("_ms") else (name, value)

@@ -1,0 +1,298 @@
+"""Shapes of schedules, workers and limits."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.limits import MAX_LIMIT, Limit
+from forebay.domain.schedule import CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
+from forebay.domain.worker import Command, CommandKind, Pulse, WorkerInfo, WorkerState
+from forebay.service.schema.calls import CallShape, call_of
+from forebay.service.schema.producing import EnqueueRequest, new_job
+from forebay.service.schema.shared import (
+    Asked,
+    Moment,
+    Priority,
+    Queue,
+    Shape,
+    Task,
+    Values,
+    at,
+    in_ms,
+    length,
+    moment_of,
+    seconds,
+)
+
+_Name = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")]
+_Length = Annotated[float, Meta(ge=0, le=366 * DAY_MS / 1_000)]
+
+
+class ScheduleRequest(Asked, frozen=True, kw_only=True):
+    """What to enqueue when: one of `cron`, `every_seconds` and `at` says when."""
+
+    task: Task
+    queue: Queue = "default"
+    args: Annotated[list[Any], Meta(max_length=100)] = field(default_factory=list)
+    kwargs: Annotated[dict[str, Any], Meta(max_length=50)] = field(default_factory=dict)
+    priority: Priority | None = None
+    metadata: Values = field(default_factory=dict)
+    cron: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    every_seconds: Annotated[float, Meta(ge=1, le=366 * DAY_MS / 1_000)] | None = None
+    at: Moment | None = None
+    timezone: Annotated[str, Meta(min_length=1, max_length=100)] = "UTC"
+    start_at: Moment | None = None
+    end_at: Moment | None = None
+    jitter_seconds: Annotated[float, Meta(ge=0, le=DAY_MS / 1_000)] = 0
+    catch_up: CatchUp = CatchUp.ALL
+    catch_up_most: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    catch_up_seconds: _Length = DAY_MS / 1_000
+    overlap: Overlap = Overlap.ALLOW
+    max_firings: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
+
+    def definition(self, name: str) -> Definition:
+        """The same for the store; raises what is wrong with it."""
+        job = EnqueueRequest(
+            task=self.task,
+            queue=self.queue,
+            args=self.args,
+            kwargs=self.kwargs,
+            priority=self.priority,
+            metadata=self.metadata,
+        )
+        return Definition(
+            name=name,
+            job=new_job(job),
+            cron=self.cron,
+            every_ms=length(self.every_seconds),
+            at=in_ms("at", self.at),
+            timezone=self.timezone,
+            start_at=in_ms("start_at", self.start_at),
+            end_at=in_ms("end_at", self.end_at),
+            jitter_ms=length(self.jitter_seconds) or 0,
+            catch_up=self.catch_up,
+            catch_up_most=self.catch_up_most,
+            catch_up_ms=length(self.catch_up_seconds) or 0,
+            overlap=self.overlap,
+            max_firings=self.max_firings,
+        )
+
+
+class ScheduleShape(CallShape, frozen=True, kw_only=True):
+    """A schedule, and how far it has come."""
+
+    name: str
+    when: str
+    task: str
+    queue: str
+    priority: int | None
+    timezone: str
+    is_paused: bool
+    is_declared: bool
+    next_at: datetime | None
+    last_at: datetime | None
+    last_job_id: str | None
+    overlap: Overlap
+    catch_up: CatchUp
+    fired: int
+    skipped: int
+    failed: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class ScheduleList(Shape, frozen=True, kw_only=True):
+    """Schedules by name."""
+
+    schedules: list[ScheduleShape]
+
+
+class FiringShape(Shape, frozen=True, kw_only=True):
+    """What became of a run, or of several that were skipped together."""
+
+    at: datetime
+    status: FiringStatus
+    job_id: str | None
+    reason: str
+    count: int
+
+
+class FiringList(Shape, frozen=True, kw_only=True):
+    """Runs, newest first."""
+
+    firings: list[FiringShape]
+
+
+class Answered(Shape, frozen=True, kw_only=True):
+    """Whether there was anything to do it to."""
+
+    done: bool
+
+
+class LimitRequest(Asked, frozen=True, kw_only=True):
+    """How many jobs of a scope run at once, and how many start in `per_seconds`. A scope is `global`,
+    `queue:NAME`, `task:NAME` or `key:KIND`."""
+
+    scope: Annotated[str, Meta(min_length=1, max_length=200)]
+    concurrency: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] | None = None
+    rate: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] | None = None
+    per_seconds: Annotated[float, Meta(ge=0.001, le=DAY_MS / 1_000)] = 1
+    burst: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] | None = None
+
+    def limit(self) -> Limit:
+        return Limit(
+            scope=self.scope,
+            concurrency=self.concurrency,
+            rate=self.rate,
+            per_ms=length(self.per_seconds) or 1,
+            burst=self.burst,
+        )
+
+
+class LimitShape(Shape, frozen=True, kw_only=True):
+    """A limit that holds."""
+
+    scope: str
+    concurrency: int | None
+    rate: int | None
+    per_seconds: float
+    burst: int | None
+
+
+class LimitList(Shape, frozen=True, kw_only=True):
+    """Limits by scope."""
+
+    limits: list[LimitShape]
+
+
+class WorkerShape(Shape, frozen=True, kw_only=True):
+    """A worker as it has described itself with its last beat."""
+
+    id: str
+    host: str
+    pid: int
+    state: WorkerState
+    pulse: Pulse
+    queues: list[str]
+    paused: list[str]
+    running: list[str]
+    slots: int
+    stuck: int
+    completed: int
+    failed: int
+    memory: int | None
+    started_at: datetime
+    beat_at: datetime
+
+
+class WorkerList(Shape, frozen=True, kw_only=True):
+    """Workers by start."""
+
+    workers: list[WorkerShape]
+
+
+class CommandRequest(Asked, frozen=True, kw_only=True):
+    """What workers are asked to do; all of them if none is named. `queue` is for pause and resume."""
+
+    kind: Literal["pause", "resume", "stop", "drain", "halt", "stacks"]
+    workers: (
+        Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=1_000)] | None
+    ) = None
+    queue: Queue | None = None
+
+
+class CommandShape(Shape, frozen=True, kw_only=True):
+    """A wish to a worker, and what came of it; it hears of it within a second, or not after `expires_at`."""
+
+    id: str
+    worker: str
+    kind: CommandKind
+    sent_at: datetime
+    expires_at: datetime
+    taken_at: datetime | None
+    answer: str | None
+
+
+class CommandList(Shape, frozen=True, kw_only=True):
+    """One command for each worker that was asked."""
+
+    commands: list[CommandShape]
+
+
+def schedule_shape(schedule: Schedule) -> ScheduleShape:
+    definition = schedule.definition
+    call = call_of(definition.job.payload)
+    return ScheduleShape(
+        args=call.args,
+        kwargs=call.kwargs,
+        payload_base64=call.payload_base64,
+        payload_error=call.payload_error,
+        name=schedule.name,
+        when=definition.when(),
+        task=definition.job.task,
+        queue=definition.job.queue,
+        priority=definition.job.priority,
+        timezone=definition.timezone,
+        is_paused=schedule.is_paused,
+        is_declared=definition.is_declared,
+        next_at=at(schedule.next_at),
+        last_at=at(schedule.last_at),
+        last_job_id=schedule.last_job_id,
+        overlap=definition.overlap,
+        catch_up=definition.catch_up,
+        fired=schedule.fired,
+        skipped=schedule.skipped,
+        failed=schedule.failed,
+        created_at=moment_of(schedule.created_at),
+        updated_at=moment_of(schedule.updated_at),
+    )
+
+
+def firing_shape(one: Firing) -> FiringShape:
+    return FiringShape(
+        at=moment_of(one.at), status=one.status, job_id=one.job_id, reason=one.reason, count=one.count
+    )
+
+
+def limit_shape(limit: Limit) -> LimitShape:
+    return LimitShape(
+        scope=limit.scope,
+        concurrency=limit.concurrency,
+        rate=limit.rate,
+        per_seconds=seconds(limit.per_ms) or 0.0,
+        burst=limit.burst,
+    )
+
+
+def worker_shape(worker: WorkerInfo, now_ms: int) -> WorkerShape:
+    plain = ("id", "host", "pid", "state", "slots", "stuck", "completed", "failed", "memory")
+    fields: Values = {name: getattr(worker, name) for name in plain}
+    return WorkerShape(
+        **fields,
+        pulse=worker.pulse(now_ms),
+        queues=list(worker.queues),
+        paused=list(worker.paused),
+        running=list(worker.running),
+        started_at=moment_of(worker.started_at),
+        beat_at=moment_of(worker.beat_at),
+    )
+
+
+def command_shape(command: Command) -> CommandShape:
+    return CommandShape(
+        id=command.id,
+        worker=command.worker,
+        kind=command.kind,
+        sent_at=moment_of(command.sent_at),
+        expires_at=moment_of(command.expires_at),
+        taken_at=at(command.taken_at),
+        answer=command.answer,
+    )
+
+
+def queue_name(name: str | None) -> QueueName | None:
+    return None if name is None else QueueName(name)
