@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
+from forebay import Forebay
 from forebay.app import audit
 from forebay.app.audit import AuditQuery, audit_lines, audit_page
 from forebay.domain.history import Event, EventKind
@@ -86,3 +88,20 @@ def test_what_is_older_than_asked_for_is_not_read(reader: Reader, monkeypatch: p
     page = audit_page(reader, AuditQuery(since=45))
 
     assert (details(page.lines), page.after) == ("4", None)
+
+
+@pytest.mark.parametrize(("actor", "called"), [("shop", "shop"), (None, f"app@{os.uname().nodename}")])
+def test_what_a_program_does_is_told_under_its_name(actor: str | None, called: str) -> None:
+    app = Forebay("memory://", actor=actor)
+    job = app.enqueue("t")
+    app.configure("mail", max_length=5)
+    app.limits.set("global", concurrency=2)
+    app.limits.remove("global")
+    job.cancel()
+    app.client.revive([job.id])
+
+    told = app.client.read(lambda reader: audit_page(reader, AuditQuery()).lines)
+
+    assert [event.kind for _, event in told] == ["revived", "cancel", "limit", "limit", "queue"]
+    assert {event.actor for _, event in told} == {called}
+    app.close()

@@ -122,10 +122,14 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
     [one, two] = claim(store, 2)
     keys = {one.id: "a", two.id: "b"}
     first, second = sorted(keys)
+    session = store._connection.opened()
+    for patience in ("deadlock_timeout = '3s'", "lock_timeout = '60s'"):  # a busy machine takes its time
+        session.execute(f"set {patience}", prepare=False)
     with raw() as connection:
         connection.execute("begin")
-        # Ours settles the first and waits for us with the second one's key; then we want the first.
-        connection.execute(f"update {schema}.keys set until = null where key = %s", [keys[second]])
+        # Ours settles the first and waits for us with the second one's key; then we want the first. Nobody
+        # changes a key while its job lives, so it is only locked here.
+        connection.execute(f"select 1 from {schema}.keys where key = %s for update", [keys[second]])
         answer = in_thread(lambda: store.exchange(WORKER, [complete(one), complete(two)]))
         with raw() as other:
             waiting = (
@@ -133,11 +137,13 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
             )
             while other.execute(waiting).fetchone() is None:
                 pass
-        connection.execute("set deadlock_timeout = '10s'")
-        connection.execute(f"update {schema}.keys set until = null where key = %s", [keys[first]])
+        connection.execute("set deadlock_timeout = '60s'")
+        connection.execute(f"select 1 from {schema}.keys where key = %s for update", [keys[first]])
         connection.execute("commit")
 
     assert sorted(answer().settled) == [first, second]
+    for patience in ("deadlock_timeout", "lock_timeout"):  # the session stays for other tests
+        session.execute(f"reset {patience}", prepare=False)
     assert problems(engine) == ()
     store.close()
 

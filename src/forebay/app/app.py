@@ -63,7 +63,7 @@ class Forebay(Declares, Queueing):
     `defaults` are options for all jobs, unless their task or their call says otherwise. `max_payload` is the
     most bytes that the arguments of one job may take. With `encryption_keys` (by id, the newest first)
     arguments, results and steps are encrypted in the store; `blobs` is a folder, or a place of your own, for
-    those of more than 256 KiB.
+    those of more than 256 KiB. `actor` is what the audit log calls this program, `app@HOST` if nobody says.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Forebay(Declares, Queueing):
         max_payload: int = MAX_PAYLOAD,
         encryption_keys: Keys | Mapping[str, bytes | str] | str | None = None,
         blobs: Blobs | Path | str | None = None,
+        actor: str | None = None,
         clock: Clock | None = None,
     ) -> None:
         from forebay.stores.opening import open_engine  # noqa: PLC0415 - a tenth of the import's time
@@ -89,7 +90,7 @@ class Forebay(Declares, Queueing):
         self._url = url  # for the supervisor of a worker process; it may hold a password
         self.clock = clock or SystemClock()
         self.registry = Registry()
-        self.client = Client(self.engine, self.clock, self.registry.returned)
+        self.client = Client(self.engine, self.clock, self.registry.returned, actor=actor)
         self._by_name = ByName(self.registry, self.defaults, max_payload, self.client.now_ms)
 
     @overload

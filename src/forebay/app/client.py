@@ -70,10 +70,18 @@ class Client:
 
     A thread that finds the store busy leaves its jobs for the next one to take along, so concurrent
     enqueues become one call and one commit. `returned` gives a result the class that its task's annotation
-    names.
+    names; `actor` is what the audit log calls this program.
     """
 
-    def __init__(self, engine: Engine, clock: Clock, returned: Returned = lambda _task, value: value) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        returned: Returned = lambda _task, value: value,
+        *,
+        actor: str | None = None,
+    ) -> None:
+        self.actor = f"app@{os.uname().nodename}" if actor is None else actor
         self._engine = engine
         self._clock = clock
         self._returned = returned
@@ -286,15 +294,17 @@ class Client:
         dependants: bool = False,
     ) -> list[Verdict]:
         """Cancel jobs that wait; ask running ones to stop."""
-        return self.write(lambda store: store.cancel(ids, reason, force=force, dependants=dependants))
+        return self.write(
+            lambda store: store.cancel(ids, reason, actor=self.actor, force=force, dependants=dependants)
+        )
 
     def amend(self, job_id: JobId, change: Amendment) -> Verdict:
         """Change a job that waits."""
-        return self.write(lambda store: store.amend(job_id, change))
+        return self.write(lambda store: store.amend(job_id, change, actor=self.actor))
 
     def revive(self, ids: Sequence[JobId], *, dependants: bool = False) -> list[Verdict]:
         """Put dead and cancelled jobs back."""
-        return self.write(lambda store: store.revive(ids, dependants=dependants))
+        return self.write(lambda store: store.revive(ids, actor=self.actor, dependants=dependants))
 
     # Handles
 

@@ -80,4 +80,4 @@ class Declares:
         """The schedules of the store, to be looked at and changed at run time."""
         from forebay.app.schedules import Schedules  # noqa: PLC0415 - as above
 
-        return Schedules(self.client, self.registry)
+        return Schedules(self.client, self.registry, actor=self.client.actor)

@@ -40,7 +40,7 @@ class Limits:
         """
         per_ms = length_within("per", per, 1, DAY_MS)
         limit = Limit(scope=scope, concurrency=concurrency, rate=rate, per_ms=per_ms, burst=burst)
-        self._client.write(lambda store: store.save_limit(limit))
+        self._client.write(lambda store: store.save_limit(limit, actor=self._client.actor))
         return limit
 
     async def set_async(
@@ -59,7 +59,7 @@ class Limits:
 
     def remove(self, scope: str) -> bool:
         """Remove the limit of a scope; whether there was one."""
-        return self._client.write(lambda store: store.drop_limit(scope))
+        return self._client.write(lambda store: store.drop_limit(scope, actor=self._client.actor))
 
     async def remove_async(self, scope: str) -> bool:
         """`remove` for coroutines."""

@@ -57,7 +57,8 @@ class Queueing:
         """
         check_queue_name(queue)
         changes = _changes(options)
-        return self.client.write(lambda store: store.save_queue(QueueName(queue), changes))
+        client = self.client
+        return client.write(lambda store: store.save_queue(QueueName(queue), changes, actor=client.actor))
 
     async def configure_async(self, queue: str, **options: Unpack[QueueOptions]) -> Queue:
         """`configure` for coroutines."""

@@ -43,7 +43,7 @@ class Desk:
 
     @cached_property
     def client(self) -> Client:
-        client = Client(self.engine, SystemClock())
+        client = Client(self.engine, SystemClock(), actor=self.actor)
         self._opened.append(client)
         return client
 

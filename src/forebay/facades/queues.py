@@ -15,4 +15,4 @@ def configure(app: Forebay, queue: QueueName, wanted: Mapping[str, object]) -> N
     found = app.client.read(lambda reader: reader.queues([queue]))
     settings = msgspec.to_builtins(found[0].settings) if found else {}
     if any(settings.get(name) != value for name, value in wanted.items()):
-        app.client.write(lambda store: store.save_queue(queue, wanted))
+        app.client.write(lambda store: store.save_queue(queue, wanted, actor=app.client.actor))
