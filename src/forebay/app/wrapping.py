@@ -109,10 +109,11 @@ class Wrapping:
 
     # Out of the store
 
-    def opened_job(self, job: Job) -> Job:
-        """A job with its payload and its result as they were given."""
-        payload = self._opened(job.payload, _about_call(job.task))
-        result = None if job.result is None else self._opened(job.result, _about_result(job.id))
+    def opened_job(self, job: Job, *, fetches: bool = True) -> Job:
+        """A job with its payload and its result as they were given; without `fetches` blobs stay where they
+        are."""
+        payload = self._opened(job.payload, _about_call(job.task), fetches)
+        result = None if job.result is None else self._opened(job.result, _about_result(job.id), fetches)
         if payload is job.payload and result is job.result:
             return job
         return replace(job, payload=payload, result=result)
@@ -128,9 +129,9 @@ class Wrapping:
         job = schedule.definition.job
         return _with_job(schedule, job.with_payload(self._opened(job.payload, _about_call(job.task))))
 
-    def _opened(self, data: bytes, about: str) -> bytes:
+    def _opened(self, data: bytes, about: str, fetches: bool = True) -> bytes:
         try:
-            return self._unsealed(self._brought(data), about)
+            return self._unsealed(self._brought(data) if fetches else data, about)
         except CorruptPayload as exc:
             return spoiled(str(exc))
 
