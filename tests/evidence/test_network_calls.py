@@ -204,8 +204,8 @@ def test_a_slow_network_with_doubled_connects_only_takes_longer(
     work = papers.task(app)
     app.counts()  # to make the tables there takes too many words
     proxy.double()
-    proxy.throttle(200_000)
-    proxy.delay(0.005)
+    proxy.throttle(1_000_000)
+    proxy.delay(0.002)
 
     papers.accepted(*app.enqueue_many([work.job(f"{number} {'x' * 1_000}") for number in range(20)]))
     with app.working(threads=2):
