@@ -65,6 +65,7 @@ class Link:
     server: StreamWriter
     double: StreamWriter | None = None
     awaits: Cut | None = None  # its next answer gets lost
+    open_ways: int = len(BOTH)
 
 
 class Proxy:
@@ -196,7 +197,8 @@ class Proxy:
                     return
                 await self._pass(link, data, target, way)
         target.close()  # whatever was on its way arrives first
-        if way is Way.ANSWERS:
+        link.open_ways -= 1
+        if not link.open_ways:
             self._links.discard(link)
             self._forgotten.discard(link)
 

@@ -404,6 +404,8 @@ PLUGIN_NAME: Final = "mutant_plugin"
 class Workshop:
     """A copy of the package in which one mutant at a time is made and tested."""
 
+    time_limit = TIME_LIMIT_SECONDS
+
     def __init__(self, home: Path, tree: Path) -> None:
         self._home = home
         self._package = home / "src"
@@ -439,7 +441,7 @@ class Workshop:
                 env=self._environment(),
                 capture_output=True,
                 text=True,
-                timeout=TIME_LIMIT_SECONDS,
+                timeout=self.time_limit,
                 check=False,
             )
         except subprocess.TimeoutExpired:

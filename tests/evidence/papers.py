@@ -37,7 +37,7 @@ class Papers:
     def __init__(self, folder: Path, clock: SystemClock | None = None) -> None:
         self.folder = folder
         self._clock = clock or SystemClock()  # that of the store, for the checker
-        self._accepted: dict[JobId, JobHandle[str]] = {}
+        self._accepted: list[JobId] = []
 
     def task(self, app: Forebay, lease: int = 600) -> Task[[str], str]:
         """A task whose job waits, where its name begins with "hold", until `let_go` names it."""
@@ -68,7 +68,7 @@ class Papers:
 
     def accepted(self, *jobs: JobHandle[str]) -> None:
         """A producer was told that these are stored."""
-        self._accepted.update((job.id, job) for job in jobs)
+        self._accepted += [job.id for job in jobs]
 
     def holders(self, job: JobHandle[str]) -> list[str]:
         """The workers that have begun a job, in order."""
@@ -81,13 +81,13 @@ class Papers:
         file = self.folder / "papers"
         return [tuple(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
 
-    def wait(self) -> None:
-        for job in self._accepted.values():
-            job.wait(DEADLINE)
+    def wait(self, app: Forebay) -> None:
+        for job_id in self._accepted:
+            app.job(job_id).wait(DEADLINE)
 
     def check(self, app: Forebay) -> None:
         """Wait until every accepted job has ended, and compare all accounts of it."""
-        self.wait()
+        self.wait(app)
         history = History()
         for job_id in self._accepted:
             history.accepted[job_id] = Accepted(id=job_id, at=0, due_at=0, queue=DEFAULT_QUEUE, task="work")
@@ -117,13 +117,13 @@ def refusal(work: Task[[str], str], words: str) -> str:
     return said[-1]
 
 
-def acceptance(work: Task[[str], str]) -> JobHandle[str]:
+def acceptance(work: Task[[str], str], name: str = "in doubt") -> JobHandle[str]:
     """Wait until a producer is told that the same job is stored; there is one, whatever was said before."""
     jobs: list[JobHandle[str]] = []
 
     def is_accepted() -> bool:
         with suppress(StoreUnavailable):
-            jobs.append(work.using(once="in doubt").enqueue("in doubt"))
+            jobs.append(work.using(once=name).enqueue(name))
         return bool(jobs)
 
     eventually(is_accepted, DEADLINE)

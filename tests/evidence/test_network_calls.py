@@ -23,8 +23,8 @@ from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Want
-from tests.evidence.networks import BOUND_SECONDS, Network
-from tests.evidence.papers import DEADLINE, Papers
+from tests.evidence.networks import BOUND_SECONDS, PATIENT_SECONDS, Network
+from tests.evidence.papers import DEADLINE, Papers, acceptance, refusal
 from tests.stores.support import new_job
 from tests.worker.support import eventually
 
@@ -38,7 +38,8 @@ def proxy(network: Network) -> Proxy:
 
 @pytest.fixture
 def app(network: Network, proxy: Proxy) -> Iterator[Forebay]:
-    with Forebay(network.through(proxy)) as app:
+    """A program that waits for as long as it takes."""
+    with Forebay(network.through(proxy, PATIENT_SECONDS)) as app:
         yield app
 
 
@@ -60,6 +61,22 @@ def test_an_enqueue_that_is_cut_can_be_asked_for_again_under_its_key_and_gives_o
 
     assert cut.made == 1
     assert papers.starts() == 2
+
+
+def test_a_network_that_lets_nobody_through_is_told_at_once(
+    app: Forebay, proxy: Proxy, tmp_path: Path
+) -> None:
+    work = Papers(tmp_path).task(app)
+    work.enqueue("first")
+    proxy.refuse()
+    proxy.cut()
+
+    for _ in range(2):  # on the connection there was, and with a new one
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            work.enqueue("second")
+    proxy.heal()
+
+    assert work.enqueue("second").refresh().state == "pending"
 
 
 Use = Callable[[Any], object]
@@ -96,8 +113,8 @@ def test_no_call_waits_without_end_on_a_half_open_connection(
         proxy.swallow(*ways)
 
         with ThreadPoolExecutor(len(calls) + 1) as threads:
-            asked = [threads.submit(refusal, use, handle) for use, handle in calls]
-            connecting = threads.submit(refusal, lambda new: new.store(), engine)
+            asked = [threads.submit(refused, use, handle) for use, handle in calls]
+            connecting = threads.submit(refused, lambda new: new.store(), engine)
             told = [one.result() for one in [*asked, connecting]]
 
         assert {type(error) for error, _ in told} == {StoreUnavailable}
@@ -128,14 +145,14 @@ def test_leases_are_not_lost_because_one_connection_is_forgotten(
             use(store)
         proxy.forget()
 
-        told = list(threads.map(refusal, calls, stores))  # nobody waits for an hour
+        told = list(threads.map(refused, calls, stores))  # nobody waits for an hour
         for use, store in zip(calls, stores, strict=True):
             use(store)
 
     assert {type(error) for error, _ in told} == {StoreUnavailable}
 
 
-def refusal(use: Use, handle: object) -> tuple[Exception | None, float]:
+def refused(use: Use, handle: object) -> tuple[Exception | None, float]:
     """What is said to this, and after how many seconds."""
     began = monotonic()
     try:
@@ -164,18 +181,16 @@ def test_a_listener_on_a_half_open_connection_makes_another_one(
 
 
 def test_a_request_that_arrives_after_its_caller_has_given_up_gives_no_second_job(
-    app: Forebay, proxy: Proxy, tmp_path: Path
+    network: Network, app: Forebay, proxy: Proxy, tmp_path: Path
 ) -> None:
     papers = Papers(tmp_path)
     work = papers.task(app)
     papers.accepted(work.enqueue("first"))
-    proxy.hold(Way.ASKS)
-
-    with pytest.raises(StoreUnavailable, match="answer"):
-        work.using(once="order 7").enqueue("late")
-    proxy.heal()
-    again = work.using(once="order 7").enqueue("late")
-    papers.accepted(again)
+    with Forebay(network.through(proxy)) as hasty:
+        proxy.hold(Way.ASKS)
+        refusal(papers.task(hasty), "")
+        proxy.heal()
+    papers.accepted(acceptance(work))
     with app.working(threads=1):
         papers.check(app)
 
@@ -189,8 +204,8 @@ def test_a_slow_network_with_doubled_connects_only_takes_longer(
     work = papers.task(app)
     app.counts()  # to make the tables there takes too many words
     proxy.double()
-    proxy.throttle(200_000)
-    proxy.delay(0.005)
+    proxy.throttle(1_000_000)
+    proxy.delay(0.002)
 
     papers.accepted(*app.enqueue_many([work.job(f"{number} {'x' * 1_000}") for number in range(20)]))
     with app.working(threads=2):

@@ -17,7 +17,7 @@ import redis
 
 from forebay import Forebay
 from forebay.app.task import Task
-from tests.evidence.networks import ANSWER_SECONDS, BOUND_SECONDS
+from tests.evidence.networks import ANSWER_SECONDS, BOUND_SECONDS, PATIENT_SECONDS
 from tests.evidence.papers import DEADLINE, Papers, acceptance, refusal
 from tests.redis_server import RedisServer
 from tests.servers import Postgres
@@ -38,9 +38,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     started.close()
 
 
-def url_of(server: Server) -> str:
+def url_of(server: Server, answer_wait: int) -> str:
     more = "" if isinstance(server, Postgres) else "&persistence=none"
-    return f"{server.url()}?answer_wait={ANSWER_SECONDS}{more}"
+    return f"{server.url()}?answer_wait={answer_wait}{more}"
 
 
 @contextmanager
@@ -65,12 +65,13 @@ def frozen(server: Server) -> Iterator[None]:
 
 @contextmanager
 def at_work(server: Server, papers: Papers) -> Iterator[tuple[Forebay, Task[[str], str]]]:
-    """A worker with a job in hand."""
-    with Forebay(url_of(server)) as app:
-        work = papers.task(app)
-        with app.working(threads=2):
-            job = work.enqueue("hold the first")
-            papers.accepted(job)
+    """A worker with a job in hand and a producer, which do not wait long for an answer, beside a program that
+    does."""
+    with Forebay(url_of(server, PATIENT_SECONDS)) as app, Forebay(url_of(server, ANSWER_SECONDS)) as hasty:
+        job = papers.task(app).enqueue("hold the first")
+        papers.accepted(job)
+        work = papers.task(hasty)
+        with hasty.working(threads=2):
             eventually(lambda: papers.holders(job), DEADLINE)
             yield app, work
 
@@ -79,6 +80,7 @@ def at_work(server: Server, papers: Papers) -> Iterator[tuple[Forebay, Task[[str
 def test_a_frozen_server_is_given_up_and_found_again(server: Server, tmp_path: Path) -> None:
     papers = Papers(tmp_path)
     with at_work(server, papers) as (app, work):
+        papers.accepted(acceptance(work, "over a connection that stays open"))
         with frozen(server):
             began = monotonic()
             refusal(work, "answer")
@@ -88,7 +90,7 @@ def test_a_frozen_server_is_given_up_and_found_again(server: Server, tmp_path: P
         papers.check(app)
 
     assert seconds < 10 * BOUND_SECONDS
-    assert papers.starts() == 2
+    assert papers.starts() == 3
 
 
 @contextmanager
@@ -132,7 +134,7 @@ def test_a_server_without_memory_refuses_jobs_and_lets_what_runs_come_to_its_end
             admin.config_set("maxmemory", "1mb")
             words = refusal(work, "has no memory left")
             papers.let_go("hold the first")
-            papers.wait()
+            papers.wait(app)
             admin.config_set("maxmemory", "0")
             papers.accepted(acceptance(work))
             papers.check(app)

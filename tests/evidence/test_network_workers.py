@@ -56,7 +56,7 @@ def test_a_worker_that_is_cut_off_alone_is_fenced_and_works_again_afterwards(
         job = work.enqueue("hold it")
         papers.accepted(job)
         eventually(lambda: papers.holders(job), DEADLINE)
-        proxy.swallow()
+        proxy.hold()  # and what it says meanwhile arrives when others have its job
         with a_worker(network.url, tmp_path, "other") as other:
             taken_over(app, papers, job)
             assert {*papers.holders(job)[1:]} == {other.worker}

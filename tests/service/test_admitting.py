@@ -310,6 +310,21 @@ def test_a_job_of_another_queue_is_not_there_for_an_operator(holders: dict[str, 
     assert holders["viewer"].code(method, f"/v1/jobs/{mine}{path}", {}) == (403, "forbidden")
 
 
+def test_what_depends_on_a_job_may_be_anywhere_so_it_takes_a_key_for_all_queues(
+    holders: dict[str, Holder],
+) -> None:
+    first = holders["quick"].enqueue()
+    body = {"task": "t", "queue": OTHER, "depends_on": [{"id": first}]}
+    later = holders["quick"].ask("POST", "/v1/jobs", body).json()["id"]
+
+    for name, deed in (("producer", "cancel"), ("operator", "cancel"), ("operator", "revive")):
+        refused = holders[name].code("POST", f"/v1/jobs/{first}/{deed}", {"dependants": True})
+        assert refused == (403, "forbidden")
+    assert holders["admin"].ask("GET", f"/v1/jobs/{later}").json()["state"] == "blocked"
+    done = holders["quick"].code("POST", f"/v1/jobs/{first}/cancel", {"dependants": True})
+    assert (done[0], holders["admin"].ask("GET", f"/v1/jobs/{later}").json()["state"]) == (200, "cancelled")
+
+
 def test_a_list_of_queues_shows_those_that_a_key_may_see(holders: dict[str, Holder]) -> None:
     admin, viewer, producer = (
         [queue["name"] for queue in holders[name].ask("GET", "/v1/queues").json()["queues"]]

@@ -38,6 +38,31 @@ def test_a_request_that_cannot_be_read_is_refused(plain: Served, body: bytes, fi
     assert (problem["code"], problem["status"], problem.get("field")) == ("bad_request", 400, field)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/jobs/batch", {"jobs": [{"task": "t"}], "atomic": 0}, "atomic"),
+        ("/v1/jobs", {"task": "t", "priority": "5"}, "priority"),
+        ("/v1/jobs", {"task": "t", "run_at": 0}, "run_at"),
+        ("/v1/jobs/bulk", {"action": "delete", "where": {"created_before": 1}}, "where.created_before"),
+        ("/v1/dead/purge", {"dry_run": "true"}, "dry_run"),
+    ],
+)
+@pytest.mark.shows("R-SEC-02")
+def test_nothing_is_taken_for_what_it_only_looks_like(
+    plain: Served, path: str, body: dict[str, Any], field: str
+) -> None:
+    answer = plain.post(path, body)
+
+    assert (answer.status_code, answer.json()["field"]) == (400, field)
+
+
+def test_options_name_all_methods_of_a_path(plain: Served) -> None:
+    answer = plain.ask("OPTIONS", "/v1/jobs/x")
+
+    assert (answer.status_code, answer.headers["Allow"]) == (204, "DELETE, GET, OPTIONS, PATCH")
+
+
 def test_what_cannot_be_is_told_from_what_cannot_be_read(plain: Served) -> None:
     late = {"task": "t", "queue": plain.queue(), "run_at": "2200-01-01T00:00:00Z"}
 

@@ -13,10 +13,10 @@ from unittest.mock import patch
 import psycopg
 
 from forebay.errors import StoreUnavailable
-from forebay.stores.postgres import store
+from forebay.stores.postgres import connection, store
 from forebay.stores.postgres.connection import Address
 from forebay.stores.postgres.reader import PostgresReader
-from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.postgres.store import PostgresEngine, PostgresStore
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
 from tests.servers import Postgres
@@ -24,6 +24,10 @@ from tests.stores.pooler import Pooler
 from tests.stores.postgres_sessions import KeepingEngine, end_kept
 from tests.stores.sqlite_support import Program
 from tests.stores.sqlite_support import program as any_program
+
+# On a busy machine somebody may hold a lock for longer than usual and mean no harm. What becomes of one that
+# is not let go of is shown with `hasty_locks`.
+connection._PATIENCE["lock_timeout"] = "60s"
 
 _numbers: Final = count(1)
 
@@ -178,6 +182,17 @@ def raw(url: str | None = None) -> Iterator[psycopg.Connection[Any]]:
     """A plain connection, to look behind the store or to spoil it."""
     with psycopg.connect(url or server().url(), autocommit=True) as connection:
         yield connection
+
+
+@contextmanager
+def hasty_locks(handle: PostgresStore) -> Iterator[None]:
+    """A handle that waits only a moment for a lock. Its session stays for other tests."""
+    session = handle._connection.opened()
+    session.execute("set lock_timeout = '200ms'", prepare=False)
+    try:
+        yield
+    finally:
+        session.execute("reset lock_timeout", prepare=False)
 
 
 def problems(engine: PostgresEngine) -> tuple[str, ...]:

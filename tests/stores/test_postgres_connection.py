@@ -14,7 +14,15 @@ from forebay.stores.postgres.connection import Address
 from forebay.stores.postgres.store import PostgresEngine
 from forebay.testing.clock import ManualClock
 from tests.servers import Postgres
-from tests.stores.postgres_support import end_connections, make_engine, problems, program, raw, server
+from tests.stores.postgres_support import (
+    end_connections,
+    hasty_locks,
+    make_engine,
+    problems,
+    program,
+    raw,
+    server,
+)
 from tests.stores.sqlite_support import in_thread, probe
 from tests.stores.support import WORKER, claim, complete, new_job
 
@@ -108,7 +116,7 @@ def test_a_lock_that_somebody_holds_is_not_waited_for_without_end(engine: Postgr
         connection.execute("begin")
         connection.execute(f"select * from {engine.address.schema}.queues for update")
 
-        with pytest.raises(StoreUnavailable, match="lock"):
+        with hasty_locks(store), pytest.raises(StoreUnavailable, match="lock"):
             store.insert([new_job()])
         connection.execute("rollback")
 
@@ -123,8 +131,7 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
     keys = {one.id: "a", two.id: "b"}
     first, second = sorted(keys)
     session = store._connection.opened()
-    for patience in ("deadlock_timeout = '3s'", "lock_timeout = '60s'"):  # a busy machine takes its time
-        session.execute(f"set {patience}", prepare=False)
+    session.execute("set deadlock_timeout = '3s'", prepare=False)  # a busy machine takes its time
     with raw() as connection:
         connection.execute("begin")
         # Ours settles the first and waits for us with the second one's key; then we want the first. Nobody
@@ -142,8 +149,7 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
         connection.execute("commit")
 
     assert sorted(answer().settled) == [first, second]
-    for patience in ("deadlock_timeout", "lock_timeout"):  # the session stays for other tests
-        session.execute(f"reset {patience}", prepare=False)
+    session.execute("reset deadlock_timeout", prepare=False)  # the session stays for other tests
     assert problems(engine) == ()
     store.close()
 

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from threading import current_thread, main_thread
 from typing import Final
 
 import msgspec
@@ -21,10 +22,12 @@ from forebay.service.http.admitting import Admits
 from forebay.service.http.app import http_app
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
+from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
 from forebay.stores.protocol import Engine
 
 DEFAULT_PORT: Final = 8080
 GRACE_SECONDS: Final = 25
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 BACKLOG: Final = 2_048
 
 
@@ -95,8 +98,9 @@ class Server(uvicorn.Server):
         version: str,
         grace: int = GRACE_SECONDS,
         security: Security | None = None,
+        longest_wait: float = LONGEST_WAIT_SECONDS,
     ) -> None:
-        self.service = Service(engine)
+        self.service = Service(engine, longest_wait=longest_wait)
         secured = security or Security()
         app = http_app(self.service, version=version, guard=secured.guard(self.service), hosts=secured.hosts)
         super().__init__(
@@ -123,7 +127,8 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         # The library's own raises what it has heard again when all is done, and the program would end by it.
         with ExitStack() as stack:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            # In another thread nobody hears a signal; whoever has started it says `should_exit`.
+            for number in _STOPS if current_thread() is main_thread() else ():
                 stack.callback(signal.signal, number, signal.signal(number, self.handle_exit))
             yield
 

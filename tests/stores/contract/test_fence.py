@@ -6,6 +6,7 @@ import pytest
 
 from forebay.domain.gate import gates_of
 from forebay.domain.history import Event, EventKind
+from forebay.domain.job import Amendment
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit
@@ -80,6 +81,22 @@ def test_an_earlier_attempt_cannot_be_settled_when_a_later_one_of_the_same_worke
     before = record(reader, first.id)
 
     answer = settle(store, first, Completed(b"1"))
+
+    assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
+    assert record(reader, first.id) == before
+
+
+def test_an_earlier_attempt_cannot_be_settled_after_the_job_was_amended(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    first = started(store, W1)
+    settle(store, first, Interrupted())
+    start(store, W1)
+    clock.advance(ms=77)
+    store.amend(first.id, Amendment(metadata={"seen": True}))
+    before = record(reader, first.id)
+
+    answer = settle(store, first, Completed(b"stale"))
 
     assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
     assert record(reader, first.id) == before

@@ -140,6 +140,8 @@ async def delete_job(request: Asking, job_id: JobIdPath) -> Verdict:
 async def revive(request: Asking, job_id: JobIdPath, data: JSONBody[ReviveRequest]) -> Verdict:
     """Put a dead or cancelled job back."""
     service = await allowed_for(request, "revive", job_id)
+    if data.dependants:  # they may be in any queue
+        allowed(request, "revive")
     _check_target(request, "revive", data.queue)
     return await service.administering.revive(job_id, data, actor_of(request))
 

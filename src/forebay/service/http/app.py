@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any, Final
 
-from litestar import Litestar, MediaType, Response
+from litestar import HttpMethod, Litestar, MediaType, Response, route
 from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.types import ASGIApp
 
@@ -16,6 +19,7 @@ from forebay.service.http.arriving import ARRIVES_WITHIN_SECONDS, Arriving
 from forebay.service.http.calling import Gone
 from forebay.service.http.document import Document
 from forebay.service.http.errors import HANDLERS
+from forebay.service.http.reading import Reading
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 
@@ -46,7 +50,9 @@ def http_app(
 def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -> Litestar:
     """The same without the limit on time."""
     return Litestar(
-        [*(route for part in PARTS for route in part.ROUTES)],
+        # Those for OPTIONS first, or the framework makes some that do not know of all methods of a path.
+        [*_options(), *(route for part in PARTS for route in part.ROUTES)],
+        request_class=Reading,
         state=State({"service": service}),
         on_startup=[service.start],
         on_shutdown=[service.stop],
@@ -64,6 +70,25 @@ def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -
         ),
         logging_config=None,
     )
+
+
+def _options() -> Iterator[HTTPRouteHandler]:
+    """For each path, what may be done there."""
+    methods: dict[str, set[str]] = defaultdict(lambda: {"OPTIONS"})
+    for part in PARTS:
+        for handler in part.ROUTES:
+            for path in handler.paths:
+                methods[path] |= handler.http_methods
+    for path, found in methods.items():
+        yield _options_at(path, ", ".join(sorted(found)))
+
+
+def _options_at(path: str, methods: str) -> HTTPRouteHandler:
+    @route(path, http_method=[HttpMethod.OPTIONS], include_in_schema=False, status_code=204)
+    async def options() -> Response[None]:
+        return Response(None, status_code=204, headers={"Allow": methods})
+
+    return options
 
 
 def _nobody(_: Any, __: Gone) -> Response[None]:

@@ -18,9 +18,12 @@ class Document(OpenAPIRenderPlugin):
 
     def __init__(self) -> None:
         super().__init__(path="/v1.json", media_type=MediaType.JSON)
+        self._made: bytes | None = None
 
     def render(self, request: Any, openapi_schema: dict[str, Any]) -> bytes:
-        return msgspec.json.encode(document_of(request.app))
+        if self._made is None:  # it takes a second to make, and never changes
+            self._made = msgspec.json.encode(document_of(request.app))
+        return self._made
 
 
 def document_of(app: Litestar) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from forebay.errors import ForebayError
 from forebay.service import problems
+from forebay.service.http.reading import Unreadable
 from forebay.service.operations.telling import made, problem_of
 from forebay.service.schema.shared import Problem
 
@@ -61,9 +61,9 @@ def for_http(_: Request[Any, Any, Any], error: HTTPException) -> Response[Proble
     return made_answer
 
 
-def for_unreadable(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+def for_unreadable(_: Request[Any, Any, Any], error: Unreadable) -> Response[Problem]:
     """The answer to a body that is not JSON, or not of the right shape."""
-    return answer(made(problems.BAD_REQUEST, f"the body cannot be read: {error!s:.500}"))
+    return answer(made(problems.BAD_REQUEST, f"the body cannot be read: {error!s:.500}", field=error.field))
 
 
 def for_slow(_: Request[Any, Any, Any], error: TooSlow) -> Response[Problem]:
@@ -89,9 +89,7 @@ def _first(extra: Any) -> tuple[str, str | None]:
 HANDLERS: Final[dict[int | type[Exception], Any]] = {
     ForebayError: for_ours,
     HTTPException: for_http,
-    msgspec.MsgspecError: for_unreadable,
-    RecursionError: for_unreadable,
-    UnicodeError: for_unreadable,
+    Unreadable: for_unreadable,
     TooSlow: for_slow,
     Exception: for_anything,
 }

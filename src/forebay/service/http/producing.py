@@ -95,6 +95,8 @@ async def result(request: Asking, job_id: JobIdPath) -> ResultAnswer:
 async def cancel(request: Asking, job_id: JobIdPath, data: JSONBody[CancelRequest]) -> Verdict:
     """Cancel a job that waits; ask one that runs to stop."""
     service = await allowed_for(request, "cancel", job_id)
+    if data.dependants:  # they may be in any queue
+        allowed(request, "cancel")
     return await service.producing.cancel(job_id, data, actor_of(request))
 
 

@@ -22,7 +22,7 @@ from forebay.service.schema.consuming import (
     AckRequest,
     ClaimAnswer,
     ClaimRequest,
-    Ending,
+    EndingRequest,
     ExtendRequest,
     HeartbeatAnswer,
     HeartbeatRequest,
@@ -76,7 +76,7 @@ class Consuming:
 
     async def give_back(self, answer: ClaimAnswer) -> None:
         """Hand back what was claimed for somebody who is gone."""
-        endings = [Ending(id=job.id, lease=job.lease, outcome="released") for job in answer.jobs]
+        endings = [EndingRequest(id=job.id, lease=job.lease, outcome="released") for job in answer.jobs]
         if endings:
             await self.settle(SettleRequest(endings=endings))
             self._waiting.poke()
@@ -85,12 +85,12 @@ class Consuming:
 
     async def ack(self, job_id: str, request: AckRequest) -> Settled:
         """The job is done; raises LeaseLost if it is somebody else's by now."""
-        ending = Ending(id=job_id, lease=request.lease, result=request.result, cost=request.cost)
+        ending = EndingRequest(id=job_id, lease=request.lease, result=request.result, cost=request.cost)
         return await self._ended(ending)
 
     async def nack(self, job_id: str, request: NackRequest) -> Settled:
         """The attempt failed; raises LeaseLost if the job is somebody else's by now."""
-        ending = Ending(
+        ending = EndingRequest(
             id=job_id,
             lease=request.lease,
             outcome="failed" if request.requeue else "discarded",
@@ -101,7 +101,7 @@ class Consuming:
         )
         return await self._ended(ending)
 
-    async def _ended(self, ending: Ending) -> Settled:
+    async def _ended(self, ending: EndingRequest) -> Settled:
         outcome = ending.as_outcome()
         [job] = await self._desk.jobs([JobId(ending.id)])
         if job is None:
@@ -194,7 +194,7 @@ class Consuming:
         return job, now
 
 
-def _checked(job: Job | None, ending: Ending) -> Ended | ForebayError:
+def _checked(job: Job | None, ending: EndingRequest) -> Ended | ForebayError:
     if job is None:
         return JobNotFound(f"there is no job {ending.id}")
     try:
@@ -203,7 +203,7 @@ def _checked(job: Job | None, ending: Ending) -> Ended | ForebayError:
         return exc
 
 
-def _ended(job: Job, ending: Ending, outcome: Outcome) -> Ended:
+def _ended(job: Job, ending: EndingRequest, outcome: Outcome) -> Ended:
     token = Token.read(ending.lease)
     # The store compares: if this is not the attempt that runs, or not its holder, the ending is refused.
     return Ended(replace(job, attempt=token.attempt), token.worker, outcome)

@@ -140,7 +140,8 @@ class Producing:
         """The job when it is final, or as it is when the time is up."""
         handle = JobHandle[object](self._desk.client, Receipt(id=JobId(job_id), is_new=False))
         with suppress(WaitTimeout):  # the answer says how it stands
-            await self._waiting.unless_over(handle.wait_async(timeout_seconds))
+            patience = min(timeout_seconds, self._waiting.longest)
+            await self._waiting.unless_over(handle.wait_async(patience))
         return await self._looking.job(job_id)
 
     async def result(self, job_id: str) -> ResultAnswer:

@@ -16,20 +16,28 @@ from forebay.service.operations.looking import Looking
 from forebay.service.operations.producing import Producing
 from forebay.service.operations.steering import Steering
 from forebay.service.operations.waiting import Waiting
+from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
 from forebay.stores.protocol import Engine
 
 
 class Service:
     """The operations on one store. Made and started on an event loop; it remembers nobody but those who wait,
-    so any number may run beside each other."""
+    so any number may run beside each other. Nobody waits for longer than `longest_wait` seconds, whatever
+    they ask for: something between here and them may cut a connection that is silent for long."""
 
     def __init__(
-        self, engine: Engine, *, clock: Clock | None = None, roll: Callable[[], float] = random
+        self,
+        engine: Engine,
+        *,
+        clock: Clock | None = None,
+        roll: Callable[[], float] = random,
+        longest_wait: float = LONGEST_WAIT_SECONDS,
     ) -> None:
         used = clock or SystemClock()
         self.desk = Desk(engine, used)
         duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll)
-        self.waiting = Waiting(self.desk, WorkerId(f"service-{new_worker()}"), duties)
+        worker = WorkerId(f"service-{new_worker()}")
+        self.waiting = Waiting(self.desk, worker, duties, longest_wait)
         self.looking = Looking(self.desk)
         self.producing = Producing(self.desk, self.waiting, self.looking)
         self.consuming = Consuming(self.desk, self.waiting, roll)

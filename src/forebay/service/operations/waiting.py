@@ -108,8 +108,9 @@ class Waiting:
     The id is never said to be alive: leases are the clients', and must not end with this process.
     """
 
-    def __init__(self, desk: Desk, worker: WorkerId, duties: Sequence[Duty]) -> None:
+    def __init__(self, desk: Desk, worker: WorkerId, duties: Sequence[Duty], longest: float) -> None:
         self.worker = worker
+        self.longest = longest
         self._desk = desk
         self._duties = duties
         self._was_away = False
@@ -178,7 +179,8 @@ class Waiting:
         self._look(kind)
         try:
             # Without patience for one look, however long that takes.
-            await asyncio.wait([wish.answer], timeout=wait_seconds if wish.is_patient else None)
+            patience = min(wait_seconds, self.longest) if wish.is_patient else None
+            await asyncio.wait([wish.answer], timeout=patience)
             return wish.answer.result() if wish.answer.done() else wish.withdraw()
         except asyncio.CancelledError:
             await self.give_back(wish.withdraw())

@@ -127,7 +127,7 @@ class HeartbeatAnswer(Shape, frozen=True, kw_only=True):
     cancel: str | None = None
 
 
-class Ending(Asked, frozen=True, kw_only=True):
+class EndingRequest(Asked, frozen=True, kw_only=True):
     """How one attempt ended. `released` hands the job back unstarted, and `snoozed` for later; neither counts
     as a failure."""
 
@@ -166,7 +166,7 @@ class Ending(Asked, frozen=True, kw_only=True):
 class SettleRequest(Asked, frozen=True, kw_only=True):
     """How several attempts ended; each counts for itself."""
 
-    endings: Annotated[list[Ending], Meta(min_length=1, max_length=MOST_AT_ONCE)]
+    endings: Annotated[list[EndingRequest], Meta(min_length=1, max_length=MOST_AT_ONCE)]
 
 
 class Settled(Shape, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ from forebay.domain.query import JobQuery
 from forebay.service.schema.shared import (
     Asked,
     DelaySeconds,
-    JobId,
     Key,
     Moment,
     Priority,
@@ -105,12 +104,6 @@ class BulkAnswer(Shape, frozen=True, kw_only=True):
     matched_is_exact: bool
     done: int
     dry_run: bool
-
-
-class IdsRequest(Asked, frozen=True, kw_only=True):
-    """Jobs by their ids."""
-
-    ids: Annotated[list[JobId], Meta(min_length=1, max_length=1_000)]
 
 
 class ReviveRequest(Asked, frozen=True, kw_only=True):

@@ -1,0 +1,12 @@
+"""The reference page is as the service describes itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.reference import PAGE, document, page
+
+
+@pytest.mark.shows("R-HTTP-47")
+def test_the_page_is_fresh() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(document()), "make reference"

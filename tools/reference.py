@@ -1,0 +1,135 @@
+"""Write docs/reference/http.md from the service's own description of itself.
+
+python tools/reference.py           write the page
+python tools/reference.py --check   fail if the page is not as it would be written
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from forebay.service import problems
+from forebay.service.http.app import framework_app
+from forebay.service.http.document import document_of
+from forebay.service.operations.service import Service
+from forebay.stores.opening import open_engine
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "http.md"
+HEAD: Final = """# HTTP reference
+
+Made by `make reference` from the document that a server gives at `GET /openapi/v1.json`, which has all of it
+for programs. How to use it is told by [the guide](../guide/service.md).
+
+A `?` behind a field of a request says that it may be left out. Instants are ISO 8601 with a time zone.
+Answers may gain fields in later versions.
+"""
+
+
+def document() -> dict[str, Any]:
+    """What a server says about itself."""
+    return document_of(framework_app(Service(open_engine("memory://")), version="1"))
+
+
+def page(described: dict[str, Any]) -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *_operations(described), *_shapes(described), *_codes()]) + "\n"
+
+
+def _operations(described: dict[str, Any]) -> Iterator[str]:
+    by_tag: dict[str, list[str]] = {}
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            by_tag.setdefault(operation["tags"][0], []).extend(_operation(path, method, operation))
+    for tag, lines in by_tag.items():
+        yield f"## {tag.capitalize()}\n"
+        yield from lines
+
+
+def _operation(path: str, method: str, operation: dict[str, Any]) -> Iterator[str]:
+    yield f"### {method.upper()} {path}\n"
+    yield f"{operation['description']}\n"
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] != "path":
+            name = f"`{parameter['name']}`"
+            yield f"- {parameter['in']} {name}: {_kind(parameter['schema'])}. {parameter['description']}"
+    body = operation.get("requestBody")
+    if body is not None:
+        yield f"- body: {_kind(body['content']['application/json']['schema'])}"
+    for status, answer in operation["responses"].items():
+        if status != "default":
+            content = answer.get("content", {}).get("application/json", {})
+            yield f"- {status}: {_kind(content.get('schema', {}))}"
+    yield ""
+
+
+def _shapes(described: dict[str, Any]) -> Iterator[str]:
+    yield "## Shapes\n"
+    for name, shape in sorted(described["components"]["schemas"].items()):
+        yield f"### {name}\n"
+        if "enum" in shape:
+            yield f"{_kind(shape)}\n"
+        else:
+            yield f"{' '.join(shape.get('description', '').split())}\n"
+            yield "| field | is | default |\n|---|---|---|"
+            required = shape.get("required", ())
+            for field, kind in shape["properties"].items():
+                mark = "" if field in required else "?"
+                yield f"| `{field}`{mark} | {_kind(kind)} | {_default(kind)} |"
+            yield ""
+
+
+def _codes() -> Iterator[str]:
+    yield "## Problems\n"
+    yield "| code | status | gRPC | |\n|---|---|---|---|"
+    for kind in sorted(problems.codes().values(), key=lambda one: (one.status, one.code)):
+        yield f"| `{kind.code}` | {kind.status} | {kind.grpc} | {kind.title} |"
+
+
+def _default(kind: dict[str, Any]) -> str:
+    return f"`{kind['default']}`" if kind.get("default") not in (None, [], {}) else ""
+
+
+def _kind(kind: dict[str, Any]) -> str:
+    """What a value may be, in a few words."""
+    if "$ref" in kind:
+        name = kind["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})" if name[0].isupper() else f"`{name}`"
+    for word in ("anyOf", "oneOf"):
+        if word in kind:
+            return " or ".join(_kind(one) for one in kind[word])
+    if "enum" in kind:
+        return ", ".join(f"`{one}`" for one in kind["enum"])
+    if kind.get("type") == "array":
+        return f"list of {_kind(kind.get('items', {})) or 'anything'}{_limits(kind, 'Items')}"
+    named = kind.get("format", kind.get("type", "anything"))
+    return f"{named}{_limits(kind, 'Length')}{_bounds(kind)}"
+
+
+def _limits(kind: dict[str, Any], what: str) -> str:
+    most = kind.get(f"max{what}")
+    return "" if most is None else f", up to {most:,}"
+
+
+def _bounds(kind: dict[str, Any]) -> str:
+    least, most = kind.get("minimum"), kind.get("maximum")
+    if least is None and most is None:
+        return ""
+    return f", {'' if least is None else f'{least:,}'} to {'' if most is None else f'{most:,}'}"
+
+
+def main() -> int:
+    wanted = page(document())
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(wanted, encoding="utf-8")
+        return 0
+    if PAGE.read_text(encoding="utf-8") == wanted:
+        return 0
+    print(f"{PAGE.name} is not fresh: python tools/reference.py", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
