@@ -51,7 +51,7 @@ class Connection:
 
     async def post(self, path: str, body: Any) -> Any:
         data = msgspec.json.encode(body)
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n\r\n"
         self._writer.write(head.encode() + data)
         answered = await self._reader.readuntil(b"\r\n\r\n")
         length = int(answered.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
