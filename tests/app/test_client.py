@@ -11,6 +11,7 @@ import pytest
 from forebay import DuplicateJob, Forebay, InvalidJob, QueueClosed, QueueFull, StoreError, StoreUnavailable
 from forebay.app.client import Client
 from forebay.app.handle import JobHandle
+from forebay.domain.history import EventKind
 from forebay.domain.job import Amendment, JobId, Need, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
@@ -264,6 +265,17 @@ def test_jobs_are_enqueued_even_if_those_they_wait_for_cannot_be_raised(
 
     assert child.refresh().state is JobState.BLOCKED
     assert parent.refresh().priority < 5
+    client.close()
+
+
+def test_the_audit_log_says_who_has_raised_a_job(engine: Engine, clock: ManualClock) -> None:
+    client = Client(engine, clock, actor="billing")
+    [parent] = client.enqueue([new_job()])
+
+    client.enqueue([new_job(priority=5, depends_on=(Need(parent.id),))])
+
+    events = [event for _, event in client.read(lambda reader: reader.audit())]
+    assert [event.actor for event in events if event.kind is EventKind.AMENDED] == ["billing"]
     client.close()
 
 

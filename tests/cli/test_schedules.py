@@ -158,6 +158,9 @@ def test_sync_saves_what_is_declared_and_removes_what_is_not_any_more(declaring:
     assert first == {"saved": 2, "removed": ["gone"], "declared": ["daily", "often"]}
     assert second == {"saved": 0, "removed": [], "declared": ["daily", "often"]}
     assert [one["name"] for one in answer("schedules")["schedules"]] == ["by hand", "daily", "often"]
+    reader = engine.reader()
+    assert [event.actor == "" for _, event in reader.audit()] == [False] * 3 + [True] * 2
+    reader.close()
 
 
 def test_sync_asks_before_it_removes(declaring: None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from socket import gethostname
 from typing import Any, cast
 
 import pytest
@@ -115,6 +116,8 @@ def test_it_starts_fires_is_woken_and_stops(engine: Engine, store: Store, reader
     one.start()
     try:
         eventually(lambda: len(reader.schedules()) == 1, DEADLINE)
+        [(_, event)] = reader.audit()
+        assert event.actor == f"scheduler@{gethostname()}"
         overdue = Definition(name="overdue", job=NewJob(task="t"), cron="* * * * *")
         store.save_schedule(Schedule(definition=overdue, next_at=T0 - MINUTE, due_at=T0 - MINUTE))
         eventually(lambda: counts_of(reader).pending >= 1, DEADLINE)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from socket import gethostname
 from threading import Event
 
 from forebay import Forebay, current_job
+from forebay.domain.history import EventKind
 from tests.worker.support import DEADLINE
 
 
@@ -27,6 +29,10 @@ def test_a_worker_runs_what_its_program_has_scheduled(app: Forebay) -> None:
     assert schedule.fired >= 2
     times = [datetime.fromisoformat(text.removeprefix("x for ")) for text in seen]
     assert times == sorted(set(times))
+    events = [event for _, event in app.client.read(lambda reader: reader.audit())]
+    assert {event.actor for event in events if event.kind is EventKind.SCHEDULE} == {
+        f"worker@{gethostname()}"
+    }
 
 
 def test_a_schedule_that_is_saved_while_a_worker_runs_is_fired(app: Forebay) -> None:

@@ -188,7 +188,11 @@ class Client:
         if any(job.priority is not None for job in lifted):
             # The jobs are stored: who heard of an error now would enqueue them again, for a mere order.
             with suppress(StoreError):
-                self.write(lambda store: self.read(lambda reader: raise_ancestors(store, reader, lifted)))
+                self.write(
+                    lambda store: self.read(
+                        lambda reader: raise_ancestors(store, reader, lifted, actor=self.actor)
+                    )
+                )
         return [JobHandle(self, receipts[place]) for place in went]
 
     @contextmanager

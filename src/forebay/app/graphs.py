@@ -30,7 +30,7 @@ def inheriting(reader: Reader, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     return with_priorities(jobs, {queue.name: queue for queue in reader.queues(names)})
 
 
-def raise_ancestors(store: Store, reader: Reader, jobs: Sequence[NewJob]) -> None:
+def raise_ancestors(store: Store, reader: Reader, jobs: Sequence[NewJob], *, actor: str = "") -> None:
     """Give stored jobs that wait the priority of new ones that wait for them, up to a hundred of them: a walk
     through a graph of any size would hold up whoever enqueues."""
     wanted: dict[JobId, int] = {}
@@ -42,19 +42,21 @@ def raise_ancestors(store: Store, reader: Reader, jobs: Sequence[NewJob]) -> Non
     while wanted and left > 0:
         ids = list(wanted)[:left]
         left -= len(ids)
-        raised = _raise(store, reader, ids, wanted)
+        raised = _raise(store, reader, ids, wanted, actor)
         edges = [edge for edge in reader.parents(raised) if edge.state is EdgeState.OPEN]
         wanted = {edge.parent: wanted[edge.child] for edge in edges}
 
 
-def _raise(store: Store, reader: Reader, ids: list[JobId], wanted: dict[JobId, int]) -> list[JobId]:
+def _raise(
+    store: Store, reader: Reader, ids: list[JobId], wanted: dict[JobId, int], actor: str
+) -> list[JobId]:
     """Raise those that wait with a lower priority; answers which that were."""
     raised: list[JobId] = []
     found = [job for job in reader.jobs(ids) if job is not None and job.state in WAITING]
     queues = {queue.name: queue for queue in reader.queues(sorted({job.queue for job in found}))}
     for job in found:
         priority = min(wanted[job.id], _highest(queues, job.queue))
-        if job.priority < priority and _amended(store, job.id, priority):
+        if job.priority < priority and _amended(store, job.id, priority, actor):
             raised.append(job.id)
     return raised
 
@@ -63,8 +65,8 @@ def _highest(queues: dict[QueueName, Queue], name: QueueName) -> int:
     return (queues.get(name) or Queue(name=name)).settings.max_priority
 
 
-def _amended(store: Store, job_id: JobId, priority: int) -> bool:
+def _amended(store: Store, job_id: JobId, priority: int, actor: str) -> bool:
     try:
-        return store.amend(job_id, Amendment(priority=priority)).done
+        return store.amend(job_id, Amendment(priority=priority), actor=actor).done
     except InvalidJob:  # the queue's range has just changed
         return False

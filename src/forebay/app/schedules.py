@@ -275,7 +275,12 @@ def all_schedules(reader: Reader) -> list[Schedule]:
 
 
 def declare(
-    store: Store, reader: Reader, definitions: Iterable[Definition], roll: Callable[[], float]
+    store: Store,
+    reader: Reader,
+    definitions: Iterable[Definition],
+    roll: Callable[[], float],
+    *,
+    actor: str = "",
 ) -> int:
     """Save what the code of a program declares, where it is not what is stored; how many were saved. The code
     decides what a schedule does; whether it is paused stays as it is."""
@@ -288,7 +293,8 @@ def declare(
         wanted = {name: one for name, one in wanted.items() if not _is_kept(known.get(name), one)}
         for name, definition in wanted.items():
             # Somebody else may be faster; then the next look finds what they have saved.
-            saved += store.save_schedule(_redefined(known.get(name), definition, reader.now(), roll()))
+            changed = _redefined(known.get(name), definition, reader.now(), roll())
+            saved += store.save_schedule(changed, actor=actor)
         if not wanted:
             return saved
     raise _too_busy(next(iter(wanted)))

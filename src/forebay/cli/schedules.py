@@ -305,7 +305,7 @@ def sync(desk: Desk, out: Output, yes: bool) -> None:
     orphans = [one.name for one in stored if one.definition.is_declared and one.name not in declared]
     if orphans:
         confirm(f"Remove {', '.join(orphans)} from {desk.name}? The app does not declare them.", yes=yes)
-    saved = declare(desk.store, desk.reader, declared.values(), lambda: 0.0)
+    saved = declare(desk.store, desk.reader, declared.values(), lambda: 0.0, actor=desk.actor)
     for name in orphans:
         _schedules(desk).remove(name)
     line = f"{saved} saved, {len(orphans)} removed, {len(declared) - saved} as they were"

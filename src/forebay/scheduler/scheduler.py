@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from random import random
+from socket import gethostname
 from threading import Event, Thread
 from typing import Final
 
@@ -61,7 +62,7 @@ class Scheduler:
         """Open the store, save what is declared, and begin; raises what is wrong with the store."""
         store, reader = self._engine.store(), self._engine.reader()
         try:
-            declare(store, reader, self._declared, self._roll)
+            declare(store, reader, self._declared, self._roll, actor=f"scheduler@{gethostname()}")
         finally:
             reader.close()
         self._wakeups = self._engine.wakeups()

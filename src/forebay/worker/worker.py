@@ -197,7 +197,8 @@ class Worker:
         if self._schedules:
             reader = self._engine.reader()
             try:
-                declare(store, reader, self._schedules.values(), random.random)
+                actor = f"worker@{self._info.host}"
+                declare(store, reader, self._schedules.values(), random.random, actor=actor)
             finally:
                 reader.close()
 
