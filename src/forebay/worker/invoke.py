@@ -153,7 +153,8 @@ class Invoke:
             logger.warning("job %s is held: %s", assignment.job.id, exc)
             return Held(_gate(assignment.job.task, exc), str(exc))
         error = attempt_error(exc)
-        return Discarded(error) if isinstance(exc, PayloadError) else Failed(error)
+        is_final = isinstance(exc, PayloadError) and not isinstance(exc, RetryableError)
+        return Discarded(error) if is_final else Failed(error)
 
     def _outcome(self, assignment: Assignment, exc: BaseException, call: Call | None) -> Outcome:
         try:
