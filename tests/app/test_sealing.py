@@ -11,6 +11,7 @@ import pytest
 
 from forebay.app.codec import decode_call, encode_call, framed, parted, spoiled
 from forebay.app.sealing import Keys
+from forebay.domain.job import MAX_SEAL
 from forebay.errors import ConfigError, CorruptPayload, NewerPayload, UnknownKey
 
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
@@ -32,6 +33,10 @@ def test_what_was_sealed_comes_back() -> None:
     assert b"ann" not in data
     assert opened(keys, data) == PAYLOAD
     assert keys.sealed(PAYLOAD, "payload t") != data
+
+
+def test_no_seal_takes_more_than_is_allowed_for_it() -> None:
+    assert len(Keys({"a" * 40: OLD}).sealed(PAYLOAD, "payload t")) <= len(PAYLOAD) + MAX_SEAL
 
 
 @pytest.mark.shows("R-SER-21")

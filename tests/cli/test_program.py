@@ -106,6 +106,15 @@ def test_every_command_about_limits(app_folder: Path) -> None:
     assert json_of(app_folder, "limits", "remove", "queue:mail")["removed"]
 
 
+def test_every_command_about_keys(app_folder: Path) -> None:
+    token = json_of(app_folder, "keys", "create", "shop", "--allow", "produce:mail")["token"]
+    assert json_of(app_folder, "keys", "rotate", "shop")["token"] != token
+    assert [key["name"] for key in json_of(app_folder, "keys", "list")["keys"]] == ["shop"]
+    json_of(app_folder, "keys", "revoke", "shop", "--yes")
+    assert json_of(app_folder, "keys", "show", "shop")["revoked_at"]
+    assert len(json_of(app_folder, "audit", "--kind", "key")["lines"]) == 3
+
+
 def test_every_command_about_schedules(app_folder: Path) -> None:
     added = json_of(app_folder, "schedules", "add", "hello", "tasks.greet", "Ada", "--cron", "0 9 * * MON")
 
@@ -225,6 +234,12 @@ SHOWN: dict[str, Callable[..., object]] = {
     "limits list": test_every_command_about_limits,
     "limits set": test_every_command_about_limits,
     "limits remove": test_every_command_about_limits,
+    "keys create": test_every_command_about_keys,
+    "keys list": test_every_command_about_keys,
+    "keys show": test_every_command_about_keys,
+    "keys rotate": test_every_command_about_keys,
+    "keys revoke": test_every_command_about_keys,
+    "audit": test_every_command_about_keys,
     "scheduler": test_schedules.test_a_scheduler_fires_until_it_is_told_to_stop,
     "schedules list": test_every_command_about_schedules,
     "schedules show": test_every_command_about_schedules,

@@ -12,7 +12,7 @@ import pytest
 from forebay import Forebay, JobFailed, Retry, current_job
 from forebay.app.blobs import FolderBlobs
 from forebay.app.consumer import arguments
-from forebay.domain.job import DAY_MS, Job, JobId, NewJob
+from forebay.domain.job import DAY_MS, MAX_PAYLOAD, Amendment, Job, JobId, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.domain.ulid import encode_ulid
@@ -20,6 +20,7 @@ from forebay.errors import UnknownKey
 from forebay.stores.opening import open_engine
 from tests.cli.calling import answer, call
 from tests.urls import SHARED, lent_url
+from tests.worker.support import eventually
 
 pytestmark = pytest.mark.shows("R-SER-21", "R-SEC-06")
 
@@ -100,7 +101,13 @@ def test_schedules_and_consumers_are_sealed_too(url: str) -> None:
 
     reader = open_engine(url).reader()
     [kept] = reader.schedules(["tidy"])
+    with Forebay(url, encryption_keys={**OLD, **NEW}) as app:
+        app.schedules.pause("tidy")
+        app.schedules.resume("tidy")
+    [renewed] = reader.schedules(["tidy"])
     reader.close()
+    assert b" key=2026." in kept.definition.job.payload
+    assert b" key=2025." in renewed.definition.job.payload
     assert HIDDEN.encode() not in kept.definition.job.payload + (stored(url, job.id).result or b"")
     with Forebay(url) as stranger:
         [seen] = stranger.client.jobs([job.id])
@@ -138,7 +145,63 @@ def test_steps_and_follow_ups_are_sealed_too(url: str) -> None:
     assert HIDDEN.encode() not in stored(url, follow_up.id).payload
 
 
-def test_a_payload_that_was_moved_to_another_job_is_dead(url: str) -> None:
+def test_what_a_job_reads_while_it_runs_waits_for_a_key_too(url: str) -> None:
+    def with_readers(app: Forebay) -> Forebay:
+        @app.task(name="steps", retries=1)
+        def steps() -> str:
+            said = current_job().step("say", lambda: HIDDEN)
+            if current_job().attempt == 1:
+                raise Retry("tomorrow", after=86_400)
+            return said
+
+        @app.task(name="child", retries=0)
+        async def child() -> list[Any]:
+            return await current_job().results_async()
+
+        return with_tasks(app)
+
+    with with_readers(Forebay(url, encryption_keys=NEW)) as app, app.working(threads=1):
+        parent, stepping = app.enqueue("echo", [HIDDEN]), app.enqueue("steps")
+        parent.result(timeout=60)
+        eventually(lambda: stepping.refresh().state is JobState.RETRYING)
+
+    with with_readers(Forebay(url, encryption_keys=OLD)) as app, app.working(threads=1):
+        child = app.enqueue("child", depends_on=[parent.id])
+        app.client.amend(stepping.id, Amendment(delay_ms=0))
+        eventually(lambda: sum(one.jobs for one in app.client.read(lambda reader: reader.held())) == 2)
+        [held] = app.client.read(lambda reader: reader.held())
+        assert held.gate.startswith("needs:key 2026.")
+
+    with with_readers(Forebay(url, encryption_keys=NEW)) as app, app.working(threads=1):
+        assert app.job(stepping.id).result(timeout=60) == HIDDEN
+        assert app.job(child.id).result(timeout=60) == [{"text": HIDDEN, "more": None}]
+        assert (app.job(stepping.id).refresh().failures, app.job(child.id).refresh().failures) == (1, 0)
+
+
+def test_what_sealing_adds_is_not_counted(url: str) -> None:
+    with with_tasks(Forebay(url, encryption_keys=NEW)) as app:
+
+        @app.task(name="count", retries=0)
+        def count(text: str) -> int:
+            return len(text)
+
+        text = "x" * (MAX_PAYLOAD - len(count.job("").payload))
+
+        @app.task(name="first", retries=0)
+        def first() -> None:
+            current_job().follow_up(count.using(tags=["next"]).job(text))
+
+        app.schedules.save("large", "count", [text], cron="0 0 1 1 *")
+        jobs = app.enqueue_many([count.job(text), count.job("x")], atomic=False)
+        assert [job.error for job in jobs] == [None, None]
+        with app.working(threads=1):
+            assert first.enqueue().wait(timeout=60).state is JobState.COMPLETED
+            [follow_up] = app.search(JobQuery(tags=("next",))).jobs
+            for job in (jobs[0], app.job(follow_up.id), app.schedules.fire("large")):
+                assert job.result(timeout=60) == len(text)
+
+
+def test_a_payload_that_was_moved_to_another_task_is_dead(url: str) -> None:
     with Forebay(url, encryption_keys=OLD) as app:
         job = app.enqueue("other", [HIDDEN])
         sealed = stored(url, job.id).payload

@@ -6,16 +6,18 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, Final
 
 import httpx2
+import pytest
 import uvicorn
 
 from forebay.service.http.app import http_app
 from forebay.service.operations.service import Service
 from forebay.service.server import Security
-from forebay.stores.protocol import Engine
+from forebay.stores.memory.store import MemoryStore
+from forebay.stores.protocol import Engine, Exchange
 from tests.worker.support import eventually
 
 PATIENCE: Final = 60.0
@@ -70,6 +72,24 @@ class Served:
 
     def job(self, job_id: str) -> Any:
         return self.done("GET", f"/v1/jobs/{job_id}")
+
+
+class Held:
+    """Holds up exchanges on their thread until they may go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.has_begun = Event()
+        self.may_go = Event()
+        real = MemoryStore.exchange
+
+        def exchange(store: MemoryStore, *args: Any, **more: Any) -> Exchange:
+            answer = real(store, *args, **more)
+            if answer.jobs:
+                self.has_begun.set()
+                assert self.may_go.wait(PATIENCE)
+            return answer
+
+        monkeypatch.setattr(MemoryStore, "exchange", exchange)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 
 from forebay.domain.job import QueueName
 from forebay.domain.queue import QueueState
-from tests.service.serving import PATIENCE, Served, serving
+from tests.service.serving import PATIENCE, Held, Served, serving
 from tests.worker.support import eventually
 
 
@@ -103,6 +103,18 @@ def test_what_is_said_without_the_lease_is_refused(served: Served) -> None:
     [one] = served.done("POST", "/v1/settle", {"endings": [end]})["settled"]
     assert (one["is_kept"], one["problem"]["code"]) == (False, "lease_lost")
     assert served.job(job["id"])["state"] == "dead"
+
+
+@pytest.mark.shows("R-DONE-19")
+def test_what_somebody_else_says_takes_nothing_from_the_holder(served: Served) -> None:
+    job = served.claimed(served.queue())
+    attempt, _, _ = job["lease"].partition("-")
+    right, forged = ({"id": job["id"], "lease": lease} for lease in (job["lease"], f"{attempt}-somebody"))
+
+    answer = served.done("POST", "/v1/settle", {"endings": [forged, right]})
+
+    assert [one["is_kept"] for one in answer["settled"]] == [False, True]
+    assert served.job(job["id"])["state"] == "completed"
 
 
 @pytest.mark.shows("R-HTTP-12", "R-HTTP-13", "R-LEASE-38", "R-LEASE-40", "R-LEASE-41")
@@ -199,7 +211,7 @@ def test_many_who_wait_for_the_same_cost_one_look(plain: Served) -> None:
     queue = plain.queue()
     with ThreadPoolExecutor(8) as threads:
         waiting = [threads.submit(plain.claim, queue, wait_seconds=20) for _ in range(8)]
-        eventually(lambda: sum(len(one.wishes) for one in plain.service.waiting._groups.values()) == 8)
+        eventually(lambda: sum(len(one.wishes) for one in list(plain.service.waiting._groups.values())) == 8)
         assert len(plain.service.waiting._groups) == 1
         jobs = [{"task": "t", "queue": queue}] * 8
 
@@ -233,7 +245,27 @@ def test_a_client_that_leaves_waits_no_longer(served: Served) -> None:
     assert [job["id"] for job in served.claim(queue)] == [job_id]
 
 
-def test_a_job_that_was_claimed_for_nobody_goes_back_at_once(served: Served) -> None:
+@pytest.mark.shows("R-HTTP-29")
+def test_a_client_that_leaves_while_the_store_is_asked_gets_no_job(
+    plain: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = plain.queue()
+    job_id = plain.enqueue(queue)
+    with monkeypatch.context() as patch:
+        held = Held(patch)
+        connection = raw_claim(plain, queue)
+        assert held.has_begun.wait(PATIENCE)
+
+        connection.close()
+        eventually(lambda: not plain.service.waiting._groups)
+        held.may_go.set()
+
+        eventually(lambda: plain.job(job_id)["state"] == "pending")
+        [job] = plain.claim(queue, wait_seconds=20)
+    assert (job["id"], job["attempt"], job["failures"]) == (job_id, 2, 0)
+
+
+def test_a_job_that_was_released_goes_back_at_once(served: Served) -> None:
     queue = served.queue()
     job = served.claimed(queue)
     ending = {"id": job["id"], "lease": job["lease"], "outcome": "released"}

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from threading import Event
 from typing import Any
 
 import pytest
 
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.errors import StoreUnavailable
+from forebay.errors import StoreError, StoreUnavailable
 from forebay.service.operations.service import Service
-from forebay.service.operations.waiting import Kind
+from forebay.service.operations.waiting import KINDS_IN_A_WRITE, Kind, Waiting
 from forebay.stores.memory.store import MemoryStore
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Exchange
+from tests.service.serving import Held
 from tests.worker.support import DEADLINE
 
 QUEUE = QueueName("q")
@@ -49,24 +49,6 @@ def job_of(service: Service, job_id: JobId) -> Job:
     job = service.desk.client.job(job_id)
     assert job is not None
     return job
-
-
-class Held:
-    """Holds up exchanges on their thread until they may go on."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.has_begun = Event()
-        self.may_go = Event()
-        real = MemoryStore.exchange
-
-        def exchange(store: MemoryStore, *args: Any, **more: Any) -> Exchange:
-            answer = real(store, *args, **more)
-            if answer.jobs:
-                self.has_begun.set()
-                assert self.may_go.wait(DEADLINE)
-            return answer
-
-        monkeypatch.setattr(MemoryStore, "exchange", exchange)
 
 
 def test_who_leaves_while_the_store_is_asked_leaves_no_job_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,5 +127,133 @@ def test_the_duties_are_done_beside_it() -> None:
         assert receipt.id is not None
         while job_of(service, receipt.id).state is not JobState.PENDING:
             await asyncio.sleep(0.01)
+
+    played(play)
+
+
+def test_the_duties_are_done_however_busy_it_is() -> None:
+    async def play(service: Service) -> None:
+        waiting = service.waiting
+        waiting._bell.set()
+
+        assert await waiting._is_time(asyncio.get_running_loop().time())
+
+    played(play)
+
+
+class Failing:
+    """Exchanges fail for some queues, and are counted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, errors: dict[str, Exception]) -> None:
+        self.asked: list[str] = []
+        real = MemoryStore.exchange
+
+        def exchange(store: MemoryStore, *args: Any, **more: Any) -> Exchange:
+            for want in more.get("wants", ()):
+                self.asked.append(want.queue)
+                if want.queue in errors:
+                    raise errors[want.queue]
+            return real(store, *args, **more)
+
+        monkeypatch.setattr(MemoryStore, "exchange", exchange)
+
+
+def exchanged(service: Service, *queues: str) -> list[Exchange | Exception]:
+    wanted = [(Kind((QueueName(queue),)), 1) for queue in queues]
+    return service.desk.client.write(lambda store: service.waiting._exchanged(wanted, store))
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), RuntimeError("a fault of ours")])
+def test_what_goes_wrong_for_one_takes_no_job_from_those_before(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def play(service: Service) -> None:
+        job_id = enqueued(service)
+        Failing(monkeypatch, {"bad": error})
+
+        found, failed = exchanged(service, QUEUE, "bad")
+
+        assert isinstance(found, Exchange)
+        assert [job.id for job in found.jobs] == [job_id]
+        assert failed is error
+
+    played(play)
+
+
+@pytest.mark.shows("R-RATE-14")
+def test_a_store_that_is_away_is_asked_once_in_a_look_and_the_breaker_hears_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play(service: Service) -> None:
+        failing = Failing(monkeypatch, {"bad": StoreUnavailable("away"), "worse": StoreUnavailable("away")})
+
+        with pytest.raises(StoreUnavailable):
+            exchanged(service, QUEUE, "bad", "worse")
+
+        assert failing.asked == [QUEUE, "bad"]
+
+    played(play)
+
+
+def test_whatever_goes_wrong_costs_one_turn_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(service: Service) -> None:
+        has_failed = asyncio.Event()
+        real = service.waiting._turn
+
+        async def broken() -> None:
+            monkeypatch.setattr(service.waiting, "_turn", real)
+            has_failed.set()
+            raise RuntimeError("a fault of ours")
+
+        monkeypatch.setattr(service.waiting, "_turn", broken)
+        await has_failed.wait()
+        job_id = enqueued(service)
+
+        [job] = await service.waiting.claim(KIND, 1, 20.0)
+
+        assert job.id == job_id
+        assert "a fault of ours" in caplog.text
+        await service.check()
+
+    played(play)
+
+
+def test_a_server_that_looks_for_no_jobs_is_not_ready_and_lets_go_of_its_store() -> None:
+    async def run() -> None:
+        service = Service(open_engine("memory://"))
+        await service.start()
+        await service.check()
+        assert service.waiting._task is not None
+        service.waiting._task.cancel()
+        await asyncio.wait([service.waiting._task])
+
+        with pytest.raises(StoreUnavailable):
+            await service.check()
+        await service.stop()
+
+        with pytest.raises(StoreError):
+            await service.desk.read(lambda reader: reader.now())
+
+    asyncio.run(run())
+
+
+def test_many_kinds_are_looked_for_in_several_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(service: Service) -> None:
+        writes: list[int] = []
+        real = Waiting._exchanged
+
+        def counted(waiting: Waiting, wanted: Any, store: Any) -> Any:
+            writes.append(len(wanted))
+            return real(waiting, wanted, store)
+
+        monkeypatch.setattr(Waiting, "_exchanged", counted)
+        kinds = [Kind((QUEUE,), lease_ms=1_000 + number) for number in range(KINDS_IN_A_WRITE + 1)]
+
+        assert await asyncio.gather(*(service.waiting.claim(kind, 1, 0) for kind in kinds)) == [[]] * len(
+            kinds
+        )
+        assert max(writes) <= KINDS_IN_A_WRITE
 
     played(play)

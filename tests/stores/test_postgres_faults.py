@@ -285,10 +285,11 @@ def test_options_in_the_address_count_beside_ours(engine: PostgresEngine) -> Non
     assert isinstance(opened, PostgresEngine)
 
     settings = module.Connection(opened.address).opened()
-    values = [settings.execute(f"show {name}").fetchone() for name in ("synchronous_commit", "lock_timeout")]
+    names = ("synchronous_commit", "idle_in_transaction_session_timeout")
+    values = [settings.execute(f"show {name}").fetchone() for name in names]
     settings.close()
 
-    assert values == [("local",), ("2s",)]
+    assert values == [("local",), ("1min",)]
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])

@@ -128,13 +128,16 @@ class Consuming:
         for one in ends:
             by_worker[one.worker].append(one)
 
-        def exchange(store: Store) -> list[Exchange]:
-            return [self._exchanged(store, worker, batch) for worker, batch in by_worker.items()]
+        def exchange(store: Store) -> dict[WorkerId, Exchange]:
+            return {worker: self._exchanged(store, worker, batch) for worker, batch in by_worker.items()}
 
-        answers = await self._desk.write(exchange) if ends else []
-        kept = {job_id for answer in answers for job_id in (*answer.settled, *answer.repeated)}
-        lost = {refusal.lease for answer in answers for refusal in answer.refused}
-        return [one.job.id in kept and one.lease not in lost for one in ends]
+        answers = await self._desk.write(exchange) if ends else {}
+        # With the holder: who never held a lease is refused, and that takes nothing from who does.
+        kept = {
+            (worker, job_id) for worker, one in answers.items() for job_id in (*one.settled, *one.repeated)
+        }
+        lost = {(worker, refusal.lease) for worker, one in answers.items() for refusal in one.refused}
+        return [(one.worker, one.job.id) in kept and (one.worker, one.lease) not in lost for one in ends]
 
     def _exchanged(self, store: Store, worker: WorkerId, ends: Sequence[Ended]) -> Exchange:
         jobs = {one.lease: one.job for one in ends}

@@ -8,6 +8,7 @@ from random import random
 from forebay.app.consumer import new_worker
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import WorkerId
+from forebay.errors import StoreUnavailable
 from forebay.scheduler.standard import standard_duties
 from forebay.service.operations.administering import Administering
 from forebay.service.operations.consuming import Consuming
@@ -37,7 +38,7 @@ class Service:
         self.desk = Desk(engine, used)
         duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll)
         worker = WorkerId(f"service-{new_worker()}")
-        self.waiting = Waiting(self.desk, worker, duties, longest_wait)
+        self.waiting = Waiting(self.desk, worker, duties, longest_wait, roll)
         self.looking = Looking(self.desk)
         self.producing = Producing(self.desk, self.waiting, self.looking)
         self.consuming = Consuming(self.desk, self.waiting, roll)
@@ -54,9 +55,13 @@ class Service:
 
     async def stop(self) -> None:
         """Answer everybody who waits, let go of the store. Stopping twice is fine."""
-        await self.waiting.stop()
-        await self.desk.close()
+        try:
+            await self.waiting.stop()
+        finally:
+            await self.desk.close()
 
     async def check(self) -> None:
-        """Whether the store answers; raises what is wrong with it."""
+        """Whether the store answers and jobs are looked for; raises what is wrong."""
+        if not self.waiting.is_running:
+            raise StoreUnavailable("this server looks for no jobs: it has not started, or is about to end")
         await self.desk.read(lambda reader: reader.now())

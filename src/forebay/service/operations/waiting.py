@@ -2,8 +2,8 @@
 
 Wishes for the same jobs (queues, tasks, lease) make a group, and a look asks the store once for the whole
 group. A look happens when a wish comes, when the store hints that something has changed, when a scheduled job
-is due, and seldom without a reason, because a hint may be lost. So a thousand idle clients cost no more than
-one.
+is due, and once a second without a reason, because a hint may be lost. So a thousand idle clients of one
+group cost no more than one.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ LOOK_SECONDS: Final = 1.0  # without a hint, while somebody waits; and for the d
 # For stores that send one hint for several jobs: what came after the hint is found by looking again.
 AGAIN_SECONDS: Final = (0.001, 0.003, 0.007, 0.015, 0.031, 0.05)
 MOST_IN_A_LOOK: Final = 10_000
+KINDS_IN_A_WRITE: Final = 20  # then others who write have their turn
 
 T = TypeVar("T")
 
@@ -108,11 +109,19 @@ class Waiting:
     The id is never said to be alive: leases are the clients', and must not end with this process.
     """
 
-    def __init__(self, desk: Desk, worker: WorkerId, duties: Sequence[Duty], longest: float) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        worker: WorkerId,
+        duties: Sequence[Duty],
+        longest: float,
+        roll: Callable[[], float],
+    ) -> None:
         self.worker = worker
         self.longest = longest
         self._desk = desk
         self._duties = duties
+        self._roll = roll
         self._was_away = False
         self._groups: dict[Kind, Group] = {}
         self._hungry: dict[Kind, None] = {}
@@ -138,10 +147,17 @@ class Waiting:
         """Answer everybody who waits with nothing, and end. Stopping twice, or before the start, is fine."""
         self.refuse()
         self._bell.set()
-        if self._task is not None:
-            await self._task
-        if self._wakeups is not None:
-            await asyncio.to_thread(self._wakeups.close)
+        try:
+            if self._task is not None:
+                await asyncio.wait([self._task])  # however it ends
+        finally:
+            if self._wakeups is not None:
+                await asyncio.to_thread(self._wakeups.close)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether somebody looks for jobs: from the start to the stop."""
+        return self._task is not None and not self._task.done()
 
     def refuse(self) -> None:
         """Let nobody wait from now on: whoever does is told that there is nothing."""
@@ -201,7 +217,7 @@ class Waiting:
         ends = [decide(job, Interrupted(started=False), 0.0) for job in jobs]
         try:
             await asyncio.shield(self._desk.write(lambda store: store.exchange(self.worker, ends)))
-        except StoreError as exc:
+        except Exception as exc:  # whoever hands back has something else to say or to do
             logger.warning("jobs that nobody is there to run wait for the end of their leases: %s", exc)
         self.poke()
 
@@ -228,16 +244,28 @@ class Waiting:
     async def _run(self) -> None:
         duties_at = 0.0
         while not self._is_stopped:
-            if await self._is_time(duties_at):
-                duties_at = asyncio.get_running_loop().time() + LOOK_SECONDS
-                self.poke()  # a hint may have been lost
-                await self._turn()
-                await self._do_duties()
-            else:
-                await self._turn()
+            is_time = await self._is_time(duties_at)
+            if is_time:
+                # Not on the beat: servers that were started together shall not look together for ever.
+                duties_at = asyncio.get_running_loop().time() + LOOK_SECONDS * (1 - self._roll() / 5)
+            try:
+                await self._work(with_duties=is_time)
+            except Exception:
+                # Everybody who claims here depends on this loop, so whatever it was costs one turn only.
+                logger.exception("a look for jobs went wrong; it is tried again within a second")
+
+    async def _work(self, *, with_duties: bool) -> None:
+        if with_duties:
+            self.poke()  # a hint may have been lost
+        await self._turn()
+        if with_duties:
+            await self._do_duties()
 
     async def _is_time(self, moment: float) -> bool:
         """Wait until there is a reason to look; whether it is that this time has come."""
+        # Asked first: a bell that rings without a pause would never let the time-out be heard.
+        if asyncio.get_running_loop().time() >= moment:
+            return True
         try:
             async with asyncio.timeout_at(moment):
                 await self._bell.wait()
@@ -249,15 +277,21 @@ class Waiting:
     async def _turn(self) -> None:
         kinds = [kind for kind in self._hungry if kind in self._groups]
         self._hungry.clear()
-        wanted = [(kind, self._groups[kind].room) for kind in kinds]
+        for first in range(0, len(kinds), KINDS_IN_A_WRITE):
+            await self._look_for(kinds[first : first + KINDS_IN_A_WRITE])
+
+    async def _look_for(self, kinds: Sequence[Kind]) -> None:
+        # Some may have left while others were looked for.
+        wanted = [(kind, self._groups[kind].room) for kind in kinds if kind in self._groups]
         if not wanted:
             return
+        answers: Sequence[Exchange | Exception]
         try:
             answers = await self._desk.write(partial(self._exchanged, wanted))
         except Exception as exc:  # somebody waits for an answer, whatever it is
             answers = [exc] * len(wanted)
         left: list[Job] = []
-        for kind, answer in zip(kinds, answers, strict=True):
+        for (kind, _), answer in zip(wanted, answers, strict=True):
             left += self._answer(kind, answer)
         await self.give_back(left)
 
@@ -267,7 +301,12 @@ class Waiting:
         for kind, room in wanted:
             try:
                 answers.append(store.exchange(self.worker, wants=kind.wants(room), room=room))
-            except StoreError as exc:
+            except StoreUnavailable as exc:
+                if not any(isinstance(answer, Exchange) and answer.jobs for answer in answers):
+                    raise  # the breaker counts it
+                # The others would wait for the same silence one by one, and all writers behind them.
+                return answers + [exc] * (len(wanted) - len(answers))
+            except Exception as exc:  # what was claimed before must reach those who wait
                 answers.append(exc)
         return answers
 

@@ -1,0 +1,54 @@
+"""The circuit breaker, on a clock that stands still."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.errors import StoreUnavailable
+from forebay.service.operations.breaker import FAILURES, PAUSE_SECONDS, Breaker
+from forebay.testing.clock import ManualClock
+
+
+class Calls:
+    """A store that is away or there, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.is_away = True
+        self.count = 0
+
+    def __call__(self) -> str:
+        self.count += 1
+        if self.is_away:
+            raise StoreUnavailable("away")
+        return "there"
+
+
+@pytest.mark.shows("R-RATE-14")
+def test_a_store_that_is_away_is_tried_once_a_second_until_it_is_back() -> None:
+    clock, calls = ManualClock(), Calls()
+    breaker = Breaker(clock)
+
+    def refused(times: int) -> int:
+        """How many of so many calls in vain got through to the store."""
+        before = calls.count
+        for _ in range(times):
+            with pytest.raises(StoreUnavailable):
+                breaker(calls)
+        return calls.count - before
+
+    assert refused(FAILURES + 3) == FAILURES
+    clock.advance(seconds=PAUSE_SECONDS)
+    assert refused(3) == 1
+    clock.advance(seconds=PAUSE_SECONDS)
+    calls.is_away = False
+    assert [breaker(calls), breaker(calls)] == ["there", "there"]
+    calls.is_away = True
+    assert refused(FAILURES + 3) == FAILURES  # it counts from the start again
+
+
+def test_other_errors_say_nothing_about_the_store() -> None:
+    breaker = Breaker(ManualClock())
+
+    for _ in range(2 * FAILURES):
+        with pytest.raises(ZeroDivisionError):
+            breaker(lambda: 1 / 0)
