@@ -20,6 +20,7 @@ from forebay.errors import ConfigError
 from forebay.service.auth import Guard, OpenDoor
 from forebay.service.http.admitting import Admits
 from forebay.service.http.app import http_app
+from forebay.service.http.connecting import Connecting
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
@@ -113,6 +114,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
+                http=Connecting,
                 ws="none",
                 timeout_graceful_shutdown=grace,
             )
