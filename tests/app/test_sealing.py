@@ -11,6 +11,7 @@ import pytest
 
 from forebay.app.codec import decode_call, encode_call, framed, parted, spoiled
 from forebay.app.sealing import Keys
+from forebay.domain.job import MAX_SEAL
 from forebay.errors import ConfigError, CorruptPayload, NewerPayload, UnknownKey
 
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
@@ -32,6 +33,10 @@ def test_what_was_sealed_comes_back() -> None:
     assert b"ann" not in data
     assert opened(keys, data) == PAYLOAD
     assert keys.sealed(PAYLOAD, "payload t") != data
+
+
+def test_no_seal_takes_more_than_is_allowed_for_it() -> None:
+    assert len(Keys({"a" * 40: OLD}).sealed(PAYLOAD, "payload t")) <= len(PAYLOAD) + MAX_SEAL
 
 
 @pytest.mark.shows("R-SER-21")
@@ -89,7 +94,7 @@ def test_a_reference_to_a_blob_says_what_it_needs() -> None:
 
 def test_what_was_found_broken_before_says_why() -> None:
     with pytest.raises(CorruptPayload, match="its blob is gone"):
-        decode_call(spoiled("its blob is gone"))
+        decode_call(spoiled(CorruptPayload("its blob is gone")))
 
 
 def test_keys_are_given_as_bytes_as_base64_and_as_one_text() -> None:

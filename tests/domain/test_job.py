@@ -11,6 +11,7 @@ from forebay.domain.job import (
     LATEST_AT,
     MAX_METADATA,
     MAX_PAYLOAD,
+    MAX_SEAL,
     Amendment,
     Job,
     JobId,
@@ -114,6 +115,14 @@ def test_a_payload_of_one_byte_more_is_refused() -> None:
         new_job(payload=b"x" * (MAX_PAYLOAD + 1))
 
     assert caught.value.field == "payload"
+
+
+def test_what_encryption_adds_is_not_counted() -> None:
+    sealed = b"fb1 0123abcd key=2026.88ff3ab2\n".ljust(MAX_PAYLOAD + MAX_SEAL, b"x")
+
+    assert new_job(payload=sealed).payload == sealed
+    with pytest.raises(PayloadError, match="the limit is 1,048,576"):
+        new_job(payload=sealed + b"x")
 
 
 def test_a_request_with_another_payload_is_otherwise_the_same() -> None:

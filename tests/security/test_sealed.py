@@ -12,7 +12,7 @@ import pytest
 from forebay import Forebay, JobFailed, Retry, current_job
 from forebay.app.blobs import FolderBlobs
 from forebay.app.consumer import arguments
-from forebay.domain.job import DAY_MS, Job, JobId, NewJob
+from forebay.domain.job import DAY_MS, MAX_PAYLOAD, Amendment, Job, JobId, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.domain.ulid import encode_ulid
@@ -20,6 +20,7 @@ from forebay.errors import UnknownKey
 from forebay.stores.opening import open_engine
 from tests.cli.calling import answer, call
 from tests.urls import SHARED, lent_url
+from tests.worker.support import eventually
 
 pytestmark = pytest.mark.shows("R-SER-21", "R-SEC-06")
 
@@ -33,6 +34,13 @@ LARGE: Final = HIDDEN * 30_000  # 410 KiB
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     with lent_url(request.param, tmp_path) as url:
         yield url
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "blobs"
+    made.mkdir()
+    return made
 
 
 def stored(url: str, job_id: JobId) -> Job:
@@ -100,7 +108,13 @@ def test_schedules_and_consumers_are_sealed_too(url: str) -> None:
 
     reader = open_engine(url).reader()
     [kept] = reader.schedules(["tidy"])
+    with Forebay(url, encryption_keys={**OLD, **NEW}) as app:
+        app.schedules.pause("tidy")
+        app.schedules.resume("tidy")
+    [renewed] = reader.schedules(["tidy"])
     reader.close()
+    assert b" key=2026." in kept.definition.job.payload
+    assert b" key=2025." in renewed.definition.job.payload
     assert HIDDEN.encode() not in kept.definition.job.payload + (stored(url, job.id).result or b"")
     with Forebay(url) as stranger:
         [seen] = stranger.client.jobs([job.id])
@@ -138,7 +152,63 @@ def test_steps_and_follow_ups_are_sealed_too(url: str) -> None:
     assert HIDDEN.encode() not in stored(url, follow_up.id).payload
 
 
-def test_a_payload_that_was_moved_to_another_job_is_dead(url: str) -> None:
+def test_what_a_job_reads_while_it_runs_waits_for_a_key_too(url: str) -> None:
+    def with_readers(app: Forebay) -> Forebay:
+        @app.task(name="steps", retries=1)
+        def steps() -> str:
+            said = current_job().step("say", lambda: HIDDEN)
+            if current_job().attempt == 1:
+                raise Retry("tomorrow", after=86_400)
+            return said
+
+        @app.task(name="child", retries=0)
+        async def child() -> list[Any]:
+            return await current_job().results_async()
+
+        return with_tasks(app)
+
+    with with_readers(Forebay(url, encryption_keys=NEW)) as app, app.working(threads=1):
+        parent, stepping = app.enqueue("echo", [HIDDEN]), app.enqueue("steps")
+        parent.result(timeout=60)
+        eventually(lambda: stepping.refresh().state is JobState.RETRYING)
+
+    with with_readers(Forebay(url, encryption_keys=OLD)) as app, app.working(threads=1):
+        child = app.enqueue("child", depends_on=[parent.id])
+        app.client.amend(stepping.id, Amendment(delay_ms=0))
+        eventually(lambda: sum(one.jobs for one in app.client.read(lambda reader: reader.held())) == 2)
+        [held] = app.client.read(lambda reader: reader.held())
+        assert held.gate.startswith("needs:key 2026.")
+
+    with with_readers(Forebay(url, encryption_keys=NEW)) as app, app.working(threads=1):
+        assert app.job(stepping.id).result(timeout=60) == HIDDEN
+        assert app.job(child.id).result(timeout=60) == [{"text": HIDDEN, "more": None}]
+        assert (app.job(stepping.id).refresh().failures, app.job(child.id).refresh().failures) == (1, 0)
+
+
+def test_what_sealing_adds_is_not_counted(url: str) -> None:
+    with with_tasks(Forebay(url, encryption_keys=NEW)) as app:
+
+        @app.task(name="count", retries=0)
+        def count(text: str) -> int:
+            return len(text)
+
+        text = "x" * (MAX_PAYLOAD - len(count.job("").payload))
+
+        @app.task(name="first", retries=0)
+        def first() -> None:
+            current_job().follow_up(count.using(tags=["next"]).job(text))
+
+        app.schedules.save("large", "count", [text], cron="0 0 1 1 *")
+        jobs = app.enqueue_many([count.job(text), count.job("x")], atomic=False)
+        assert [job.error for job in jobs] == [None, None]
+        with app.working(threads=1):
+            assert first.enqueue().wait(timeout=60).state is JobState.COMPLETED
+            [follow_up] = app.search(JobQuery(tags=("next",))).jobs
+            for job in (jobs[0], app.job(follow_up.id), app.schedules.fire("large")):
+                assert job.result(timeout=60) == len(text)
+
+
+def test_a_payload_that_was_moved_to_another_task_is_dead(url: str) -> None:
     with Forebay(url, encryption_keys=OLD) as app:
         job = app.enqueue("other", [HIDDEN])
         sealed = stored(url, job.id).payload
@@ -150,29 +220,28 @@ def test_a_payload_that_was_moved_to_another_job_is_dead(url: str) -> None:
 
 
 @pytest.mark.shows("R-SER-18")
-def test_large_ones_are_kept_as_blobs_and_go_with_their_job(url: str, tmp_path: Path) -> None:
-    blobs = FolderBlobs(tmp_path / "blobs")
-    with with_tasks(Forebay(url, encryption_keys=OLD, blobs=blobs)) as app, app.working(threads=1):
+def test_large_ones_are_kept_as_blobs_and_go_with_their_job(url: str, folder: Path) -> None:
+    with with_tasks(Forebay(url, encryption_keys=OLD, blobs=folder)) as app, app.working(threads=1):
         job = app.enqueue("echo", [LARGE])
         assert job.result(timeout=60) == {"text": LARGE, "more": None}
         record = stored(url, job.id)
-        files = [path.read_bytes() for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
+        files = [path for path in folder.rglob("*") if path.is_file()]
         assert len(record.payload) + len(record.result or b"") < 1_000
-        assert [name.split("/")[0] for name in blobs.names()] == [job.id, job.id]
-        assert not any(HIDDEN.encode() in data for data in files)
+        assert [path.parent.name for path in files] == [job.id, job.id]
+        assert not any(HIDDEN.encode() in path.read_bytes() for path in files)
 
         app.client.write(lambda store: store.delete([job.id]))
 
-    assert blobs.names() == []
+    assert not any(path.is_file() for path in folder.rglob("*"))
 
 
 @pytest.mark.shows("R-SER-18", "R-SER-19")
-def test_a_blob_that_is_gone_or_changed_is_never_run(url: str, tmp_path: Path) -> None:
-    with with_tasks(Forebay(url, blobs=str(tmp_path / "blobs"))) as app:
+def test_a_blob_that_is_gone_or_changed_is_never_run(url: str, folder: Path) -> None:
+    with with_tasks(Forebay(url, blobs=str(folder))) as app:
         gone, changed, whole = (app.enqueue("echo", [LARGE + str(n)]) for n in range(3))
-        [file] = (tmp_path / "blobs" / gone.id).iterdir()
+        [file] = folder.glob(f"*/{gone.id}/*")
         file.unlink()
-        [file] = (tmp_path / "blobs" / changed.id).iterdir()
+        [file] = folder.glob(f"*/{changed.id}/*")
         file.write_bytes(file.read_bytes().replace(b"hunter2", b"hunter3", 1))
 
         with app.working(threads=1):
@@ -184,8 +253,7 @@ def test_a_blob_that_is_gone_or_changed_is_never_run(url: str, tmp_path: Path) -
 
 
 @pytest.mark.shows("R-SER-18")
-def test_a_worker_without_the_blobs_leaves_the_job_to_one_that_has_them(url: str, tmp_path: Path) -> None:
-    folder = tmp_path / "blobs"
+def test_a_worker_without_the_blobs_leaves_the_job_to_one_that_has_them(url: str, folder: Path) -> None:
     with Forebay(url, blobs=folder) as producer:
         job = producer.enqueue("echo", [LARGE])
     with with_tasks(Forebay(url)) as app, app.working(threads=1):
@@ -197,10 +265,9 @@ def test_a_worker_without_the_blobs_leaves_the_job_to_one_that_has_them(url: str
         assert app.job(job.id).result(timeout=60)["text"] == LARGE
 
 
-def test_where_the_blobs_are_away_payloads_stay_in_the_store(url: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no folder")
-
-    with with_tasks(Forebay(url, blobs=tmp_path / "file")) as app, app.working(threads=1):
+def test_where_the_blobs_are_away_payloads_stay_in_the_store(url: str, folder: Path) -> None:
+    with with_tasks(Forebay(url, blobs=folder)) as app, app.working(threads=1):
+        folder.rmdir()
         job = app.enqueue("echo", [LARGE])
         assert job.result(timeout=60)["text"] == LARGE
 
@@ -208,22 +275,21 @@ def test_where_the_blobs_are_away_payloads_stay_in_the_store(url: str, tmp_path:
 
 
 @pytest.mark.shows("R-SER-18")
-def test_blobs_of_no_job_are_collected_after_a_day(url: str, tmp_path: Path) -> None:
-    blobs = FolderBlobs(tmp_path / "blobs")
+def test_blobs_of_no_job_are_collected_after_a_week(url: str, folder: Path) -> None:
+    blobs = FolderBlobs(folder)
     with Forebay(url, blobs=blobs) as app:
-        job = app.enqueue("echo", [LARGE], unique="one")
-        app.enqueue("echo", [LARGE], unique="one")
-        [young] = [name for name in blobs.names() if not name.startswith(job.id)]
-        long_ago = encode_ulid((app.clock.now_ms() - DAY_MS - 60_000) << 80)
-        old = [f"{owner}/payload.{long_ago}.{'0' * 64}" for owner in (job.id, "nobody")]
-        for name in old:
+        job = app.enqueue("echo", [LARGE])
+        [own] = folder.iterdir()
+        young, old = (encode_ulid((app.clock.now_ms() - days * DAY_MS) << 80) for days in (6, 8))
+        owners = ((job.id, old), ("nobody", old), ("nobody", young))
+        names = [f"{own.name}/{owner}/payload.{at}.{'0' * 64}" for owner, at in owners]
+        for name in names:
             blobs.put(name, b"x")
 
         app.client.write(lambda store: store.prune())
 
-    assert old[0] in blobs.names()
-    assert old[1] not in blobs.names()
-    assert young in blobs.names()
+    left = blobs.names(own.name)
+    assert [name in left for name in names] == [True, False, True]
 
 
 @pytest.mark.shows("R-EDGE-87")

@@ -106,6 +106,7 @@ def test_no_secret_shows_in_a_run(engine: str, tmp_path: Path, witness: Witness)
             witness.look(app, app.engine, app.client, worker, *jobs, app.search(JobQuery()))
 
         witness.look(app.counts(), app.engine.place, app.client.read(lambda reader: reader.audit()))
+        # Arguments by position have no names there, see below.
         for job in jobs[1:]:
             witness.run("jobs", "show", job.id, "--url", url)
         for words in (
@@ -167,3 +168,12 @@ def test_what_a_payload_says_in_the_store_is_all_that_is_masked(tmp_path: Path) 
     shown = json.loads(call("jobs", "show", job.id, "--url", url, "--json").stdout)
 
     assert (shown["args"], shown["kwargs"]) == ([{"token": "***"}], {"to": "ann", "key": "***"})
+
+
+def test_an_argument_by_position_has_no_name_and_is_shown(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Forebay(url) as app:
+        app.task(name="login")(lambda password: None)
+        job = app.enqueue("login", [HIDDEN])
+
+    assert json.loads(call("jobs", "show", job.id, "--url", url, "--json").stdout)["args"] == [HIDDEN]

@@ -74,6 +74,28 @@ class Served:
         return self.done("GET", f"/v1/jobs/{job_id}")
 
 
+class Holder:
+    """A client with a key of its own."""
+
+    def __init__(self, served: Served, token: str) -> None:
+        self._served = served
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx2.Response:
+        more = {**self._headers, **headers}
+        return self._served.client.request(method, path, json=body, headers=more)
+
+    def code(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
+        """How a request was answered."""
+        answer = self.ask(method, path, body)
+        return answer.status_code, answer.json().get("code", "") if answer.content else ""
+
+    def enqueue(self, queue: str, **fields: Any) -> str:
+        """The id of a new job."""
+        job_id: str = self.ask("POST", "/v1/jobs", {"task": "t", "queue": queue, **fields}).json()["id"]
+        return job_id
+
+
 class Held:
     """Holds up exchanges on their thread until they may go on."""
 

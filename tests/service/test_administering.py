@@ -185,6 +185,7 @@ def test_a_job_is_replayed_with_other_arguments_as_a_new_one(served: Served) -> 
     first, second = served.job(same["id"]), served.job(other["id"])
     assert (first["args"], first["kwargs"], first["metadata"]) == ([1], {"k": 1}, {"m": 1})
     assert (second["args"], second["priority"], second["parent_id"]) == ([2], 5, old)
+    assert [(one["kind"], one["detail"]) for one in first["events"]] == [("replayed", f"like {old}")]
     assert served.job(old)["state"] == "dead"
     assert (half.status_code, half.json()["field"]) == (422, "args")
 

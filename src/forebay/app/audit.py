@@ -18,6 +18,7 @@ DEEDS: Final = frozenset(
         EventKind.CANCEL,
         EventKind.FORCED,
         EventKind.REVIVED,
+        EventKind.REPLAYED,
         EventKind.AMENDED,
         EventKind.DELETED,
         EventKind.QUEUE,

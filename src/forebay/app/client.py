@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock, local
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from forebay.app.graphs import has_needs, inheriting, raise_ancestors
+from forebay.app.graphs import MayRaise, has_needs, inheriting, raise_ancestors
 from forebay.app.handle import JobHandle
 from forebay.app.looking import Looks
 from forebay.app.offload import Offload
@@ -115,7 +115,7 @@ class Client:
         """Store jobs; a handle each, in order. Without `atomic`, handles of refused jobs hold the error."""
         jobs = _checked(jobs)
         if has_needs(jobs):
-            return self._enqueue_graph(jobs, on_conflict, atomic)
+            return self.enqueue_graph(jobs, on_conflict=on_conflict, atomic=atomic)
         if not atomic:
             receipts = self.write(lambda store: store.insert(jobs, on_conflict=on_conflict, atomic=False))
         elif (stored := self._at_once(jobs, on_conflict)) is not None:
@@ -178,17 +178,25 @@ class Client:
             receipts = await self._offload(self._answered, request)
         return [JobHandle(self, receipt) for receipt in receipts]
 
-    def _enqueue_graph(
-        self, jobs: Sequence[NewJob], on_conflict: OnConflict, atomic: bool
+    def enqueue_graph(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        on_conflict: OnConflict = "return",
+        atomic: bool = True,
+        may_raise: MayRaise | None = None,
     ) -> list[JobHandle[Any]]:
-        """Store jobs that depend on others, by a call of their own: they name each other by their places."""
+        """Store jobs that depend on others, by a call of their own: they name each other by their places.
+        Those they wait for get their priority, in queues that `may_raise` allows."""
         placed, went = arranged(jobs)
         lifted = self.read(lambda reader: inheriting(reader, placed))
         receipts = self.write(lambda store: store.insert(lifted, on_conflict=on_conflict, atomic=atomic))
         if any(job.priority is not None for job in lifted):
             # The jobs are stored: who heard of an error now would enqueue them again, for a mere order.
             with suppress(StoreError):
-                self.write(lambda store: self.read(lambda reader: raise_ancestors(store, reader, lifted)))
+                self.write(
+                    lambda store: self.read(lambda reader: raise_ancestors(store, reader, lifted, may_raise))
+                )
         return [JobHandle(self, receipts[place]) for place in went]
 
     @contextmanager

@@ -21,7 +21,15 @@ from forebay.domain.note import MAX_LINE, MAX_STEP_NAME, MAX_STEPS, LogLine, Pro
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.text import clean
-from forebay.errors import Cancel, ConfigError, InvalidJob, LeaseLost, PayloadError, StoreUnavailable
+from forebay.errors import (
+    Cancel,
+    ConfigError,
+    InvalidJob,
+    LeaseLost,
+    NewerPayload,
+    PayloadError,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
     from asyncio import Lock
@@ -83,7 +91,17 @@ class Voice(Protocol):
 class _Own:
     """What an attempt has said and done through its context. Most have none of this."""
 
-    __slots__ = ("beat_at", "cost", "follow_ups", "is_within", "looking", "progress", "steps", "under_way")
+    __slots__ = (
+        "beat_at",
+        "cost",
+        "follow_ups",
+        "is_within",
+        "looking",
+        "progress",
+        "steps",
+        "under_way",
+        "unread",
+    )
 
     def __init__(self, attempt: int) -> None:
         self.progress = Progress(attempt=attempt)
@@ -94,6 +112,7 @@ class _Own:
         self.follow_ups: list[NewJob] = []
         self.is_within = False
         self.cost: int | None = None
+        self.unread: NewerPayload | None = None  # why a step or a result cannot be read here
 
     def begin_with(self, steps: dict[str, bytes]) -> None:
         # A thread of this job may have been faster, and done a step since.
@@ -245,12 +264,14 @@ class JobContext:
         One that failed, where that is ignored, is there as the JobFailed or JobCancelled that asking for its
         result would raise; one that was forgotten meanwhile as JobNotFound.
         """
-        return parent_results(self._asking(), self.id)
+        with self._reading():
+            return parent_results(self._asking(), self.id)
 
     async def results_async(self) -> list[Any]:
         """`results` for coroutines."""
         client = self._asking()
-        return await client.offloaded(parent_results, client, self.id)
+        with self._reading():
+            return await client.offloaded(parent_results, client, self.id)
 
     def _asking(self) -> Client:
         if self.client is None:
@@ -302,7 +323,8 @@ class JobContext:
                 data = _encoded(name, fn(*args, **kwargs))
                 self._keep(name, data)
                 steps.setdefault(name, data)
-        fitted: R = _fitted(name, fn, steps[name])
+        with self._reading():
+            fitted: R = _fitted(name, fn, steps[name])
         return fitted
 
     @overload
@@ -323,7 +345,8 @@ class JobContext:
                 await self._keep_async(name, data)
                 # Of two calls of one name at the same time the first to be stored counts.
                 steps.setdefault(name, data)
-        return _fitted(name, fn, steps[name])
+        with self._reading():
+            return _fitted(name, fn, steps[name])
 
     def _loaded(self, name: str) -> dict[str, bytes]:
         """The steps done so far; those of earlier attempts are looked for once."""
@@ -397,6 +420,16 @@ class JobContext:
         finally:
             own.under_way -= 1
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Around what other attempts and jobs have stored: another worker may be able to read what this one
+        cannot, so if that ends the attempt its job is held for one, like a job with such arguments."""
+        try:
+            yield
+        except NewerPayload as exc:
+            self._owned().unread = exc
+            raise
+
     def _check_held(self) -> None:
         if self._news.lost_because is not None:
             raise LeaseLost(
@@ -431,6 +464,12 @@ def cost_said(context: JobContext) -> int | None:
     """What a task has said about the cost of its attempt; None if it has said nothing."""
     own = context._own
     return None if own is None else own.cost
+
+
+def unread_by(context: JobContext) -> NewerPayload | None:
+    """Why a step or a parent's result could not be read by this program; None if all could."""
+    own = context._own
+    return None if own is None else own.unread
 
 
 def made_progress(job: Job, done: float, total: float | None, message: str) -> Progress:

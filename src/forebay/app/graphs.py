@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from forebay.domain.job import Amendment, JobId, NewJob, QueueName
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from forebay.stores.protocol import Reader, Store
 
 MOST_RAISED: Final = 100
+MayRaise = Callable[[QueueName], bool]
 
 
 def has_needs(jobs: Sequence[NewJob]) -> bool:
@@ -30,9 +31,12 @@ def inheriting(reader: Reader, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     return with_priorities(jobs, {queue.name: queue for queue in reader.queues(names)})
 
 
-def raise_ancestors(store: Store, reader: Reader, jobs: Sequence[NewJob]) -> None:
+def raise_ancestors(
+    store: Store, reader: Reader, jobs: Sequence[NewJob], may_raise: MayRaise | None = None
+) -> None:
     """Give stored jobs that wait the priority of new ones that wait for them, up to a hundred of them: a walk
-    through a graph of any size would hold up whoever enqueues."""
+    through a graph of any size would hold up whoever enqueues. With `may_raise` only those of queues for
+    which it says so; the walk ends at the others."""
     wanted: dict[JobId, int] = {}
     for job in jobs:
         for need in job.depends_on:
@@ -42,15 +46,19 @@ def raise_ancestors(store: Store, reader: Reader, jobs: Sequence[NewJob]) -> Non
     while wanted and left > 0:
         ids = list(wanted)[:left]
         left -= len(ids)
-        raised = _raise(store, reader, ids, wanted)
+        raised = _raise(store, reader, ids, wanted, may_raise)
         edges = [edge for edge in reader.parents(raised) if edge.state is EdgeState.OPEN]
         wanted = {edge.parent: wanted[edge.child] for edge in edges}
 
 
-def _raise(store: Store, reader: Reader, ids: list[JobId], wanted: dict[JobId, int]) -> list[JobId]:
+def _raise(
+    store: Store, reader: Reader, ids: list[JobId], wanted: dict[JobId, int], may_raise: MayRaise | None
+) -> list[JobId]:
     """Raise those that wait with a lower priority; answers which that were."""
     raised: list[JobId] = []
     found = [job for job in reader.jobs(ids) if job is not None and job.state in WAITING]
+    if may_raise is not None:
+        found = [job for job in found if may_raise(job.queue)]
     queues = {queue.name: queue for queue in reader.queues(sorted({job.queue for job in found}))}
     for job in found:
         priority = min(wanted[job.id], _highest(queues, job.queue))

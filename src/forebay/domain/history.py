@@ -30,6 +30,7 @@ class EventKind(StrEnum):
     CANCEL = "cancel"
     FORCED = "forced"  # an operator took the lease away
     REVIVED = "revived"
+    REPLAYED = "replayed"  # an operator has enqueued it after an earlier job; `detail` names that one
     AMENDED = "amended"
     DELETED = "deleted"
     EXPIRED = "expired"

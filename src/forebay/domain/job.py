@@ -21,6 +21,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 DEFAULT_QUEUE: Final = QueueName("default")
 MAX_PAYLOAD: Final = 1_048_576
+MAX_SEAL: Final = 128  # what encryption adds at most; it is not counted
 MAX_METADATA: Final = 65_536
 MAX_QUEUE_NAME: Final = 50
 MAX_TASK_NAME: Final = 100
@@ -40,6 +41,7 @@ DAY_MS: Final = 86_400_000
 LATEST_AT: Final = 4_102_444_800_000  # 2100-01-01
 
 _QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
+_SEALED: Final = re.compile(rb"fb1 [0-9a-f]{8} key=")
 # Control characters would end up in terminals and logs; half of a surrogate pair cannot be written as UTF-8.
 _BAD_TEXT: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -132,9 +134,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def _check_payload(self) -> None:
         if type(self.payload) is not bytes:
             raise PayloadError("payload must be bytes; encode the arguments first", field="payload")
-        if len(self.payload) > MAX_PAYLOAD:
+        size = len(self.payload)
+        if size > MAX_PAYLOAD and (size > MAX_PAYLOAD + MAX_SEAL or not _SEALED.match(self.payload)):
             raise PayloadError(
-                f"the payload has {len(self.payload):,} bytes, the limit is {MAX_PAYLOAD:,}; "
+                f"the payload has {size:,} bytes, the limit is {MAX_PAYLOAD:,}; "
                 "keep the data elsewhere and pass a reference",
                 field="payload",
             )

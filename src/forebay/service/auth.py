@@ -31,6 +31,7 @@ T = TypeVar("T")
 # A key that was revoked opens nothing any more after so many seconds, on every server.
 SEEN_SECONDS: Final = 5.0
 BEARER: Final = "bearer "
+_NO_KEY: Final = "show an API key that holds: Authorization: Bearer fbk_..."
 
 _PRODUCERS: Final = frozenset({Role.PRODUCE})
 _CONSUMERS: Final = frozenset({Role.CONSUME})
@@ -118,12 +119,18 @@ class Caller:
     """Somebody who has asked for something; `key` is None where everybody is let in."""
 
     def __init__(
-        self, name: str, key: ApiKey | None, request: str = "", headers: Mapping[str, str] | None = None
+        self,
+        name: str,
+        key: ApiKey | None,
+        request: str = "",
+        headers: Mapping[str, str] | None = None,
+        key_now: Callable[[], Awaitable[ApiKey]] | None = None,
     ) -> None:
         self.name = name
         self.key = key
         self.request = request
         self.headers: Mapping[str, str] = headers or {}
+        self._key_now = key_now
 
     @property
     def actor(self) -> str:
@@ -141,6 +148,14 @@ class Caller:
             roles = " or ".join(sorted(NEEDS.get(operation, ("nobody",))))
             where = f" for queue {queue}" if queue else " for all queues"
             raise Forbidden(f"{self.name} may not {operation}: that needs the role {roles}{where}")
+
+    async def check_still(self, operation: str = "", *queues: str) -> None:
+        """The same after a long wait, in which their key may have changed: raises Unauthenticated for one
+        that holds no longer, Forbidden for one that does not allow this to these queues any more."""
+        if self._key_now is not None:
+            now = Caller(self.name, await self._key_now())
+            for queue in queues:
+                now.check(operation, queue)
 
     def may_see(self, queue: str) -> bool:
         """Whether they may know which jobs a queue has."""
@@ -188,11 +203,19 @@ class Guard:
         if key is None:
             # Guessing is slowed down by address; nobody guesses 256 bits, but trying costs us as well.
             self._rates.take(f"stranger@{address}")
-            raise Unauthenticated("show an API key that holds: Authorization: Bearer fbk_...")
+            raise Unauthenticated(_NO_KEY)
         allowance = self._rates.take(key.name, key.limit)
         if key.is_news_that_used(self._now()):
             self._used.add(key.name)
-        return Caller(key.name, key, request, None if allowance is None else allowance.headers())
+        headers = None if allowance is None else allowance.headers()
+        return Caller(key.name, key, request, headers, partial(self._key_now, token or ""))
+
+    async def _key_now(self, token: str) -> ApiKey:
+        await self._look()
+        key = self._key_of(token)
+        if key is None:
+            raise Unauthenticated(_NO_KEY)
+        return key
 
     def _key_of(self, token: str) -> ApiKey | None:
         name, secret = parse_token(token)

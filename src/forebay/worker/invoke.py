@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from forebay.app.codec import VERSION, decode_call, encode_result
 from forebay.app.conduct import Conduct
-from forebay.app.context import JobContext, cost_said
+from forebay.app.context import JobContext, cost_said, unread_by
 from forebay.app.current import enter
 from forebay.app.middleware import wrapped
 from forebay.app.registry import Registry
@@ -150,10 +150,10 @@ class Invoke:
         """What becomes of a job whose task could not even be called."""
         # What this program cannot read now it may read after its deploy, and another worker may at once.
         if isinstance(exc, (UnknownTask, NewerPayload)):
-            logger.warning("job %s is held: %s", assignment.job.id, exc)
-            return Held(_gate(assignment.job.task, exc), str(exc))
+            return _held(assignment, exc)
         error = attempt_error(exc)
-        return Discarded(error) if isinstance(exc, PayloadError) else Failed(error)
+        is_final = isinstance(exc, PayloadError) and not isinstance(exc, RetryableError)
+        return Discarded(error) if is_final else Failed(error)
 
     def _outcome(self, assignment: Assignment, exc: BaseException, call: Call | None) -> Outcome:
         try:
@@ -161,10 +161,18 @@ class Invoke:
                 return self.stopped(assignment)
             if call is None:
                 return self._unprepared(assignment, exc)
+            unread = unread_by(assignment.context)
+            if unread is not None and exc is unread:
+                return _held(assignment, unread)
             return _raised(exc, call.task.conduct.no_retry_for)
         # What the task asks for makes no sense, a snooze of "soon" for example.
         except BaseException as wrong:
             return Failed(attempt_error(wrong))
+
+
+def _held(assignment: Assignment, exc: UnknownTask | NewerPayload) -> Outcome:
+    logger.warning("job %s is held: %s", assignment.job.id, exc)
+    return Held(_gate(assignment.job.task, exc), str(exc))
 
 
 def _gate(task: str, exc: UnknownTask | NewerPayload) -> str:

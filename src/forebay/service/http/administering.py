@@ -151,7 +151,7 @@ async def replay(request: Asking, job_id: JobIdPath, data: JSONBody[ReplayReques
     """Enqueue a new job like an earlier one, with other arguments if you like."""
     service = await allowed_for(request, "replay", job_id)
     _check_target(request, "replay", data.queue)
-    return await service.administering.replay(job_id, data)
+    return await service.administering.replay(job_id, data, actor_of(request))
 
 
 @post("/v1/dead/search", tags=["dead letters"], status_code=200)

@@ -11,6 +11,7 @@ from litestar import Request
 from litestar.params import PathParameter
 
 from forebay.domain.job import JobId
+from forebay.errors import ForebayError
 from forebay.service.auth import Caller
 from forebay.service.http.admitting import CALLER
 from forebay.service.operations.service import Service
@@ -66,17 +67,29 @@ def allowed(request: Asking, operation: str, *queues: str) -> Service:
 
 
 async def allowed_for(request: Asking, operation: str, *ids: str) -> Service:
-    """The same for what is done to jobs. Only a key that is not for all queues costs a look at theirs.
+    """The same for what is done to jobs; raises JobNotFound or Forbidden for the first that they may not."""
+    for error in (await refusals(request, operation, *ids)).values():
+        raise error
+    return open_service(request)
+
+
+async def refusals(request: Asking, operation: str, *ids: str) -> dict[str, ForebayError]:
+    """With which of these jobs who asks may not do this, and what to answer instead. Only a key that is not
+    for all queues costs a look at theirs.
 
     A job that is moved to another queue between the look and the deed was one that they might have dealt with
     a moment ago.
     """
-    caller, service = caller_of(request), open_service(request)
+    caller, refused = caller_of(request), dict[str, ForebayError]()
     if not caller.may(operation):
-        for job_id, job in zip(ids, await service.desk.jobs([JobId(one) for one in ids]), strict=True):
-            if job is not None:  # else the operation says so
-                caller.check_job(operation, job_id, job.queue)
-    return service
+        found = await open_service(request).desk.jobs([JobId(one) for one in ids])
+        for job_id, job in zip(ids, found, strict=True):
+            try:
+                if job is not None:  # else the operation says so
+                    caller.check_job(operation, job_id, job.queue)
+            except ForebayError as exc:
+                refused[job_id] = exc
+    return refused
 
 
 async def while_connected(request: Asking, work: Coroutine[Any, Any, T]) -> T:

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from litestar import get, post
 from litestar.params import JSONBody, QueryParameter
+from msgspec.structs import replace
 
+from forebay.errors import ForebayError
 from forebay.service.http.calling import (
     Asking,
     JobIdPath,
@@ -14,8 +16,12 @@ from forebay.service.http.calling import (
     QueuePath,
     allowed,
     allowed_for,
+    caller_of,
+    open_service,
+    refusals,
     while_connected,
 )
+from forebay.service.operations.telling import problem_of
 from forebay.service.schema.consuming import (
     AckRequest,
     ClaimAnswer,
@@ -38,17 +44,34 @@ async def claim(request: Asking, data: JSONBody[ClaimRequest]) -> ClaimAnswer:
     """Take jobs to run, and a lease on each; wait for some if there are none."""
     consuming = allowed(request, "claim", *data.queues).consuming
     try:
-        return await while_connected(request, consuming.claim(data))
+        answer = await while_connected(request, consuming.claim(data))
     except Late as late:
         await consuming.give_back(late.answer)
         raise
+    if answer.jobs:
+        try:
+            await caller_of(request).check_still("claim", *data.queues)
+        except ForebayError:
+            await consuming.give_back(answer)
+            raise
+    return answer
 
 
 @post("/v1/settle", tags=["consume"], status_code=200)
 async def settle(request: Asking, data: JSONBody[SettleRequest]) -> SettleAnswer:
     """Say how several jobs ended."""
-    service = await allowed_for(request, "settle", *(ending.id for ending in data.endings))
-    return await service.consuming.settle(data)
+    refused = await refusals(request, "settle", *(ending.id for ending in data.endings))
+    theirs = [ending for ending in data.endings if ending.id not in refused]
+    answer = await open_service(request).consuming.settle(replace(data, endings=theirs))
+    settled = iter(answer.settled)
+    return SettleAnswer(
+        settled=[
+            next(settled)
+            if (error := refused.get(ending.id)) is None
+            else Settled(id=ending.id, is_kept=False, problem=problem_of(error))
+            for ending in data.endings
+        ]
+    )
 
 
 @post("/v1/jobs/{job_id:str}/ack", tags=["consume"], status_code=200)

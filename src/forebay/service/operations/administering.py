@@ -9,7 +9,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.app import bulk
+from forebay.app.codec import check_whole
 from forebay.app.searching import counted, listed
+from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.lifecycle import LIVE, WAITING, JobState
 from forebay.domain.pressure import Pace
@@ -240,7 +242,7 @@ class Administering:
         self._waiting.poke()
         return _told(verdict)
 
-    async def replay(self, job_id: str, request: ReplayRequest) -> Accepted:
+    async def replay(self, job_id: str, request: ReplayRequest, actor: str = "") -> Accepted:
         """A new job like an earlier one, whatever became of that."""
         [found] = await self._desk.jobs([JobId(job_id)])
         if found is None:
@@ -249,6 +251,19 @@ class Administering:
 
         def insert(store: Store) -> Receipt:
             [receipt] = store.insert([job], create_queues=False)
+            # Jobs that are enqueued leave no line, so this one comes by a call of its own, a moment later.
+            detail = f"like {found.id}"
+            store.record(
+                [
+                    Event(
+                        kind=EventKind.REPLAYED,
+                        job_id=receipt.id,
+                        queue=job.queue,
+                        actor=actor or None,
+                        detail=detail,
+                    )
+                ]
+            )
             return receipt
 
         receipt = await self._desk.write(insert)
@@ -300,6 +315,7 @@ def _like(job: Job, request: ReplayRequest) -> NewJob:
         if request.args is None or request.kwargs is None:
             raise InvalidJob("give both args and kwargs, or neither to keep those of the job", field="args")
         payload = payload_of(request.args, request.kwargs)
+    check_whole(payload, None)
     return NewJob(
         task=job.task,
         payload=payload,

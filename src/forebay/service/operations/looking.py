@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from forebay.domain.history import Timeline
@@ -13,6 +14,7 @@ from forebay.service.schema.looking import JobShape, PeekAnswer, job_line, job_s
 from forebay.stores.protocol import Reader
 
 DEPENDANTS_SHOWN: Final = 1_000
+Sees = Callable[[QueueName], bool]
 
 
 class Looking:
@@ -21,15 +23,26 @@ class Looking:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
-    async def job(self, job_id: str) -> JobShape:
-        """A job with its attempts and what depends on it; raises JobNotFound."""
+    async def job(self, job_id: str, sees: Sees | None = None) -> JobShape:
+        """A job with its attempts and what depends on it; raises JobNotFound. With `sees` those that it waits
+        for, and that wait for it, are left out where they are in queues that it does not."""
         wanted = JobId(job_id)
 
         def look(reader: Reader) -> tuple[Timeline | None, list[Edge], list[Edge]]:
             timeline = reader.history(wanted)
             if timeline is None:
                 return None, [], []
-            return timeline, reader.parents([wanted]), reader.dependants([wanted], limit=DEPENDANTS_SHOWN)
+            parents = reader.parents([wanted])
+            dependants = reader.dependants([wanted], limit=DEPENDANTS_SHOWN)
+            if sees is None:
+                return timeline, parents, dependants
+            others = {edge.parent for edge in parents} | {edge.child for edge in dependants}
+            seen = {job.id for job in reader.jobs(sorted(others)) if job is not None and sees(job.queue)}
+            return (
+                timeline,
+                [edge for edge in parents if edge.parent in seen],
+                [edge for edge in dependants if edge.child in seen],
+            )
 
         timeline, parents, dependants = await self._desk.read(look)
         if timeline is None:

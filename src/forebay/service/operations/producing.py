@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from forebay.app.codec import decode_call
-from forebay.app.graphs import has_needs
+from forebay.app.graphs import MayRaise, has_needs
 from forebay.app.handle import JobHandle, Patience
 from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.lifecycle import JobState
@@ -22,7 +22,7 @@ from forebay.errors import (
     WaitTimeout,
 )
 from forebay.service.operations.desk import Desk
-from forebay.service.operations.looking import Looking
+from forebay.service.operations.looking import Looking, Sees
 from forebay.service.operations.merging import Merging
 from forebay.service.operations.telling import problem_of
 from forebay.service.operations.waiting import Waiting
@@ -57,11 +57,14 @@ class Producing:
         self._enqueue: Merging[NewJob, Receipt] = Merging(self._insert_singly)
         self._watch: Merging[JobId, Job | None] = Merging(desk.watch)
 
-    async def enqueue(self, request: EnqueueRequest, *, with_position: bool = False) -> Accepted:
-        """Store one job. Requests that come together are stored together, and answered one by one."""
+    async def enqueue(
+        self, request: EnqueueRequest, *, with_position: bool = False, may_raise: MayRaise | None = None
+    ) -> Accepted:
+        """Store one job. Requests that come together are stored together, and answered one by one.
+        Jobs that it waits for get its priority, in queues that `may_raise` allows."""
         job = new_job(request)
         if has_needs([job]):
-            [receipt] = await self._insert_graph([job], atomic=True)
+            [receipt] = await self._insert_graph([job], atomic=True, may_raise=may_raise)
         else:
             receipt = await self._enqueue(job)
         [receipt] = await self._compared([job], [receipt])
@@ -71,15 +74,18 @@ class Producing:
         self._waiting.poke({job.queue})
         return await self._placed(answer) if with_position else answer
 
-    async def enqueue_many(self, request: EnqueueManyRequest) -> EnqueueManyAnswer:
-        """Store jobs together, in the order given."""
+    async def enqueue_many(
+        self, request: EnqueueManyRequest, *, may_raise: MayRaise | None = None
+    ) -> EnqueueManyAnswer:
+        """Store jobs together, in the order given; `may_raise` as for one."""
         receipts: Sequence[Receipt | ForebayError]
         if request.atomic:
             jobs = new_jobs(request.jobs)
-            receipts = await self._compared(jobs, await self._insert(jobs, atomic=True))
+            stored = await self._insert(jobs, atomic=True, may_raise=may_raise)
+            receipts = await self._compared(jobs, stored)
             made: list[NewJob | None] = [*jobs]
         else:
-            made, receipts = await self._insert_possible(request.jobs)
+            made, receipts = await self._insert_possible(request.jobs, may_raise)
         answer = EnqueueManyAnswer(accepted=[], rejected=[])
         for index, (job, receipt) in enumerate(zip(made, receipts, strict=True)):
             error = receipt if isinstance(receipt, ForebayError) else receipt.error
@@ -91,7 +97,7 @@ class Producing:
         return answer
 
     async def _insert_possible(
-        self, requests: Sequence[EnqueueRequest]
+        self, requests: Sequence[EnqueueRequest], may_raise: MayRaise | None
     ) -> tuple[list[NewJob | None], list[Receipt | ForebayError]]:
         """Store the jobs that can be; an error in the place of each of the others."""
         made = [_made(request, index) for index, request in enumerate(requests)]
@@ -100,30 +106,35 @@ class Producing:
             # They name each other by their places, and one of these is empty.
             error = next(one for one in made if isinstance(one, ForebayError))
             raise error
-        stored = iter(await self._compared(jobs, await self._insert(jobs, atomic=False)) if jobs else ())
+        inserted = await self._insert(jobs, atomic=False, may_raise=may_raise) if jobs else ()
+        stored = iter(await self._compared(jobs, inserted))
         answers = [one if isinstance(one, ForebayError) else next(stored) for one in made]
         return [one if isinstance(one, NewJob) else None for one in made], answers
 
     async def _insert_singly(self, jobs: list[NewJob]) -> Sequence[Receipt]:
         return await self._insert(jobs, atomic=False)
 
-    async def _insert(self, jobs: Sequence[NewJob], *, atomic: bool) -> Sequence[Receipt]:
+    async def _insert(
+        self, jobs: Sequence[NewJob], *, atomic: bool, may_raise: MayRaise | None = None
+    ) -> Sequence[Receipt]:
         if has_needs(jobs):
-            return await self._insert_graph(jobs, atomic=atomic)
+            return await self._insert_graph(jobs, atomic=atomic, may_raise=may_raise)
 
         def insert(store: Store) -> list[Receipt]:
             return store.insert(jobs, atomic=atomic, create_queues=False)
 
         return await self._desk.write(insert)
 
-    async def _insert_graph(self, jobs: Sequence[NewJob], *, atomic: bool) -> Sequence[Receipt]:
+    async def _insert_graph(
+        self, jobs: Sequence[NewJob], *, atomic: bool, may_raise: MayRaise | None
+    ) -> Sequence[Receipt]:
         names = sorted({job.queue for job in jobs})
         known = {queue.name for queue in await self._desk.read(lambda reader: reader.queues(names))}
         for name in names:
             if name not in known:
                 raise QueueNotFound(f"there is no queue {name}")
         client = self._desk.client
-        handles = await client.enqueue_async(jobs, atomic=atomic)
+        handles = await client.offloaded(client.enqueue_graph, jobs, atomic=atomic, may_raise=may_raise)
         found = await self._desk.jobs([handle.id for handle in handles if handle.error is None])
         states = {job.id: job.state for job in found if job is not None}
         return [_receipt(handle, states) for handle in handles]
@@ -161,12 +172,12 @@ class Producing:
 
     # What came of it
 
-    async def wait(self, job_id: str, timeout_seconds: float) -> JobShape:
-        """The job when it is final, or as it is when the time is up."""
+    async def wait(self, job_id: str, timeout_seconds: float, sees: Sees | None = None) -> JobShape:
+        """The job when it is final, or as it is when the time is up, to somebody who `sees` so much."""
         with suppress(WaitTimeout):  # the answer says how it stands
             patience = Patience(min(timeout_seconds, self._waiting.longest))
             await self._waiting.unless_over(self._watched(JobId(job_id), patience))
-        return await self._looking.job(job_id)
+        return await self._looking.job(job_id, sees)
 
     async def _watched(self, job_id: JobId, patience: Patience) -> None:
         """Come back when a job is final or gone; however many wait, one look is for all."""

@@ -1,0 +1,166 @@
+"""A key for one queue reaches into no other one: not by what a job names, not by what an answer lists, and
+not by a wait that outlasts the key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from forebay.app.audit import DEEDS
+from forebay.domain.access import Grant
+from forebay.domain.history import EventKind
+from forebay.domain.job import QueueName
+from forebay.service.keys import Keys
+from forebay.service.server import Security
+from forebay.stores.opening import open_engine
+from tests.service.serving import PATIENCE, Holder, Served, serving
+from tests.worker.support import eventually
+
+MINE, SEEN, OTHER = "mine", "seen", "other"
+GRANTS = {
+    "admin": ["admin"],
+    "producer": [f"produce:{MINE}", f"view:{SEEN}"],
+    "consumer": [f"consume:{MINE}"],
+    "operator": [f"operate:{MINE}"],
+}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    engine = open_engine("memory://")
+    with serving(engine, security=Security(asks_for_keys=True)) as found:
+        store = engine.store()
+        for name in (MINE, SEEN, OTHER):
+            store.save_queue(QueueName(name))
+        store.close()
+        yield found
+
+
+@pytest.fixture(scope="module")
+def keys(served: Served) -> Iterator[Keys]:
+    engine = served.service.desk.engine
+    store, reader = engine.store(), engine.reader()
+    yield Keys(store, reader, actor="ann")
+    store.close()
+    reader.close()
+
+
+@pytest.fixture(scope="module")
+def holders(served: Served, keys: Keys) -> dict[str, Holder]:
+    return {
+        name: Holder(served, keys.create(name, [Grant.parse(one) for one in grants]).token)
+        for name, grants in GRANTS.items()
+    }
+
+
+@pytest.mark.shows("R-SEC-13")
+def test_a_parent_in_a_hidden_queue_is_as_good_as_none(holders: dict[str, Holder]) -> None:
+    hidden = holders["admin"].enqueue(OTHER)
+    refusals = []
+    for parent in (hidden, "unknown"):
+        job = {"task": "t", "queue": MINE, "depends_on": [{"id": parent}]}
+        for path, body in (("/v1/jobs", job), ("/v1/jobs/batch", {"jobs": [job]})):
+            answer = holders["producer"].ask("POST", path, body)
+            told = answer.json()
+            refusals.append((answer.status_code, told["field"], told["detail"].replace(parent, "ID")))
+
+    assert len(set(refusals)) == 1
+    assert refusals[0][:2] == (422, "depends_on")
+
+
+@pytest.mark.shows("R-SEC-13")
+def test_a_job_raises_those_it_waits_for_only_where_its_key_may_amend(holders: dict[str, Holder]) -> None:
+    admin, producer = holders["admin"], holders["producer"]
+    first = admin.enqueue(OTHER, priority=1)
+    mine = admin.enqueue(MINE, priority=1, depends_on=[{"id": first}])
+    seen = admin.enqueue(SEEN, priority=1)
+    needs = [{"id": mine}, {"id": seen}]
+
+    def priorities() -> list[int]:
+        return [admin.ask("GET", f"/v1/jobs/{one}").json()["priority"] for one in (first, mine, seen)]
+
+    producer.enqueue(MINE, priority=9, depends_on=needs)
+    assert priorities() == [1, 9, 1]
+    batch = {"jobs": [{"task": "t", "queue": MINE, "priority": 8, "depends_on": needs}], "atomic": False}
+    assert len(producer.ask("POST", "/v1/jobs/batch", batch).json()["accepted"]) == 1
+    assert priorities() == [1, 9, 1]
+    admin.enqueue(MINE, priority=10, depends_on=needs)
+    assert priorities() == [10, 10, 10]
+
+
+@pytest.mark.shows("R-SEC-13")
+def test_a_sequence_holds_over_all_queues_so_it_takes_a_key_for_all(holders: dict[str, Holder]) -> None:
+    job = {"task": "t", "queue": MINE, "sequence": "s"}
+
+    single = holders["producer"].ask("POST", "/v1/jobs", job)
+    batch = holders["producer"].code("POST", "/v1/jobs/batch", {"jobs": [job]})
+
+    assert (single.status_code, single.json()["code"]) == batch == (403, "forbidden")
+    assert "produce for all queues" in single.json()["detail"]
+    assert holders["admin"].code("POST", "/v1/jobs", job)[0] == 201
+
+
+@pytest.mark.shows("R-SEC-13")
+@pytest.mark.parametrize("path", ["", "/wait?timeout_seconds=0"])
+def test_a_job_lists_only_neighbours_that_the_key_may_see(holders: dict[str, Holder], path: str) -> None:
+    admin = holders["admin"]
+    parents = [admin.enqueue(queue) for queue in (MINE, OTHER)]
+    job = admin.enqueue(MINE, depends_on=[{"id": parent} for parent in parents])
+    children = [admin.enqueue(queue, depends_on=[{"id": job}]) for queue in (SEEN, OTHER)]
+
+    def neighbours(holder: Holder) -> tuple[set[str], set[str]]:
+        shown = holder.ask("GET", f"/v1/jobs/{job}{path}").json()
+        return {one["id"] for one in shown["depends_on"]}, {one["id"] for one in shown["dependants"]}
+
+    assert neighbours(admin) == (set(parents), set(children))
+    assert neighbours(holders["producer"]) == ({parents[0]}, {children[0]})
+
+
+def test_each_ending_is_answered_for_itself_also_that_of_a_hidden_job(holders: dict[str, Holder]) -> None:
+    admin, consumer = holders["admin"], holders["consumer"]
+    ids = [admin.enqueue(OTHER, priority=100), admin.enqueue(MINE, priority=100)]
+    endings = []
+    for queue in (OTHER, MINE):
+        [job] = admin.ask("POST", "/v1/claim", {"queues": [queue], "wait_seconds": 0}).json()["jobs"]
+        endings.append({"id": job["id"], "lease": job["lease"]})
+
+    settled = consumer.ask("POST", "/v1/settle", {"endings": endings}).json()["settled"]
+
+    assert [(one["id"], one["is_kept"]) for one in settled] == [(ids[0], False), (ids[1], True)]
+    assert settled[0]["problem"]["code"] == "job_not_found"
+    states = [admin.ask("GET", f"/v1/jobs/{one}").json()["state"] for one in ids]
+    assert states == ["running", "completed"]
+
+
+@pytest.mark.shows("R-SEC-12")
+def test_who_has_replayed_a_job_is_in_the_audit_log(served: Served, holders: dict[str, Holder]) -> None:
+    old = holders["admin"].enqueue(MINE)
+    answer = holders["operator"].ask("POST", f"/v1/jobs/{old}/replay", {}, **{"X-Request-Id": "r-9"})
+
+    reader = served.service.desk.engine.reader()
+    [event] = [one for _, one in reader.audit() if one.kind is EventKind.REPLAYED]
+    reader.close()
+    assert (event.who, event.request, event.detail) == ("operator", "r-9", f"like {old}")
+    assert (event.job_id, event.queue) == (answer.json()["id"], MINE)
+    assert event.kind in DEEDS
+
+
+@pytest.mark.shows("R-SEC-03")
+def test_who_waits_with_a_key_that_is_revoked_meanwhile_gets_nothing(
+    served: Served, holders: dict[str, Holder], keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.service.auth.SEEN_SECONDS", 0.0)
+    queue = served.queue()
+    late = Holder(served, keys.create("late", [Grant.parse(f"consume:{queue}")]).token)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(late.code, "POST", "/v1/claim", {"queues": [queue], "wait_seconds": 20})
+        eventually(lambda: any(queue in kind.queues for kind in list(served.service.waiting._groups)))
+        keys.revoke("late")
+
+        job = holders["admin"].enqueue(queue)
+
+        assert waiting.result(PATIENCE) == (401, "unauthenticated")
+    shown = holders["admin"].ask("GET", f"/v1/jobs/{job}").json()
+    assert (shown["state"], shown["failures"]) == ("pending", 0)
