@@ -119,9 +119,6 @@ NO_FENCE: Final = {
     "where state = 'running' and (worker is null or lease_expires_at is null or started_at is null or "
     "attempt = 0)": "`doctor` looks",
     "or j.attempt = 0": "`doctor` looks",
-    "and (coalesce(forebay.as_json(j.options) ->> 'unique_until', 'final') = 'final' or j.attempt = 0)": (
-        "`doctor` looks"
-    ),
     "if None in (job.worker, job.started_at, job.lease_expires_at) or job.attempt == 0:": "`doctor` looks",
     "is_held = job.unique_until is UniqueUntil.FINAL or job.attempt == 0": "`doctor` looks",
     "ready_at = run_at if job.attempt == 0 else job.ready_at": "whether the job was ever claimed",

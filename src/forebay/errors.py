@@ -5,6 +5,7 @@ ForebayError
   InvalidJob               fix the request; names the field
     PayloadError           fix the arguments (cannot encode, decode, too large)
       CorruptPayload       stored bytes are not what was written; only a new job helps
+        BlobGone           what was kept beside the store is not there; perhaps it comes back
       NewerPayload         whole, but made for a later version: upgrade this program
         UnknownKey         encrypted with a key that this program was not given; `key` names it
   UnknownTask              deploy the code
@@ -267,3 +268,8 @@ class Cancel(JobSignal):
 class RetryableError(Exception):
     """Raised by task code, or a base of its own errors: tried again while retries remain, also where the task
     lists it in `no_retry_for`."""
+
+
+class BlobGone(CorruptPayload, RetryableError):
+    """What the stored bytes refer to is not where it was put. Tried again while retries remain: a blob that
+    was moved or restored can be read then."""

@@ -94,7 +94,7 @@ def test_a_reference_to_a_blob_says_what_it_needs() -> None:
 
 def test_what_was_found_broken_before_says_why() -> None:
     with pytest.raises(CorruptPayload, match="its blob is gone"):
-        decode_call(spoiled("its blob is gone"))
+        decode_call(spoiled(CorruptPayload("its blob is gone")))
 
 
 def test_keys_are_given_as_bytes_as_base64_and_as_one_text() -> None:

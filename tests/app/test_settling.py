@@ -114,7 +114,7 @@ def test_without_retries_the_culprit_is_dead(store: Store, reader: Reader) -> No
     assert states(reader, jobs) == ["dead", "completed"]
 
 
-@pytest.mark.parametrize(("size", "most"), [(1, 3), (2, 5), (100, 17), (1_000, 23)])
+@pytest.mark.parametrize(("size", "most"), [(1, 4), (2, 5), (100, 17), (1_000, 23)])
 def test_one_culprit_costs_few_transactions(store: Store, size: int, most: int) -> None:
     jobs = running(store, size)
     watched = Watched(store)
@@ -143,6 +143,21 @@ def test_the_claim_happens_once(store: Store, culprits: set[int]) -> None:
 
     assert len(answer.settled) == 5
     assert [job.attempt for job in answer.jobs] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_nobody_is_blamed_for_a_claim_that_is_refused(store: Store, reader: Reader, count: int) -> None:
+    def refuse_claims(name: str, values: tuple[Any, ...]) -> None:
+        if len(values) > 2 and values[2]:
+            raise StoreRefused("a job that waits cannot be read")
+
+    jobs = running(store, count)
+    wants = [Want(jobs[0].queue, 1)]
+
+    with pytest.raises(StoreRefused):
+        exchanged(Watched(store, refuse_claims).seam, jobs, ended(jobs, set()), wants=wants, room=1)
+
+    assert states(reader, jobs) == ["completed"] * count
 
 
 # ------------------------------------------------------------------ follow-ups

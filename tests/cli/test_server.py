@@ -21,6 +21,7 @@ from cryptography.x509.oid import NameOID
 
 from forebay.service.server import Address
 from tests.cli.calling import DEADLINE, answer, command, environment, refusal
+from tests.worker.support import eventually
 
 
 @contextmanager
@@ -129,6 +130,43 @@ def test_a_server_answers_until_it_is_told_to_stop(folder: Path, number: int) ->
     assert ready.json() == {"status": "ok"}
     assert answered.endswith(b'{"jobs":[]}')
     assert (process.returncode, "Traceback" in said) == (0, False), said
+
+
+def test_a_second_signal_waits_for_nobody(folder: Path) -> None:
+    process = subprocess.Popen(
+        command("server", "--port", "0", "--url", "sqlite:///jobs.db", "--grace", "600"),
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        with under_way(address) as claim:
+            process.send_signal(signal.SIGTERM)
+            eventually(lambda: not is_listening(address))
+            process.send_signal(signal.SIGTERM)
+            answered = read_all(claim)
+            _, said = process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert process.returncode == 0, said
+    assert not answered.startswith(b"HTTP/1.1 408")  # for that its body would have had to be waited for
+
+
+def is_listening(address: str) -> bool:
+    """Whether a server takes new connections."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    try:
+        create_connection((host, int(port)), timeout=DEADLINE).close()
+    except ConnectionError:
+        return False
+    return True
 
 
 def under_way(address: str) -> socket:

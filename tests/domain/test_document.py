@@ -23,6 +23,9 @@ def test_a_document_may_be_as_long_as_its_limit() -> None:
         {"name": "n" * 101},
         {"name": "a\nb"},
         {"body": "x" * (MAX_BODY + 1)},
+        {"body": "é" * (MAX_BODY // 2 + 1)},
+        {"body": "a\0b"},
+        {"body": "half a character: \ud800"},
     ],
 )
 def test_what_no_engine_could_keep_is_refused(fields: dict[str, Any]) -> None:

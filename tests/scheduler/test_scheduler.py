@@ -9,6 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from forebay.app.codec import encode_call
+from forebay.app.sealed import sealed_engine
+from forebay.app.sealing import Keys
 from forebay.domain.firing import planned
 from forebay.domain.job import NewJob
 from forebay.domain.schedule import Definition, FiringStatus, Schedule
@@ -194,3 +197,27 @@ def test_a_run_that_can_never_be_stored_is_an_error_of_its_own_schedule(
     assert (line.status, line.reason) == (FiringStatus.ERROR, "this text cannot be written")
     assert "a run of schedule 'bad' was not enqueued" in caplog.text
     assert all(one.next_at == T0 + 2 * MINUTE for one in reader.schedules())
+
+
+@pytest.mark.shows("R-SCHED-33", "R-SER-19")
+def test_a_schedule_whose_arguments_are_broken_does_not_stop_the_others(
+    memory: MemoryEngine, clock: ManualClock
+) -> None:
+    keys = Keys({"a": bytes(32)})
+    store = sealed_engine(cast(Engine, memory), keys).store()
+    save(store, "good")
+    # Sealed for another task, and put here by somebody who can write to the store.
+    moved = NewJob(task="t", payload=keys.sealed(encode_call([], {}), "payload other"))
+    broken = Schedule(definition=Definition(name="bad", job=moved, cron="* * * * *"))
+    memory.store().save_schedule(planned(broken, T0, 0.0))
+    clock.advance(ms=MINUTE)
+
+    FiringSchedules(roll=lambda: 0.0).run(store)
+
+    reader = memory.reader()
+    assert [(one.name, one.fired, one.failed) for one in reader.schedules()] == [
+        ("bad", 0, 1),
+        ("good", 1, 0),
+    ]
+    [line] = reader.firings("bad")
+    assert "brought from elsewhere" in (line.reason or "")

@@ -102,7 +102,7 @@ def test_no_secret_shows_in_a_run(engine: str, tmp_path: Path, witness: Witness)
                 good.enqueue(password=HIDDEN, options={}),
             ]
             jobs.append(bad.enqueue(api_key=HIDDEN))
-            ended = [job.wait(timeout=60) for job in jobs]
+            ended = [job.wait(timeout=120) for job in jobs]
             witness.look(app, app.engine, app.client, worker, *jobs, app.search(JobQuery()))
 
         witness.look(app.counts(), app.engine.place, app.client.read(lambda reader: reader.audit()))

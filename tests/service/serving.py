@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 
 from forebay.service.http.app import http_app
+from forebay.service.http.connecting import Connecting
 from forebay.service.operations.service import Service
 from forebay.service.server import Security
 from forebay.stores.memory.store import MemoryStore
@@ -115,7 +116,13 @@ class Held:
 
 
 @contextmanager
-def serving(engine: Engine, *, security: Security | None = None, **options: Any) -> Iterator[Served]:
+def serving(
+    engine: Engine,
+    *,
+    security: Security | None = None,
+    connecting: type[Connecting] = Connecting,
+    **options: Any,
+) -> Iterator[Served]:
     """A server for this store while the block lasts."""
     service = Service(engine)
     if security is not None:
@@ -123,7 +130,11 @@ def serving(engine: Engine, *, security: Security | None = None, **options: Any)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
-            http_app(service, version="test", **options), log_config=None, lifespan="on", access_log=False
+            http_app(service, version="test", **options),
+            http=connecting,
+            log_config=None,
+            lifespan="on",
+            access_log=False,
         )
         server = uvicorn.Server(config)
         thread = Thread(target=server.run, args=([listening],), daemon=True)

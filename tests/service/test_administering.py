@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.job import QueueName, WorkerId
+from forebay.app.codec import framed
+from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
 from tests.service.serving import Served
 
@@ -188,6 +189,22 @@ def test_a_job_is_replayed_with_other_arguments_as_a_new_one(served: Served) -> 
     assert [(one["kind"], one["detail"]) for one in first["events"]] == [("replayed", f"like {old}")]
     assert served.job(old)["state"] == "dead"
     assert (half.status_code, half.json()["field"]) == (422, "args")
+
+
+@pytest.mark.shows("R-HTTP-36", "R-SER-18")
+def test_a_job_is_not_replayed_with_the_blob_of_another_one(served: Served) -> None:
+    queue = served.queue()
+    store = served.service.desk.engine.store()
+    job = NewJob(task="t", queue=QueueName(queue), payload=framed(b"", blob="of/the/first"))
+    [receipt] = store.insert([job])
+    store.close()
+
+    copied = served.post(f"/v1/jobs/{receipt.id}/replay")
+    other = served.post(f"/v1/jobs/{receipt.id}/replay", {"args": [2], "kwargs": {}})
+
+    assert (copied.status_code, copied.json()["field"]) == (422, "payload")
+    assert "the blob of another job" in copied.json()["detail"]
+    assert other.is_success
 
 
 @pytest.mark.shows("R-SCHED-21")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
+from forebay.domain.job import Job, JobId
 from forebay.errors import StoreUnavailable
 from forebay.service.operations.breaker import FAILURES, PAUSE_SECONDS, Breaker
+from forebay.service.operations.desk import Desk
+from forebay.stores.memory.reader import MemoryReader
+from forebay.stores.opening import open_engine
 from forebay.testing.clock import ManualClock
 
 
@@ -52,3 +59,25 @@ def test_other_errors_say_nothing_about_the_store() -> None:
     for _ in range(2 * FAILURES):
         with pytest.raises(ZeroDivisionError):
             breaker(lambda: 1 / 0)
+
+
+def test_who_waits_for_a_job_asks_by_way_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def away(*_: Any) -> list[Job | None]:
+        calls.append(1)
+        raise StoreUnavailable("away")
+
+    async def run() -> None:
+        desk = Desk(open_engine("memory://"), ManualClock())
+        try:
+            for _ in range(FAILURES + 3):
+                with pytest.raises(StoreUnavailable):
+                    await desk.watch([JobId("j")])
+        finally:
+            await desk.close()
+
+    monkeypatch.setattr(MemoryReader, "jobs", away)
+    asyncio.run(run())
+
+    assert len(calls) == FAILURES

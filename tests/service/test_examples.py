@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 from pathlib import Path
 
+from tests.service.curling import search_path, stand_in
 from tests.service.serving import PATIENCE, Served
 from tests.worker.support import eventually
 
 WORKER = Path(__file__).parents[2] / "examples" / "http_worker" / "worker.sh"
 
 
-def test_a_worker_in_shell_runs_jobs(plain: Served) -> None:
+def test_a_worker_in_shell_runs_jobs(plain: Served, tmp_path: Path) -> None:
     queue = plain.queue()
-    environment = {**os.environ, "SERVER": plain.address, "QUEUE": queue}
+    environment = {
+        **os.environ,
+        "SERVER": plain.address,
+        "QUEUE": queue,
+        "PATH": search_path(tmp_path),
+    }
     with subprocess.Popen(
         ["sh", str(WORKER)],
         env=environment,
@@ -33,3 +40,21 @@ def test_a_worker_in_shell_runs_jobs(plain: Served) -> None:
             worker.communicate(timeout=PATIENCE)
 
     assert (states, result) == (["completed", "dead"], "HELLO YOU")
+
+
+def test_what_stands_in_for_curl_asks_and_says_what_failed(plain: Served, tmp_path: Path) -> None:
+    queue, curl = plain.queue(), stand_in(tmp_path)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(curl), *words], capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+
+    body = json.dumps({"task": "t", "queue": queue})
+    asked = run("-sf", f"{plain.address}/v1/jobs", "-H", "Idempotency-Key: k", "-d", body)
+    again = plain.post("/v1/jobs", {"task": "t", "queue": queue, "idempotency_key": "k"})
+    failed = run("--silent", "--fail", "--show-error", f"{plain.address}/v1/jobs/unknown")
+
+    assert json.loads(asked.stdout)["id"] == again.json()["id"]
+    assert (failed.returncode, failed.stdout) == (22, "")
+    assert "404" in failed.stderr

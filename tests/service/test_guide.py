@@ -12,6 +12,7 @@ import msgspec
 
 from tests.cli.calling import DEADLINE, command, environment, program
 from tests.docs.pages import whole
+from tests.service.curling import search_path
 
 PAGE = "guide/service.md"
 
@@ -42,7 +43,7 @@ def answers(folder: Path, address: str) -> list[Any]:
     done = subprocess.run(
         ["sh", "-ec", whole(PAGE, "sh")],
         cwd=folder,
-        env={**os.environ, "SERVER": address},
+        env={**os.environ, "SERVER": address, "PATH": search_path(folder)},
         capture_output=True,
         text=True,
         timeout=DEADLINE,

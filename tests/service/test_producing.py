@@ -43,6 +43,25 @@ def test_the_same_idempotency_key_gives_the_first_answer_again(served: Served) -
     assert (elsewhere["id"] != first["id"], elsewhere["is_duplicate"]) == (True, False)
 
 
+@pytest.mark.shows("R-IDEM-01")
+def test_an_idempotency_key_is_not_for_another_job(served: Served) -> None:
+    queue = served.queue()
+    body = {"task": "t", "queue": queue, "kwargs": {"a": 1, "b": 2}, "idempotency_key": "order-7"}
+    first = served.done("POST", "/v1/jobs", body)
+
+    shuffled = served.done("POST", "/v1/jobs", {**body, "kwargs": {"b": 2, "a": 1}})
+    for other in ({"task": "u"}, {"kwargs": {"a": 2}}):
+        refused = served.post("/v1/jobs", {**body, **other})
+        assert (refused.status_code, refused.json()["code"]) == (409, "duplicate")
+        assert refused.json()["holder"] == first["id"]
+    jobs = [body, {**body, "task": "u"}, {"task": "new", "queue": queue}]
+    batch = served.done("POST", "/v1/jobs/batch", {"jobs": jobs})
+
+    assert (shuffled["id"], shuffled["is_duplicate"]) == (first["id"], True)
+    assert [(one["index"], one["is_duplicate"]) for one in batch["accepted"]] == [(0, True), (2, False)]
+    assert [one["problem"]["holder"] for one in batch["rejected"]] == [first["id"]]
+
+
 def test_header_and_body_must_not_name_different_keys(plain: Served) -> None:
     body = {"task": "t", "idempotency_key": "a"}
 
@@ -90,6 +109,7 @@ def test_jobs_of_a_batch_may_depend_on_each_other(served: Served) -> None:
     jobs.append({"task": "second", "queue": queue, "depends_on": [{"index": 0}]})
 
     [first, second] = served.done("POST", "/v1/jobs/batch", {"jobs": jobs})["accepted"]
+    assert [one["state"] for one in (first, second)] == ["pending", "blocked"]
     third = served.enqueue(queue, depends_on=[{"id": second["id"], "on_failure": "ignore"}])
 
     assert [one["id"] for one in served.job(first["id"])["dependants"]] == [second["id"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from forebay.service.operations.service import Service
 from forebay.service.operations.waiting import KINDS_IN_A_WRITE, Kind, Waiting
 from forebay.stores.memory.store import MemoryStore
 from forebay.stores.opening import open_engine
-from forebay.stores.protocol import Exchange
+from forebay.stores.protocol import Exchange, Reader, Store
 from tests.service.serving import Held
 from tests.worker.support import DEADLINE
 
@@ -255,5 +256,42 @@ def test_many_kinds_are_looked_for_in_several_writes(monkeypatch: pytest.MonkeyP
             kinds
         )
         assert max(writes) <= KINDS_IN_A_WRITE
+
+    played(play)
+
+
+def test_who_waits_for_a_job_keeps_no_writer_waiting_and_waits_for_none() -> None:
+    async def play(service: Service) -> None:
+        job_id = enqueued(service)
+        service.desk.client.cancel([job_id])
+        is_free = Event()
+        writing = asyncio.create_task(service.desk.write(lambda _: is_free.wait(DEADLINE)))
+        try:
+            job = await asyncio.wait_for(service.producing.wait(job_id, 20.0), DEADLINE / 2)
+        finally:
+            is_free.set()
+
+        assert job.state is JobState.CANCELLED
+        assert await writing
+
+    played(play)
+
+
+def test_a_stop_breaks_off_what_goes_through_many_jobs() -> None:
+    async def play(service: Service) -> None:
+        has_begun, batches = Event(), []
+
+        def walk(store: Store, reader: Reader) -> None:
+            while True:
+                batches.append(reader.now())
+                has_begun.set()
+
+        walking = asyncio.create_task(service.desk.at_length(walk))
+        await asyncio.to_thread(has_begun.wait, DEADLINE)
+        await service.stop()
+
+        with pytest.raises(StoreUnavailable, match="stops"):
+            await walking
+        assert batches
 
     played(play)

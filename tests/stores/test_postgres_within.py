@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.job import Job, NewJob
+from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed
+from forebay.stores.postgres import cursor
+from forebay.stores.postgres.cursor import Cursors
 from forebay.stores.postgres.store import PostgresEngine, PostgresStore
 from forebay.stores.protocol import Want
 from forebay.testing.clock import ManualClock
@@ -72,6 +74,21 @@ def places(engine: PostgresEngine) -> int:
     return int(found)
 
 
+def leave_a_place(engine: PostgresEngine, job_id: JobId | None) -> None:
+    with raw() as connection:
+        query = f"insert into {engine.address.schema}.places values ('key:tenant:a', %s, 0)"
+        connection.execute(query, [job_id])
+
+
+def ends(engine: PostgresEngine, jobs: tuple[Job, ...]) -> int:
+    """How often these have ended."""
+    ids = [job.id for job in jobs]
+    with raw() as connection:
+        query = f"select count(*) from {engine.address.schema}.finished where id = any(%s)"
+        [(found,)] = connection.execute(query, [ids]).fetchall()
+    return int(found)
+
+
 @pytest.mark.shows("R-CONC-03")
 def test_jobs_under_limits_are_ended_and_claimed_in_one_trip(
     engine: PostgresEngine, store: PostgresStore, long_ways: list[str]
@@ -124,27 +141,107 @@ def test_a_place_that_a_dead_attempt_has_left_behind_is_taken_over(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     limited(store, Limit(scope=TENANT, concurrency=2))
+    store.insert([of("b")])
+    done = exchanged(store)
     [receipt] = store.insert([of("a")])
-    with raw() as connection:
-        values = ["key:tenant:a", receipt.id]
-        connection.execute(f"insert into {engine.address.schema}.places values (%s, %s, 0)", values)
+    leave_a_place(engine, receipt.id)
 
-    [job] = exchanged(store)
+    [job] = exchanged(store, done)
 
-    assert (job.id, places(engine)) == (receipt.id, 1)
+    assert (job.id, places(engine), ends(engine, done)) == (receipt.id, 1, 1)
 
 
 def test_a_job_whose_options_are_damaged_is_claimed_all_the_same(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     limited(store, Limit(scope=TENANT, concurrency=2))
+    store.insert([of("b")])
+    done = exchanged(store)
     [receipt] = store.insert([of("a")])
     with raw() as connection:
-        connection.execute(f"update {engine.address.schema}.jobs set options = '{{'")
+        query = f"update {engine.address.schema}.jobs set options = '{{' where id = %s"
+        connection.execute(query, [receipt.id])
 
-    [job] = exchanged(store)
+    [job] = exchanged(store, done)
 
-    assert (job.id, job.limit_keys) == (receipt.id, {})
+    assert (job.id, job.limit_keys, places(engine), ends(engine, done)) == (receipt.id, {}, 0, 1)
+
+
+@pytest.fixture
+def looks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where too little is found behind the cursor, a claim always looks from the head too, and only then."""
+    monkeypatch.setattr(Cursors, "may_look", lambda self, queue: True)
+    monkeypatch.setattr(cursor, "FULL_LOOK_SECONDS", 1e9)
+
+
+def passed_over(engine: PostgresEngine, store: PostgresStore) -> tuple[JobId, JobId, tuple[Job, ...]]:
+    """A job that the cursor has passed over, since somebody had it in hand; one behind it; one that runs."""
+    limited(store, Limit(scope=TENANT, concurrency=2))
+    first, _, last = store.insert([of("a", priority=9), of("b"), of("c")])
+    with raw() as connection, connection.transaction():
+        connection.execute(
+            f"select 1 from {engine.address.schema}.ready where id = %s for update", [first.id]
+        )
+        running = exchanged(store, room=1)
+    return JobId(first.id or ""), JobId(last.id or ""), running
+
+
+@pytest.mark.usefixtures("looks_twice")
+def test_a_second_look_that_has_to_be_made_again_undoes_nothing_of_the_first(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    passed, behind, done = passed_over(engine, store)
+    leave_a_place(engine, passed)
+
+    jobs = exchanged(store, done, room=2)
+
+    assert {job.id for job in jobs} == {passed, behind}
+    assert (places(engine), ends(engine, done), problems(engine)) == (2, 1, ())
+
+
+@pytest.mark.usefixtures("looks_twice")
+def test_a_second_look_that_fails_takes_nothing_from_the_first(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    passed, behind, done = passed_over(engine, store)
+    schema = engine.address.schema
+    with raw() as connection:
+        connection.execute(f"""
+            create function {schema}.refuse() returns trigger language plpgsql
+              as $$ begin raise exception 'no' using errcode = 'query_canceled'; end $$;
+            create trigger refuse before delete on {schema}.ready
+              for each row when (old.id = '{passed}') execute function {schema}.refuse();
+        """)
+
+    jobs = exchanged(store, done, room=2)
+
+    assert ([job.id for job in jobs], ends(engine, done)) == ([behind], 1)
+    with raw() as connection:
+        connection.execute(f"drop function {schema}.refuse cascade")
+    assert [job.id for job in exchanged(store, jobs, room=2)] == [passed]
+
+
+def test_a_gate_that_is_closed_anew_while_a_claim_opens_it_is_not_forgotten(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    limited(store, Limit(scope=TENANT, concurrency=1))
+    store.insert([of("a"), of("a")])
+    assert len(exchanged(store)) == 1
+    store.drop_limit(TENANT)
+    schema = engine.address.schema
+
+    with ThreadPoolExecutor(1) as pool, raw() as connection:
+        connection.execute(f"delete from {schema}.freed")
+        connection.execute(f"update {schema}.closed set look_at = 0")
+        with connection.transaction():
+            # As a claim does under a limit that was saved since.
+            connection.execute(f"update {schema}.closed set look_at = {schema}.now_ms() + 1")
+            claim = pool.submit(exchanged, store)
+            wait_for_a_lock(schema)
+        assert len(claim.result(60)) == 1
+        [(kept,)] = connection.execute(f"select count(*) from {schema}.closed").fetchall()
+
+    assert kept == 1
 
 
 def test_a_settlement_that_is_refused_frees_no_place(

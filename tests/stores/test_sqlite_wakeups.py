@@ -101,6 +101,8 @@ def test_what_a_worker_should_look_at_pokes_too(path: Path) -> None:
         assert poked.wait()
         store.cancel([second.id])
         assert poked.wait()
+        store.cancel([second.id], force=True)
+        assert poked.wait()
         store.save_queue(second.queue, {"max_length": 10})
         assert poked.wait()
         store.beat(WorkerInfo(id=WORKER))

@@ -4,65 +4,112 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from forebay.errors import ConfigError, StoreUnavailable
+from forebay.clock import SystemClock
+from forebay.domain.job import DAY_MS, JobId
+from forebay.domain.ulid import ulid_created_at
+from forebay.errors import ConfigError, InvalidJob, StoreUnavailable
 
 PAGE: Final = 1_000
-# job id / what it is . when it was written, as a ULID . SHA-256
-NAME: Final = re.compile(r"([A-Za-z0-9_-]{1,100})/(payload|result)\.([0-9A-Z]{26})\.([0-9a-f]{64})\Z")
+# Whoever writes a blob has so long until its row must be there. Clocks of programs and stores differ, and
+# transactions of callers stay open for long, but not for this long.
+WITHOUT_ROW_MS: Final = 7 * DAY_MS
+# store / job / what it is . when it was written, as a ULID . SHA-256
+_NAME: Final = re.compile(
+    r"([0-9A-Z]{26})/([A-Za-z0-9_-]{1,100})/(payload|result)\.([0-9A-Z]{26})\.([0-9a-f]{64})\Z"
+)
 _UNFINISHED: Final = ".part"
 
 
+class BlobName(NamedTuple):
+    """What the name of a blob says. Stores may share a place: none looks at another one's."""
+
+    store: str
+    job: JobId
+    what: str
+    written: str
+    digest: str
+
+    @property
+    def written_at(self) -> int:
+        try:
+            return ulid_created_at(self.written)
+        except InvalidJob:
+            return 0
+
+    def __str__(self) -> str:
+        return f"{self.store}/{self.job}/{self.what}.{self.written}.{self.digest}"
+
+
+def blob_name(text: str) -> BlobName | None:
+    """The parts of a name; None if it is none."""
+    parts = _NAME.match(text)
+    return None if parts is None else BlobName(parts[1], JobId(parts[2]), *parts.group(3, 4, 5))
+
+
 class Blobs(Protocol):
-    """A place for bytes under names as `NAME` has them; one name is written once. Raises StoreUnavailable if
-    it cannot be reached."""
+    """A place for bytes under names as `blob_name` knows them; one name is written once. Raises
+    StoreUnavailable if it cannot be reached."""
 
     def put(self, name: str, data: bytes) -> None:
         """Keep these bytes; they must survive a crash when this returns."""
         ...
 
     def get(self, name: str) -> bytes | None:
-        """The bytes of this name; None if there are none."""
+        """The bytes of this name; None if the place is there and they are not."""
         ...
 
     def delete(self, names: Sequence[str]) -> None:
         """Forget them; those that are gone already too."""
         ...
 
-    def names(self, *, under: str = "", after: str = "", limit: int = PAGE) -> list[str]:
-        """Names in their order: those of the job `under`, or all behind `after`, at most `limit`."""
+    def names(self, store: str, *, after: str = "", limit: int = PAGE) -> list[str]:
+        """Names of this store in their order: the first behind `after`, at most `limit`; none only if there
+        are no more."""
         ...
 
 
 class FolderBlobs:
-    """Blobs as files of a folder, which all programs of a store must share. Nobody else can read them."""
+    """Blobs as files of a folder, which all programs of a store must share. Nobody else can read them.
+
+    The folder must be there, and is never made: where its file system is not mounted, blobs would be written
+    to the disk below, and nobody else would find them.
+    """
 
     def __init__(self, folder: str | Path) -> None:
-        self._folder = Path(folder)
+        self._folder = Path(folder).absolute()  # a program may change its own later
+        if not self._folder.is_dir():
+            raise ConfigError(
+                f"there is no folder {self._folder} for blobs; make it once, for all programs of the store"
+            )
 
     def put(self, name: str, data: bytes) -> None:
         path = self._path(name)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (path.parents[1], path.parent):
+                folder.mkdir(mode=0o700, exist_ok=True)
             with NamedTemporaryFile(dir=path.parent, suffix=_UNFINISHED, delete=False) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             Path(file.name).rename(path)
-            _sync(path.parent)
-            _sync(self._folder)
+            for folder in path.parents[:3]:
+                _sync(folder)
         except OSError as exc:
             raise self._away(exc) from exc
 
     def get(self, name: str) -> bytes | None:
         try:
-            return self._path(name).read_bytes()
-        except FileNotFoundError:
+            path = self._path(name)
+            with suppress(FileNotFoundError):
+                return path.read_bytes()
+            # Gone, or the whole place is: then its store has nothing in it.
+            os.stat(path.parents[1])
             return None
         except OSError as exc:
             raise self._away(exc) from exc
@@ -77,29 +124,34 @@ class FolderBlobs:
         except OSError as exc:
             raise self._away(exc) from exc
 
-    def names(self, *, under: str = "", after: str = "", limit: int = PAGE) -> list[str]:
+    def names(self, store: str, *, after: str = "", limit: int = PAGE) -> list[str]:
         found: list[str] = []
         try:
-            for job in [under] if under else sorted(os.listdir(self._folder)):
-                if job >= after.partition("/")[0]:
+            if store not in os.listdir(self._folder):
+                return []
+            # In the order of names: there "a-b/" stands before "a/".
+            for job in sorted(f"{store}/{entry}/" for entry in os.listdir(self._folder / store)):
+                if job >= after[: len(job)]:
                     found += [name for name in self._of(job) if name > after]
                 if len(found) >= limit:
                     break
-        except FileNotFoundError:
-            return []
         except OSError as exc:
             raise self._away(exc) from exc
         return found[:limit]
 
     def _of(self, job: str) -> list[str]:
+        folder = self._folder / job
         try:
-            files = sorted(os.listdir(self._folder / job))
+            files = sorted(os.listdir(folder))
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [name for file in files if NAME.match(name := f"{job}/{file}")]
+        for file in files:
+            if file.endswith(_UNFINISHED):
+                _remove_if_old(folder / file)
+        return [name for file in files if blob_name(name := job + file)]
 
     def _path(self, name: str) -> Path:
-        if not NAME.match(name):  # a name comes from the store, and must not lead out of the folder
+        if not blob_name(name):  # a name comes from the store, and must not lead out of the folder
             raise ConfigError(f"{name!r:.120} is not the name of a blob")
         return self._folder / name
 
@@ -126,31 +178,39 @@ class S3Blobs:
         self._ask("put_object", Key=self._prefix + name, Body=data)
 
     def get(self, name: str) -> bytes | None:
-        answer = self._ask("get_object", Key=self._prefix + name)
-        if answer is None:
-            return None
-        data: bytes = answer["Body"].read()
-        return data
+        def read(answer: Any) -> bytes:
+            data: bytes = answer["Body"].read()
+            return data
+
+        found: bytes | None = self._ask("get_object", read, Key=self._prefix + name)
+        return found
 
     def delete(self, names: Sequence[str]) -> None:
         for first in range(0, len(names), PAGE):  # as many as one request may name
             keys = [{"Key": self._prefix + name} for name in names[first : first + PAGE]]
             self._ask("delete_objects", Delete={"Objects": keys, "Quiet": True})
 
-    def names(self, *, under: str = "", after: str = "", limit: int = PAGE) -> list[str]:
-        answer = self._ask(
-            "list_objects_v2",
-            Prefix=self._prefix + (f"{under}/" if under else ""),
-            StartAfter=self._prefix + after if after else "",
-            MaxKeys=min(limit, PAGE),
-        )
-        keys = [one["Key"] for one in (answer or {}).get("Contents", ())]
-        return [name for key in keys if NAME.match(name := key.removeprefix(self._prefix))]
+    def names(self, store: str, *, after: str = "", limit: int = PAGE) -> list[str]:
+        behind = self._prefix + after if after else ""
+        while True:
+            answer = self._ask(
+                "list_objects_v2",
+                Prefix=f"{self._prefix}{store}/",
+                StartAfter=behind,
+                MaxKeys=min(limit, PAGE),
+            )
+            keys = [one["Key"] for one in (answer or {}).get("Contents", ())]
+            found = [name for key in keys if blob_name(name := key.removeprefix(self._prefix))]
+            # A page full of what is not ours is not the end.
+            if found or not keys or not answer.get("IsTruncated"):
+                return found
+            behind = keys[-1]
 
-    def _ask(self, method: str, **words: Any) -> Any:
-        """The client's answer; None if there is no such object."""
+    def _ask(self, method: str, read: Callable[[Any], Any] = lambda answer: answer, **words: Any) -> Any:
+        """What is read from the client's answer, which may still be on its way; None if there is no such
+        object."""
         try:
-            return getattr(self._client, method)(Bucket=self._bucket, **words)
+            return read(getattr(self._client, method)(Bucket=self._bucket, **words))
         except Exception as exc:  # of a library that we do not know
             response = getattr(exc, "response", None)
             code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
@@ -169,3 +229,10 @@ def _sync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _remove_if_old(path: Path) -> None:
+    """Remove what a program has begun to write that died of it."""
+    with suppress(OSError):  # it is finished, or gone, or not ours to remove
+        if path.stat().st_mtime * 1_000 < SystemClock().now_ms() - WITHOUT_ROW_MS:
+            path.unlink()

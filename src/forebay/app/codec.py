@@ -19,7 +19,7 @@ import msgspec
 
 from forebay.app.tags import Unfit, UnknownTag, key_step, tag, tag_items, tag_named, untag
 from forebay.domain.job import MAX_PAYLOAD
-from forebay.errors import ConfigError, CorruptPayload, NewerPayload, PayloadError, UnknownKey
+from forebay.errors import BlobGone, ConfigError, CorruptPayload, NewerPayload, PayloadError, UnknownKey
 
 MAX_ARGS: Final = 100
 MAX_KWARGS: Final = 50
@@ -33,6 +33,7 @@ _BARE_HEADER: Final = 13
 _LINE_END: Final = crc32(b"\n")
 _HEADER: Final = re.compile(rb"fb([1-9][0-9]{0,8}) ([0-9a-f]{8})((?: [a-z]+=[!-~]+)*)\n")
 _SPOILED: Final = b"fb0 "
+_GONE: Final = b"fb0 gone "
 _TILDE: Final = ord("~")
 _BACKSLASH: Final = ord("\\")
 _LATER: Final = re.compile(rb"fb([1-9][0-9]{0,8})[ \n]")
@@ -187,9 +188,24 @@ def parted(data: bytes) -> tuple[dict[str, str], bytes] | None:
     return {name: value for name, _, value in fields}, data[header.end() :]
 
 
-def spoiled(reason: str) -> bytes:
+def spoiled(error: CorruptPayload) -> bytes:
     """What stands for stored bytes that turned out to be broken before they came here. Never stored."""
-    return _SPOILED + reason.encode()
+    return (_GONE if isinstance(error, BlobGone) else _SPOILED) + str(error).encode()
+
+
+def check_whole(data: bytes, job_id: str | None) -> None:
+    """Raise PayloadError for what cannot be the payload of this new job: a copy of what could not be read, or
+    of a reference to what another job has in the blobs, and which goes with that job."""
+    if data.startswith(_SPOILED):
+        raise _unopened(data)
+    if data[_AFTER_DIGITS:_BARE_HEADER] != b" ":
+        return
+    name = (parted(data) or ({}, b""))[0].get("blob")
+    if name is not None and (job_id is None or job_id not in name.split("/")):
+        raise PayloadError(
+            "the payload is a reference to the blob of another job; give the arguments themselves",
+            field="payload",
+        )
 
 
 def _unopened(data: bytes) -> PayloadError:
@@ -198,6 +214,8 @@ def _unopened(data: bytes) -> PayloadError:
         return NewerPayload(
             f"the payload has format {int(later[1])}, this program reads 1; upgrade it", field="payload"
         )
+    if data.startswith(_GONE):
+        return BlobGone(data[len(_GONE) :].decode(errors="replace")[:200], field="payload")
     if data.startswith(_SPOILED):
         reason = data[len(_SPOILED) :].decode(errors="replace")[:200]
         return CorruptPayload(f"the payload is broken: {reason}", field="payload")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from forebay.domain.firing import Move, advance
 from forebay.domain.schedule import Firing, FiringStatus
-from forebay.errors import StoreRefused
+from forebay.errors import PayloadError, StoreRefused
 from forebay.stores.protocol import Store
 from forebay.stores.scheduling import Fired
 
@@ -32,7 +32,7 @@ def fire_due(store: Store, roll: Callable[[], float], most: int = FIRED_AT_ONCE)
 def _fired(store: Store, moves: Sequence[Move]) -> list[Fired]:
     try:
         return store.fire(moves)
-    except StoreRefused as exc:
+    except (StoreRefused, PayloadError) as exc:  # the second is of what was wrapped before it got there
         if len(moves) > 1:
             return [one for move in moves for one in _fired(store, [move])]
         # It will never be stored: the schedule goes on without this run, and its history says why.

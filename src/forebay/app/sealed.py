@@ -13,22 +13,28 @@ from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
-from forebay.app.blobs import NAME, Blobs, FolderBlobs
+from forebay.app.blobs import WITHOUT_ROW_MS, Blobs, FolderBlobs, blob_name
 from forebay.app.sealing import Keys
-from forebay.app.wrapping import INLINE, Wrapping
+from forebay.app.wrapping import INLINE, Wrapping, blob_of
+from forebay.domain.document import Document
 from forebay.domain.firing import Move
 from forebay.domain.history import Timeline
-from forebay.domain.job import DAY_MS, Job, JobId, NewJob, WorkerId
+from forebay.domain.job import Job, JobId, NewJob, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import Note, Notes
 from forebay.domain.schedule import Schedule
 from forebay.domain.settlement import Settlement
-from forebay.domain.ulid import ulid_created_at
-from forebay.errors import ConfigError, InvalidJob, StoreUnavailable
+from forebay.errors import ConfigError, ForebayError, StoreUnavailable
+from forebay.stores.ids import new_id
 from forebay.stores.protocol import BATCH, Engine, Exchange, Reader, Receipt, Store, Verdict, Want
 from forebay.stores.scheduling import DueSchedules, Fired
 
 COLLECT_EVERY_MS: Final = 60_000
+MOST_PAGES: Final = 10  # of blobs that are collected at once: whoever does it has other work too
+_KIND: Final = "blobs"
+_NAME: Final = "store"
+
+_Given = tuple[bytes | None, tuple[NewJob, ...]]  # the result of an attempt, and its follow-ups
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +50,11 @@ def sealed_engine(
         return engine
     if type(blobs_above) is not int or blobs_above < 0:
         raise ConfigError(f"blobs_above must be a number of bytes, not {blobs_above!r:.60}")
-    wrapping = Wrapping(_keys(keys), _blobs(blobs), above=blobs_above)
+    own_keys, place, store_id = _keys(keys), _blobs(blobs), _StoreId(engine)
+    wrapping = Wrapping(own_keys, place, store_id.made, above=blobs_above)
+    within = Wrapping(own_keys, place, store_id.known, above=blobs_above)
     # It has all the methods of an engine; those that it does not change are the engine's own.
-    return cast(Engine, SealedEngine(engine, wrapping))
+    return cast(Engine, SealedEngine(engine, wrapping, within))
 
 
 def _keys(keys: Any) -> Keys | None:
@@ -60,6 +68,52 @@ def _blobs(blobs: Any) -> Blobs | None:
         raise ConfigError(f"blobs must be a folder, or have put, get, delete and names; not {blobs!r:.60}")
     found: Blobs | None = blobs
     return found
+
+
+class _StoreId:
+    """The id of a store, with which the names of its blobs begin. It is made once, and asked for when the
+    first blob is to be named."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._id: str | None = None
+
+    def made(self) -> str:
+        """The id, made if there is none."""
+        if self._id is None:
+            self._id = self._found() or self._saved()
+        return self._id
+
+    def known(self) -> str:
+        """The same in a transaction of the caller's, whose lock may keep all others from writing: none is
+        made there. Workers with blobs do it in their first minute."""
+        if self._id is None:
+            self._id = self._found()
+        if self._id is None:
+            raise StoreUnavailable("no blob of this store was written yet, and no worker with blobs has run")
+        return self._id
+
+    def _found(self) -> str | None:
+        reader = self._engine.reader()
+        try:
+            found = reader.documents(_KIND, [_NAME])
+            return found[0].body if found else None
+        finally:
+            reader.close()
+
+    def _saved(self) -> str:
+        store = self._engine.store()
+        try:
+            made = new_id()
+            if store.save_document(Document(kind=_KIND, name=_NAME, body=made)):
+                return made
+        finally:
+            store.close()
+        # Another program was faster, and documents of this kind are never removed.
+        found = self._found()
+        if found is None:
+            raise StoreUnavailable("the id of this store was removed while it was asked for")
+        return found
 
 
 class _Around:
@@ -76,6 +130,10 @@ class _Around:
 class SealedEngine(_Around):
     """Opens handles that wrap, and wraps what goes into callers' own transactions."""
 
+    def __init__(self, inner: Engine, wrapping: Wrapping, within: Wrapping) -> None:
+        super().__init__(inner, wrapping)
+        self._within = within
+
     def store(self) -> Store:
         return cast(Store, SealedStore(self._inner.store(), self._wrapping, self._inner.reader))  # as above
 
@@ -84,24 +142,24 @@ class SealedEngine(_Around):
 
     def insert_within(self, connection: object, jobs: Sequence[NewJob], **options: Any) -> list[Receipt]:
         receipts: list[Receipt] = self._inner.insert_within(
-            connection, list(map(self._wrapping.job, jobs)), **options
+            connection, list(map(self._within.job, jobs)), **options
         )
         return receipts
 
     async def insert_within_async(
         self, connection: object, jobs: Sequence[NewJob], **options: Any
     ) -> list[Receipt]:
-        wrapped = list(map(self._wrapping.job, jobs))
+        wrapped = list(map(self._within.job, jobs))
         receipts: list[Receipt] = await self._inner.insert_within_async(connection, wrapped, **options)
         return receipts
 
     def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
-        self._inner.complete_within(connection, worker, self._wrapping.settlement(settlement))
+        self._inner.complete_within(connection, worker, self._within.settlement(settlement))
 
     async def complete_within_async(
         self, connection: object, worker: WorkerId, settlement: Settlement
     ) -> None:
-        await self._inner.complete_within_async(connection, worker, self._wrapping.settlement(settlement))
+        await self._inner.complete_within_async(connection, worker, self._within.settlement(settlement))
 
 
 class SealedStore(_Around):
@@ -111,9 +169,25 @@ class SealedStore(_Around):
         super().__init__(inner, wrapping)
         self._new_reader = reader
         self._looked_up_to = ""
+        self._unsettled: dict[Lease, tuple[_Given, _Given]] = {}
 
     def insert(self, jobs: Sequence[NewJob], **options: Any) -> list[Receipt]:
-        receipts: list[Receipt] = self._inner.insert(list(map(self._wrapping.job, jobs)), **options)
+        wrapped = list(map(self._wrapping.job, jobs))
+        if self._wrapping.blobs is None:
+            receipts: list[Receipt] = self._inner.insert(wrapped, **options)
+            return receipts
+        written = [
+            blob_of(new.payload) if new is not job else None for new, job in zip(wrapped, jobs, strict=True)
+        ]
+        try:
+            receipts = self._inner.insert(wrapped, **options)
+        except StoreUnavailable:
+            raise  # perhaps they were stored, and only the answer is lost
+        except ForebayError:
+            self._remove(name for name in written if name is not None)
+            raise
+        pairs = zip(written, receipts, strict=True)
+        self._remove(name for name, receipt in pairs if name is not None and not receipt.is_new)
         return receipts
 
     def exchange(
@@ -126,20 +200,37 @@ class SealedStore(_Around):
         notes: Sequence[Note] = (),
     ) -> Exchange:
         wrap = self._wrapping
+        ends = list(map(self._wrapped, settlements))
         answer: Exchange = self._inner.exchange(
-            worker,
-            list(map(wrap.settlement, settlements)),
-            list(map(wrap.want, wants)),
-            room,
-            known,
-            list(map(wrap.note, notes)),
+            worker, ends, list(map(wrap.want, wants)), room, known, list(map(wrap.note, notes))
         )
+        self._unsettled.clear()
         if not answer.jobs and not answer.adopted:
             return answer
         return replace(answer, jobs=self._opened(answer.jobs), adopted=self._opened(answer.adopted))
 
+    def _wrapped(self, end: Settlement) -> Settlement:
+        """A settlement as it is stored. While the store is away it comes again and again, with other delays
+        but the same result: its blobs are written once."""
+        lease, given = Lease(end.job_id, end.attempt), (end.result, end.follow_ups)
+        kept = self._unsettled.get(lease)
+        if kept is not None and kept[0] == given:
+            return replace(end, result=kept[1][0], follow_ups=kept[1][1])
+        wrapped = self._wrapping.settlement(end)
+        if self._wrapping.blobs is not None and wrapped is not end:
+            self._unsettled[lease] = given, (wrapped.result, wrapped.follow_ups)
+        return wrapped
+
     def _opened(self, jobs: Iterable[Job]) -> tuple[Job, ...]:
-        return tuple(map(self._wrapping.opened_job, jobs))
+        return tuple(map(self._opened_one, jobs))
+
+    def _opened_one(self, job: Job) -> Job:
+        try:
+            return self._wrapping.opened_job(job)
+        except Exception:
+            # The claim is made: if this passed through, nobody would run these jobs until their leases end.
+            logger.exception("job %s cannot be opened", job.id)
+            return job
 
     def sweep(self, sweeper: WorkerId, *args: Any, **options: Any) -> list[Job]:
         taken: list[Job] = self._inner.sweep(sweeper, *args, **options)
@@ -163,41 +254,66 @@ class SealedStore(_Around):
         return fired
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
-        verdicts: list[Verdict] = self._inner.delete(ids, actor=actor)
         blobs = self._wrapping.blobs
-        if blobs is not None:
-            self._removing(lambda: _remove_all(blobs, [one.job_id for one in verdicts if one.done]))
+        if blobs is None:
+            verdicts: list[Verdict] = self._inner.delete(ids, actor=actor)
+            return verdicts
+        # By their names, and before: as soon as a job is gone another one may have its id, and its own blobs.
+        names = self._blobs_of(ids)
+        verdicts = self._inner.delete(ids, actor=actor)
+        self._remove(name for one in verdicts if one.done for name in names.get(one.job_id, ()))
         return verdicts
+
+    def _blobs_of(self, ids: Sequence[JobId]) -> dict[JobId, list[str]]:
+        reader = self._new_reader()
+        try:
+            found = [job for job in reader.jobs(ids) if job is not None]
+        finally:
+            reader.close()
+        return {
+            job.id: [name for data in (job.payload, job.result) if (name := blob_of(data)) is not None]
+            for job in found
+        }
 
     def prune(self, limit: int = BATCH) -> int:
         pruned: int = self._inner.prune(limit)
         blobs = self._wrapping.blobs
-        # A page a minute, by whoever comes first. Stores forget jobs in many ways, and some by themselves, so
-        # what is left of them is looked for.
+        # Each minute, by whoever comes first. Stores forget jobs in many ways, and some by themselves, so
+        # what is left of them is looked for: a page, and the next ones while there is much to remove.
         if blobs is not None and self._inner.take_duty("collect", COLLECT_EVERY_MS):
-            self._removing(lambda: self._collect(blobs))
+            for _ in range(MOST_PAGES):
+                orphans = self._orphans(blobs)
+                self._remove(orphans)
+                if not orphans:
+                    break
         return pruned
 
-    def _collect(self, blobs: Blobs) -> None:
-        names = blobs.names(after=self._looked_up_to)
-        self._looked_up_to = names[-1] if names else ""
+    def _orphans(self, blobs: Blobs) -> list[str]:
+        """Blobs of the next page that belong to no job of this store."""
+        try:
+            texts = blobs.names(self._wrapping.store_id(), after=self._looked_up_to)
+        except Exception as exc:  # of a place that may be somebody's own
+            logger.warning("blobs cannot be looked through: %s", exc)
+            return []
+        self._looked_up_to = texts[-1] if texts else ""
+        names = [name for text in texts if (name := blob_name(text)) is not None]
         reader = self._new_reader()
         try:
-            # The clock first: whatever is older than a day by it has its row, or will never have one.
-            now, jobs = reader.now(), list(dict.fromkeys(JobId(name.partition("/")[0]) for name in names))
+            # The clock first: whatever is old by it has its row, or will never have one.
+            now, jobs = reader.now(), list(dict.fromkeys(name.job for name in names))
             gone = {job_id for job_id, job in zip(jobs, reader.jobs(jobs), strict=True) if job is None}
         finally:
             reader.close()
-        orphans = [
-            name for name in names if name.partition("/")[0] in gone and _written_at(name) < now - DAY_MS
-        ]
-        blobs.delete(orphans)
+        return [str(name) for name in names if name.job in gone and name.written_at < now - WITHOUT_ROW_MS]
 
-    def _removing(self, remove: Callable[[], None]) -> None:
+    def _remove(self, names: Iterable[str]) -> None:
+        unused = list(names)
+        if self._wrapping.blobs is None or not unused:
+            return
         try:
-            remove()
-        except StoreUnavailable as exc:
-            # Not the caller's trouble, and no reason to think that the store is away: it is tried again.
+            self._wrapping.blobs.delete(unused)
+        except Exception as exc:
+            # Not the caller's trouble, and no reason to think that the store is away: they are found again.
             logger.warning("blobs of jobs that are gone stay for now: %s", exc)
 
 
@@ -220,16 +336,3 @@ class SealedReader(_Around):
 
     def schedules(self, names: Sequence[str] | None = None, **options: Any) -> list[Schedule]:
         return list(map(self._wrapping.opened_schedule, self._inner.schedules(names, **options)))
-
-
-def _remove_all(blobs: Blobs, ids: Sequence[JobId]) -> None:
-    for job_id in ids:
-        blobs.delete(blobs.names(under=job_id))
-
-
-def _written_at(name: str) -> int:
-    parts = NAME.match(name)
-    try:
-        return ulid_created_at(parts[3]) if parts else 0
-    except InvalidJob:
-        return 0

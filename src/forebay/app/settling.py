@@ -60,7 +60,7 @@ def exchange_all(
         unnoted = [refused for note in notes for refused in _noted(store, worker, note)]
         answer = exchange_all(store, worker, settlements, wants, room, known, fallback=fallback)
         return replace(answer, unnoted=tuple(unnoted))
-    answers = list(_settled(store, worker, settlements, refusal, fallback))
+    answers = list(_settled(store, worker, _halves(settlements), fallback))
     if known is not None:
         # What was refused twice is still running under this worker; it must not be adopted and run again.
         known = [*known, *map(_lease, settlements)]
@@ -109,22 +109,27 @@ class Instead:
 
 
 def _settled(
-    store: Store, worker: WorkerId, batch: Sequence[Settlement], refusal: Exception, fallback: Fallback
+    store: Store, worker: WorkerId, batches: Sequence[Sequence[Settlement]], fallback: Fallback
 ) -> Iterator[Exchange]:
-    """Settle a batch that was refused as a whole: by halves, down to the culprits."""
-    if len(batch) == 1:
-        if not isinstance(refusal, StoreRefused):
-            logger.error("job %s, attempt %s, cannot be settled", *_lease(batch[0]), exc_info=refusal)
-        yield _settled_instead(store, worker, batch[0], refusal, fallback)
-        return
-    middle = len(batch) // 2
-    for half in (batch[:middle], batch[middle:]):
+    """Settle what was refused with more on board: by halves, down to the culprits. Nobody is one who was not
+    refused by himself: it may have been the claim."""
+    for batch in batches:
         try:
-            yield store.exchange(worker, half)
+            yield store.exchange(worker, batch)
         except Exception as error:
             if not _may_have_a_culprit(error):
                 raise
-            yield from _settled(store, worker, half, error, fallback)
+            if len(batch) > 1:
+                yield from _settled(store, worker, _halves(batch), fallback)
+                continue
+            if not isinstance(error, StoreRefused):
+                logger.error("job %s, attempt %s, cannot be settled", *_lease(batch[0]), exc_info=error)
+            yield _settled_instead(store, worker, batch[0], error, fallback)
+
+
+def _halves(batch: Sequence[Settlement]) -> list[Sequence[Settlement]]:
+    middle = len(batch) // 2
+    return [half for half in (batch[:middle], batch[middle:]) if half]
 
 
 def _noted(store: Store, worker: WorkerId, note: Note) -> tuple[Refusal, ...]:

@@ -4,6 +4,7 @@ are large."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
 from time import monotonic
@@ -11,15 +12,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.app.blobs import NAME, Blobs
-from forebay.app.codec import framed, parted, spoiled
+from forebay.app.blobs import BlobName, Blobs, blob_name
+from forebay.app.codec import check_whole, framed, parted, spoiled
 from forebay.app.sealing import Keys
 from forebay.domain.gate import needs_gate
-from forebay.domain.job import Job, NewJob
+from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.note import Note, Notes
 from forebay.domain.schedule import Schedule
 from forebay.domain.settlement import Settlement
-from forebay.errors import CorruptPayload, StoreUnavailable
+from forebay.errors import BlobGone, CorruptPayload, StoreUnavailable
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Want
 
@@ -34,15 +35,19 @@ logger = logging.getLogger(__name__)
 
 
 class Wrapping:
-    """Seals with `keys`, and keeps in `blobs` what is larger than `above` bytes then.
+    """Seals with `keys`, and keeps in `blobs` what is larger than `above` bytes then, under names that begin
+    with `store_id`.
 
     What cannot be opened here stays as it is stored, and the codec says why to whoever wants to read it: so a
     list of jobs never fails because of one of them, and a worker holds a job that another one can open.
     """
 
-    def __init__(self, keys: Keys | None, blobs: Blobs | None, *, above: int = INLINE) -> None:
+    def __init__(
+        self, keys: Keys | None, blobs: Blobs | None, store_id: Callable[[], str], *, above: int = INLINE
+    ) -> None:
         self.keys = keys
         self.blobs = blobs
+        self.store_id = store_id
         self._above = above
         self._fetched = lru_cache(maxsize=BLOBS_KEPT)(self._fetch)
         self._were_away_at: float | None = None
@@ -52,6 +57,7 @@ class Wrapping:
     def job(self, job: NewJob) -> NewJob:
         """A new job as it is stored. The store gives ids as it inserts, so what is sealed is bound to the
         task; one whose payload goes to the blobs brings its id, for their names are made of it."""
+        check_whole(job.payload, job.id)
         data = self._sealed(job.payload, _about_call(job.task))
         if self._is_large(data):
             job_id = job.id or new_id()
@@ -62,6 +68,7 @@ class Wrapping:
 
     def inline(self, job: NewJob) -> NewJob:
         """The job of a schedule: its payload is copied to many, so it is no single one's blob."""
+        check_whole(job.payload, None)
         return job.with_payload(self._sealed(job.payload, _about_call(job.task)))
 
     def settlement(self, end: Settlement) -> Settlement:
@@ -93,17 +100,19 @@ class Wrapping:
     def _is_large(self, data: bytes) -> bool:
         return self.blobs is not None and len(data) > self._above
 
-    def _put_away(self, job_id: str, what: str, data: bytes) -> bytes | None:
+    def _put_away(self, job_id: JobId, what: str, data: bytes) -> bytes | None:
         """What stands in the store for bytes that are kept elsewhere; None if they must stay."""
-        name = f"{job_id}/{what}.{new_id()}.{sha256(data).hexdigest()}"
-        if self.blobs is None or not NAME.match(name):  # an id that somebody brought may be no name of a file
+        if self.blobs is None:
             return None
         try:
+            name = str(BlobName(self.store_id(), job_id, what, new_id(), sha256(data).hexdigest()))
+            if blob_name(name) is None:  # an id that somebody brought may be no name of a file
+                return None
             # Before the row: one that refers to nothing would be a job that nobody can run. What is kept
-            # for no row is found and removed a day later.
+            # for no row is found and removed a week later.
             self.blobs.put(name, data)
-        except StoreUnavailable as exc:
-            logger.warning("%s of job %s stays in the store: %s", what, job_id, exc)
+        except Exception as exc:  # the place may be somebody's own, and a job must not be lost for it
+            _log("%s of job %s stays in the store: %s", exc, what, job_id, exc)
             return None
         return framed(b"", blob=name)
 
@@ -133,28 +142,31 @@ class Wrapping:
         try:
             return self._unsealed(self._brought(data) if fetches else data, about)
         except CorruptPayload as exc:
-            return spoiled(str(exc))
+            return spoiled(exc)
 
     def _brought(self, data: bytes) -> bytes:
         """What a reference refers to, if it can be had."""
-        parts = parted(data) if _has_fields(data) else None
-        name = None if parts is None else parts[0].get("blob")
+        name = blob_of(data)
         if name is None or self.blobs is None:
             return data
         try:
             return self._fetched(name)
-        except StoreUnavailable as exc:
+        except CorruptPayload:
+            raise
+        except Exception as exc:
+            # Also what a place of somebody's own raises: the job was claimed, and if this passed through here
+            # nobody would know, and neither this job nor the others of its claim would run.
             self._were_away_at = monotonic()
-            logger.warning("%s", exc)
+            _log("the blob %.160s cannot be read: %s", exc, name, exc)
             return data
 
     def _fetch(self, name: str) -> bytes:
-        parts = NAME.match(name)
+        parts = blob_name(name)
         data = self.blobs.get(name) if self.blobs is not None and parts is not None else None
         if data is None or parts is None:
-            raise CorruptPayload(f"its blob {name:.120} is gone", field="payload")
-        if sha256(data).hexdigest() != parts[4]:
-            raise CorruptPayload(f"its blob {name:.120} was changed", field="payload")
+            raise BlobGone(f"its blob {name:.160} is gone", field="payload")
+        if sha256(data).hexdigest() != parts.digest:
+            raise CorruptPayload(f"its blob {name:.160} was changed", field="payload")
         return data
 
     def _unsealed(self, data: bytes, about: str) -> bytes:
@@ -181,6 +193,17 @@ class Wrapping:
         """Whether the blobs could not be reached just now. Their jobs are held then; who went on to claim
         them would do nothing else."""
         return self._were_away_at is not None and monotonic() < self._were_away_at + AWAY_SECONDS
+
+
+def blob_of(data: bytes | None) -> str | None:
+    """The name of the blob that stored bytes refer to."""
+    parts = parted(data) if data is not None and _has_fields(data) else None
+    return None if parts is None else parts[0].get("blob")
+
+
+def _log(message: str, exc: Exception, *words: object) -> None:
+    # A place that is away says so in a line; what we did not foresee is shown as it came.
+    logger.warning(message, *words, exc_info=None if isinstance(exc, StoreUnavailable) else exc)
 
 
 def _has_fields(data: bytes) -> bool:

@@ -10,7 +10,7 @@ from forebay.domain.job import check_kind, check_text
 from forebay.errors import ConfigError, InvalidJob
 
 MAX_NAME: Final = 100
-MAX_BODY: Final = 65_536
+MAX_BODY: Final = 65_536  # bytes as UTF-8
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,5 +30,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
             check_text("name", self.name, most=MAX_NAME)
         except InvalidJob as exc:
             raise ConfigError(f"a document: {exc}") from exc
-        if len(self.body) > MAX_BODY:
-            raise ConfigError(f"{self.kind} {self.name} is longer than {MAX_BODY} characters")
+        try:
+            size = len(self.body.encode())
+        except UnicodeEncodeError as exc:
+            raise ConfigError(f"{self.kind} {self.name} cannot be written as UTF-8: {exc}") from exc
+        if size > MAX_BODY:
+            raise ConfigError(f"{self.kind} {self.name} has {size:,} bytes, the limit is {MAX_BODY:,}")
+        if "\0" in self.body:
+            raise ConfigError(f"{self.kind} {self.name} must not contain a zero character")

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import current_thread, main_thread
+from types import FrameType
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ from forebay.errors import ConfigError
 from forebay.service.auth import Guard, OpenDoor
 from forebay.service.http.admitting import Admits
 from forebay.service.http.app import http_app
+from forebay.service.http.connecting import Connecting
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
@@ -113,6 +115,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
+                http=Connecting,
                 ws="none",
                 timeout_graceful_shutdown=grace,
             )
@@ -122,6 +125,13 @@ class Server(uvicorn.Server):
         # Before anybody is waited for: a long poll would hold up the stop for as long as it may wait.
         self.service.refuse()
         await super().shutdown(sockets)
+        if self.force_exit:  # then nobody stops the service in order
+            self.service.desk.break_off()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # The library's own takes only a second SIGINT for haste.
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -19,7 +19,8 @@ class KeepsDocuments(Protocol):
         ...
 
     def drop_document(self, kind: str, name: str, *, event: Event | None = None) -> bool:
-        """Remove a document; whether there was one."""
+        """Remove a document; whether there was one. The next of its name begins at revision 1 again: to
+        whoever has seen the one before, and saves late, it may look like that one."""
         ...
 
 

@@ -418,7 +418,7 @@ class Store(KeepsSchedules, KeepsLimits, KeepsDocuments, Protocol):
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
         """The commands for these workers that nobody has taken and that have not expired, oldest first.
-        Each is given once."""
+        Each is given at most once: one whose answer is lost on its way is given to nobody."""
         ...
 
     def answer(self, command_id: str, text: str) -> None:

@@ -152,7 +152,8 @@ class Invoke:
         if isinstance(exc, (UnknownTask, NewerPayload)):
             return _held(assignment, exc)
         error = attempt_error(exc)
-        return Discarded(error) if isinstance(exc, PayloadError) else Failed(error)
+        is_final = isinstance(exc, PayloadError) and not isinstance(exc, RetryableError)
+        return Discarded(error) if is_final else Failed(error)
 
     def _outcome(self, assignment: Assignment, exc: BaseException, call: Call | None) -> Outcome:
         try:

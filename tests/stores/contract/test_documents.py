@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.document import Document
+from forebay.domain.document import MAX_BODY, Document
 from forebay.domain.history import Event, EventKind
-from forebay.errors import ConfigError, StoreRefused
+from forebay.errors import ConfigError
 from forebay.stores.protocol import Engine, Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import T0, together
@@ -88,8 +88,10 @@ def test_a_removed_document_is_gone_and_its_name_is_free(store: Store, reader: R
     assert store.save_document(document())
 
 
-def test_a_text_that_no_engine_can_write_is_refused(store: Store, reader: Reader) -> None:
-    with pytest.raises(StoreRefused):
-        store.save_document(document(body="\ud800"))
+def test_the_longest_text_is_kept_whole(store: Store, reader: Reader) -> None:
+    longest = "é\x01" + "é" * (MAX_BODY // 2 - 2) + "\n"
 
-    assert reader.documents("key") == []
+    assert store.save_document(document(body=longest))
+
+    [kept] = reader.documents("key")
+    assert (kept.body, len(longest.encode())) == (longest, MAX_BODY)

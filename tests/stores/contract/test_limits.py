@@ -261,6 +261,35 @@ def test_the_largest_rate_of_a_key_can_be_changed(store: Store, clock: ManualClo
     assert len(claimed(store, 9)) == 3
 
 
+def test_a_key_whose_limit_gets_a_rate_again_begins_with_a_full_bucket(
+    store: Store, clock: ManualClock
+) -> None:
+    rate = Limit(scope=key_scope("tenant"), rate=1, per_ms=HOUR, burst=2)
+    store.save_limit(rate)
+    put_many(store, 9, limit_keys={"tenant": "a"})
+    assert len(claimed(store, 9)) == 2
+
+    clock.advance(ms=1)
+    store.save_limit(Limit(scope=rate.scope, concurrency=3))
+    assert len(claimed(store, 9)) == 1
+    clock.advance(ms=1)
+    store.save_limit(rate)
+
+    assert len(claimed(store, 9)) == 2
+
+
+def test_a_zero_character_in_metadata_keeps_nobody_from_claims_under_limits(store: Store) -> None:
+    store.save_limit(Limit(scope=key_scope("tenant"), concurrency=2))
+    put_many(store, 3, limit_keys={"tenant": "a"}, metadata={"a": "x\0y", "\0": 1})
+    first = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1)
+    [job] = store.exchange(W1, [ended(first.jobs[0], Completed())], [Want(DEFAULT, 1)], room=1).jobs
+
+    answer = store.exchange(W1, [ended(job, Completed())], [Want(DEFAULT, 9)], room=9)
+
+    assert answer.settled == (job.id,)
+    assert [job.metadata for job in answer.jobs] == [{"a": "x\0y", "\0": 1}]
+
+
 @pytest.mark.parametrize(("cost", "wait"), [(1, 334), (2, 1_334)])
 def test_parts_of_a_token_are_counted_anew_alike_on_every_engine(
     store: Store, clock: ManualClock, cost: int, wait: int

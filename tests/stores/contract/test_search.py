@@ -20,6 +20,7 @@ from tests.stores.contract.steps import (
     STATES,
     T0,
     W1,
+    look,
     make,
     put,
     put_many,
@@ -182,6 +183,17 @@ def test_jobs_are_found_by_correlation_and_parent(store: Store, reader: Reader, 
 
     assert found(reader, correlation_id="c") == {job_id}
     assert found(reader, parent_id=JobId("p")) == {job_id}
+
+
+def test_a_zero_character_in_metadata_stops_no_search(store: Store, reader: Reader) -> None:
+    options = {"tags": ("t",), "correlation_id": "c", "parent_id": JobId("p")}
+    ids = {put(store, metadata={"a": value, "\0": 1}, **options) for value in ("x\0y", "xy")}
+
+    assert found(reader, tags=("t",)) == found(reader, correlation_id="c") == ids
+    assert found(reader, parent_id=JobId("p")) == ids
+    assert found(reader, once_key="o") == set()
+    [found_by_value] = found(reader, metadata={"a": "x\0y"})
+    assert look(reader, found_by_value).metadata == {"a": "x\0y", "\0": 1}
 
 
 @pytest.mark.shows("R-JOB-14", "R-EXT-02")

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.app import bulk
+from forebay.app.codec import check_whole
 from forebay.app.searching import counted, listed
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, NewJob, QueueName
@@ -314,6 +315,7 @@ def _like(job: Job, request: ReplayRequest) -> NewJob:
         if request.args is None or request.kwargs is None:
             raise InvalidJob("give both args and kwargs, or neither to keep those of the job", field="args")
         payload = payload_of(request.args, request.kwargs)
+    check_whole(payload, None)
     return NewJob(
         task=job.task,
         payload=payload,

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from threading import Event
+from typing import Any, Final, TypeVar, cast
 
 from forebay.app.client import Client
 from forebay.clock import Clock
 from forebay.domain.job import Job, JobId
+from forebay.errors import StoreUnavailable
 from forebay.service.operations.breaker import Breaker
 from forebay.stores.protocol import Engine, Reader, Store
 
@@ -20,6 +22,19 @@ READERS: Final = 2
 
 T = TypeVar("T")
 Handle = TypeVar("Handle", Store, Reader)
+
+
+class _Breakable:
+    """A handle that is of no use any more once somebody has said so."""
+
+    def __init__(self, handle: object, is_over: Event) -> None:
+        self._handle = handle
+        self._is_over = is_over
+
+    def __getattr__(self, name: str) -> Any:
+        if self._is_over.is_set():
+            raise StoreUnavailable("this server stops; a part is done, and the rest can be asked for again")
+        return getattr(self._handle, name)
 
 
 class Desk:
@@ -30,6 +45,8 @@ class Desk:
         self.clock = clock
         self.client = Client(engine, clock)
         self._walker = Client(engine, clock)
+        self._is_over = Event()
+        self._watcher = Client(engine, clock)
         self._readers = [Client(engine, clock) for _ in range(readers)]
         self._busy = [0] * readers
         self._breaker = Breaker(clock)
@@ -50,13 +67,22 @@ class Desk:
 
     async def at_length(self, call: Callable[[Store, Reader], T]) -> T:
         """Do something that goes through many jobs in batches, beside everything else: with handles of its
-        own, so that nobody's claim waits for it."""
+        own, so that nobody's claim waits for it. A stop breaks it off between two batches."""
         walker = self._walker
 
+        def breakable(handle: Handle) -> Handle:
+            return cast(Handle, _Breakable(handle, self._is_over))
+
         def walk() -> T:
-            return walker.write(lambda store: walker.read(lambda reader: call(store, reader)))
+            return walker.write(
+                lambda store: walker.read(lambda reader: call(breakable(store), breakable(reader)))
+            )
 
         return await walker.offloaded(self._breaker, walk)
+
+    def break_off(self) -> None:
+        """Let nothing go on that goes through many jobs: its thread would hold up the end of the process."""
+        self._is_over.set()
 
     def _guarded(self, use: Callable[[Callable[[Handle], T]], T], call: Callable[[Handle], T]) -> T:
         return self._breaker(lambda: use(call))
@@ -65,7 +91,14 @@ class Desk:
         """The records of jobs, in the order asked."""
         return await self.read(lambda reader: reader.jobs(ids))
 
+    async def watch(self, ids: Sequence[JobId]) -> list[Job | None]:
+        """`jobs` for those who look again and again: with a handle of its own, so that nobody has to wait
+        for them."""
+        watcher = self._watcher
+        return await watcher.offloaded(self._guarded, watcher.read, lambda reader: reader.jobs(ids))
+
     async def close(self) -> None:
         """Let go of all handles, when what is under way has ended."""
-        for client in (self.client, self._walker, *self._readers):
+        self.break_off()
+        for client in (self.client, self._walker, self._watcher, *self._readers):
             await to_thread(client.close)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from forebay.app.codec import decode_call
 from forebay.app.graphs import MayRaise, has_needs
-from forebay.app.handle import JobHandle
-from forebay.domain.job import JobId, NewJob
+from forebay.app.handle import JobHandle, Patience
+from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.lifecycle import JobState
 from forebay.errors import (
+    DuplicateJob,
     ForebayError,
     JobCancelled,
     JobFailed,
     JobNotFound,
+    PayloadError,
     QueueNotFound,
     WaitTimeout,
 )
@@ -51,6 +55,7 @@ class Producing:
         self._waiting = waiting
         self._looking = looking
         self._enqueue: Merging[NewJob, Receipt] = Merging(self._insert_singly)
+        self._watch: Merging[JobId, Job | None] = Merging(desk.watch)
 
     async def enqueue(
         self, request: EnqueueRequest, *, with_position: bool = False, may_raise: MayRaise | None = None
@@ -62,8 +67,9 @@ class Producing:
             [receipt] = await self._insert_graph([job], atomic=True, may_raise=may_raise)
         else:
             receipt = await self._enqueue(job)
-            if receipt.error is not None:
-                raise receipt.error
+        [receipt] = await self._compared([job], [receipt])
+        if receipt.error is not None:
+            raise receipt.error
         answer = _accepted(job, receipt, 0)
         self._waiting.poke({job.queue})
         return await self._placed(answer) if with_position else answer
@@ -72,10 +78,11 @@ class Producing:
         self, request: EnqueueManyRequest, *, may_raise: MayRaise | None = None
     ) -> EnqueueManyAnswer:
         """Store jobs together, in the order given; `may_raise` as for one."""
-        receipts: list[Receipt | ForebayError]
+        receipts: Sequence[Receipt | ForebayError]
         if request.atomic:
             jobs = new_jobs(request.jobs)
-            receipts = [*await self._insert(jobs, atomic=True, may_raise=may_raise)]
+            stored = await self._insert(jobs, atomic=True, may_raise=may_raise)
+            receipts = await self._compared(jobs, stored)
             made: list[NewJob | None] = [*jobs]
         else:
             made, receipts = await self._insert_possible(request.jobs, may_raise)
@@ -99,7 +106,8 @@ class Producing:
             # They name each other by their places, and one of these is empty.
             error = next(one for one in made if isinstance(one, ForebayError))
             raise error
-        stored = iter(await self._insert(jobs, atomic=False, may_raise=may_raise) if jobs else ())
+        inserted = await self._insert(jobs, atomic=False, may_raise=may_raise) if jobs else ()
+        stored = iter(await self._compared(jobs, inserted))
         answers = [one if isinstance(one, ForebayError) else next(stored) for one in made]
         return [one if isinstance(one, NewJob) else None for one in made], answers
 
@@ -127,7 +135,26 @@ class Producing:
                 raise QueueNotFound(f"there is no queue {name}")
         client = self._desk.client
         handles = await client.offloaded(client.enqueue_graph, jobs, atomic=atomic, may_raise=may_raise)
-        return [_receipt(handle) for handle in handles]
+        found = await self._desk.jobs([handle.id for handle in handles if handle.error is None])
+        states = {job.id: job.state for job in found if job is not None}
+        return [_receipt(handle, states) for handle in handles]
+
+    async def _compared(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> Sequence[Receipt]:
+        """Refuse what came with the idempotency key of another job: its producer would take it for stored."""
+        repeated = {
+            receipt.id: job
+            for job, receipt in zip(jobs, receipts, strict=True)
+            if receipt.id is not None and not receipt.is_new and job.once_key is not None
+        }
+        if not repeated:
+            return receipts
+        holders = {job.id: job for job in await self._desk.jobs(list(repeated)) if job is not None}
+        return [
+            _refused(holders[receipt.id])
+            if receipt.id in holders and not receipt.is_new and _is_other(job, holders[receipt.id])
+            else receipt
+            for job, receipt in zip(jobs, receipts, strict=True)
+        ]
 
     async def _placed(self, answer: Accepted) -> Accepted:
         found = await self._desk.read(lambda reader: reader.position(JobId(answer.id)))
@@ -147,11 +174,15 @@ class Producing:
 
     async def wait(self, job_id: str, timeout_seconds: float, sees: Sees | None = None) -> JobShape:
         """The job when it is final, or as it is when the time is up, to somebody who `sees` so much."""
-        handle = JobHandle[object](self._desk.client, Receipt(id=JobId(job_id), is_new=False))
         with suppress(WaitTimeout):  # the answer says how it stands
-            patience = min(timeout_seconds, self._waiting.longest)
-            await self._waiting.unless_over(handle.wait_async(patience))
+            patience = Patience(min(timeout_seconds, self._waiting.longest))
+            await self._waiting.unless_over(self._watched(JobId(job_id), patience))
         return await self._looking.job(job_id, sees)
+
+    async def _watched(self, job_id: JobId, patience: Patience) -> None:
+        """Come back when a job is final or gone; however many wait, one look is for all."""
+        while (job := await self._watch(job_id)) is not None and not job.is_final:
+            await asyncio.sleep(patience.pause(job))
 
     async def result(self, job_id: str) -> ResultAnswer:
         """What a completed job has returned. Raises WaitTimeout for one that has not ended, JobFailed or
@@ -208,10 +239,32 @@ def _accepted(job: NewJob, receipt: Receipt, index: int) -> Accepted:
     )
 
 
-def _receipt(handle: JobHandle[object]) -> Receipt:
+def _receipt(handle: JobHandle[object], states: Mapping[JobId, JobState]) -> Receipt:
     if handle.error is not None:
         return Receipt(id=None, is_new=False, error=handle.error)
-    return Receipt(id=handle.id, is_new=handle.is_new)
+    return Receipt(id=handle.id, is_new=handle.is_new, state=states.get(handle.id))
+
+
+def _is_other(job: NewJob, holder: Job) -> bool:
+    """Whether the key of this job is held by one that does something else."""
+    if job.once_key is None or job.once_key != holder.once_key:
+        return False
+    return job.task != holder.task or not _same_call(job.payload, holder.payload)
+
+
+def _same_call(one: bytes, other: bytes) -> bool:
+    # What is written in another order is the same call: some languages shuffle their maps.
+    try:
+        return one == other or decode_call(one) == decode_call(other)
+    except PayloadError:  # stored by a program that keeps its arguments to itself
+        return False
+
+
+def _refused(holder: Job) -> Receipt:
+    words = (
+        f"job {holder.id} of queue {holder.queue} has this idempotency key, with another task or arguments"
+    )
+    return Receipt(id=None, is_new=False, error=DuplicateJob(words, holder=holder.id))
 
 
 def _checked(verdict: StoreVerdict) -> Verdict:

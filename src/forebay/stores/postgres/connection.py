@@ -65,7 +65,7 @@ _LONGEST: Final = {"transaction_timeout": "60s"}
 # refused by that one's limits.
 DAY_WAS_MADE: Final = errors.CheckViolation
 # Another try of the same transaction may well succeed, and nothing of this one has happened.
-_PASSING: Final = (errors.DeadlockDetected, errors.SerializationFailure, DAY_WAS_MADE)
+PASSING: Final = (errors.DeadlockDetected, errors.SerializationFailure, DAY_WAS_MADE)
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -301,7 +301,7 @@ class Connection:
                 with self.transaction(defines=defines) as raw:
                     answer = work(raw)
                 return answer
-            except (TryAgain, *_PASSING) as exc:
+            except (TryAgain, *PASSING) as exc:
                 if attempt == TRIES - 1:
                     raise self._gave_up(exc) from exc
                 time.sleep(0.002 * 2 ** min(attempt, 5) * random.uniform(0.5, 1.0))  # noqa: S311 - spreads them
@@ -316,7 +316,7 @@ class Connection:
         try:
             raw = self.opened()
             return statement(raw)
-        except _PASSING as exc:
+        except PASSING as exc:
             raise TryAgain from exc
         except DRIVER_ERRORS as exc:
             raise self._translated(exc) from exc

@@ -60,7 +60,10 @@ def save(tx: Transaction, limit: Limit, actor: str) -> None:
     old, bucket = known.get(limit.scope, (None, Bucket(0, now)))
     tx.run("limit_save", row_from_kept(Kept(limit, limit.changed_from(old, bucket, now))))
     if old is not None and limit.is_narrow:
-        tx.run("buckets_change", buckets_values(old, limit, now))
+        if old.rate is None or limit.rate is None:
+            tx.run("buckets_remove", {"scope": limit.scope})  # all are full, as `changed_from` has it
+        else:
+            tx.run("buckets_change", buckets_values(old, limit, now))
     _tell(tx, limit.scope, actor, "saved", limit_changes(old, limit))
 
 

@@ -9,14 +9,16 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
-from psycopg.errors import InvalidTextRepresentation, UniqueViolation
+from psycopg import DataError
+from psycopg.errors import UniqueViolation
 
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
 from forebay.domain.limits import scopes_of
 from forebay.domain.settlement import Settlement
 from forebay.stores.postgres.calling import Call, together
-from forebay.stores.postgres.connection import Connection, Raw, Statements, TryAgain
+from forebay.stores.postgres.connection import PASSING, Connection, Raw, Statements, TryAgain
 from forebay.stores.postgres.cursor import HEAD, LATE_MS, Cursor, Passed, Snapshot, most_arrivals, moved
+from forebay.stores.postgres.meaning import DRIVER_ERRORS
 from forebay.stores.postgres.packing import Packed, alike, bigint, bigints, blobs, text, texts
 from forebay.stores.postgres.settling import is_plain
 from forebay.stores.postgres.transaction import Memory
@@ -222,12 +224,25 @@ class PlainExchange:
             is_nothing_done = answer.is_special and not asked.is_limited
             return None if is_nothing_done else Part(Exchange(settled=settled), left, [asked.want])
         asked = asked._replace(room=answer.room_within(asked.room))
+        wants: Sequence[Want] = ()
         if self._should_look_again(asked, answer, len(jobs)):
-            room = asked.room - len(jobs)
-            jobs += self._asked(raw, asked._replace(settlements=(), room=room, start=HEAD, is_again=True))[1]
+            more, wants = self._looked_again(raw, asked, asked.room - len(jobs))
+            jobs += more
         cancels = tuple(sorted(map(Cancel, answer.cancels or (), answer.cancel_reasons or ())))
         done = Exchange(settled=settled, jobs=tuple(jobs), cancels=cancels, next_due_ms=answer.next_due_ms)
-        return Part(done, left, ())
+        return Part(done, left, wants)
+
+    def _looked_again(self, raw: Raw, asked: Asked, room: int) -> tuple[list[Job], Sequence[Want]]:
+        """What is found from the head, and what is left for the long way. The first look is committed:
+        whatever becomes of this one, what that one has settled and leased must be answered."""
+        try:
+            again = asked._replace(settlements=(), room=room, start=HEAD, is_again=True)
+            return self._asked(raw, again)[1], ()
+        except (TryAgain, *PASSING):
+            self._put_off[asked.queue] = PUT_OFF, bool(self._memory.limited)
+            return [], [asked.want._replace(most=room)]
+        except DRIVER_ERRORS:
+            return [], ()  # a store that is away says so at the next call
 
     def _should_look_again(self, asked: Asked, answer: Answer, found: int) -> bool:
         """What no arrival tells is found from the head, where it matters: when there is too little else. So
@@ -255,9 +270,9 @@ class PlainExchange:
         values = {**self._values(asked), "scopes": texts(scopes_of(asked.queue))}
         try:
             *before, _, (*rows, last) = together(raw, calls, values)
-        except (InvalidTextRepresentation, UniqueViolation) as exc:
-            # Options that are damaged, of which the long way reads what can be read; or a place that was left
-            # behind, of which there cannot be two.
+        except (DataError, UniqueViolation) as exc:
+            # Options that are damaged or hold a zero character, of which the long way reads what can be read;
+            # or a place that was left behind, of which there cannot be two.
             raise TryAgain from exc
         answer = Answer(*last[_COLUMNS:])
         if not answer.has_limits:

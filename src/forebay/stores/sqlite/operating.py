@@ -101,6 +101,7 @@ def _take_away(tx: Transaction, job: Named, reason: str, actor: str) -> Verdict:
             changes=state_changes(JobState.RUNNING, JobState.DEAD),
         )
     )
+    tx.has_news = True
     return Verdict(job_id=job_id, done=True, state=JobState.DEAD)
 
 

@@ -5,9 +5,13 @@ with wanted as (
     (select 1 from forebay.gated where queue = %(queue)s and gate = 'limit:' || c.scope limit 1) is not null as is_used
   from unnest(%(scopes)b::text[], %(looks)b::bigint[]) as c (scope, look_at)
 ),
+-- Not one that is not due: where its limit was dropped nobody has locked anything, and somebody may have closed the gate
+-- anew, under a limit that was saved meanwhile.
 gone as (
   delete from forebay.closed
-  where queue = %(queue)s and scope in (select scope from wanted where not is_used)
+  where queue = %(queue)s
+    and scope in (select scope from wanted where not is_used)
+    and look_at <= current_setting('forebay_tx.now')::bigint
 )
 insert into forebay.closed (queue, scope, look_at)
 select %(queue)s, scope, look_at from wanted where is_used

@@ -1,9 +1,11 @@
 -- search: jobs that fit, newest first.
 -- Options that cannot be read count as none, so that they stop no listing. Metadata is compared as text of JSON:
--- to jsonb 1 and 1.0 are the same.
+-- to jsonb 1 and 1.0 are the same. PostgreSQL reads no JSON with a zero character in it, which metadata may have: on both
+-- sides the sign for one stands in its place.
 select id, queue, task, state, priority, attempt, failures, created_at, run_at, started_at, finished_at,
   worker, reason, options, seq
 from forebay.all_jobs
+cross join lateral (select replace(options, '\u0000', '\u2400') as readable) as o
 where place = any(%(places)b::text[])
   and seq < coalesce(%(after)s::bigint, 9223372036854775807)
   and seq >= coalesce(%(until)s::bigint, 0)
@@ -16,18 +18,18 @@ where place = any(%(places)b::text[])
   and (%(created_before)s::bigint is null or created_at < %(created_before)s::bigint)
   and (%(finished_before)s::bigint is null or finished_at < %(finished_before)s::bigint)
   and (%(unique_key)s::text is null or unique_key = %(unique_key)s::text)
-  and (%(once_key)s::text is null or forebay.as_json(options) ->> 'once_key' = %(once_key)s::text)
+  and (%(once_key)s::text is null or forebay.as_json(readable) ->> 'once_key' = %(once_key)s::text)
   and (
-    %(correlation_id)s::text is null or forebay.as_json(options) ->> 'correlation_id' = %(correlation_id)s::text
+    %(correlation_id)s::text is null or forebay.as_json(readable) ->> 'correlation_id' = %(correlation_id)s::text
   )
-  and (%(parent_id)s::text is null or forebay.as_json(options) ->> 'parent_id' = %(parent_id)s::text)
+  and (%(parent_id)s::text is null or forebay.as_json(readable) ->> 'parent_id' = %(parent_id)s::text)
   and (
     %(tags)b::text[] is null
     or not exists (
       select 1
       from unnest(%(tags)b::text[]) as wanted (tag)
       where wanted.tag not in (
-        select json_array_elements_text(coalesce(forebay.as_json(options) -> 'tags', '[]'::json))
+        select json_array_elements_text(coalesce(forebay.as_json(readable) -> 'tags', '[]'::json))
       )
     )
   )
@@ -36,7 +38,8 @@ where place = any(%(places)b::text[])
     or not exists (
       select 1
       from unnest(%(metadata_keys)b::text[], %(metadata_values)b::text[]) as wanted (key, value)
-      where (forebay.as_json(options) -> 'metadata' -> wanted.key)::text is distinct from wanted.value
+      where (forebay.as_json(readable) -> 'metadata' -> wanted.key)::text
+        is distinct from replace(wanted.value, '\u0000', '\u2400')
     )
   )
   and (

@@ -7,8 +7,10 @@ local limit = ask.limit
 local packed = redis.call('HGET', prefix .. 'limits', ask.scope)
 local old = packed and cmsgpack.unpack(packed)
 local most = limit[L_MOST] * limit[L_PER_MS]
-limit[L_PARTS], limit[L_AT], limit[L_SINCE] = most, now, old and (old[L_SINCE] or 0) or now
+-- Buckets of a key from before are of another limit, or of one that had no rate meanwhile: all are full.
+limit[L_PARTS], limit[L_AT], limit[L_SINCE] = most, now, now
 if old and old[L_RATE] and limit[L_RATE] then
+  limit[L_SINCE] = old[L_SINCE] or 0
   local left = filled(old, old[L_PARTS], old[L_AT])
   limit[L_PARTS] = math.min(most, math.floor(left * limit[L_PER_MS] / old[L_PER_MS]))
 end
