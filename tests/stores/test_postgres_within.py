@@ -207,17 +207,17 @@ def test_a_second_look_that_fails_takes_nothing_from_the_first(
     schema = engine.address.schema
     with raw() as connection:
         connection.execute(f"""
-            create function {schema}.refuse() returns trigger language plpgsql
+            create function {schema}.refuse_second() returns trigger language plpgsql
               as $$ begin raise exception 'no' using errcode = 'query_canceled'; end $$;
-            create trigger refuse before delete on {schema}.ready
-              for each row when (old.id = '{passed}') execute function {schema}.refuse();
+            create trigger refuse_second before delete on {schema}.ready
+              for each row when (old.id = '{passed}') execute function {schema}.refuse_second();
         """)
 
     jobs = exchanged(store, done, room=2)
 
     assert ([job.id for job in jobs], ends(engine, done)) == ([behind], 1)
     with raw() as connection:
-        connection.execute(f"drop function {schema}.refuse cascade")
+        connection.execute(f"drop function {schema}.refuse_second cascade")
     assert [job.id for job in exchanged(store, jobs, room=2)] == [passed]
 
 
