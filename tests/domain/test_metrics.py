@@ -125,7 +125,8 @@ def test_of_too_many_tasks_the_least_busy_ones_are_one() -> None:
 
     assert len(found) == MAX_SERIES
     assert f"t{MAX_SERIES}" in found
-    assert found[OTHER].counts == {"completed": 2}
+    assert sum(one.counts["completed"] for one in found.values()) == MAX_SERIES + 2
+    assert OTHER in found
     again = merged_tasks([found, tasks])
     assert len(again) == MAX_SERIES
     assert sum(one.counts["completed"] for one in again.values()) == 2 * (MAX_SERIES + 2)

@@ -49,7 +49,8 @@ class Span(NamedTuple):
         """How many jobs were in a state when they were last counted."""
         if self.stock is None:
             return None
-        return sum(getattr(stock.counts, state) for stock in self.stock.values())
+        found: int = sum(getattr(stock.counts, state) for stock in self.stock.values())
+        return found
 
 
 class Metric(NamedTuple):
