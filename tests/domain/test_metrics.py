@@ -128,7 +128,7 @@ def test_of_too_many_tasks_the_least_busy_ones_are_one() -> None:
     assert sum(one.counts["completed"] for one in found.values()) == MAX_SERIES + 2
     assert OTHER in found
     again = merged_tasks([found, tasks])
-    assert len(again) == MAX_SERIES
+    assert len(again) <= MAX_SERIES
     assert sum(one.counts["completed"] for one in again.values()) == 2 * (MAX_SERIES + 2)
 
 

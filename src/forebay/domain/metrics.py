@@ -108,11 +108,20 @@ class MetricPage(NamedTuple):
     then: int | None
 
 
+class _Packed(msgspec.Struct, frozen=True, array_like=True):
+    """A stock as it is stored: jobs by state in the order of `JobState`, without its names."""
+
+    at: int
+    jobs: list[int]
+    accepted: int
+    most_pending: int
+
+
 class _Body(msgspec.Struct, frozen=True, array_like=True):
     """What is stored of a row besides its key. Later releases may add to its end."""
 
     tasks: dict[str, Tally]
-    stock: Stock | None
+    stock: _Packed | None
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -121,7 +130,17 @@ _decode: Final = msgspec.msgpack.Decoder(_Body).decode
 
 def packed(row: MetricRow) -> bytes:
     """The figures of a row as they are stored."""
-    return _encode(_Body(row.tasks, row.stock))
+    return _encode(_Body(row.tasks, None if row.stock is None else _packed_stock(row.stock)))
+
+
+def _packed_stock(stock: Stock) -> _Packed:
+    jobs = [getattr(stock.counts, state) for state in JobState]
+    return _Packed(stock.at, jobs, stock.accepted, stock.most_pending)
+
+
+def _unpacked_stock(found: _Packed) -> Stock:
+    counts = Counts(**{state.value: jobs for state, jobs in zip(JobState, found.jobs, strict=True)})
+    return Stock(found.at, counts, found.accepted, found.most_pending)
 
 
 def unpacked(tier: int, start: int, queue: str, worker: str, body: bytes) -> MetricRow:
@@ -133,7 +152,7 @@ def unpacked(tier: int, start: int, queue: str, worker: str, body: bytes) -> Met
         queue=QueueName(queue),
         worker=worker,
         tasks=found.tasks,
-        stock=found.stock,
+        stock=None if found.stock is None else _unpacked_stock(found.stock),
     )
 
 
