@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from msgspec.structs import replace
 
@@ -12,6 +14,7 @@ from forebay.service.permitting.permit import Permit
 from forebay.service.schema.consuming import (
     AckRequest,
     ClaimAnswer,
+    ClaimedJob,
     ClaimRequest,
     ExtendRequest,
     HeartbeatAnswer,
@@ -20,6 +23,7 @@ from forebay.service.schema.consuming import (
     SettleAnswer,
     Settled,
     SettleRequest,
+    Wanted,
 )
 from forebay.service.schema.looking import PeekAnswer
 
@@ -36,6 +40,22 @@ async def claim(permit: Permit, data: ClaimRequest) -> ClaimAnswer:
             await consuming.give_back(answer)
             raise
     return answer
+
+
+async def stream(permit: Permit, data: Wanted, window: int) -> AsyncGenerator[ClaimedJob, None]:
+    """Take jobs as they come. What was not taken from here when somebody closes this goes back; what was is
+    theirs until its lease ends."""
+    consuming = permit.allowed("claim", *data.queues).consuming
+    async with aclosing(consuming.stream(data, window)) as answers:
+        async for answer in answers:
+            left = list(answer.jobs)
+            try:
+                await permit.caller.check_still("claim", *data.queues)
+                while left:
+                    yield left[0]
+                    del left[0]  # not before somebody has asked for the next one: this one was handed on
+            finally:
+                await consuming.give_back(ClaimAnswer(jobs=left))
 
 
 async def settle(permit: Permit, data: SettleRequest) -> SettleAnswer:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from functools import partial
 
 from msgspec.structs import replace
@@ -55,6 +56,15 @@ async def wait(permit: Permit, job_id: str, timeout_seconds: float) -> JobShape:
     found = await service.producing.wait(job_id, timeout_seconds, _sees(permit))
     await permit.caller.check_still()
     return found
+
+
+async def watch(permit: Permit, job_id: str) -> AsyncGenerator[JobShape, None]:
+    """Show a job now, and again whenever something has happened to it, until it has ended."""
+    service = await permit.allowed_for("wait", job_id)
+    async with aclosing(service.producing.watch(job_id, _sees(permit))) as found:
+        async for one in found:
+            await permit.caller.check_still()
+            yield one
 
 
 async def result(permit: Permit, job_id: str) -> ResultAnswer:
