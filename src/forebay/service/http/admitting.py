@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -73,6 +74,7 @@ def check_local(headers: Headers, hosts: frozenset[str]) -> None:
         raise Forbidden("this server has no keys, and takes nothing from pages of other sites")
 
 
+@lru_cache(maxsize=64)  # nearly every request names the same one
 def _host(address: str) -> str:
     try:
         return urlsplit(address).hostname or ""
@@ -80,6 +82,7 @@ def _host(address: str) -> str:
         return ""
 
 
+@lru_cache(maxsize=64)
 def _is_ours(host: str, hosts: frozenset[str]) -> bool:
     if host == "localhost" or host in hosts:
         return True
