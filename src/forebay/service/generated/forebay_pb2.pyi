@@ -329,6 +329,70 @@ class WatchTaskRequest(_message.Message):
     id: str
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
+class GetTaskGraphRequest(_message.Message):
+    __slots__ = ("id", "limit")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    limit: int
+    def __init__(self, id: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class Graph(_message.Message):
+    __slots__ = ("jobs", "edges", "is_whole")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobLine]
+    edges: _containers.RepeatedCompositeFieldContainer[Tie]
+    is_whole: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[Tie, _Mapping]]] = ..., is_whole: _Optional[bool] = ...) -> None: ...
+
+class JobLine(_message.Message):
+    __slots__ = ("id", "queue", "task", "state", "priority", "attempt", "failures", "created_at", "run_at", "started_at", "finished_at", "duration_seconds", "worker", "reason", "tags")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    DURATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    queue: str
+    task: str
+    state: str
+    priority: int
+    attempt: int
+    failures: int
+    created_at: _timestamp_pb2.Timestamp
+    run_at: _timestamp_pb2.Timestamp
+    started_at: _timestamp_pb2.Timestamp
+    finished_at: _timestamp_pb2.Timestamp
+    duration_seconds: float
+    worker: str
+    reason: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., state: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., worker: _Optional[str] = ..., reason: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Tie(_message.Message):
+    __slots__ = ("parent", "child", "edge", "on_failure")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    CHILD_FIELD_NUMBER: _ClassVar[int]
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    child: str
+    edge: str
+    on_failure: str
+    def __init__(self, parent: _Optional[str] = ..., child: _Optional[str] = ..., edge: _Optional[str] = ..., on_failure: _Optional[str] = ...) -> None: ...
+
 class GetTaskResultRequest(_message.Message):
     __slots__ = ("id",)
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -588,40 +652,6 @@ class PeekAnswer(_message.Message):
     JOBS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobLine]
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping]]] = ...) -> None: ...
-
-class JobLine(_message.Message):
-    __slots__ = ("id", "queue", "task", "state", "priority", "attempt", "failures", "created_at", "run_at", "started_at", "finished_at", "duration_seconds", "worker", "reason", "tags")
-    ID_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_FIELD_NUMBER: _ClassVar[int]
-    TASK_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    PRIORITY_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    FAILURES_FIELD_NUMBER: _ClassVar[int]
-    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
-    RUN_AT_FIELD_NUMBER: _ClassVar[int]
-    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
-    FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
-    DURATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    WORKER_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    TAGS_FIELD_NUMBER: _ClassVar[int]
-    id: str
-    queue: str
-    task: str
-    state: str
-    priority: int
-    attempt: int
-    failures: int
-    created_at: _timestamp_pb2.Timestamp
-    run_at: _timestamp_pb2.Timestamp
-    started_at: _timestamp_pb2.Timestamp
-    finished_at: _timestamp_pb2.Timestamp
-    duration_seconds: float
-    worker: str
-    reason: str
-    tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., state: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., worker: _Optional[str] = ..., reason: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ()
@@ -977,13 +1007,20 @@ class ScheduleList(_message.Message):
     def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ...) -> None: ...
 
 class Schedule(_message.Message):
-    __slots__ = ("name", "when", "task", "queue", "priority", "timezone", "is_paused", "is_declared", "next_at", "last_at", "last_job_id", "overlap", "catch_up", "fired", "skipped", "failed", "created_at", "updated_at", "args_json", "kwargs_json", "payload_base64", "payload_error")
+    __slots__ = ("name", "when", "cron", "every_seconds", "at", "task", "queue", "priority", "metadata_json", "timezone", "start_at", "end_at", "jitter_seconds", "is_paused", "is_declared", "next_at", "last_at", "last_job_id", "overlap", "catch_up", "catch_up_most", "catch_up_seconds", "max_firings", "fired", "skipped", "failed", "created_at", "updated_at", "args_json", "kwargs_json", "payload_base64", "payload_error")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WHEN_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
     TIMEZONE_FIELD_NUMBER: _ClassVar[int]
+    START_AT_FIELD_NUMBER: _ClassVar[int]
+    END_AT_FIELD_NUMBER: _ClassVar[int]
+    JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
     IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     IS_DECLARED_FIELD_NUMBER: _ClassVar[int]
     NEXT_AT_FIELD_NUMBER: _ClassVar[int]
@@ -991,6 +1028,9 @@ class Schedule(_message.Message):
     LAST_JOB_ID_FIELD_NUMBER: _ClassVar[int]
     OVERLAP_FIELD_NUMBER: _ClassVar[int]
     CATCH_UP_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_MOST_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIRINGS_FIELD_NUMBER: _ClassVar[int]
     FIRED_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -1002,10 +1042,17 @@ class Schedule(_message.Message):
     PAYLOAD_ERROR_FIELD_NUMBER: _ClassVar[int]
     name: str
     when: str
+    cron: str
+    every_seconds: float
+    at: _timestamp_pb2.Timestamp
     task: str
     queue: str
     priority: int
+    metadata_json: str
     timezone: str
+    start_at: _timestamp_pb2.Timestamp
+    end_at: _timestamp_pb2.Timestamp
+    jitter_seconds: float
     is_paused: bool
     is_declared: bool
     next_at: _timestamp_pb2.Timestamp
@@ -1013,6 +1060,9 @@ class Schedule(_message.Message):
     last_job_id: str
     overlap: str
     catch_up: str
+    catch_up_most: int
+    catch_up_seconds: float
+    max_firings: int
     fired: int
     skipped: int
     failed: int
@@ -1022,7 +1072,7 @@ class Schedule(_message.Message):
     kwargs_json: str
     payload_base64: str
     payload_error: str
-    def __init__(self, name: _Optional[str] = ..., when: _Optional[str] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., timezone: _Optional[str] = ..., is_paused: _Optional[bool] = ..., is_declared: _Optional[bool] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_job_id: _Optional[str] = ..., overlap: _Optional[str] = ..., catch_up: _Optional[str] = ..., fired: _Optional[int] = ..., skipped: _Optional[int] = ..., failed: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., when: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., jitter_seconds: _Optional[float] = ..., is_paused: _Optional[bool] = ..., is_declared: _Optional[bool] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_job_id: _Optional[str] = ..., overlap: _Optional[str] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., max_firings: _Optional[int] = ..., fired: _Optional[int] = ..., skipped: _Optional[int] = ..., failed: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
 
 class GetScheduleRequest(_message.Message):
     __slots__ = ("name",)
@@ -1071,6 +1121,58 @@ class SaveScheduleRequest(_message.Message):
     overlap: str
     max_firings: int
     def __init__(self, name: _Optional[str] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., jitter_seconds: _Optional[float] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., overlap: _Optional[str] = ..., max_firings: _Optional[int] = ...) -> None: ...
+
+class PreviewScheduleRequest(_message.Message):
+    __slots__ = ("name", "runs", "task", "queue", "args_json", "kwargs_json", "priority", "metadata_json", "cron", "every_seconds", "at", "timezone", "start_at", "end_at", "jitter_seconds", "catch_up", "catch_up_most", "catch_up_seconds", "overlap", "max_firings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    KWARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TIMEZONE_FIELD_NUMBER: _ClassVar[int]
+    START_AT_FIELD_NUMBER: _ClassVar[int]
+    END_AT_FIELD_NUMBER: _ClassVar[int]
+    JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_MOST_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIRINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    runs: int
+    task: str
+    queue: str
+    args_json: str
+    kwargs_json: str
+    priority: int
+    metadata_json: str
+    cron: str
+    every_seconds: float
+    at: _timestamp_pb2.Timestamp
+    timezone: str
+    start_at: _timestamp_pb2.Timestamp
+    end_at: _timestamp_pb2.Timestamp
+    jitter_seconds: float
+    catch_up: str
+    catch_up_most: int
+    catch_up_seconds: float
+    overlap: str
+    max_firings: int
+    def __init__(self, name: _Optional[str] = ..., runs: _Optional[int] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., jitter_seconds: _Optional[float] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., overlap: _Optional[str] = ..., max_firings: _Optional[int] = ...) -> None: ...
+
+class PreviewAnswer(_message.Message):
+    __slots__ = ("when", "runs")
+    WHEN_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    when: str
+    runs: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
+    def __init__(self, when: _Optional[str] = ..., runs: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ...) -> None: ...
 
 class RemoveScheduleRequest(_message.Message):
     __slots__ = ("name",)

@@ -59,6 +59,11 @@ class ProducerStub:
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.WatchTaskRequest.SerializeToString,
                 response_deserializer=forebay_dot_v1_dot_forebay__pb2.Job.FromString,
                 _registered_method=True)
+        self.GetTaskGraph = channel.unary_unary(
+                '/forebay.v1.Producer/GetTaskGraph',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.GetTaskGraphRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Graph.FromString,
+                _registered_method=True)
         self.GetTaskResult = channel.unary_unary(
                 '/forebay.v1.Producer/GetTaskResult',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.GetTaskResultRequest.SerializeToString,
@@ -114,6 +119,13 @@ class ProducerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTaskGraph(self, request, context):
+        """Show the jobs around one that wait for each other.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetTaskResult(self, request, context):
         """Give what a completed job has returned.
         """
@@ -162,6 +174,11 @@ def add_ProducerServicer_to_server(servicer, server):
                     servicer.WatchTask,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.WatchTaskRequest.FromString,
                     response_serializer=forebay_dot_v1_dot_forebay__pb2.Job.SerializeToString,
+            ),
+            'GetTaskGraph': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTaskGraph,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.GetTaskGraphRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Graph.SerializeToString,
             ),
             'GetTaskResult': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTaskResult,
@@ -314,6 +331,33 @@ class Producer:
             '/forebay.v1.Producer/WatchTask',
             forebay_dot_v1_dot_forebay__pb2.WatchTaskRequest.SerializeToString,
             forebay_dot_v1_dot_forebay__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTaskGraph(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Producer/GetTaskGraph',
+            forebay_dot_v1_dot_forebay__pb2.GetTaskGraphRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Graph.FromString,
             options,
             channel_credentials,
             insecure,
@@ -945,6 +989,11 @@ class AdminStub:
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.SaveScheduleRequest.SerializeToString,
                 response_deserializer=forebay_dot_v1_dot_forebay__pb2.Schedule.FromString,
                 _registered_method=True)
+        self.PreviewSchedule = channel.unary_unary(
+                '/forebay.v1.Admin/PreviewSchedule',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.PreviewScheduleRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.PreviewAnswer.FromString,
+                _registered_method=True)
         self.RemoveSchedule = channel.unary_unary(
                 '/forebay.v1.Admin/RemoveSchedule',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.RemoveScheduleRequest.SerializeToString,
@@ -1152,6 +1201,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PreviewSchedule(self, request, context):
+        """Say when such a schedule would run next; nothing is saved.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RemoveSchedule(self, request, context):
         """Forget a schedule with its history; its jobs stay.
         """
@@ -1336,6 +1392,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.SaveSchedule,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.SaveScheduleRequest.FromString,
                     response_serializer=forebay_dot_v1_dot_forebay__pb2.Schedule.SerializeToString,
+            ),
+            'PreviewSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewSchedule,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.PreviewScheduleRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.PreviewAnswer.SerializeToString,
             ),
             'RemoveSchedule': grpc.unary_unary_rpc_method_handler(
                     servicer.RemoveSchedule,
@@ -1960,6 +2021,33 @@ class Admin:
             '/forebay.v1.Admin/SaveSchedule',
             forebay_dot_v1_dot_forebay__pb2.SaveScheduleRequest.SerializeToString,
             forebay_dot_v1_dot_forebay__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/PreviewSchedule',
+            forebay_dot_v1_dot_forebay__pb2.PreviewScheduleRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.PreviewAnswer.FromString,
             options,
             channel_credentials,
             insecure,

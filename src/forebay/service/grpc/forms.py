@@ -142,6 +142,9 @@ def _write(field: Field, value: Any, message: Any) -> None:
             form.write(value, getattr(message, wire))
     elif field.is_map:
         getattr(message, wire).update(value)
+    elif field.is_list and kind is Kind.MOMENT:
+        for one in value:
+            getattr(message, wire).add().FromDatetime(one)
     elif field.is_list:
         getattr(message, wire).extend(value)
     elif kind is Kind.MOMENT:

@@ -77,6 +77,11 @@ PRODUCER: Final = (
         waits="timeout_seconds",
     ),
     many(asked.WatchTaskRequest, looking.JobShape, lambda permit, data: producing.watch(permit, data.id)),
+    one(
+        asked.GetTaskGraphRequest,
+        looking.GraphShape,
+        lambda permit, data: producing.graph(permit, data.id, data.limit),
+    ),
     one(asked.GetTaskResultRequest, new.ResultAnswer, lambda permit, data: producing.result(permit, data.id)),
     one(asked.CancelTaskRequest, new.Verdict, lambda permit, data: producing.cancel(permit, data.id, data)),
     one(
@@ -183,6 +188,11 @@ ADMIN: Final = (
         asked.SaveScheduleRequest,
         steered.ScheduleShape,
         lambda permit, data: steering.save_schedule(permit, data.name, data),
+    ),
+    one(
+        asked.PreviewScheduleRequest,
+        steered.PreviewAnswer,
+        lambda permit, data: steering.preview_schedule(permit, data.name, data, data.runs),
     ),
     one(
         asked.RemoveScheduleRequest,

@@ -71,6 +71,13 @@ class WatchTaskRequest(Asked, frozen=True, kw_only=True):
     id: JobId
 
 
+class GetTaskGraphRequest(Asked, frozen=True, kw_only=True):
+    """Show the jobs around one that wait for each other."""
+
+    id: JobId
+    limit: Annotated[int, Meta(ge=1, le=500)] = 200
+
+
 class GetTaskResultRequest(Asked, frozen=True, kw_only=True):
     """Give what a completed job has returned."""
 
@@ -262,6 +269,13 @@ class SaveScheduleRequest(ScheduleRequest, frozen=True, kw_only=True):
     """Make a schedule, or change what it does and when."""
 
     name: Name
+
+
+class PreviewScheduleRequest(ScheduleRequest, frozen=True, kw_only=True):
+    """Say when such a schedule would run next; nothing is saved."""
+
+    name: Name
+    runs: Annotated[int, Meta(ge=1, le=100)] = 5
 
 
 class RemoveScheduleRequest(Asked, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 from litestar import Request
 from litestar.params import PathParameter
+from litestar.types import Receive
 
 from forebay.service.auth import Caller
 from forebay.service.http.admitting import CALLER
@@ -39,10 +40,15 @@ def open_service(request: Asking) -> Service:
     return service
 
 
-def permit_of(request: Asking) -> Permit:
-    """What who asks may do. There is always somebody: nothing gets here that was not let in."""
+def caller_of(request: Asking) -> Caller:
+    """Who asks. There is always somebody: nothing gets here that was not let in."""
     caller: Caller = cast("dict[str, Any]", request.scope)[CALLER]
-    return Permit(open_service(request), caller)
+    return caller
+
+
+def permit_of(request: Asking) -> Permit:
+    """What who asks may do."""
+    return Permit(open_service(request), caller_of(request))
 
 
 def allowed(request: Asking, operation: str, *queues: str) -> Service:
@@ -57,7 +63,7 @@ async def while_connected(request: Asking, work: Coroutine[Any, Any, T]) -> T:
     What was finished at the very moment at which the client left is `late` on the error.
     """
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
+    leaving = asyncio.ensure_future(left(request.receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not leaving.done():
@@ -79,6 +85,7 @@ class Late(Gone):
         self.answer = answer
 
 
-async def _left(request: Asking) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def left(receive: Receive) -> None:
+    """Wait until the client closes its connection."""
+    while (await receive())["type"] != "http.disconnect":
         pass

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from forebay.errors import InvalidJob
 from forebay.service.http.calling import Asking, JobIdPath, permit_of, while_connected
 from forebay.service.permitting import producing as permitted
-from forebay.service.schema.looking import JobShape
+from forebay.service.schema.looking import GraphShape, JobShape
 from forebay.service.schema.producing import (
     Accepted,
     AmendRequest,
@@ -33,6 +33,7 @@ KeyHeader = Annotated[
         description="The same key on the same queue within 24 hours gives the first answer again.",
     ),
 ]
+GraphQuery = Annotated[int, QueryParameter(ge=1, le=500, description="At most so many jobs.")]
 PositionQuery = Annotated[bool, QueryParameter(description="Say where the job stands in its queue.")]
 WaitQuery = Annotated[float, QueryParameter(ge=0, le=LONGEST_WAIT_SECONDS, description="How long to wait.")]
 
@@ -78,6 +79,12 @@ async def result(request: Asking, job_id: JobIdPath) -> ResultAnswer:
     return await permitted.result(permit_of(request), job_id)
 
 
+@get("/v1/jobs/{job_id:str}/graph", tags=["jobs"])
+async def graph(request: Asking, job_id: JobIdPath, limit: GraphQuery = 200) -> GraphShape:
+    """Show the jobs around one that wait for each other."""
+    return await permitted.graph(permit_of(request), job_id, limit)
+
+
 @post("/v1/jobs/{job_id:str}/cancel", tags=["produce"], status_code=200)
 async def cancel(request: Asking, job_id: JobIdPath, data: JSONBody[CancelRequest]) -> Verdict:
     """Cancel a job that waits; ask one that runs to stop."""
@@ -90,4 +97,4 @@ async def amend(request: Asking, job_id: JobIdPath, data: JSONBody[AmendRequest]
     return await permitted.amend(permit_of(request), job_id, data)
 
 
-ROUTES = (enqueue, enqueue_many, job, wait, result, cancel, amend)
+ROUTES = (enqueue, enqueue_many, job, wait, result, graph, cancel, amend)

@@ -14,7 +14,7 @@ from forebay.domain.workflow import missing_parent
 from forebay.errors import Forbidden
 from forebay.service.operations.looking import Sees
 from forebay.service.permitting.permit import Permit
-from forebay.service.schema.looking import JobShape
+from forebay.service.schema.looking import GraphShape, JobShape
 from forebay.service.schema.producing import (
     Accepted,
     AmendRequest,
@@ -71,6 +71,12 @@ async def result(permit: Permit, job_id: str) -> ResultAnswer:
     """Give what a completed job has returned."""
     service = await permit.allowed_for("result", job_id)
     return await service.producing.result(job_id)
+
+
+async def graph(permit: Permit, job_id: str, limit: int) -> GraphShape:
+    """Show the jobs around one that wait for each other."""
+    service = await permit.allowed_for("graph", job_id)
+    return await service.looking.graph(job_id, limit, _sees(permit))
 
 
 async def cancel(permit: Permit, job_id: str, data: CancelRequest) -> Verdict:

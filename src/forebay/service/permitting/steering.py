@@ -12,6 +12,7 @@ from forebay.service.schema.steering import (
     LimitList,
     LimitRequest,
     LimitShape,
+    PreviewAnswer,
     ScheduleList,
     ScheduleRequest,
     ScheduleShape,
@@ -32,6 +33,11 @@ async def schedule(permit: Permit, name: str) -> ScheduleShape:
 async def save_schedule(permit: Permit, name: str, data: ScheduleRequest) -> ScheduleShape:
     """Make a schedule, or change what it does and when."""
     return await permit.allowed("save_schedule").steering.save_schedule(name, data, permit.actor)
+
+
+async def preview_schedule(permit: Permit, name: str, data: ScheduleRequest, runs: int) -> PreviewAnswer:
+    """Say when such a schedule would run next; nothing is saved."""
+    return await permit.allowed("preview_schedule").steering.preview_schedule(name, data, runs)
 
 
 async def remove_schedule(permit: Permit, name: str) -> Answered:
