@@ -131,28 +131,28 @@ def _read_one(field: Field, value: Any) -> Any:
 
 
 def _write(field: Field, value: Any, message: Any) -> None:
-    wire, kind = field.wire, field.kind
-    if kind is Kind.MESSAGE and field.shape is not None:
-        form = form_of(field.shape)
-        if field.is_list:
-            for one in value:
-                form.write(one, getattr(message, wire).add())
-        else:
-            getattr(message, wire).SetInParent()
-            form.write(value, getattr(message, wire))
-    elif field.is_map:
-        getattr(message, wire).update(value)
-    elif field.is_list and kind is Kind.MOMENT:
-        for one in value:
-            getattr(message, wire).add().FromDatetime(one)
+    place = field.wire
+    if field.is_map:
+        getattr(message, place).update(value)
+    elif field.kind in (Kind.MESSAGE, Kind.MOMENT):
+        inner = getattr(message, place)
+        if not field.is_list:
+            inner.SetInParent()
+        for one in value if field.is_list else (value,):
+            _fill(field, one, inner.add() if field.is_list else inner)
     elif field.is_list:
-        getattr(message, wire).extend(value)
-    elif kind is Kind.MOMENT:
-        getattr(message, wire).FromDatetime(value)
-    elif kind is Kind.JSON:
-        setattr(message, wire, msgspec.json.encode(value).decode())
+        getattr(message, place).extend(value)
+    elif field.kind is Kind.JSON:
+        setattr(message, place, msgspec.json.encode(value).decode())
     else:
-        setattr(message, wire, value.value if isinstance(value, Enum) else value)
+        setattr(message, place, value.value if isinstance(value, Enum) else value)
+
+
+def _fill(field: Field, value: Any, inner: Any) -> None:
+    if field.shape is None:
+        inner.FromDatetime(value)
+    else:
+        form_of(field.shape).write(value, inner)
 
 
 # What a shape holds
