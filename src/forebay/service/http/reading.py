@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 from litestar import Request
+from litestar.handlers import BaseRouteHandler
 
 _WHERE: Final = re.compile(r"(?P<what>.*) - at `\$\.?(?P<field>.*)`\Z", re.DOTALL)
 
@@ -29,12 +30,16 @@ class Reading(Request[Any, Any, Any]):
     """A request whose body is read strictly, in one step."""
 
     async def json(self) -> Any:
-        field = self.route_handler.parsed_data_field
-        body = await self.body()
-        try:
-            return _decoder(field.annotation).decode(body) if field else msgspec.json.decode(body)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
-            raise Unreadable(str(exc)) from exc
+        return decoded(self.route_handler, await self.body())
+
+
+def decoded(handler: BaseRouteHandler, body: bytes) -> Any:
+    """What a handler takes, from a body; raises Unreadable."""
+    field = handler.parsed_data_field
+    try:
+        return _decoder(field.annotation).decode(body) if field else msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+        raise Unreadable(str(exc)) from exc
 
 
 @lru_cache
