@@ -7,7 +7,7 @@ import pytest
 from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS, MetricRow, Stock, Tally
 from forebay.domain.query import Counts
-from forebay.domain.series import METRICS, Steps, spans, steps_between, values
+from forebay.domain.series import METRICS, Steps, span_between, spans, steps_between, values
 from forebay.errors import ConfigError
 from tests.domain.test_metrics import MAIL, START, row, stock, tally
 
@@ -107,3 +107,15 @@ def test_every_metric_has_a_value_or_none() -> None:
         assert metric.unit in ("jobs", "ms", "share")
     with pytest.raises(ConfigError, match="there is no metric 'nonsense'; there are enqueued, claimed"):
         values([], "nonsense")
+
+
+def test_a_span_as_a_whole_begins_with_the_last_count_before_it_or_the_first_one_in_it() -> None:
+    rows = [counted(START - 10_000, 5), counted(START, 7), counted(START + 10_000, 8, pending=1)]
+
+    assert span_between(rows, START).enqueued == 3
+    assert span_between(rows[1:], START).enqueued == 1
+    assert span_between(rows[2:], START).enqueued is None
+    assert span_between([], START).enqueued is None
+    assert (
+        span_between([*rows, row(START, send=tally(4)), row(0, send=tally(9))], START).count("completed") == 4
+    )

@@ -145,6 +145,18 @@ def spans(rows: Iterable[MetricRow], steps: Steps, task: str | None = None) -> l
     return found
 
 
+def span_between(rows: Sequence[MetricRow], start: int, task: str | None = None) -> Span:
+    """What these rows say of the time from `start` on, as one. What was enqueued is told by the last count
+    before that time; where there is none, by the first one in it."""
+    before = _last_stock(row for row in rows if row.start < start)
+    if before is None:
+        counted = [row.start for row in rows if row.stock is not None]
+        first = min(counted, default=0)
+        if first != max(counted, default=0):
+            before = _last_stock(row for row in rows if row.start == first)
+    return _span([row for row in rows if row.start >= start], task, before)
+
+
 def _span(rows: Sequence[MetricRow], task: str | None, before: Mapping[QueueName, Stock] | None) -> Span:
     tallies = [tally for row in rows for name, tally in row.tasks.items() if task is None or name == task]
     stock = _last_stock(rows) if task is None else None

@@ -60,12 +60,13 @@ class Measuring:
             return False  # there has never been a job
         now = max(one.at for one in stock.values())
         store.record_metrics([_counted(queue, one) for queue, one in stock.items()])
-        has_more = _roll(store, MINUTE, now)
-        if has_more or start_of(now, MINUTE) == self._minute:
-            return has_more
-        self._minute = start_of(now, MINUTE)
-        _put_together(store, now)
-        return any([*(_roll(store, tier, now) for tier in (HOUR, DAY_MS)), _forget(store, now)])
+        # In this order: each tier is made of the one before.
+        has_more = any([_roll(store, tier, now) for tier in FINER])
+        if not has_more and start_of(now, MINUTE) != self._minute:
+            self._minute = start_of(now, MINUTE)
+            _put_together(store, now)
+            has_more = _forget(store, now)
+        return has_more
 
 
 def _counted(queue: QueueName, stock: Stock) -> MetricRow:
