@@ -145,9 +145,9 @@ def test_the_log_comes_page_by_page(holders: dict[str, Holder]) -> None:
     whole = admin.ask("POST", "/v1/audit/search", {"kinds": ["key"]}).json()
 
     found, after = [], None
-    while (page := admin.ask("POST", "/v1/audit/search", {"kinds": ["key"], "limit": 2, "after": after}).json())[
-        "has_more"
-    ]:
+    while (
+        page := admin.ask("POST", "/v1/audit/search", {"kinds": ["key"], "limit": 2, "after": after}).json()
+    )["has_more"]:
         found += page["lines"]
         after = page["after"]
 

@@ -221,7 +221,13 @@ def test_what_looks_secret_is_told_to_who_claims_and_to_nobody_else(plain: Serve
 
     shown = (plain.job(job_id), plain.done("PUT", f"/v1/schedules/{queue}", schedule))
     [claimed] = plain.claim(queue)
+    again = [
+        plain.ask("PUT", f"/v1/schedules/{queue}", {**schedule, "args": shown[1]["args"]}),
+        plain.post(f"/v1/jobs/{job_id}/replay", {"args": [], "kwargs": shown[0]["kwargs"]}),
+    ]
 
+    for answer in again:  # what was masked is not stored as if it were the secret
+        assert (answer.status_code, answer.json()["code"]) == (422, "payload")
     for one in shown:
         assert (one["args"], one["kwargs"]) == ([{"token": "***"}], {"password": "***", "to": "ann"})
     assert (claimed["args"], claimed["kwargs"]) == (args, kwargs)

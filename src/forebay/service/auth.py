@@ -38,6 +38,7 @@ _CONSUMERS: Final = frozenset({Role.CONSUME})
 _VIEWERS: Final = frozenset({Role.VIEW})
 _OPERATORS: Final = frozenset({Role.OPERATE})
 _ADMINS: Final = frozenset({Role.ADMIN})
+_ANYBODY: Final = frozenset(Role)
 
 # Which roles an operation asks for, by the name of its handler: one of them is enough. An operation that is
 # not here is nobody's.
@@ -61,6 +62,8 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
     # Everybody who has to do with a job
     "job": _PRODUCERS | _CONSUMERS | _VIEWERS,
     "queue": _PRODUCERS | _CONSUMERS | _VIEWERS,
+    # Who they are
+    **dict.fromkeys(("session", "begin_session", "end_session"), _ANYBODY),
     # Who looks
     **dict.fromkeys(
         (
@@ -69,6 +72,9 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
             "dead",
             "schedules",
             "schedule",
+            "preview_schedule",
+            "graph",
+            "stream",
             "firings",
             "workers",
             "commands",

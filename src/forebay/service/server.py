@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import current_thread, main_thread
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import uvicorn
@@ -31,6 +31,7 @@ DEFAULT_PORT: Final = 8080
 GRACE_SECONDS: Final = 25
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 BACKLOG: Final = 2_048
+Around = Callable[[Any], Any]  # an ASGI app from another one
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -89,8 +90,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
 class Server(uvicorn.Server):
     """Runs the HTTP service until it is told to stop.
 
-    The first SIGTERM or SIGINT ends long polls with an empty answer and lets requests end for `grace`; a
-    second one does not wait for them.
+    `around` may put something before the app, such as a page. The first SIGTERM or SIGINT ends long polls
+    with an empty answer and lets requests end for `grace`; a second one does not wait for them.
     """
 
     def __init__(
@@ -101,13 +102,14 @@ class Server(uvicorn.Server):
         grace: int = GRACE_SECONDS,
         security: Security | None = None,
         longest_wait: float = LONGEST_WAIT_SECONDS,
+        around: Around | None = None,
     ) -> None:
         self.service = Service(engine, longest_wait=longest_wait)
         secured = security or Security()
         app = http_app(self.service, version=version, guard=secured.guard(self.service), hosts=secured.hosts)
         super().__init__(
             uvicorn.Config(
-                app,
+                app if around is None else around(app),
                 ssl_certfile=secured.certificate,
                 ssl_keyfile=secured.private_key,
                 lifespan="on",
@@ -151,6 +153,7 @@ def serve(
     grace: int = GRACE_SECONDS,
     security: Security | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    around: Around | None = None,
 ) -> None:
     """Serve until a signal says stop; `tell` hears the address. Raises ConfigError for one that cannot be."""
     secured = security or Security()
@@ -163,7 +166,8 @@ def serve(
     with listening(address) as listener:
         host, port = listener.getsockname()[:2]
         tell(f"{secured.scheme}://{f'[{host}]' if ':' in host else host}:{port}")
-        asyncio.run(Server(engine, version=version, grace=grace, security=secured).serve([listener]))
+        server = Server(engine, version=version, grace=grace, security=secured, around=around)
+        asyncio.run(server.serve([listener]))
 
 
 def listening(address: Address) -> socket.socket:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 from litestar import Request
 from litestar.params import PathParameter
+from litestar.types import Receive
 
 from forebay.domain.job import JobId
 from forebay.errors import ForebayError
@@ -98,7 +99,7 @@ async def while_connected(request: Asking, work: Coroutine[Any, Any, T]) -> T:
     What was finished at the very moment at which the client left is `late` on the error.
     """
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
+    leaving = asyncio.ensure_future(left(request.receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not leaving.done():
@@ -120,6 +121,7 @@ class Late(Gone):
         self.answer = answer
 
 
-async def _left(request: Asking) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def left(receive: Receive) -> None:
+    """Wait until the client closes its connection."""
+    while (await receive())["type"] != "http.disconnect":
         pass

@@ -25,7 +25,7 @@ from forebay.service.http.calling import (
     while_connected,
 )
 from forebay.service.operations.looking import Sees
-from forebay.service.schema.looking import JobShape
+from forebay.service.schema.looking import GraphShape, JobShape
 from forebay.service.schema.producing import (
     Accepted,
     AmendRequest,
@@ -48,6 +48,7 @@ KeyHeader = Annotated[
         "another task or other arguments it is 409 `duplicate`.",
     ),
 ]
+GraphQuery = Annotated[int, QueryParameter(ge=1, le=500, description="At most so many jobs.")]
 PositionQuery = Annotated[bool, QueryParameter(description="Say where the job stands in its queue.")]
 WaitQuery = Annotated[float, QueryParameter(ge=0, le=LONGEST_WAIT_SECONDS, description="How long to wait.")]
 
@@ -106,6 +107,13 @@ async def result(request: Asking, job_id: JobIdPath) -> ResultAnswer:
     return await service.producing.result(job_id)
 
 
+@get("/v1/jobs/{job_id:str}/graph", tags=["jobs"])
+async def graph(request: Asking, job_id: JobIdPath, limit: GraphQuery = 200) -> GraphShape:
+    """Show the jobs around one that wait for each other."""
+    service = await allowed_for(request, "graph", job_id)
+    return await service.looking.graph(job_id, limit, _sees(request))
+
+
 @post("/v1/jobs/{job_id:str}/cancel", tags=["produce"], status_code=200)
 async def cancel(request: Asking, job_id: JobIdPath, data: JSONBody[CancelRequest]) -> Verdict:
     """Cancel a job that waits; ask one that runs to stop."""
@@ -159,4 +167,4 @@ def _sees(request: Asking) -> Sees | None:
     return None if caller.may("job") else caller.may_see
 
 
-ROUTES = (enqueue, enqueue_many, job, wait, result, cancel, amend)
+ROUTES = (enqueue, enqueue_many, job, wait, result, graph, cancel, amend)

@@ -17,6 +17,7 @@ from forebay.service.schema.steering import (
     LimitList,
     LimitRequest,
     LimitShape,
+    PreviewAnswer,
     ScheduleList,
     ScheduleRequest,
     ScheduleShape,
@@ -26,6 +27,7 @@ from forebay.service.schema.steering import (
 NamePath = Annotated[
     str, PathParameter(description="A name.", min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")
 ]
+RunsQuery = Annotated[int, QueryParameter(ge=1, le=100, description="How many runs.")]
 ScopePath = Annotated[str, PathParameter(description="The scope of a limit.", min_length=1, max_length=200)]
 LimitQuery = Annotated[int, QueryParameter(ge=1, le=100, description="At most so many.")]
 ActiveQuery = Annotated[bool, QueryParameter(description="Leave out workers that have died.")]
@@ -76,6 +78,14 @@ async def fire_schedule(request: Asking, name: NamePath) -> Accepted:
     return await allowed(request, "fire_schedule").steering.fire_schedule(name, actor_of(request))
 
 
+@post("/v1/schedules/{name:str}/preview", tags=["schedules"], status_code=200)
+async def preview_schedule(
+    request: Asking, name: NamePath, data: JSONBody[ScheduleRequest], runs: RunsQuery = 5
+) -> PreviewAnswer:
+    """Say when such a schedule would run next; nothing is saved."""
+    return await allowed(request, "preview_schedule").steering.preview_schedule(name, data, runs)
+
+
 @get("/v1/schedules/{name:str}/history", tags=["schedules"])
 async def firings(request: Asking, name: NamePath, limit: LimitQuery = 100) -> FiringList:
     """List what became of its runs, newest first."""
@@ -120,5 +130,5 @@ async def remove_limit(request: Asking, limit_scope: ScopePath) -> Answered:
 
 ROUTES = (
     *(schedules, schedule, save_schedule, remove_schedule, pause_schedule, resume_schedule, fire_schedule),
-    *(firings, workers, command, commands, limits, set_limit, remove_limit),
+    *(preview_schedule, firings, workers, command, commands, limits, set_limit, remove_limit),
 )

@@ -98,8 +98,11 @@ class Desk:
     async def watch(self, ids: Sequence[JobId]) -> list[Job | None]:
         """`jobs` for those who look again and again: with a handle of its own, so that nobody has to wait
         for them."""
-        watcher = self._watcher
-        return await watcher.offloaded(self._guarded, watcher.read, lambda reader: reader.jobs(ids))
+        return await self.watching(lambda reader: reader.jobs(ids))
+
+    async def watching(self, call: Callable[[Reader], T]) -> T:
+        """`read` with that handle."""
+        return await self._watcher.offloaded(self._guarded, self._watcher.read, call)
 
     async def close(self) -> None:
         """Let go of all handles, when what is under way has ended."""

@@ -84,9 +84,7 @@ class Keeping:
     async def _with_keys(self, call: Callable[[Keys, int], T], actor: str) -> T:
         def use(client: Client) -> T:
             return client.write(
-                lambda store: client.read(
-                    lambda reader: call(Keys(store, reader, actor=actor), reader.now())
-                )
+                lambda store: client.read(lambda reader: call(Keys(store, reader, actor=actor), reader.now()))
             )
 
         return await self._desk.use(use)

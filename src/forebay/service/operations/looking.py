@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from forebay.domain.job import JobId, QueueName
+from forebay.domain.job import Job, JobId, QueueName
+from forebay.domain.workflow import Edge
 from forebay.errors import JobNotFound, QueueNotFound
 from forebay.service.operations.desk import Desk
-from forebay.service.schema.looking import JobShape, PeekAnswer, job_line, job_shape, without
+from forebay.service.schema.looking import (
+    GraphShape,
+    JobShape,
+    PeekAnswer,
+    graph_shape,
+    job_line,
+    job_shape,
+    without,
+)
+from forebay.stores.matching import summary_of
 from forebay.stores.protocol import Reader
 
 DEPENDANTS_SHOWN: Final = 1_000
@@ -37,6 +47,14 @@ class Looking:
 
         return await self._desk.read(look)
 
+    async def graph(self, job_id: str, limit: int, sees: Sees | None = None) -> GraphShape:
+        """The jobs around one that wait for each other, nearest first; raises JobNotFound. With `sees` the
+        walk goes through no job of a queue that it does not."""
+        found = await self._desk.read(lambda reader: _walk(reader, JobId(job_id), limit, sees))
+        if not found.jobs:
+            raise JobNotFound(f"there is no job {job_id}")
+        return found
+
     async def peek(self, queue: str, limit: int) -> PeekAnswer:
         """The jobs of a queue that would be claimed next; raises QueueNotFound."""
         name = QueueName(queue)
@@ -55,3 +73,22 @@ def _hidden(reader: Reader, shape: JobShape, sees: Sees) -> set[str]:
     others = sorted(named | {shape.parent_id or shape.id} - {shape.id})
     found = reader.jobs([JobId(one) for one in others])
     return {one for one, job in zip(others, found, strict=True) if job is None or not sees(job.queue)}
+
+
+def _walk(reader: Reader, root: JobId, limit: int, sees: Sees | None) -> GraphShape:
+    jobs: dict[JobId, Job] = {}
+    edges: dict[tuple[JobId, int], Edge] = {}
+    asked, level, is_cut = {root}, [root], False
+    while level and len(jobs) < limit:
+        found = reader.jobs(level[: limit - len(jobs)])
+        here = {job.id: job for job in found if job is not None and (sees is None or sees(job.queue))}
+        jobs |= here
+        down = reader.dependants(list(here), limit=DEPENDANTS_SHOWN) if here else []
+        ties = [*reader.parents(list(here)), *down] if here else []
+        is_cut = is_cut or len(level) > len(found) or len(down) == DEPENDANTS_SHOWN
+        edges |= {(edge.child, edge.number): edge for edge in ties}
+        ends = dict.fromkeys(end for edge in ties for end in (edge.parent, edge.child))
+        level = [end for end in ends if end not in asked]
+        asked.update(level)
+    known = [edge for edge in edges.values() if edge.parent in jobs and edge.child in jobs]
+    return graph_shape(map(summary_of, jobs.values()), known, is_whole=not (level or is_cut))

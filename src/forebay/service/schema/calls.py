@@ -9,7 +9,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from forebay.app.codec import decode_call, decode_result
-from forebay.app.masking import masked
+from forebay.app.masking import holds_mask, masked
 from forebay.app.tags import tag, tag_items, tag_named
 from forebay.errors import PayloadError
 from forebay.service.schema.shared import Shape
@@ -38,6 +38,12 @@ def shown_call(payload: bytes) -> CallShape:
     """The same for who only looks: with a mask in place of what stands under names that look secret."""
     call = call_of(payload)
     return replace(call, args=masked(call.args), kwargs=masked(call.kwargs))
+
+
+def check_told(args: Any, kwargs: Any) -> None:
+    """Raise PayloadError for arguments that come back as they were shown: their secrets would be lost."""
+    if holds_mask([args, kwargs]):
+        raise PayloadError("*** stands for a secret that was not told: give its value again", field="args")
 
 
 def value_of(result: bytes | None) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -118,6 +118,23 @@ class JobShape(CallShape, frozen=True, kw_only=True):
     depends_on: list[EdgeShape]
     dependants: list[EdgeShape]
     progress: ProgressShape | None
+
+
+class TieShape(Shape, frozen=True, kw_only=True):
+    """An edge of a graph: `child` waits for `parent`."""
+
+    parent: str
+    child: str
+    edge: str
+    on_failure: str
+
+
+class GraphShape(Shape, frozen=True, kw_only=True):
+    """The jobs around one that wait for each other; `is_whole` is false where it went on."""
+
+    jobs: list[JobLine]
+    edges: list[TieShape]
+    is_whole: bool
 
 
 class JobList(Shape, frozen=True, kw_only=True):
@@ -243,6 +260,19 @@ def _attempt(one: Attempt) -> AttemptShape:
 def _event(one: Event) -> EventShape:
     return EventShape(
         kind=one.kind.value, at=moment_of(one.at), attempt=one.attempt, actor=one.actor, detail=one.detail
+    )
+
+
+def graph_shape(jobs: Iterable[JobSummary], edges: Iterable[Edge], *, is_whole: bool) -> GraphShape:
+    return GraphShape(
+        jobs=[job_line(job) for job in jobs],
+        edges=[
+            TieShape(
+                parent=one.parent, child=one.child, edge=one.state.value, on_failure=one.on_failure.value
+            )
+            for one in edges
+        ],
+        is_whole=is_whole,
     )
 
 
