@@ -12,7 +12,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.types import ASGIApp
 
-from forebay.service.auth import OpenDoor
+from forebay.service.auth import Admits, OpenDoor
 from forebay.service.http import (
     administering,
     consuming,
@@ -23,7 +23,7 @@ from forebay.service.http import (
     steering,
     streaming,
 )
-from forebay.service.http.admitting import Admits, Admitting
+from forebay.service.http.admitting import Admitting
 from forebay.service.http.arriving import ARRIVES_WITHIN_SECONDS, Arriving
 from forebay.service.http.calling import Gone
 from forebay.service.http.document import Document
