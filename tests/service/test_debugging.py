@@ -70,7 +70,9 @@ def test_the_contents_of_a_queue_are_shown(served: Served) -> None:
     queue = served.queue()
     running = served.claimed(queue)
     failed = served.claimed(queue)
-    served.done("POST", f"/v1/jobs/{failed['id']}/nack", {"lease": failed["lease"], "retry_after_seconds": 60})
+    served.done(
+        "POST", f"/v1/jobs/{failed['id']}/nack", {"lease": failed["lease"], "retry_after_seconds": 60}
+    )
     pending = served.enqueue(queue, kwargs={"password": "p", "to": "ann"})
     store = served.service.desk.engine.store()
     [broken] = store.insert([NewJob(task="t", payload=b"?", queue=QueueName(queue))])
@@ -94,7 +96,9 @@ def test_all_that_happened_to_a_job_is_told_in_order(served: Served) -> None:
     queue = served.queue()
     first = served.claimed(queue, metadata={"order": 7})
     path = f"/v1/jobs/{first['id']}"
-    served.done("POST", f"{path}/nack", {"lease": first["lease"], "error": "broken", "retry_after_seconds": 0})
+    served.done(
+        "POST", f"{path}/nack", {"lease": first["lease"], "error": "broken", "retry_after_seconds": 0}
+    )
     [second] = eventually(lambda: served.claim(queue))
     served.done("POST", f"{path}/ack", {"lease": second["lease"], "result": {"token": "x", "sum": 3}})
 
