@@ -6,24 +6,14 @@ jobs what somebody has never asked for.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from litestar import Request
 from litestar.handlers import BaseRouteHandler
 
-_WHERE: Final = re.compile(r"(?P<what>.*) - at `\$\.?(?P<field>.*)`\Z", re.DOTALL)
-
-
-class Unreadable(Exception):
-    """A body that is not JSON, or not of the shape that its operation takes."""
-
-    def __init__(self, message: str) -> None:
-        found = _WHERE.match(message)
-        super().__init__(found["what"] if found else message)
-        self.field = found["field"] or None if found else None
+from forebay.service.schema.unreadable import Unreadable
 
 
 class Reading(Request[Any, Any, Any]):
