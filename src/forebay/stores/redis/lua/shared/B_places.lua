@@ -6,7 +6,8 @@
 -- Tables are filled by number, and loops are written out: this is what each job under a limit pays for.
 local C_IDS, C_SIZE, C_NEW, C_STARTED, C_LAPSED, C_ENDS_AT, C_IS_CHANGED = 1, 2, 3, 4, 5, 6, 7
 local crowds = {}        -- scope -> ids, each between two zeros, and how many; the same of those that this script adds; how
-                         -- many of the first have no lease any more; when the first lease ends, as far as that is known
+                         -- many of the first have no lease any more; when the first lease ends, as far as that is known;
+                         -- whether it is to be written. False for one in which nobody is
 local changed_crowds = {} -- scopes whose crowds are to be written
 local left_places = {}   -- fields of jobs that have no place any more
 local taken_places = {}  -- fields and values of jobs that were given some
@@ -19,33 +20,36 @@ local FILLER = string.rep('-', 65)
 -- length is one byte or two. A parser takes longer, and makes tables.
 local ONE_KEY = '^\146[\160-\191\217].?{"limit_keys":{"([^"\\]*)":"([^"\\]*)"}}'
 
+-- A crowd as it is stored: one id needs no number before it.
+local function crowd_from(packed)
+  local size, listed_ids = string.match(packed, '^(%d+)(.*)$')
+  return {listed_ids or packed, tonumber(size or 1), '', 0, 0, false, false}
+end
+
 -- Bring the crowds of these scopes.
 local function bring_crowds(scopes)
   local known_crowds, missing, number = crowds, {}, 0
   for i = 1, #scopes do
     local scope = scopes[i]
-    if not known_crowds[scope] then
-      known_crowds[scope] = {'', 0, '', 0, 0, false, false}
+    if known_crowds[scope] == nil then
+      known_crowds[scope] = false
       number = number + 1
       missing[number] = scope
     end
   end
   local found = fetch('HMGET', missing, prefix .. 'places')
   for i = 1, number do
-    local packed = found[i]
-    if packed then
-      local crowd = known_crowds[missing[i]]
-      -- One id needs no number before it.
-      local size, listed_ids = string.match(packed, '^(%d+)(.*)$')
-      crowd[C_IDS], crowd[C_SIZE] = listed_ids or packed, tonumber(size or 1)
+    if found[i] then
+      known_crowds[missing[i]] = crowd_from(found[i])
     end
   end
 end
 
 local function crowd_of(scope)
-  if not crowds[scope] then
+  if crowds[scope] == nil then
     bring_crowds({scope})
   end
+  crowds[scope] = crowds[scope] or {'', 0, '', 0, 0, false, false}
   return crowds[scope]
 end
 
@@ -58,7 +62,7 @@ end
 
 -- `field` is an id between two zeros, so it is not found in a longer one.
 local function leave_crowd(scope, field)
-  local crowd = crowds[scope]
+  local crowd = crowd_of(scope)
   local listed_ids = crowd[C_IDS]
   local from, to = 1, #field
   if listed_ids ~= field then
@@ -139,22 +143,25 @@ local function bring_bodies(order, most)
   if order.body_keys[from] or not members[from] then
     return
   end
-  local wanted_keys, all, all_limits, bodies_here = {}, {}, limits, known_bodies
-  local to = math.min(from + most - 1, #members)
+  local wanted_keys, all, by_kind, bodies_here = {}, {}, {}, known_bodies
+  local keys_here, lone_scopes, most_in = order.body_keys, order.lone_scopes, order.most_in
+  local named, to = prefix .. 'body:', math.min(from + most - 1, #members)
   for at = from, to do
-    local key = prefix .. 'body:' .. string.match(members[at], '[1-9]%d*')
-    wanted_keys[at - from + 1], order.body_keys[at] = key, key
+    local key = named .. string.match(members[at], '[1-9]%d*')
+    wanted_keys[at - from + 1], keys_here[at] = key, key
   end
   local found = fetch('MGET', wanted_keys)
   for at = from, to do
     local body = found[at - from + 1]
     bodies_here[wanted_keys[at - from + 1]] = body
     local kind, value = only_key_in(body or '')
-    local limit = kind and all_limits['key:' .. kind]
-    if limit and not limit[L_RATE] then
+    if kind and by_kind[kind] == nil then
+      local limit = limits['key:' .. kind]
+      by_kind[kind] = limit and not limit[L_RATE] and limit[L_CONCURRENCY]
+    end
+    if kind and by_kind[kind] then
       local scope = 'key:' .. kind .. ':' .. value
-      order.lone_scopes[at], order.most_in[at] = scope, limit[L_CONCURRENCY]
-      all[#all + 1] = scope
+      lone_scopes[at], most_in[at], all[#all + 1] = scope, by_kind[kind], scope
     elseif body then
       local scopes, cost = key_scopes_in(body)
       order.scopes[at] = cost == 1 and scopes
@@ -189,9 +196,14 @@ end
 local function has_place(id, task_scope, order, at, ends_at)
   local scope, scopes = order.lone_scopes[at], order.scopes[at]
   if scope and not limits[task_scope] then
-    local crowd = crowds[scope]
+    local crowd, field, fields = crowds[scope], '\0' .. id .. '\0', taken_places
+    if not crowd then
+      crowds[scope] = {'', 0, field, 1, 0, ends_at, true}
+      changed_crowds[#changed_crowds + 1] = scope
+      fields[#fields + 1], fields[#fields + 2] = field, scope
+      return true
+    end
     if crowd[C_SIZE] - crowd[C_LAPSED] + crowd[C_STARTED] < order.most_in[at] then
-      local field, fields = '\0' .. id .. '\0', taken_places
       join_crowd(scope, field, ends_at)
       fields[#fields + 1], fields[#fields + 2] = field, scope
       return true
@@ -226,6 +238,20 @@ local function bodies_of(keys)
   return found
 end
 
+-- Jobs leave crowds of which this script knows nothing yet. Most were alone there.
+local function leave_crowds(scopes, leaving)
+  local found, known_crowds, removed = fetch('HMGET', scopes, prefix .. 'places'), crowds, left_places
+  for i = 1, #scopes do
+    local scope = scopes[i]
+    if found[i] == leaving[i] then
+      known_crowds[scope], removed[#removed + 1] = false, scope
+    else
+      known_crowds[scope] = known_crowds[scope] or (found[i] and crowd_from(found[i]))
+      leave_crowd(scope, leaving[i])
+    end
+  end
+end
+
 -- Attempts at these jobs have ended; the queues in `wanted` are asked in this very call.
 local function free_places(ids, wanted)
   if #ids == 0 or redis.call('EXISTS', prefix .. 'places') == 0 then
@@ -245,11 +271,8 @@ local function free_places(ids, wanted)
       leaving[#leaving + 1] = fields[i]
     end
   end
-  bring_crowds(all)
-  for i = 1, #all do
-    leave_crowd(all[i], leaving[i])
-  end
   left_places = fields
+  leave_crowds(all, leaving)
   for _, queue in ipairs(redis.call('SMEMBERS', prefix .. 'closed_queues')) do
     for _, scope in ipairs(all) do
       local is_opened = redis.call('ZADD', prefix .. 'closed:' .. queue, 'XX', 'CH', 0, scope) == 1
