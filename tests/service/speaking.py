@@ -97,7 +97,7 @@ def message_of(message: Message, fields: dict[str, Any]) -> Message:
             setattr(message, f"{name}_json", json.dumps(value))
         elif value is None:
             if "without" in known:
-                message.without.append(name)  # type: ignore[attr-defined]  # as it says of itself
+                message.without.append(name)
         else:
             _set(message, known[name], value)
     return message
