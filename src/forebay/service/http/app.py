@@ -13,7 +13,16 @@ from litestar.openapi import OpenAPIConfig
 from litestar.types import ASGIApp
 
 from forebay.service.auth import Admits, OpenDoor
-from forebay.service.http import administering, consuming, health, producing, session, steering, streaming
+from forebay.service.http import (
+    administering,
+    consuming,
+    health,
+    keeping,
+    producing,
+    session,
+    steering,
+    streaming,
+)
 from forebay.service.http.admitting import Admitting
 from forebay.service.http.arriving import ARRIVES_WITHIN_SECONDS, Arriving
 from forebay.service.http.calling import Gone
@@ -24,7 +33,7 @@ from forebay.service.http.shortcut import Shortcut
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 
-PARTS: Final = (producing, consuming, administering, steering, streaming, session, health)
+PARTS: Final = (producing, consuming, administering, steering, keeping, streaming, session, health)
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
     "Jobs for programs in any language: enqueue, claim, settle, look and steer. "

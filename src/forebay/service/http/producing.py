@@ -30,7 +30,8 @@ KeyHeader = Annotated[
         name="Idempotency-Key",
         min_length=1,
         max_length=200,
-        description="The same key on the same queue within 24 hours gives the first answer again.",
+        description="The same key on the same queue within 24 hours gives the first answer again; with "
+        "another task or other arguments it is 409 `duplicate`.",
     ),
 ]
 GraphQuery = Annotated[int, QueryParameter(ge=1, le=500, description="At most so many jobs.")]

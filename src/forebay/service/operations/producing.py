@@ -136,8 +136,9 @@ class Producing:
         for name in names:
             if name not in known:
                 raise QueueNotFound(f"there is no queue {name}")
-        client = self._desk.client
-        handles = await client.offloaded(client.enqueue_graph, jobs, atomic=atomic, may_raise=may_raise)
+        handles = await self._desk.use(
+            lambda client: client.enqueue_graph(jobs, atomic=atomic, may_raise=may_raise)
+        )
         found = await self._desk.jobs([handle.id for handle in handles if handle.error is None])
         states = {job.id: job.state for job in found if job is not None}
         return [_receipt(handle, states) for handle in handles]
