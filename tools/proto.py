@@ -200,7 +200,7 @@ def code(text: str) -> dict[str, str]:
 PAGE_HEAD: Final = f"""# gRPC reference
 
 Made by `make reference` from [{NAME}](../../src/forebay/service/proto/{NAME}), from which clients are generated.
-How to use it is told by [the guide](../guide/service.md). The operations are those of [HTTP](http.md),
+How to use it is told by [the guide](../guide/grpc.md). The operations are those of [HTTP](http.md),
 which has all their limits.
 
 A `?` behind a field says that one that is not set is another thing than an empty one.

@@ -17,14 +17,27 @@ from tools.reference import document
 
 ROLES: Final = ("admin", "produce:mail", "consume:mail", "view:mail", "operate:mail")
 # What is there for browsers and for whoever watches over a server is no matter of gRPC.
-TAGS: Final = {"produce", "consume", "queues", "jobs", "dead letters", "schedules", "workers", "limits"}
+TAGS: Final = {
+    *(
+        "produce",
+        "consume",
+        "queues",
+        "jobs",
+        "dead letters",
+        "schedules",
+        "workers",
+        "limits",
+        "keys",
+        "audit",
+    )
+}
 # Answers that go on and on have tests of their own.
 STREAMS: Final = {"Producer.WatchTask", "Consumer.DequeueStream"}
 ONE_JOB: Final = "Consumer.Dequeue"
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.shows("R-GRPC-01", "R-GRPC-03", "R-SDK-07")
+@pytest.mark.shows("R-GRPC-01", "R-GRPC-02", "R-GRPC-03", "R-SDK-07")
 def test_the_same_requests_get_the_same_answers(role: str) -> None:
     answers = []
     for way in (ByHttp, ByGrpc):

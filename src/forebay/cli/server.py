@@ -63,7 +63,7 @@ MAX_GRACE_SECONDS: Final = 3_600
 @click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="The page in a browser.")
 @at_store(create=True)
 def server(desk: Desk, out: Output, **options: Any) -> None:
-    """Serve jobs over HTTP until a signal says stop.
+    """Serve jobs over HTTP, and gRPC, until a signal says stop.
 
     Programs in any language enqueue, claim and settle jobs; /openapi/v1.json describes how. People look and
     steer at /dashboard in a browser. Any number of
