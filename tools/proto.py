@@ -199,7 +199,7 @@ def code(text: str) -> dict[str, str]:
 
 PAGE_HEAD: Final = f"""# gRPC reference
 
-Made by `make reference` from [{NAME}](../../src/forebay/service/proto/{NAME}), from which clients are generated.
+Made by `make reference` with [{NAME}](../../src/forebay/service/proto/{NAME}), which clients are made from.
 How to use it is told by [the guide](../guide/grpc.md). The operations are those of [HTTP](http.md),
 which has all their limits.
 
