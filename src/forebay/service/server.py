@@ -18,8 +18,7 @@ import uvicorn
 
 from forebay.domain.limits import Limit
 from forebay.errors import ConfigError
-from forebay.service.auth import Guard, OpenDoor
-from forebay.service.http.admitting import Admits
+from forebay.service.auth import Admits, Guard, OpenDoor
 from forebay.service.http.app import http_app
 from forebay.service.http.connecting import Connecting
 from forebay.service.operations.service import Service

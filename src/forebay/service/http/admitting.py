@@ -12,11 +12,10 @@ anyway (SameSite): each of these is enough.
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Mapping
-from typing import Any, Final, Protocol, cast
+from functools import lru_cache
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import msgspec
 from litestar.datastructures import Headers
@@ -24,7 +23,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
-from forebay.service.auth import Caller, bearer
+from forebay.service.auth import Admits, bearer, request_id
 from forebay.service.operations.telling import problem_of
 from forebay.service.rates import Allowance
 
@@ -35,18 +34,6 @@ OPEN: Final = ("/health/", "/openapi")
 COOKIE: Final = "forebay_key"
 FROM_PAGE: Final = "X-Forebay-Page"
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z")
-
-
-class Admits(Protocol):
-    """Says who asks."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nobody has to show a key."""
-        ...
-
-    async def caller(self, token: str | None, address: str, request: str = "") -> Caller: ...
 
 
 class Admitting:
@@ -62,19 +49,18 @@ class Admitting:
             await self._app(scope, receive, send)
             return
         headers = Headers.from_scope(scope)
-        asked = headers.get(REQUEST_ID, "")
-        request_id = asked if _ID.match(asked) else uuid4().hex
+        asked = request_id(headers.get(REQUEST_ID, ""))
         try:
             if self._guard.is_open:
                 check_local(headers, self._hosts)
             client = scope["client"]
             token = bearer(headers.get("authorization")) or _cookie_token(scope, headers)
-            caller = await self._guard.caller(token, client[0] if client else "", request_id)
+            caller = await self._guard.caller(token, client[0] if client else "", asked)
         except ForebayError as error:
-            await _refuse(send, error, {REQUEST_ID: request_id})
+            await _refuse(send, error, {REQUEST_ID: asked})
             return
         cast("dict[str, Any]", scope)[CALLER] = caller
-        await self._app(scope, receive, _telling(send, {**caller.headers, REQUEST_ID: request_id}))
+        await self._app(scope, receive, _telling(send, {**caller.headers, REQUEST_ID: asked}))
 
 
 def _cookie_token(scope: HTTPScope, headers: Headers) -> str | None:
@@ -113,6 +99,7 @@ def check_local(headers: Headers, hosts: frozenset[str]) -> None:
         raise Forbidden("this server has no keys, and takes nothing from pages of other sites")
 
 
+@lru_cache(maxsize=64)  # nearly every request names the same one
 def _host(address: str) -> str:
     try:
         return urlsplit(address).hostname or ""
@@ -120,6 +107,7 @@ def _host(address: str) -> str:
         return ""
 
 
+@lru_cache(maxsize=64)
 def _is_ours(host: str, hosts: frozenset[str]) -> bool:
     if host == "localhost" or host in hosts:
         return True

@@ -55,6 +55,10 @@ class Desk:
         """Use the handle to write, after those who came before."""
         return await self.client.offloaded(self._guarded, self.client.write, call)
 
+    async def use(self, call: Callable[[Client], T]) -> T:
+        """The same for what looks and writes in turns."""
+        return await self.client.offloaded(self._breaker, lambda: call(self.client))
+
     async def read(self, call: Callable[[Reader], T]) -> T:
         """Use the handle to look that has the least to do."""
         chosen = min(range(len(self._readers)), key=self._busy.__getitem__)

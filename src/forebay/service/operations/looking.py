@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, QueueName
 from forebay.domain.workflow import Edge
 from forebay.errors import JobNotFound, QueueNotFound
 from forebay.service.operations.desk import Desk
-from forebay.service.schema.looking import GraphShape, JobShape, PeekAnswer, graph_shape, job_line, job_shape
+from forebay.service.schema.looking import (
+    GraphShape,
+    JobShape,
+    PeekAnswer,
+    graph_shape,
+    job_line,
+    job_shape,
+    without,
+)
 from forebay.stores.matching import summary_of
 from forebay.stores.protocol import Reader
 
@@ -25,30 +32,20 @@ class Looking:
         self._desk = desk
 
     async def job(self, job_id: str, sees: Sees | None = None) -> JobShape:
-        """A job with its attempts and what depends on it; raises JobNotFound. With `sees` those that it waits
-        for, and that wait for it, are left out where they are in queues that it does not."""
+        """A job with its attempts and what depends on it; raises JobNotFound. With `sees` nothing in it names
+        a job of a queue that it does not."""
         wanted = JobId(job_id)
 
-        def look(reader: Reader) -> tuple[Timeline | None, list[Edge], list[Edge]]:
+        def look(reader: Reader) -> JobShape:
             timeline = reader.history(wanted)
             if timeline is None:
-                return None, [], []
+                raise JobNotFound(f"there is no job {job_id}")
             parents = reader.parents([wanted])
             dependants = reader.dependants([wanted], limit=DEPENDANTS_SHOWN)
-            if sees is None:
-                return timeline, parents, dependants
-            others = {edge.parent for edge in parents} | {edge.child for edge in dependants}
-            seen = {job.id for job in reader.jobs(sorted(others)) if job is not None and sees(job.queue)}
-            return (
-                timeline,
-                [edge for edge in parents if edge.parent in seen],
-                [edge for edge in dependants if edge.child in seen],
-            )
+            shape = job_shape(timeline, parents, dependants)
+            return shape if sees is None else without(shape, _hidden(reader, shape, sees))
 
-        timeline, parents, dependants = await self._desk.read(look)
-        if timeline is None:
-            raise JobNotFound(f"there is no job {job_id}")
-        return job_shape(timeline, parents, dependants)
+        return await self._desk.read(look)
 
     async def graph(self, job_id: str, limit: int, sees: Sees | None = None) -> GraphShape:
         """The jobs around one that wait for each other, nearest first; raises JobNotFound. With `sees` the
@@ -67,6 +64,15 @@ class Looking:
         if found is None:
             raise QueueNotFound(f"there is no queue {queue}")
         return PeekAnswer(jobs=[job_line(job) for job in found])
+
+
+def _hidden(reader: Reader, shape: JobShape, sees: Sees) -> set[str]:
+    """Of the jobs that one names those in queues that somebody does not see. Of one that is gone nobody can
+    say where it was."""
+    named = {one.id for one in (*shape.depends_on, *shape.dependants)}
+    others = sorted(named | {shape.parent_id or shape.id} - {shape.id})
+    found = reader.jobs([JobId(one) for one in others])
+    return {one for one, job in zip(others, found, strict=True) if job is None or not sees(job.queue)}
 
 
 def _walk(reader: Reader, root: JobId, limit: int, sees: Sees | None) -> GraphShape:

@@ -13,6 +13,7 @@ from forebay.scheduler.standard import standard_duties
 from forebay.service.operations.administering import Administering
 from forebay.service.operations.consuming import Consuming
 from forebay.service.operations.desk import Desk
+from forebay.service.operations.keeping import Keeping
 from forebay.service.operations.looking import Looking
 from forebay.service.operations.producing import Producing
 from forebay.service.operations.steering import Steering
@@ -45,6 +46,7 @@ class Service:
         self.producing = Producing(self.desk, self.waiting, self.looking)
         self.consuming = Consuming(self.desk, self.waiting, roll)
         self.administering = Administering(self.desk, self.waiting)
+        self.keeping = Keeping(self.desk)
         self.steering = Steering(self.desk, self.waiting, roll)
 
     async def start(self) -> None:

@@ -110,9 +110,9 @@ class Steering:
         return FiringList(firings=[firing_shape(one) for one in found])
 
     async def _with_schedules(self, call: Callable[[Schedules], T], actor: str) -> T:
-        client = self._desk.client
-        kept = Schedules(client, Registry(), self._roll, actor=actor)
-        return await client.offloaded(call, kept)
+        return await self._desk.use(
+            lambda client: call(Schedules(client, Registry(), self._roll, actor=actor))
+        )
 
     # Workers
 

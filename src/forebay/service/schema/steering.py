@@ -11,7 +11,7 @@ from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.limits import MAX_LIMIT, Limit
 from forebay.domain.schedule import CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
 from forebay.domain.worker import Command, CommandKind, Pulse, WorkerInfo, WorkerState
-from forebay.service.schema.calls import CallShape, call_of
+from forebay.service.schema.calls import CallShape, check_told, shown_call
 from forebay.service.schema.producing import EnqueueRequest, new_job
 from forebay.service.schema.shared import (
     Asked,
@@ -56,6 +56,7 @@ class ScheduleRequest(Asked, frozen=True, kw_only=True):
 
     def definition(self, name: str) -> Definition:
         """The same for the store; raises what is wrong with it."""
+        check_told(self.args, self.kwargs)
         job = EnqueueRequest(
             task=self.task,
             queue=self.queue,
@@ -242,7 +243,7 @@ class CommandList(Shape, frozen=True, kw_only=True):
 
 def schedule_shape(schedule: Schedule) -> ScheduleShape:
     definition = schedule.definition
-    call = call_of(definition.job.payload)
+    call = shown_call(definition.job.payload)
     return ScheduleShape(
         args=call.args,
         kwargs=call.kwargs,
