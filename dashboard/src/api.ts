@@ -69,7 +69,7 @@ const OPERATE = new Set([
 export function may(operation: string, queue?: string): boolean {
   const who = session.value;
   if (!who) return false;
-  if (who.is_open || who.operations.includes(operation)) return true;
+  if (who.operations.includes(operation)) return true;
   if (queue === undefined) return false;
   return who.grants.some(
     (grant) => covers(grant.queues, queue) && (grant.role === "admin" || (grant.role === "operate" && OPERATE.has(operation))),

@@ -33,9 +33,21 @@ function axis(): uPlot.Axis {
   };
 }
 
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const seconds = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+/** What stands below a tick: the time, and the day where another one begins. */
+function clockAt(tick: number, before: number | undefined): string {
+  const at = new Date(tick * 1000);
+  const isNewDay = before !== undefined && new Date(before * 1000).getDate() !== at.getDate();
+  if (isNewDay) return day.format(at);
+  return tick % 60 ? seconds.format(at) : clock.format(at);
+}
+
 export function Chart({ label, times, lines, unit = (value) => String(value) }: { label: string; times: number[]; lines: Line[]; unit?: (value: number) => string }) {
   const box = useRef<HTMLDivElement>(null);
-  const plot = useRef<uPlot>();
+  const plot = useRef<uPlot | undefined>(undefined);
   const { theme } = settings.value;
   const names = lines.map((line) => line.label).join("|");
 
@@ -50,10 +62,10 @@ export function Chart({ label, times, lines, unit = (value) => String(value) }: 
           padding: [8, 8, 0, 0],
           cursor: { drag: { x: true, y: false }, points: { size: 6 } },
           legend: { live: true },
-          axes: [axis(), { ...axis(), size: 54, values: (_, ticks) => ticks.map((tick) => unit(tick)) }],
-          scales: { y: { range: (_, __, most) => [0, Math.max(most, 1) * 1.05] } },
+          axes: [{ ...axis(), values: (_, ticks) => ticks.map((tick, index) => clockAt(tick, ticks[index - 1])), space: 70 }, { ...axis(), size: 54, values: (_, ticks) => ticks.map((tick) => unit(tick)) }],
+          scales: { x: { range: (_, least, most) => [least, Math.max(most, least + 60)] }, y: { range: (_, __, most) => [0, Math.max(most, 1) * 1.05] } },
           series: [
-            { value: (_, at) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
+            { label: "at", value: (_, at) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
             ...lines.map((line) => ({
               label: line.label,
               stroke: colour(line.color),
@@ -94,7 +106,7 @@ function isZoomed(plot: uPlot): boolean {
   const [times] = plot.data;
   const { min, max } = plot.scales["x"]!;
   if (!times.length || min === undefined || min === null || max === undefined || max === null) return false;
-  return min > times[0]! || max < times[times.length - 1]!;
+  return min > times[0]! || max < times[times.length - 1]! - 1;
 }
 
 /** A small line without axes, for a row of a table. */

@@ -18,7 +18,7 @@ export function useLoad<T>(load: () => Promise<T>, keys: readonly unknown[], isL
   const error = useSignal<Error | undefined>(undefined);
   const turn = useRef(0);
   const begun = useRef(0);
-  const timer = useRef<ReturnType<typeof setTimeout>>();
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const loader = useRef(load);
   loader.current = load;
 

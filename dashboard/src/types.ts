@@ -44,6 +44,38 @@ export interface AttemptShape {
   traceback: string;
 }
 
+export interface AuditAnswer {
+  lines: AuditLine[];
+  after: number | null;
+  has_more: boolean;
+}
+
+export interface AuditLine {
+  number: number;
+  at: string;
+  kind: EventKind;
+  actor: string;
+  request: string;
+  queue: string | null;
+  job_id: string | null;
+  detail: string;
+  before: Record<string, unknown>;
+  after: Record<string, unknown>;
+}
+
+export interface AuditRequest {
+  kinds?: EventKind[] | null;
+  everything?: boolean;
+  actor?: string | null;
+  request?: string | null;
+  queue?: string | null;
+  job_id?: string | null;
+  since?: string | null;
+  until?: string | null;
+  limit?: number;
+  after?: number | null;
+}
+
 export interface BulkAnswer {
   matched: number;
   matched_is_exact: boolean;
@@ -83,9 +115,9 @@ export interface ClaimAnswer {
 
 export interface ClaimRequest {
   queues?: string[];
-  most?: number;
   tasks?: string[] | null;
   lease_seconds?: number | null;
+  most?: number;
   wait_seconds?: number;
 }
 
@@ -224,6 +256,8 @@ export interface EnqueueRequest {
   client?: string | null;
   cost?: number;
 }
+
+export type EventKind = "amended" | "cancel" | "command" | "deleted" | "dropped" | "expired" | "forced" | "held" | "key" | "limit" | "more" | "note" | "parent" | "queue" | "refused" | "replayed" | "revived" | "schedule" | "swept" | "unfollowed";
 
 export interface EventShape {
   kind: string;
@@ -376,6 +410,47 @@ export interface JobShape {
 
 export type JobState = "blocked" | "cancelled" | "completed" | "dead" | "pending" | "retrying" | "running" | "scheduled";
 
+export interface KeyList {
+  keys: KeyShape[];
+}
+
+export interface KeyMade {
+  name: string;
+  state: KeyState;
+  grants: string[];
+  created_at: string;
+  expires_at: string | null;
+  revoked_at: string | null;
+  used_at: string | null;
+  old_until: string | null;
+  rate: number | null;
+  burst: number | null;
+  token: string;
+}
+
+export interface KeyRequest {
+  name: string;
+  grants: string[];
+  lasts_seconds?: number | null;
+  rate?: number | null;
+  burst?: number | null;
+}
+
+export interface KeyShape {
+  name: string;
+  state: KeyState;
+  grants: string[];
+  created_at: string;
+  expires_at: string | null;
+  revoked_at: string | null;
+  used_at: string | null;
+  old_until: string | null;
+  rate: number | null;
+  burst: number | null;
+}
+
+export type KeyState = "active" | "expired" | "revoked";
+
 export interface LimitList {
   limits: LimitShape[];
 }
@@ -504,6 +579,10 @@ export interface ReviveRequest {
 }
 
 export type Role = "admin" | "consume" | "operate" | "produce" | "view";
+
+export interface RotateRequest {
+  grace_seconds?: number;
+}
 
 export interface ScheduleList {
   schedules: ScheduleShape[];
@@ -636,6 +715,12 @@ export interface Verdict {
   done: boolean;
   state: JobState | null;
   reason?: string;
+}
+
+export interface Wanted {
+  queues?: string[];
+  tasks?: string[] | null;
+  lease_seconds?: number | null;
 }
 
 export interface WorkerList {

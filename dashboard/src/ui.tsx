@@ -32,7 +32,7 @@ export function When({ at }: { at: string | null | undefined }) {
 export function JobLink({ id, children }: { id: string } & Kids) {
   return (
     <a class="mono" href={addressOf(["jobs", id])} title={id}>
-      {children ?? (id.length > 13 ? `…${id.slice(-10)}` : id)}
+      {children ?? (id.length > 15 ? `${id.slice(0, 14)}…` : id)}
     </a>
   );
 }
@@ -92,12 +92,18 @@ export function Table({ head, children, label }: { head: ComponentChildren[]; la
     <div class="scroll" tabIndex={0} role="region" aria-label={label}>
       <table>
         <thead>
-          <tr>{head.map((one, index) => (one === "" ? <td key={index} /> : <th scope="col" key={index}>{one}</th>))}</tr>
+          <tr>{head.map((one, index) => (one === "" ? <td key={index} /> : <Head key={index} name={one} />))}</tr>
         </thead>
         <tbody>{children}</tbody>
       </table>
     </div>
   );
+}
+
+/** The head of a column; a > before its name puts it to the right, above numbers. */
+function Head({ name }: { name: ComponentChildren }) {
+  const isRight = typeof name === "string" && name.startsWith(">");
+  return <th scope="col" class={isRight ? "right" : ""}>{isRight ? (name as string).slice(1) : name}</th>;
 }
 
 /** How jobs are spread over states, as a bar; the numbers stand beside it for who cannot see it. */

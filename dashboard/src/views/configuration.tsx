@@ -32,8 +32,8 @@ export function Configuration() {
         </Panel>
         <Panel title="This browser">
           <div class="form">
-            <div class="field"><label>Charts show</label><div><Choices label="Charts show" value={settings.value.range} choices={["1h", "24h", "7d"] as const} choose={(range) => prefer({ range })} /></div></div>
-            <div class="field"><label>Times as</label><div><Choices label="Times as" value={settings.value.spread} choices={["average", "p50", "p95", "p99"] as const} choose={(spread) => prefer({ spread })} /></div></div>
+            <div class="field all"><span class="muted">Charts show</span><div><Choices label="Charts show" value={settings.value.range} choices={["1h", "24h", "7d"] as const} choose={(range) => prefer({ range })} /></div></div>
+            <div class="field all"><span class="muted">Times as</span><div><Choices label="Times as" value={settings.value.spread} choices={["average", "p50", "p95", "p99"] as const} choose={(spread) => prefer({ spread })} /></div></div>
             <Field label="Seconds between two looks" hint="Only while events do not come.">
               {(id) => <input id={id} type="number" min={1} max={300} value={settings.value.refresh} onChange={(event) => prefer({ refresh: Math.min(300, Math.max(1, Number(event.currentTarget.value) || 5)) })} />}
             </Field>
@@ -42,7 +42,7 @@ export function Configuration() {
       </div>
       {may("limits") && <Limits />}
       <Panel title="Queues">
-        <Table label="Settings of queues" head={["Queue", "State", "Order", "Weight", "Lease", "Most pending", "Priority", "Keep finished", "Keep dead"]}>
+        <Table label="Settings of queues" head={["Queue", "State", "Order", ">Weight", ">Lease", ">Most pending", ">Priority", ">Keep finished", ">Keep dead"]}>
           {(queues.value ?? []).map(({ name, state, settings: set }) => (
             <tr key={name}>
               <td><QueueLink name={name} /></td><td><Badge state={state} /></td><td>{String(set["mode"])}</td><td class="right">{String(set["weight"])}</td>
@@ -69,7 +69,7 @@ function Limits() {
     <Panel title="Limits" actions={may("set_limit") && <Button onClick={() => (editing.value = {})}>New limit</Button>}>
       <Waiting error={found.error} isThere={!!found.data} />
       {found.data && (found.data.limits.length ? (
-        <Table label="Limits" head={["Scope", "At once", "Starts", "Burst", ""]}>
+        <Table label="Limits" head={["Scope", ">At once", ">Starts", ">Burst", ""]}>
           {found.data.limits.map((one) => (
             <tr key={one.scope}>
               <td class="mono">{one.scope}</td><td class="right">{one.concurrency ?? "–"}</td><td class="right">{one.rate ? `${number(one.rate)} in ${length(one.per_seconds)}` : "–"}</td><td class="right">{one.burst ?? "–"}</td>

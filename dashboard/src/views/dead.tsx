@@ -94,7 +94,7 @@ export function DeadLetters() {
       <Filters fields={["queue", "task", "text", "tag", "since"]} />
       {jobs.length > 1 && (
         <Panel title="Patterns among those shown">
-          <Table label="Patterns" head={["Task", "Error", "How many", "Newest", ""]}>
+          <Table label="Patterns" head={["Task", "Error", ">How many", "Newest", ""]}>
             {patterns(jobs).slice(0, 8).map((one) => (
               <tr key={`${one.task} ${one.kind}`}>
                 <td class="clip">{one.task}</td>
@@ -114,7 +114,7 @@ export function DeadLetters() {
             label="Dead letters"
             head={[
               <input type="checkbox" aria-label="Choose all shown" checked={picked.length === jobs.length} onChange={(event) => (chosen.value = new Set(event.currentTarget.checked ? jobs.map((job) => job.id) : []))} />,
-              "Job", "Task", "Queue", "Died", "Attempts", "Why",
+              "Job", "Task", "Queue", "Died", ">Attempts", "Why",
             ]}
           >
             {jobs.map((job) => (

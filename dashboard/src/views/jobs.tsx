@@ -136,7 +136,7 @@ export function Jobs() {
 export function JobTable({ jobs }: { jobs: JobLine[] }) {
   if (!jobs.length) return <Empty>No job fits.</Empty>;
   return (
-    <Table label="Jobs" head={["Job", "State", "Task", "Queue", "Enqueued", "Took", "Attempt", "Reason"]}>
+    <Table label="Jobs" head={["Job", "State", "Task", "Queue", "Enqueued", ">Took", ">Attempt", "Reason"]}>
       {jobs.map((job) => (
         <tr key={job.id}>
           <td class="tight"><JobLink id={job.id} /></td>

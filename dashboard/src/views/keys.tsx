@@ -27,7 +27,7 @@ export function KeysView() {
       <Panel>
         <Waiting error={found.error} isThere={!!found.data} />
         {found.data && (found.data.keys.length ? (
-          <Table label="Keys" head={["Key", "State", "May", "Made", "Last used", "Ends", "Rate", ""]}>
+          <Table label="Keys" head={["Key", "State", "May", "Made", "Last used", "Ends", ">Rate", ""]}>
             {found.data.keys.map((key) => (
               <tr key={key.name}>
                 <td>{key.name}</td>

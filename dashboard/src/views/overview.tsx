@@ -1,6 +1,6 @@
 /** How everything is, at a glance. */
 
-import { number, rate, short } from "../format";
+import { number, plural, rate, short } from "../format";
 import { queues, samples, workers, type Sample } from "../live";
 import { addressOf } from "../router";
 import { Badge, Empty, Page, Panel, QueueLink, StateBar, Table } from "../ui";
@@ -23,7 +23,7 @@ export function Overview() {
   const alive = (workers.value ?? []).filter((worker) => worker.pulse === "alive").length;
   const paused = found.filter((queue) => queue.state !== "active");
   return (
-    <Page title="Overview" sub={`${number(found.length)} queues, ${number(alive)} workers`}>
+    <Page title="Overview" sub={`${plural(found.length, "queue")}, ${plural(alive, "worker")} alive`}>
       <div class="tiles">
         <Tile label="Pending" value={short(sum("pending"))} href={addressOf(["jobs"], { state: "pending" })} />
         <Tile label="Running" value={short(sum("running"))} href={addressOf(["jobs"], { state: "running" })} />
@@ -46,7 +46,7 @@ export function Overview() {
       <div class="cols wide-left">
         <Panel title="Queues">
           {found.length ? (
-            <Table label="Queues" head={["Queue", "State", "Jobs that wait or run", "Pending", "Running", "Dead"]}>
+            <Table label="Queues" head={["Queue", "State", "Jobs that wait or run", ">Pending", ">Running", ">Dead"]}>
               {found.map((queue) => (
                 <tr key={queue.name}>
                   <td><QueueLink name={queue.name} /></td>

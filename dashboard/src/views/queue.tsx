@@ -93,7 +93,7 @@ export function QueueView({ id: name }: { id: string }) {
         <Panel title="Next in line">
           <Waiting error={next.error} isThere={!!next.data} />
           {next.data && (next.data.jobs.length ? (
-            <Table label="Next in line" head={["Job", "Task", "Priority", "Waits since"]}>
+            <Table label="Next in line" head={["Job", "Task", ">Priority", "Waits since"]}>
               {next.data.jobs.map((job) => (
                 <tr key={job.id}><td><JobLink id={job.id} /></td><td class="clip">{job.task}</td><td class="right">{job.priority}</td><td><When at={job.run_at} /></td></tr>
               ))}
@@ -103,7 +103,7 @@ export function QueueView({ id: name }: { id: string }) {
         <Panel title="What fails most" actions={<a href={addressOf(["dead"], { queue: name })}>Dead letters</a>}>
           <Waiting error={dead.error} isThere={!!dead.data} />
           {dead.data && (dead.data.jobs.length ? (
-            <Table label="What fails most" head={["Task", "Dead letters", "Newest reason"]}>
+            <Table label="What fails most" head={["Task", ">Dead letters", "Newest reason"]}>
               {worst(dead.data.jobs).slice(0, 8).map((one) => (
                 <tr key={one.task}><td class="clip"><a href={addressOf(["dead"], { queue: name, task: one.task })}>{one.task}</a></td><td class="right">{number(one.count)}</td><td class="clip" title={one.reason}>{one.reason}</td></tr>
               ))}

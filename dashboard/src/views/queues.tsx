@@ -14,7 +14,7 @@ export function Queues() {
     <Page title="Queues" sub="What waits, what runs, and what has ended" actions={may("create_queue") && <Button kind="main" onClick={() => (isNew.value = true)}>New queue</Button>}>
       <Panel>
         {found?.length ? (
-          <Table label="Queues" head={["Queue", "State", "Jobs", "Pending", "Running", "Retrying", "Scheduled", "Completed", "Dead", "Drained in", ""]}>
+          <Table label="Queues" head={["Queue", "State", "Jobs", ">Pending", ">Running", ">Retrying", ">Scheduled", ">Completed", ">Dead", ">Drained in", ""]}>
             {found.map((queue) => (
               <tr key={queue.name}>
                 <td><QueueLink name={queue.name} /></td>

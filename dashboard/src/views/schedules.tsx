@@ -31,7 +31,7 @@ export function Schedules() {
       <Panel>
         <Waiting error={found.error} isThere={!!found.data} />
         {found.data && (found.data.schedules.length ? (
-          <Table label="Schedules" head={["Schedule", "When", "Task", "Queue", "Next", "Last", "Fired", "Skipped", ""]}>
+          <Table label="Schedules" head={["Schedule", "When", "Task", "Queue", "Next", "Last", ">Fired", ">Skipped", ""]}>
             {found.data.schedules.map((one) => (
               <tr key={one.name}>
                 <td>{one.name} {one.is_paused && <Badge state="paused" />}{one.is_declared && <span class="muted" title="A program declares it at each start"> declared</span>}</td>

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
-import { ApiError, enc, get } from "../api";
+import { enc, get, may } from "../api";
 import { Chart, type Line } from "../chart";
 import { rate, short } from "../format";
 import { samples } from "../live";
@@ -13,6 +13,9 @@ import { Panel, Waiting } from "../ui";
 const RANGES = { "1h": 3_600, "24h": 86_400, "7d": 604_800 };
 const COLORS: Record<string, string> = { completed: "--s-completed", failed: "--s-dead", pending: "--s-pending", running: "--s-running", dead: "--s-dead", enqueued: "--s-scheduled" };
 const COUNTS = new Set(["enqueued", "claimed", "completed", "failed", "retried", "dead", "cancelled", "snoozed", "lost"]);
+
+/** A server that keeps no metrics does not know this operation. */
+const SERIES = "series";
 
 interface Series {
   resolution_seconds: number;
@@ -36,13 +39,9 @@ export function SeriesChart({ title, metrics, queue, fallback }: { title: string
   const { range } = settings.value;
   const { data, error } = useLoad<Series | null>(
     async () => {
+      if (!may(SERIES)) return null;
       const start = new Date(Date.now() - RANGES[range] * 1_000).toISOString();
-      try {
-        return await get<Series>(`/v1/metrics/series?metrics=${metrics.join(",")}&start=${enc(start)}${queue ? `&queue=${enc(queue)}` : ""}`);
-      } catch (failed) {
-        if (failed instanceof ApiError && failed.status === 404) return null;
-        throw failed;
-      }
+      return get<Series>(`/v1/metrics/series?metrics=${metrics.join(",")}&start=${enc(start)}${queue ? `&queue=${enc(queue)}` : ""}`);
     },
     [range, queue, metrics.join()],
   );

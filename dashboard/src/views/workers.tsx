@@ -61,7 +61,7 @@ export function Workers() {
       </Panel>
       <Panel title="All workers">
         {found.length ? (
-          <Table label="Workers" head={["Worker", "Pulse", "State", "Queues", "Runs", "Completed", "Failed", "Memory", "Started", "Beat", ""]}>
+          <Table label="Workers" head={["Worker", "Pulse", "State", "Queues", "Runs", ">Completed", ">Failed", ">Memory", "Started", "Beat", ""]}>
             {found.map((worker) => (
               <tr key={worker.id}>
                 <td title={worker.id}>{worker.host} · {worker.pid}</td>
