@@ -17,6 +17,11 @@ export interface AckRequest {
   cost?: number | null;
 }
 
+export interface AdviceShape {
+  what: string;
+  todo: string;
+}
+
 export interface Alive {
   status?: "ok";
 }
@@ -162,6 +167,29 @@ export interface CommandShape {
   expires_at: string;
   taken_at: string | null;
   answer: string | null;
+}
+
+export interface ContentShape {
+  args?: unknown[];
+  kwargs?: Record<string, unknown>;
+  payload_base64?: string | null;
+  payload_error?: string | null;
+  id: string;
+  task: string;
+  state: JobState;
+  priority: number;
+  attempt: number;
+  failures: number;
+  run_at: string;
+  worker: string | null;
+  lease_expires_at: string | null;
+}
+
+export interface ContentsAnswer {
+  queue: string;
+  pending: ContentShape[];
+  running: ContentShape[] | null;
+  retrying: ContentShape[] | null;
 }
 
 export interface CountsShape {
@@ -318,6 +346,11 @@ export interface HeartbeatRequest {
   done?: number | null;
   total?: number | null;
   message?: string;
+}
+
+export interface InspectAnswer {
+  job: JobShape;
+  advice: AdviceShape[];
 }
 
 export interface JobFilter {
@@ -484,6 +517,12 @@ export interface LineShape {
 
 export interface Missed {
   after: number;
+}
+
+export interface MomentShape {
+  at: string;
+  what: string;
+  detail: string;
 }
 
 export interface NackRequest {
@@ -699,13 +738,33 @@ export interface Settled {
   problem?: Problem | null;
 }
 
+export interface SignalAnswer {
+  worker: WorkerShape;
+  command: CommandShape | null;
+}
+
+export interface SignalRequest {
+  signal: "pause" | "resume" | "shutdown" | "status";
+}
+
 export type Status = "cancelled" | "completed" | "failed" | "pending" | "running";
+
+export interface SweepAnswer {
+  has_begun: boolean;
+}
 
 export interface TieShape {
   parent: string;
   child: string;
   edge: string;
   on_failure: string;
+}
+
+export interface TraceAnswer {
+  job: JobShape;
+  result: unknown;
+  result_error: string | null;
+  timeline: MomentShape[];
 }
 
 export type UniqueUntil = "final" | "started";
@@ -750,3 +809,8 @@ export interface WorkerShape {
 }
 
 export type WorkerState = "idle" | "paused" | "silent" | "starting" | "stopped" | "stopping" | "working";
+
+export interface WorkerStateAnswer {
+  worker: WorkerShape;
+  stacks: string | null;
+}

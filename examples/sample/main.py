@@ -79,7 +79,7 @@ async def count_words(page: str) -> int:
 @app.task(queue="reports")
 def total() -> int:
     """The end of a workflow: all pages have been counted."""
-    found = sum(current_job().results())
+    found: int = sum(current_job().results())
     tell(f"{found} words")
     return found
 
