@@ -571,6 +571,33 @@ export interface QueueList {
   queues: QueueShape[];
 }
 
+export interface QueueMetrics {
+  queue: string;
+  window_seconds: number;
+  counts: CountsShape;
+  claimed: number;
+  completed: number;
+  failed: number;
+  lost: number;
+  retried: number;
+  dead: number;
+  cancelled: number;
+  snoozed: number;
+  error_rate: number | null;
+  errors: Record<string, number>;
+  wait: SpreadShape;
+  run: SpreadShape;
+  enqueued_per_second: number | null;
+  throughput_per_second: number;
+  oldest_pending_age_seconds: number | null;
+  consumers_active: number;
+  tasks: TaskMetrics[];
+}
+
+export interface QueueMetricsList {
+  queues: QueueMetrics[];
+}
+
 export type QueueMode = "aging" | "fifo" | "strict";
 
 export interface QueueNews {
@@ -690,6 +717,20 @@ export interface SearchRequest {
   with_total?: boolean;
 }
 
+export interface SeriesAnswer {
+  start: string;
+  end: string;
+  resolution_seconds: number;
+  times: string[];
+  series: SeriesShape[];
+}
+
+export interface SeriesShape {
+  name: string;
+  unit: string;
+  values: (number | null)[];
+}
+
 export interface SessionShape {
   name: string;
   is_open: boolean;
@@ -747,10 +788,36 @@ export interface SignalRequest {
   signal: "pause" | "resume" | "shutdown" | "status";
 }
 
+export interface SpreadShape {
+  count: number;
+  average_ms: number | null;
+  p50_ms: number | null;
+  p95_ms: number | null;
+  p99_ms: number | null;
+  least_ms: number | null;
+  most_ms: number | null;
+}
+
 export type Status = "cancelled" | "completed" | "failed" | "pending" | "running";
 
 export interface SweepAnswer {
   has_begun: boolean;
+}
+
+export interface TaskMetrics {
+  task: string;
+  claimed: number;
+  completed: number;
+  failed: number;
+  lost: number;
+  retried: number;
+  dead: number;
+  cancelled: number;
+  snoozed: number;
+  error_rate: number | null;
+  errors: Record<string, number>;
+  wait: SpreadShape;
+  run: SpreadShape;
 }
 
 export interface TieShape {
