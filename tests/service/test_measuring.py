@@ -116,7 +116,7 @@ def test_what_cannot_be_shown_is_refused(plain: Served, path: str, status: int, 
 
 
 @pytest.mark.shows(
-    *("R-MET-02", "R-MET-05", "R-MET-07", "R-MET-08", "R-MET-09", "R-MET-10", "R-MET-12", "R-MET-14")
+    "R-MET-02", "R-MET-05", "R-MET-07", "R-MET-08", "R-MET-09", "R-MET-10", "R-MET-12", "R-MET-14"
 )
 def test_all_metrics_are_shown_as_prometheus_reads_them(plain: Served, store: Store) -> None:
     queue = plain.queue()
