@@ -2,8 +2,9 @@
 
 Each holds a connection on which a claim waits for 20 s, and asks again when it is over. Shown are the memory
 of the server for each of them, the processor time that it takes while nothing happens, and how many
-transactions the database sees a second without them and with them. Then as many jobs are enqueued as there are
-clients, and it is shown how long it takes until each has one. What it does not show: a network, TLS, API keys.
+transactions the database sees a second without them and with them. Then as many jobs are enqueued as there
+are clients, and it is shown how long it takes until each has one. What it does not show: a network, TLS, API
+keys.
 """
 
 from __future__ import annotations
