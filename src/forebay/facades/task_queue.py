@@ -82,8 +82,8 @@ class TaskQueue:
         queue.shutdown()
 
     The workers start at once, as users expect; with `num_workers=0` this program only submits. A function
-    is stored by its name, so it must be one that a program can import. With `encryption_keys` (by id, the newest
-    first) arguments and results are unreadable in the file. Settings that mean nothing here are
+    is stored by its name, so it must be one that a program can import. With `encryption_keys` (by id, the
+    newest first) arguments and results are unreadable in the file. Settings that mean nothing here are
     checked and otherwise ignored; docs/guide/task-queue.md says which and why.
     """
 

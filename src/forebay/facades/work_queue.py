@@ -51,8 +51,8 @@ class WorkQueue:
             queue.mark_as_complete(task)
 
     A dequeued task belongs to this queue object until its visibility time-out; then others may have it, and
-    marks that come too late answer False. May be used from several threads. With `encryption_keys` (by id, the
-    newest first) what tasks hold is unreadable in the store.
+    marks that come too late answer False. May be used from several threads. With `encryption_keys` (by id,
+    the newest first) what tasks hold is unreadable in the store.
     """
 
     def __init__(  # noqa: PLR0913 - the settings that its users know
