@@ -131,9 +131,8 @@ class Soak:
             if is_blowing:
                 feed.give(lasts)
                 storm.blow(others)
-                self._levels.look(
-                    {"worker": steady.popen.pid, "soak": os.getpid()}, self._server, feed.kinds.total()
-                )
+                pids = {"worker": steady.popen.pid, "soak": os.getpid()}
+                self._levels.look(pids, self._server, feed.kinds.total(), storm.proxies)
             else:
                 storm.calm()
             self._man(posts)
