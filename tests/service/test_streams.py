@@ -46,7 +46,7 @@ def acked(spoken: Spoken, job: Any) -> bool:
 
 
 def running(spoken: Spoken, queue: str) -> int:
-    shown = spoken.admin.GetQueueMetrics(pb.GetQueueMetricsRequest(name=queue), timeout=PATIENCE)
+    shown = spoken.admin.GetQueue(pb.GetQueueRequest(name=queue), timeout=PATIENCE)
     return int(shown.counts.running)
 
 
