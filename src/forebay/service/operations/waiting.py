@@ -91,12 +91,14 @@ class Group:
 
     def share(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Give jobs to those who wait, as many as each wants; what is left, since somebody has gone."""
+        given = 0
         for wish in list(self.wishes):
-            mine, jobs = list(jobs[: wish.most]), jobs[wish.most :]
+            mine = list(jobs[given : given + wish.most])
+            given += len(mine)
             if mine or not wish.is_patient:
                 del self.wishes[wish]
                 wish.grant(mine)
-        return jobs
+        return jobs[given:]
 
     def fail(self, error: Exception) -> None:
         for wish in self.wishes:
