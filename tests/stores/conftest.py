@@ -43,6 +43,14 @@ def redis() -> Iterator[ModuleType]:
     support.release()
 
 
+@pytest.fixture
+def remote() -> Iterator[ModuleType]:
+    """What makes stores behind a server of the tests, started when somebody first asks for it."""
+    support = import_module("tests.stores.remote_support")
+    yield support
+    support.release()
+
+
 @pytest.fixture(params=ENGINES)
 def make_engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> MakeEngine:
     """Makes engines that know nothing of each other."""
@@ -63,6 +71,8 @@ def maker(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) ->
         elif name.startswith("redis"):
             is_clustered = name.endswith("cluster")
             engine = request.getfixturevalue("redis").make_engine(clock, is_clustered=is_clustered)
+        elif name == "remote":
+            engine = request.getfixturevalue("remote").make_engine(clock)
         else:
             sqlite = import_module("forebay.stores.sqlite.store")
             path = import_module("tests.stores.sqlite_support").put_empty(tmp_path / f"jobs-{next(made)}.db")
@@ -71,6 +81,8 @@ def maker(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) ->
 
     if name.startswith("redis"):
         request.getfixturevalue("redis")
+    if name == "remote":
+        request.getfixturevalue("remote")
     if name.startswith("postgresql"):
         # Before the stores that are made on it, so that it ends after them.
         request.getfixturevalue("postgres")

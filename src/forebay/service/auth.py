@@ -109,9 +109,13 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
             "remove_limit",
             "keys",
             "audit",
+            "migrate",
+            "record",
         ),
         _ADMINS,
     ),
+    # Workers: what they do by the clock
+    "duty": _CONSUMERS,
 }
 
 

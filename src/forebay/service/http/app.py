@@ -20,6 +20,7 @@ from forebay.service.http.calling import Gone
 from forebay.service.http.document import Document
 from forebay.service.http.errors import HANDLERS
 from forebay.service.http.reading import Reading
+from forebay.service.http.storing import StoreDoor
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 
@@ -43,8 +44,8 @@ def http_app(
 ) -> ASGIApp:
     """The routes of this service; its start and its stop are those of the server that runs it. Without a
     guard everybody is let in; `hosts` are names by which such a server may be asked."""
-    routes = Arriving(framework_app(service, version=version, max_body=max_body), arrives_within)
-    return Admitting(routes, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
+    routes = StoreDoor(framework_app(service, version=version, max_body=max_body), service, max_body)
+    return Admitting(Arriving(routes, arrives_within), guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
 
 
 def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -> Litestar:

@@ -315,7 +315,8 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments):
         return self._write(lambda tx: operating.drop_queue(tx, name, limit, actor, force=force), durable=True)
 
     def beat(self, worker: WorkerInfo) -> None:
-        self._liveness.hold(worker.id)
+        if not worker.is_remote:
+            self._liveness.hold(worker.id)
         self._write(lambda tx: operating.beat(tx, worker), moves=False)
 
     def forget_worker(self, worker: WorkerId) -> None:

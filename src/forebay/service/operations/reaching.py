@@ -1,0 +1,417 @@
+"""How far the key of somebody who calls the store from elsewhere reaches.
+
+For each method of the seam there is a function that raises Forbidden or JobNotFound, or changes the call so
+that it touches and answers only what the caller may. A key for all queues costs nothing here; one for some
+queues costs a look at the jobs that it names. A job that is moved to another queue between the look and the
+call was one that the caller might have dealt with a moment ago.
+
+Jobs of queues that a caller may not see are answered as if there were none: nobody shall learn which ids they
+have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
+
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.note import Notes
+from forebay.domain.queue import QueueState
+from forebay.domain.settlement import Settlement, charge_of
+from forebay.domain.workflow import Edge, missing_parent
+from forebay.errors import Forbidden, QueueNotFound
+from forebay.service.auth import Caller
+from forebay.service.keys import KIND
+from forebay.service.operations.desk import Desk
+from forebay.stores.protocol import Cancel, Exchange, Refusal, Renewal, Standing
+
+T = TypeVar("T")
+Narrow = Callable[[Any], Awaitable[Any]]
+Need = Callable[["Reach", Any], Awaitable[Narrow | None]]
+
+GONE: Final = "gone"
+_OF_STATE: Final = {
+    QueueState.ACTIVE: "resume_queue",
+    QueueState.PAUSED: "pause_queue",
+    QueueState.DRAINING: "drain_queue",
+    QueueState.DROPPED: "delete_queue",
+}
+
+
+class Reach:
+    """What a caller may touch."""
+
+    def __init__(self, desk: Desk, caller: Caller) -> None:
+        self.desk = desk
+        self.caller = caller
+
+    def check(self, operation: str, queues: Iterable[str]) -> None:
+        """Raise Forbidden unless they may do this to each of these queues."""
+        for queue in dict.fromkeys(queues):
+            self.caller.check(operation, queue)
+
+    async def looked_at(self, ids: Iterable[JobId]) -> dict[JobId, Job]:
+        wanted = list(dict.fromkeys(ids))
+        found = await self.desk.jobs(wanted) if wanted else ()
+        return {job.id: job for job in found if job is not None}
+
+    async def check_jobs(self, operation: str, ids: Iterable[JobId]) -> None:
+        """Raise JobNotFound or Forbidden for the first job with which they may not do this."""
+        if not self.caller.may(operation):
+            for job in (await self.looked_at(ids)).values():
+                self.caller.check_job(operation, job.id, job.queue)
+
+    async def beyond(self, operation: str, ids: Iterable[JobId]) -> set[JobId]:
+        """Which of these jobs are none of theirs."""
+        if self.caller.may(operation):
+            return set()
+        jobs = (await self.looked_at(ids)).values()
+        return {job.id for job in jobs if not self.caller.may(operation, job.queue)}
+
+    async def check_workers(self, ids: Iterable[WorkerId]) -> None:
+        """Raise Forbidden for a worker that works on queues they may not claim from."""
+        if not self.caller.may("claim"):
+            wanted = set(ids)
+            for worker in await self.desk.read(lambda reader: reader.workers()):
+                if worker.id in wanted:
+                    self.check("claim", worker.queues)
+
+    async def cancels(self, found: Sequence[Cancel]) -> tuple[Cancel, ...]:
+        """Of wishes that jobs shall stop, those for theirs."""
+        beyond = await self.beyond("claim", (one.job_id for one in found))
+        return tuple(one for one in found if one.job_id not in beyond)
+
+    def sign(self, asked: Any) -> None:
+        """Who has shown a key is who does it, whatever they say."""
+        if self.caller.key is not None:
+            asked.actor = self.caller.actor
+
+
+# For several calls
+
+
+def everywhere(operation: str) -> Need:
+    """For what is about no queue, or about all of them."""
+
+    async def need(reach: Reach, asked: Any) -> None:
+        reach.caller.check(operation)
+        if hasattr(asked, "actor"):
+            reach.sign(asked)
+
+    return need
+
+
+def on_jobs(operation: str) -> Need:
+    """For what an operator does to jobs."""
+
+    async def need(reach: Reach, asked: Any) -> None:
+        await reach.check_jobs(operation, [asked.job_id] if hasattr(asked, "job_id") else asked.ids)
+        if getattr(asked, "dependants", False):  # they may be in any queue
+            reach.caller.check(operation)
+        if getattr(asked, "queue", None) is not None:
+            reach.caller.check(operation, asked.queue)
+        reach.sign(asked)
+
+    return need
+
+
+def about_job(nothing: Any) -> Need:
+    """For a look at one job: `nothing` is the answer where there is none."""
+
+    async def need(reach: Reach, asked: Any) -> Narrow | None:
+        if not await reach.beyond("job", [asked.job_id]):
+            return None
+        return _instead(nothing)
+
+    return need
+
+
+def about_queues(field: str) -> Need:
+    """For a look at queues: those that are named, or all that the caller may see."""
+
+    async def need(reach: Reach, asked: Any) -> Narrow | None:
+        named = getattr(asked, field)
+        reach.check("queue", named)
+        return None if named or reach.caller.may("queues") else _only(reach.caller)
+
+    return need
+
+
+def _instead(answer: Any) -> Narrow:
+    async def narrow(_: Any) -> Any:
+        return answer
+
+    return narrow
+
+
+def _only(caller: Caller) -> Narrow:
+    async def narrow(found: Any) -> Any:
+        if isinstance(found, Mapping):
+            return {name: one for name, one in found.items() if caller.may("queues", name)}
+        return [one for one in found if caller.may("queues", _queue_of(one))]
+
+    return narrow
+
+
+def _queue_of(one: Any) -> QueueName:
+    name: QueueName = one.queue if hasattr(one, "queue") else one.name
+    return name
+
+
+# Produce
+
+
+async def insert(reach: Reach, asked: Any) -> None:
+    asked.jobs = await checked(reach, asked.jobs)
+    asked.create_queues &= all(reach.caller.may("create_queue", job.queue) for job in asked.jobs)
+
+
+async def checked(reach: Reach, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    """New jobs that a caller may ask for, under its own name. A key that is not for all queues reaches into
+    no other one by what a job names: it joins no sequence, and parents that it may not see are missing."""
+    caller = reach.caller
+    reach.check("enqueue_many", (job.queue for job in jobs))
+    if caller.key is not None:  # nobody spends what a queue takes of another client
+        jobs = [replace(job, client=caller.name) for job in jobs]
+    if caller.may("enqueue_many"):
+        return jobs
+    if any(job.sequence is not None for job in jobs):
+        raise Forbidden(f"{caller.name} may not use a sequence: that needs the role produce for all queues")
+    naming = {JobId(one.parent): job for job in jobs for one in job.depends_on if isinstance(one.parent, str)}
+    for parent in (await reach.looked_at(naming)).values():
+        if not caller.may_see(parent.queue):
+            job = naming[parent.id]
+            raise missing_parent(job.task, parent.id, job.allow_missing)
+    return jobs
+
+
+# Consume
+
+
+async def exchange(reach: Reach, asked: Any) -> Narrow | None:
+    reach.check("claim", (want.queue for want in asked.wants))
+    follow_ups = [job for one in asked.settlements for job in one.follow_ups]
+    if follow_ups:
+        allowed = iter(await checked(reach, follow_ups))
+        asked.settlements = [
+            replace(one, follow_ups=tuple(next(allowed) for _ in one.follow_ups)) for one in asked.settlements
+        ]
+    if reach.caller.may("settle"):
+        return None
+    return await _narrowed(reach, asked)
+
+
+async def _narrowed(reach: Reach, asked: Any) -> Narrow:
+    named = [*(one.job_id for one in asked.settlements), *(note.lease.job_id for note in asked.notes)]
+    jobs = {
+        job.id: job
+        for job in (await reach.looked_at(named)).values()
+        if reach.caller.may("settle", job.queue)
+    }
+    refused = [Lease(one.job_id, one.attempt) for one in asked.settlements if one.job_id not in jobs]
+    unnoted = [note.lease for note in asked.notes if note.lease.job_id not in jobs]
+    asked.settlements = [_own(jobs[one.job_id], one) for one in asked.settlements if one.job_id in jobs]
+    asked.notes = [note for note in asked.notes if note.lease.job_id in jobs]
+
+    async def narrow(answer: Exchange) -> Exchange:
+        return replace(
+            answer,
+            refused=(*answer.refused, *_gone(refused)),
+            unnoted=(*answer.unnoted, *_gone(unnoted)),
+            adopted=tuple(job for job in answer.adopted if reach.caller.may("claim", job.queue)),
+            cancels=await reach.cancels(answer.cancels),
+        )
+
+    return narrow
+
+
+def _own(job: Job, settlement: Settlement) -> Settlement:
+    """A settlement that touches nothing but its job, and gives no more back than the job has cost."""
+    charge = settlement.charge and charge_of(job, max(settlement.charge.tokens, -job.cost))
+    return replace(settlement, seq=job.seq, charge=charge)
+
+
+def _gone(leases: Iterable[Lease]) -> list[Refusal]:
+    return [Refusal(lease=lease, reason=GONE) for lease in leases]
+
+
+async def renew(reach: Reach, asked: Any) -> Narrow | None:
+    beyond = await reach.beyond("heartbeat", (lease.job_id for lease in asked.leases))
+    refused = _gone(lease for lease in asked.leases if lease.job_id in beyond)
+    asked.leases = [lease for lease in asked.leases if lease.job_id not in beyond]
+    if reach.caller.may("claim"):
+        return None
+
+    async def narrow(answer: Renewal) -> Renewal:
+        cancels = await reach.cancels(answer.cancels)
+        return replace(answer, refused=(*answer.refused, *refused), cancels=cancels)
+
+    return narrow
+
+
+async def standing(reach: Reach, asked: Any) -> Narrow | None:
+    beyond = await reach.beyond("settle", (lease.job_id for lease in asked.leases))
+
+    async def narrow(answer: list[Standing]) -> list[Standing]:
+        pairs = zip(asked.leases, answer, strict=True)
+        return [Standing.OVER if lease.job_id in beyond else one for lease, one in pairs]
+
+    return narrow if beyond else None
+
+
+async def beat(reach: Reach, asked: Any) -> None:
+    if asked.worker.queues:
+        reach.check("claim", asked.worker.queues)
+    else:
+        reach.caller.check("claim")
+    await reach.check_workers([asked.worker.id])
+    # Its leases are its own, and must not end with the process that writes this down.
+    asked.worker = replace(asked.worker, is_remote=True)
+
+
+async def forget_worker(reach: Reach, asked: Any) -> None:
+    await reach.check_workers([asked.worker])
+
+
+async def take_commands(reach: Reach, asked: Any) -> None:
+    await reach.check_workers(asked.workers)
+
+
+async def answer(reach: Reach, asked: Any) -> None:
+    if not reach.caller.may("claim"):
+        [command] = await reach.desk.read(lambda reader: reader.commands([asked.command_id]))
+        await reach.check_workers([] if command is None else [command.worker])
+
+
+# Steer
+
+
+async def save_queue(reach: Reach, asked: Any) -> None:
+    caller, name = reach.caller, asked.name
+    if asked.changes or asked.state is None:
+        caller.check("configure_queue", name)
+    if asked.state is not None:
+        caller.check(_OF_STATE[asked.state], name)
+        if not caller.may("create_queue", name) and not await reach.desk.read(
+            lambda reader: reader.queues([name])
+        ):
+            raise QueueNotFound(f"there is no queue {name}")
+    reach.sign(asked)
+
+
+async def drop_queue(reach: Reach, asked: Any) -> None:
+    reach.caller.check("delete_queue", asked.name)
+    reach.sign(asked)
+
+
+async def of_document(reach: Reach, asked: Any) -> None:
+    reach.caller.check("keys")
+    if asked.event is not None:
+        event = asked.event
+        asked.event = replace(event, actor=reach.caller.actor if reach.caller.key else event.actor)
+
+
+# Look
+
+
+async def jobs(reach: Reach, asked: Any) -> Narrow | None:
+    if reach.caller.may("job"):
+        return None
+
+    async def narrow(found: list[Job | None]) -> list[Job | None]:
+        return [job if job is not None and reach.caller.may_see(job.queue) else None for job in found]
+
+    return narrow
+
+
+async def search(reach: Reach, asked: Any) -> None:
+    reach.check("search", asked.query.queues)
+    if not asked.query.queues:
+        reach.caller.check("search")
+
+
+async def peek(reach: Reach, asked: Any) -> None:
+    reach.caller.check("peek", asked.queue)
+
+
+async def held(reach: Reach, _: Any) -> Narrow | None:
+    return None if reach.caller.may("queues") else _only(reach.caller)
+
+
+async def edges(reach: Reach, _: Any) -> Narrow | None:
+    if reach.caller.may("job"):
+        return None
+
+    async def narrow(found: list[Edge]) -> list[Edge]:
+        beyond = await reach.beyond("job", (job_id for edge in found for job_id in (edge.parent, edge.child)))
+        return [edge for edge in found if beyond.isdisjoint((edge.parent, edge.child))]
+
+    return narrow
+
+
+async def documents(reach: Reach, asked: Any) -> None:
+    if asked.kind in _PRIVATE:
+        reach.caller.check("keys")
+
+
+async def anybody(_: Reach, __: Any) -> None:
+    return None
+
+
+_PRIVATE: Final = (KIND,)
+
+NEEDS: Final[Mapping[str, Need]] = {
+    "insert": insert,
+    "exchange": exchange,
+    "renew": renew,
+    "standing": standing,
+    "beat": beat,
+    "forget_worker": forget_worker,
+    "take_commands": take_commands,
+    "answer": answer,
+    # What happens by the clock, to jobs of all queues
+    **dict.fromkeys(("sweep", "promote", "rescore", "prune", "take_duty"), everywhere("duty")),
+    # These bring jobs along, for any queue
+    **dict.fromkeys(("due_schedules", "fire"), everywhere("save_schedule")),
+    "cancel": on_jobs("cancel"),
+    "amend": on_jobs("amend"),
+    "revive": on_jobs("revive"),
+    "delete": on_jobs("delete_job"),
+    "save_queue": save_queue,
+    "drop_queue": drop_queue,
+    "save_schedule": everywhere("save_schedule"),
+    "drop_schedule": everywhere("remove_schedule"),
+    "save_limit": everywhere("set_limit"),
+    "drop_limit": everywhere("remove_limit"),
+    "save_document": of_document,
+    "drop_document": of_document,
+    "send": everywhere("command"),
+    "record": everywhere("record"),
+    "migrate": everywhere("migrate"),
+    "jobs": jobs,
+    "search": search,
+    "counts": about_queues("queues"),
+    "queues": about_queues("names"),
+    "paces": about_queues("queues"),
+    "peek": peek,
+    "held": held,
+    "position": about_job(None),
+    "notes": about_job(Notes()),
+    "history": about_job(None),
+    "parents": edges,
+    "dependants": edges,
+    "first_in_sequence": everywhere("job"),
+    "workers": everywhere("workers"),
+    "commands": everywhere("commands"),
+    "schedules": everywhere("schedules"),
+    "firings": everywhere("firings"),
+    "limits": everywhere("limits"),
+    "documents": documents,
+    "audit": everywhere("audit"),
+    "archive": everywhere("search"),
+    "health": everywhere("queues"),
+    "now": anybody,
+}

@@ -1,0 +1,171 @@
+"""The service's store behind the seam: each call is one request, and what it means is said over there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any, Final, cast
+
+from msgspec.structs import replace
+
+from forebay.domain.job import JobId, NewJob, WorkerId
+from forebay.domain.settlement import Settlement
+from forebay.errors import ConfigError, ForebayError, StoreError, StoreUnavailable
+from forebay.stores.ids import new_id, several_ids
+from forebay.stores.protocol import Features, OnConflict, Reader, Receipt, Store, Wakeups
+from forebay.stores.remote.asking import Address, Asking, Unheard
+from forebay.stores.remote.wakeups import RemoteWakeups
+from forebay.stores.wire import About, calls
+
+# Calls that may be made twice when an answer got lost, beside those that only look: the second changes
+# nothing and is answered as the first was. `insert` is one by its ids, see there. Not `exchange`: what the
+# first one has claimed would be lost to the second, and only the caller knows its leases (`known`), so that
+# it finds them. Not `cancel`, `delete`, `save_document` and the like either, whose second answer would speak
+# of what the first has left.
+REPEATABLE: Final = frozenset({"renew", "standing", "beat", "forget_worker", "answer"})
+NOTHING_TO_JOIN: Final = (
+    "a store behind a service has no transactions to join; that takes a connection to its database"
+)
+
+
+class RemoteEngine:
+    """One service, on one or several servers."""
+
+    # What lies behind it is not known before it is asked, and none of this may depend on it. A hint is
+    # repeated by the service where its store holds hints back.
+    features = Features(
+        name="remote", is_durable=True, is_shared=True, joins_transactions=False, does_duties=True
+    )
+
+    def __init__(self, address: Address) -> None:
+        self._asking = Asking(address)
+
+    def store(self) -> Store:
+        return cast(Store, RemoteStore(self._asking))
+
+    def reader(self) -> Reader:
+        return cast(Reader, Handle(self._asking))
+
+    @property
+    def place(self) -> str:
+        return ",".join(sorted(self._asking.address.urls))
+
+    def about(self) -> About:
+        """What the service says of itself."""
+        with closing(Handle(self._asking)) as handle:
+            found: About = handle.about()
+            return found
+
+    def check_schema(self) -> None:
+        self.about()
+
+    def insert_within(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        raise ConfigError(NOTHING_TO_JOIN)
+
+    async def insert_within_async(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        raise ConfigError(NOTHING_TO_JOIN)
+
+    def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        raise ConfigError(NOTHING_TO_JOIN)
+
+    async def complete_within_async(
+        self, connection: object, worker: WorkerId, settlement: Settlement
+    ) -> None:
+        raise ConfigError(NOTHING_TO_JOIN)
+
+    def wakeups(self) -> Wakeups:
+        return RemoteWakeups(self._asking)
+
+
+class Handle:
+    """Every method of the seam, by its name."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._is_closed = False
+        asking.hold()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in calls():
+            raise AttributeError(name)
+        return partial(self._call, name)
+
+    def _call(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+        if self._is_closed:
+            raise StoreError("this handle is closed")
+        call = calls()[name]
+        may_repeat = not call.writes or name in REPEATABLE
+        return call.answer(self._asking.ask(name, call.asked(args, kwargs), may_repeat=may_repeat))
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._asking.let_go()
+
+
+class RemoteStore(Handle):
+    """The write side. Jobs get their ids here, and by these a lost answer is found again."""
+
+    def insert(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        on_conflict: OnConflict = "return",
+        atomic: bool = True,
+        create_queues: bool = True,
+    ) -> list[Receipt]:
+        named = _named(jobs)
+        ask = partial(self._call, "insert", atomic=atomic, create_queues=create_queues)
+        try:
+            receipts: list[Receipt] = ask(named, on_conflict=on_conflict)
+            return receipts
+        except Unheard:
+            raise
+        except StoreUnavailable as exc:
+            ours = {job.id for job, given in zip(named, jobs, strict=True) if given.id is None and job.id}
+            if len(ours) < len(jobs):
+                raise  # an id of the caller's may be taken by somebody else's job
+            lost = exc
+        return self._again(ask, named, on_conflict, lost)
+
+    def _again(
+        self,
+        ask: Callable[..., list[Receipt]],
+        jobs: Sequence[NewJob],
+        on_conflict: OnConflict,
+        lost: StoreUnavailable,
+    ) -> list[Receipt]:
+        """The same once more: it may have happened. An id that is taken can only be so by the first try, which
+        may even come after this one, and then is the one that is refused."""
+        try:
+            receipts = ask(jobs, on_conflict="raise" if on_conflict == "raise" else "ignore")
+        except StoreUnavailable:
+            raise lost from None
+        except ForebayError:
+            # Refused, perhaps because the first has filled the queue or holds the key.
+            found = self._stored(jobs)
+            if not all(receipt.is_new for receipt in found):
+                raise
+            return found
+        return [
+            replace(receipt, is_new=True, error=None) if receipt.id == job.id else receipt
+            for job, receipt in zip(jobs, receipts, strict=True)
+        ]
+
+    def _stored(self, jobs: Sequence[NewJob]) -> list[Receipt]:
+        ids = [job.id for job in jobs]
+        found = self._call("jobs", ids)
+        return [
+            Receipt(id=job_id, is_new=job is not None, state=None if job is None else job.state)
+            for job_id, job in zip(ids, found, strict=True)
+        ]
+
+
+def _named(jobs: Sequence[NewJob]) -> list[NewJob]:
+    missing = iter(several_ids(new_id, sum(job.id is None for job in jobs)))
+    return [replace(job, id=next(missing)) if job.id is None else job for job in jobs]
