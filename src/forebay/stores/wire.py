@@ -15,25 +15,15 @@ from typing import Any, Final, Protocol, get_type_hints
 import msgspec
 
 from forebay.errors import ForebayError, InvalidJob, StoreRefused
-from forebay.stores.protocol import Features, Reader, Store
+from forebay.stores.protocol import Reader, Store
 
 MEDIA_TYPE: Final = "application/msgpack"
 PATH: Final = "/v1/store/"
 _ELSEWHERE: Final = ("close",)  # a handle is let go of where it is
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What a service says of itself."""
-
-    features: Features  # of the store behind it
-
-
 class Hints(Protocol):
     """What is asked of a service beyond the seam."""
-
-    def about(self) -> About:
-        """Who answers."""
-        ...
 
     def hint(self, seen: str | None = None) -> str:
         """A word that is another one once something may have come. Who says the last word that it has
@@ -47,6 +37,7 @@ class Wrong(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     message: str
     fields: dict[str, Any] = {}
+    cause: Wrong | None = None
 
 
 class Call:
@@ -122,13 +113,18 @@ def encoded(value: object) -> bytes:
 
 def wrong_from(body: bytes) -> ForebayError:
     """An error as it came."""
-    return _decoded(ForebayError, _read(_wrong, body))
+    return _error(_read(_wrong, body))
 
 
 def _encoded(value: Any) -> Any:
     if isinstance(value, ForebayError):
-        fields = {name: field for name, field in vars(value).items() if not name.startswith("_")}
-        return Wrong(kind=type(value).__name__, message=str(value), fields=fields)
+        cause = value.__cause__
+        return Wrong(
+            kind=type(value).__name__,
+            message=str(value),
+            fields={name: field for name, field in vars(value).items() if not name.startswith("_")},
+            cause=_encoded(cause) if isinstance(cause, ForebayError) else None,
+        )
     raise NotImplementedError(f"{type(value).__name__} does not travel")
 
 
@@ -137,12 +133,16 @@ def _decoded(kind: type, value: Any) -> Any:
         return value
     if kind is not ForebayError:
         raise NotImplementedError(f"{kind} does not travel")
-    wrong = value if isinstance(value, Wrong) else msgspec.convert(value, Wrong)
+    return _error(msgspec.convert(value, Wrong))
+
+
+def _error(wrong: Wrong) -> ForebayError:
     # A service of a later release may have errors that are not known here.
     known = _errors().get(wrong.kind, ForebayError)
     error: ForebayError = known.__new__(known, wrong.message)
     error.args = (wrong.message,)
     vars(error).update(wrong.fields)
+    error.__cause__ = None if wrong.cause is None else _error(wrong.cause)
     return error
 
 

@@ -45,7 +45,9 @@ def http_app(
     """The routes of this service; its start and its stop are those of the server that runs it. Without a
     guard everybody is let in; `hosts` are names by which such a server may be asked."""
     routes = StoreDoor(framework_app(service, version=version, max_body=max_body), service, max_body)
-    return Admitting(Arriving(routes, arrives_within), guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
+    return Admitting(
+        Arriving(routes, arrives_within), guard or OpenDoor(Rates(None, service.desk.clock)), hosts
+    )
 
 
 def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -> Litestar:

@@ -65,9 +65,7 @@ class StoreDoor:
         except TooSlow as exc:
             await _tell(send, problems.TOO_SLOW, str(exc))
 
-    async def _serve(
-        self, operation: str, body: bytes, caller: Caller, receive: Receive, send: Send
-    ) -> None:
+    async def _serve(self, operation: str, body: bytes, caller: Caller, receive: Receive, send: Send) -> None:
         if operation == HINT:
             await self._hint(body, caller, receive, send)
             return

@@ -11,9 +11,10 @@ from typing import Final
 from forebay.errors import ConfigError
 from forebay.service.auth import Caller
 from forebay.service.operations.desk import Desk
-from forebay.service.operations.reaching import NEEDS, Reach
+from forebay.service.operations.reach import Reach
+from forebay.service.operations.reaching import NEEDS
 from forebay.service.operations.waiting import Waiting
-from forebay.stores.wire import About, Call, calls, encoded
+from forebay.stores.wire import Call, calls, encoded
 
 HINT: Final = "hint"
 
@@ -31,8 +32,6 @@ class Storing:
         if call is None:
             raise ConfigError(f"this service knows no {operation!r:.60}; it may be of an older release")
         asked = call.read(body)
-        if operation == "about":
-            return encoded(About(features=self._desk.engine.features))
         if operation == HINT:
             return encoded(await self._waiting.hint(asked.seen))
         return await self._made(call, asked, caller)

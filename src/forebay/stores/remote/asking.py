@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 import msgspec
@@ -28,7 +28,7 @@ from forebay.stores.wire import MEDIA_TYPE, PATH, wrong_from
 
 ANSWER_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 5.0
-# Before another round through all servers; what is longer is left to whoever asks, who knows how urgent it is.
+# Before another round through all servers; a longer wait is left to whoever asks and knows how urgent it is.
 PAUSES: Final = (0.1, 0.4)
 # Less than a server keeps a silent connection open (5 s): who uses one at the very moment at which it is
 # closed does not know whether the request was heard.
@@ -40,6 +40,7 @@ _UNSAID: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout
 _KINDS: Final[dict[int, type[ForebayError]]] = {
     401: Unauthenticated,
     403: Forbidden,
+    404: StoreUnusable,
     413: StoreRefused,
 }
 _OK: Final = 200
@@ -55,8 +56,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     answer_wait: float = ANSWER_SECONDS
     ca_certs: str | None = None
 
-    def __rich_repr__(self) -> Iterator[tuple[str, object]]:
-        yield "urls", self.urls
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("urls", self.urls)]
 
     def __repr__(self) -> str:
         return f"Address({', '.join(self.urls)})"
@@ -187,7 +188,7 @@ def _translated(url: str) -> Iterator[None]:
     except _UNSAID as exc:
         raise Unheard(f"the service at {url} cannot be reached: {exc}") from exc
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-        raise StoreUnavailable(f"the service at {url} does not answer: {exc or type(exc).__name__}") from exc
+        raise StoreUnavailable(f"the service at {url} does not answer: {str(exc) or type(exc).__name__}") from exc
 
 
 def _error_of(response: httpx2.Response, content: bytes) -> ForebayError:

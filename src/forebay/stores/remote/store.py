@@ -9,14 +9,17 @@ from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
-from forebay.domain.job import JobId, NewJob, WorkerId
+from forebay.domain.job import NewJob, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.note import Note
 from forebay.domain.settlement import Settlement
+from forebay.domain.text import clean
 from forebay.errors import ConfigError, ForebayError, StoreError, StoreUnavailable
 from forebay.stores.ids import new_id, several_ids
-from forebay.stores.protocol import Features, OnConflict, Reader, Receipt, Store, Wakeups
+from forebay.stores.protocol import Exchange, Features, OnConflict, Reader, Receipt, Store, Wakeups, Want
 from forebay.stores.remote.asking import Address, Asking, Unheard
 from forebay.stores.remote.wakeups import RemoteWakeups
-from forebay.stores.wire import About, calls
+from forebay.stores.wire import calls
 
 # Calls that may be made twice when an answer got lost, beside those that only look: the second changes
 # nothing and is answered as the first was. `insert` is one by its ids, see there. Not `exchange`: what the
@@ -51,14 +54,9 @@ class RemoteEngine:
     def place(self) -> str:
         return ",".join(sorted(self._asking.address.urls))
 
-    def about(self) -> About:
-        """What the service says of itself."""
-        with closing(Handle(self._asking)) as handle:
-            found: About = handle.about()
-            return found
-
     def check_schema(self) -> None:
-        self.about()
+        with closing(self.reader()) as reader:
+            reader.now()
 
     def insert_within(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
@@ -140,8 +138,8 @@ class RemoteStore(Handle):
         on_conflict: OnConflict,
         lost: StoreUnavailable,
     ) -> list[Receipt]:
-        """The same once more: it may have happened. An id that is taken can only be so by the first try, which
-        may even come after this one, and then is the one that is refused."""
+        """The same once more: it may have happened. An id that is taken can only be so by the first try; if
+        that comes after this one, it is the one that is refused."""
         try:
             receipts = ask(jobs, on_conflict="raise" if on_conflict == "raise" else "ignore")
         except StoreUnavailable:
@@ -157,6 +155,19 @@ class RemoteStore(Handle):
             for job, receipt in zip(jobs, receipts, strict=True)
         ]
 
+    def exchange(
+        self,
+        worker: WorkerId,
+        settlements: Sequence[Settlement] = (),
+        wants: Sequence[Want] = (),
+        room: int = 0,
+        known: Sequence[Lease] | None = None,
+        notes: Sequence[Note] = (),
+    ) -> Exchange:
+        said = [_cleaned(note) for note in notes]
+        answer: Exchange = self._call("exchange", worker, settlements, wants, room, known, said)
+        return answer
+
     def _stored(self, jobs: Sequence[NewJob]) -> list[Receipt]:
         ids = [job.id for job in jobs]
         found = self._call("jobs", ids)
@@ -164,6 +175,14 @@ class RemoteStore(Handle):
             Receipt(id=job_id, is_new=job is not None, state=None if job is None else job.state)
             for job_id, job in zip(ids, found, strict=True)
         ]
+
+
+def _cleaned(note: Note) -> Note:
+    """A note that can be sent: what a task has said costs nobody its settlements."""
+    progress = note.progress and replace(note.progress, message=clean(note.progress.message))
+    return replace(
+        note, progress=progress, lines=tuple(replace(line, text=clean(line.text)) for line in note.lines)
+    )
 
 
 def _named(jobs: Sequence[NewJob]) -> list[NewJob]:

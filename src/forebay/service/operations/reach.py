@@ -1,0 +1,60 @@
+"""What a caller of the store may touch, by the roles of its key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from forebay.domain.job import Job, JobId, WorkerId
+from forebay.service.auth import Caller
+from forebay.service.operations.desk import Desk
+from forebay.stores.protocol import Cancel
+
+
+class Reach:
+    """What a caller may touch."""
+
+    def __init__(self, desk: Desk, caller: Caller) -> None:
+        self.desk = desk
+        self.caller = caller
+
+    def check(self, operation: str, queues: Iterable[str]) -> None:
+        """Raise Forbidden unless they may do this to each of these queues."""
+        for queue in dict.fromkeys(queues):
+            self.caller.check(operation, queue)
+
+    async def looked_at(self, ids: Iterable[JobId]) -> dict[JobId, Job]:
+        wanted = list(dict.fromkeys(ids))
+        found = await self.desk.jobs(wanted) if wanted else ()
+        return {job.id: job for job in found if job is not None}
+
+    async def check_jobs(self, operation: str, ids: Iterable[JobId]) -> None:
+        """Raise JobNotFound or Forbidden for the first job with which they may not do this."""
+        if not self.caller.may(operation):
+            for job in (await self.looked_at(ids)).values():
+                self.caller.check_job(operation, job.id, job.queue)
+
+    async def beyond(self, operation: str, ids: Iterable[JobId]) -> set[JobId]:
+        """Which of these jobs are none of theirs."""
+        if self.caller.may(operation):
+            return set()
+        jobs = (await self.looked_at(ids)).values()
+        return {job.id for job in jobs if not self.caller.may(operation, job.queue)}
+
+    async def check_workers(self, ids: Iterable[WorkerId]) -> None:
+        """Raise Forbidden for a worker that works on queues they may not claim from."""
+        if not self.caller.may("claim"):
+            wanted = set(ids)
+            for worker in await self.desk.read(lambda reader: reader.workers()):
+                if worker.id in wanted:
+                    self.check("claim", worker.queues)
+
+    async def cancels(self, found: Sequence[Cancel]) -> tuple[Cancel, ...]:
+        """Of wishes that jobs shall stop, those for theirs."""
+        beyond = await self.beyond("claim", (one.job_id for one in found))
+        return tuple(one for one in found if one.job_id not in beyond)
+
+    def sign(self, asked: Any) -> None:
+        """Who has shown a key is who does it, whatever they say."""
+        if self.caller.key is not None:
+            asked.actor = self.caller.actor
