@@ -12,19 +12,29 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.types import ASGIApp
 
-from forebay.service.auth import OpenDoor
-from forebay.service.http import administering, consuming, health, producing, steering
-from forebay.service.http.admitting import Admits, Admitting
+from forebay.service.auth import Admits, OpenDoor
+from forebay.service.http import (
+    administering,
+    consuming,
+    health,
+    keeping,
+    producing,
+    session,
+    steering,
+    streaming,
+)
+from forebay.service.http.admitting import Admitting
 from forebay.service.http.arriving import ARRIVES_WITHIN_SECONDS, Arriving
 from forebay.service.http.calling import Gone
 from forebay.service.http.document import Document
 from forebay.service.http.errors import HANDLERS
 from forebay.service.http.reading import Reading
+from forebay.service.http.shortcut import Shortcut
 from forebay.service.http.storing import StoreDoor
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 
-PARTS: Final = (producing, consuming, administering, steering, health)
+PARTS: Final = (producing, consuming, administering, steering, keeping, streaming, session, health)
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
     "Jobs for programs in any language: enqueue, claim, settle, look and steer. "
@@ -44,14 +54,14 @@ def http_app(
 ) -> ASGIApp:
     """The routes of this service; its start and its stop are those of the server that runs it. Without a
     guard everybody is let in; `hosts` are names by which such a server may be asked."""
-    routes = StoreDoor(framework_app(service, version=version, max_body=max_body), service, max_body)
-    return Admitting(
-        Arriving(routes, arrives_within), guard or OpenDoor(Rates(None, service.desk.clock)), hosts
-    )
+    framework = framework_app(service, version=version, max_body=max_body)
+    routes = StoreDoor(Shortcut(framework, _ANSWERS, max_body), service, max_body)
+    admitted = Arriving(routes, arrives_within)
+    return Admitting(admitted, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
 
 
 def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -> Litestar:
-    """The same without the limit on time."""
+    """The same without the limit on time and without the shortcut."""
     return Litestar(
         # Those for OPTIONS first, or the framework makes some that do not know of all methods of a path.
         [*_options(), *(route for part in PARTS for route in part.ROUTES)],
@@ -59,7 +69,7 @@ def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -
         state=State({"service": service}),
         on_startup=[service.start],
         on_shutdown=[service.stop],
-        exception_handlers={**HANDLERS, Gone: _nobody},
+        exception_handlers=_ANSWERS,
         request_max_body_size=max_body,
         # No pages: those of the framework load scripts from other hosts.
         openapi_config=OpenAPIConfig(
@@ -96,3 +106,6 @@ def _options_at(path: str, methods: str) -> HTTPRouteHandler:
 
 def _nobody(_: Any, __: Gone) -> Response[None]:
     return Response(None, status_code=_CLOSED, media_type=MediaType.TEXT)
+
+
+_ANSWERS: Final[dict[int | type[Exception], Any]] = {**HANDLERS, Gone: _nobody}

@@ -6,35 +6,49 @@ jobs what somebody has never asked for.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from litestar import Request
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
+from litestar.handlers import BaseRouteHandler
+from litestar.types import Receive
 
-_WHERE: Final = re.compile(r"(?P<what>.*) - at `\$\.?(?P<field>.*)`\Z", re.DOTALL)
-
-
-class Unreadable(Exception):
-    """A body that is not JSON, or not of the shape that its operation takes."""
-
-    def __init__(self, message: str) -> None:
-        found = _WHERE.match(message)
-        super().__init__(found["what"] if found else message)
-        self.field = found["field"] or None if found else None
+from forebay.service.http.calling import Gone
+from forebay.service.schema.unreadable import Unreadable
 
 
 class Reading(Request[Any, Any, Any]):
     """A request whose body is read strictly, in one step."""
 
     async def json(self) -> Any:
-        field = self.route_handler.parsed_data_field
-        body = await self.body()
-        try:
-            return _decoder(field.annotation).decode(body) if field else msgspec.json.decode(body)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
-            raise Unreadable(str(exc)) from exc
+        return decoded(self.route_handler, await self.body())
+
+
+def decoded(handler: BaseRouteHandler, body: bytes) -> Any:
+    """What a handler takes, from a body; raises Unreadable."""
+    field = handler.parsed_data_field
+    try:
+        return _decoder(field.annotation).decode(body) if field else msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+        raise Unreadable(str(exc)) from exc
+
+
+async def whole_body(receive: Receive, most: int) -> bytes:
+    """The bytes of a request; raises RequestEntityTooLarge, and Gone if the client has left meanwhile."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Gone
+        parts.append(message["body"])
+        size += len(message["body"])
+        if size > most:
+            raise RequestEntityTooLarge
+        if not message.get("more_body", False):
+            return b"".join(parts)
 
 
 @lru_cache

@@ -13,30 +13,25 @@ from typing import Any, Final, cast
 
 import msgspec
 from litestar.enums import ScopeType
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from forebay.errors import ForebayError
 from forebay.service import problems
-from forebay.service.auth import Caller
 from forebay.service.http.admitting import CALLER
+from forebay.service.http.calling import Gone
 from forebay.service.http.errors import PROBLEM_JSON, TooSlow
+from forebay.service.http.reading import whole_body
 from forebay.service.operations.service import Service
-from forebay.service.operations.storing import HINT
 from forebay.service.operations.telling import made
+from forebay.service.permitting.permit import Permit
+from forebay.service.permitting.storing import HINT, call_store
 from forebay.service.problems import Kind, kind_of
 from forebay.stores.wire import MEDIA_TYPE, PATH, encoded
 
 _OK: Final = 200
 
 logger = logging.getLogger(__name__)
-
-
-class TooLarge(Exception):
-    """A body has more bytes than a server takes."""
-
-
-class Left(Exception):
-    """The client has closed its connection."""
 
 
 class StoreDoor:
@@ -55,22 +50,24 @@ class StoreDoor:
             if scope["method"] != "POST":
                 await _tell(send, problems.UNSUPPORTED, "calls of the store are made by POST")
                 return
-            body = await self._body(receive)
-            caller = cast("dict[str, Any]", scope)[CALLER]
-            await self._serve(scope["path"].removeprefix(PATH), body, caller, receive, send)
-        except Left:
+            body = await whole_body(receive, self._max_body)
+            permit = Permit(self._service, cast("dict[str, Any]", scope)[CALLER])
+            await self._serve(permit, scope["path"].removeprefix(PATH), body, receive, send)
+        except Gone:
             pass
-        except TooLarge as exc:
-            await _tell(send, problems.TOO_LARGE, str(exc))
+        except RequestEntityTooLarge:
+            await _tell(send, problems.TOO_LARGE, f"a request has at most {self._max_body:,} bytes")
         except TooSlow as exc:
             await _tell(send, problems.TOO_SLOW, str(exc))
 
-    async def _serve(self, operation: str, body: bytes, caller: Caller, receive: Receive, send: Send) -> None:
+    async def _serve(
+        self, permit: Permit, operation: str, body: bytes, receive: Receive, send: Send
+    ) -> None:
         if operation == HINT:
-            await self._hint(body, caller, receive, send)
+            await self._hint(permit, body, receive, send)
             return
         try:
-            answer = await self._service.storing.answer(operation, body, caller)
+            answer = await call_store(permit, operation, body)
         except ForebayError as exc:
             await _answer(send, kind_of(exc).status, encoded(exc))
         except Exception as exc:  # the request boundary: a fault of ours is told to our log alone
@@ -79,10 +76,10 @@ class StoreDoor:
         else:
             await _answer(send, _OK, answer)
 
-    async def _hint(self, body: bytes, caller: Caller, receive: Receive, send: Send) -> None:
+    async def _hint(self, permit: Permit, body: bytes, receive: Receive, send: Send) -> None:
         """The head of the answer at once, so that the client knows where it waits; it may leave meanwhile."""
         await send(_head(_OK, {"content-type": MEDIA_TYPE}))
-        hinting = asyncio.ensure_future(self._service.storing.answer(HINT, body, caller))
+        hinting = asyncio.ensure_future(call_store(permit, HINT, body))
         leaving = asyncio.ensure_future(_left(receive))
         try:
             await asyncio.wait((hinting, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -92,20 +89,6 @@ class StoreDoor:
         finally:
             hinting.cancel()
             leaving.cancel()
-
-    async def _body(self, receive: Receive) -> bytes:
-        parts: list[bytes] = []
-        size, has_more = 0, True
-        while has_more:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise Left
-            parts.append(message["body"])
-            size += len(message["body"])
-            if size > self._max_body:
-                raise TooLarge(f"a request has at most {self._max_body:,} bytes")
-            has_more = message.get("more_body", False)
-        return b"".join(parts)
 
 
 async def _left(receive: Receive) -> None:

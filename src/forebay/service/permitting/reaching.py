@@ -21,11 +21,12 @@ from forebay.domain.lease import Lease
 from forebay.domain.note import Notes
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement, charge_of
-from forebay.domain.workflow import Edge, missing_parent
-from forebay.errors import Forbidden, QueueNotFound
+from forebay.domain.workflow import Edge
+from forebay.errors import QueueNotFound
 from forebay.service.auth import Caller
 from forebay.service.keys import KIND
-from forebay.service.operations.reach import Reach
+from forebay.service.permitting.producing import check_reach
+from forebay.service.permitting.reach import Reach
 from forebay.stores.protocol import Exchange, Refusal, Renewal, Standing
 
 Narrow = Callable[[Any], Awaitable[Any]]
@@ -58,7 +59,7 @@ def on_jobs(operation: str) -> Need:
     """For what an operator does to jobs."""
 
     async def need(reach: Reach, asked: Any) -> None:
-        await reach.check_jobs(operation, [asked.job_id] if hasattr(asked, "job_id") else asked.ids)
+        await reach.allowed_for(operation, *([asked.job_id] if hasattr(asked, "job_id") else asked.ids))
         if getattr(asked, "dependants", False):  # they may be in any queue
             reach.caller.check(operation)
         if getattr(asked, "queue", None) is not None:
@@ -120,21 +121,13 @@ async def insert(reach: Reach, asked: Any) -> None:
 
 
 async def checked(reach: Reach, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """New jobs that a caller may ask for, under its own name. A key that is not for all queues reaches into
-    no other one by what a job names: it joins no sequence, and parents that it may not see are missing."""
+    """New jobs that a caller may ask for, under its own name."""
     caller = reach.caller
     reach.check("enqueue_many", (job.queue for job in jobs))
     if caller.key is not None:  # nobody spends what a queue takes of another client
         jobs = [replace(job, client=caller.name) for job in jobs]
-    if caller.may("enqueue_many"):
-        return jobs
-    if any(job.sequence is not None for job in jobs):
-        raise Forbidden(f"{caller.name} may not use a sequence: that needs the role produce for all queues")
     naming = {JobId(one.parent): job for job in jobs for one in job.depends_on if isinstance(one.parent, str)}
-    for parent in (await reach.looked_at(naming)).values():
-        if not caller.may_see(parent.queue):
-            job = naming[parent.id]
-            raise missing_parent(job.task, parent.id, job.allow_missing)
+    await check_reach(reach, "enqueue_many", jobs, naming)
     return jobs
 
 
@@ -232,7 +225,7 @@ async def take_commands(reach: Reach, asked: Any) -> None:
 
 async def answer(reach: Reach, asked: Any) -> None:
     if not reach.caller.may("claim"):
-        [command] = await reach.desk.read(lambda reader: reader.commands([asked.command_id]))
+        [command] = await reach.service.desk.read(lambda reader: reader.commands([asked.command_id]))
         await reach.check_workers([] if command is None else [command.worker])
 
 
@@ -245,7 +238,7 @@ async def save_queue(reach: Reach, asked: Any) -> None:
         caller.check("configure_queue", name)
     if asked.state is not None:
         caller.check(_OF_STATE[asked.state], name)
-        if not caller.may("create_queue", name) and not await reach.desk.read(
+        if not caller.may("create_queue", name) and not await reach.service.desk.read(
             lambda reader: reader.queues([name])
         ):
             raise QueueNotFound(f"there is no queue {name}")
@@ -261,7 +254,7 @@ async def of_document(reach: Reach, asked: Any) -> None:
     reach.caller.check("keys")
     if asked.event is not None:
         event = asked.event
-        asked.event = replace(event, actor=reach.caller.actor if reach.caller.key else event.actor)
+        asked.event = replace(event, actor=reach.actor if reach.caller.key else event.actor)
 
 
 # Look

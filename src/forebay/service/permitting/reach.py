@@ -6,17 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from forebay.domain.job import Job, JobId, WorkerId
-from forebay.service.auth import Caller
-from forebay.service.operations.desk import Desk
+from forebay.service.permitting.permit import Permit
 from forebay.stores.protocol import Cancel
 
 
-class Reach:
-    """What a caller may touch."""
-
-    def __init__(self, desk: Desk, caller: Caller) -> None:
-        self.desk = desk
-        self.caller = caller
+class Reach(Permit):
+    """One call of the store."""
 
     def check(self, operation: str, queues: Iterable[str]) -> None:
         """Raise Forbidden unless they may do this to each of these queues."""
@@ -24,15 +19,10 @@ class Reach:
             self.caller.check(operation, queue)
 
     async def looked_at(self, ids: Iterable[JobId]) -> dict[JobId, Job]:
+        """Those of these jobs that there are."""
         wanted = list(dict.fromkeys(ids))
-        found = await self.desk.jobs(wanted) if wanted else ()
+        found = await self.service.desk.jobs(wanted) if wanted else ()
         return {job.id: job for job in found if job is not None}
-
-    async def check_jobs(self, operation: str, ids: Iterable[JobId]) -> None:
-        """Raise JobNotFound or Forbidden for the first job with which they may not do this."""
-        if not self.caller.may(operation):
-            for job in (await self.looked_at(ids)).values():
-                self.caller.check_job(operation, job.id, job.queue)
 
     async def beyond(self, operation: str, ids: Iterable[JobId]) -> set[JobId]:
         """Which of these jobs are none of theirs."""
@@ -45,7 +35,7 @@ class Reach:
         """Raise Forbidden for a worker that works on queues they may not claim from."""
         if not self.caller.may("claim"):
             wanted = set(ids)
-            for worker in await self.desk.read(lambda reader: reader.workers()):
+            for worker in await self.service.desk.read(lambda reader: reader.workers()):
                 if worker.id in wanted:
                     self.check("claim", worker.queues)
 
@@ -57,4 +47,4 @@ class Reach:
     def sign(self, asked: Any) -> None:
         """Who has shown a key is who does it, whatever they say."""
         if self.caller.key is not None:
-            asked.actor = self.caller.actor
+            asked.actor = self.actor
