@@ -17,7 +17,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.note import Note, Notes, Progress
-from forebay.domain.outcome import Completed, Failed, Interrupted
+from forebay.domain.outcome import Completed, Interrupted
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Charge, decide
@@ -276,7 +276,7 @@ def test_an_ending_gives_back_no_more_tokens_than_its_job_took(near: Far, far: d
     job = started(near, MINE, W1)
     started(near, OTHER, W2)  # takes the one token of the day
     greedy = replace(
-        decide(job, Failed(None, 0), 0.0) if False else decide(job, Interrupted(), 0.0),
+        decide(job, Interrupted(), 0.0),
         charge=Charge((f"queue:{OTHER}",), -100),
     )
 
