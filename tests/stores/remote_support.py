@@ -37,7 +37,7 @@ class Switchboard:
         self.loop = asyncio.new_event_loop()
         listening = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        config = uvicorn.Config(self, log_config=None, lifespan="off", access_log=False, ws="none")  # type: ignore[arg-type]  # an ASGI app
+        config = uvicorn.Config(self, log_config=None, lifespan="off", access_log=False, ws="none")
         server = uvicorn.Server(config)
         Thread(target=self.loop.run_until_complete, args=(server.serve([listening]),), daemon=True).start()
         eventually(lambda: server.started)

@@ -60,9 +60,7 @@ class StoreDoor:
         except TooSlow as exc:
             await _tell(send, problems.TOO_SLOW, str(exc))
 
-    async def _serve(
-        self, permit: Permit, operation: str, body: bytes, receive: Receive, send: Send
-    ) -> None:
+    async def _serve(self, permit: Permit, operation: str, body: bytes, receive: Receive, send: Send) -> None:
         if operation == HINT:
             await self._hint(permit, body, receive, send)
             return

@@ -43,6 +43,7 @@ _KINDS: Final[dict[int, type[ForebayError]]] = {
     404: StoreUnusable,
     413: StoreRefused,
 }
+_UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"  # all that is left of the reason by then
 _OK: Final = 200
 _TOO_OFTEN: Final = 429
 _SERVER_ERRORS: Final = 500
@@ -186,9 +187,16 @@ def _translated(url: str) -> Iterator[None]:
     try:
         yield
     except _UNSAID as exc:
+        if _UNTRUSTED in str(exc):
+            raise StoreUnusable(
+                f"the certificate of the service at {url} is not trusted: name the one that has signed it in "
+                "ssl_ca_certs"
+            ) from exc
         raise Unheard(f"the service at {url} cannot be reached: {exc}") from exc
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-        raise StoreUnavailable(f"the service at {url} does not answer: {str(exc) or type(exc).__name__}") from exc
+        raise StoreUnavailable(
+            f"the service at {url} does not answer: {str(exc) or type(exc).__name__}"
+        ) from exc
 
 
 def _error_of(response: httpx2.Response, content: bytes) -> ForebayError:

@@ -144,16 +144,28 @@ class RemoteStore(Handle):
             receipts = ask(jobs, on_conflict="raise" if on_conflict == "raise" else "ignore")
         except StoreUnavailable:
             raise lost from None
-        except ForebayError:
+        except ForebayError as exc:
             # Refused, perhaps because the first has filled the queue or holds the key.
-            found = self._stored(jobs)
-            if not all(receipt.is_new for receipt in found):
-                raise
-            return found
-        return [
-            replace(receipt, is_new=True, error=None) if receipt.id == job.id else receipt
-            for job, receipt in zip(jobs, receipts, strict=True)
-        ]
+            receipts = [Receipt(id=None, is_new=False, error=exc)] * len(jobs)
+            found = self._found(jobs, receipts)
+            if all(receipt.is_new for receipt in found):
+                return found
+            if any(receipt.is_new for receipt in found):
+                raise lost from exc  # the others have met a taken key, and nobody knows whose
+            raise
+        return self._found(jobs, receipts)
+
+    def _found(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Receipts in which what is ours is new, whatever the second try says of it."""
+        refused = [job.id for job, receipt in zip(jobs, receipts, strict=True) if receipt.error is not None]
+        stored = {job.id: job for job in self._call("jobs", refused) if job is not None} if refused else {}
+        found = []
+        for job, receipt in zip(jobs, receipts, strict=True):
+            if job.id in stored:
+                found.append(Receipt(id=job.id, is_new=True, state=stored[job.id].state))
+            else:
+                found.append(replace(receipt, is_new=True) if receipt.id == job.id else receipt)
+        return found
 
     def exchange(
         self,
@@ -167,14 +179,6 @@ class RemoteStore(Handle):
         said = [_cleaned(note) for note in notes]
         answer: Exchange = self._call("exchange", worker, settlements, wants, room, known, said)
         return answer
-
-    def _stored(self, jobs: Sequence[NewJob]) -> list[Receipt]:
-        ids = [job.id for job in jobs]
-        found = self._call("jobs", ids)
-        return [
-            Receipt(id=job_id, is_new=job is not None, state=None if job is None else job.state)
-            for job_id, job in zip(ids, found, strict=True)
-        ]
 
 
 def _cleaned(note: Note) -> Note:
