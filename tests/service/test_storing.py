@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from forebay.app.codec import decode_call, encode_call
+from forebay.app.masking import MASK
 from forebay.domain.access import Grant
 from forebay.domain.document import Document
 from forebay.domain.history import Event, EventKind
@@ -380,6 +382,22 @@ LOOKS: list[Callable[[Reader], object]] = [
     lambda reader: reader.peek(OTHER),
     lambda reader: reader.search(JobQuery(queues=(MINE, OTHER))),
 ]
+
+
+def test_secrets_are_told_to_who_might_claim_them(near: Far, far: dict[str, Far]) -> None:
+    payload = encode_call([{"token": "s3cret"}], {"password": "s3cret", "to": "ann"})
+    job_id = put(near, MINE, payload=payload)
+
+    for holder, is_told in (("consumer", True), ("producer", False), ("viewer", False)):
+        reader = far[holder].reader
+        [job], timeline = reader.jobs([job_id]), reader.history(job_id)
+        assert job is not None
+        assert timeline is not None
+        told = decode_call(job.payload)
+        assert decode_call(timeline.job.payload) == told
+        assert told == (
+            decode_call(payload) if is_told else (({"token": MASK},), {"password": MASK, "to": "ann"})
+        )
 
 
 def test_looks_show_ones_own_queues(near: Far, far: dict[str, Far]) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
+from forebay.app.codec import masked_call
 from forebay.domain.job import Job, JobId, WorkerId
 from forebay.service.permitting.permit import Permit
 from forebay.stores.protocol import Cancel
@@ -43,6 +46,14 @@ class Reach(Permit):
         """Of wishes that jobs shall stop, those for theirs."""
         beyond = await self.beyond("claim", (one.job_id for one in found))
         return tuple(one for one in found if one.job_id not in beyond)
+
+    def shown(self, job: Job | None) -> Job | None:
+        """A job as it may be seen: none of a hidden queue, and secrets only by who might claim it."""
+        if job is None or not self.caller.may_see(job.queue):
+            return None
+        if self.caller.may("claim", job.queue):
+            return job
+        return replace(job, payload=masked_call(job.payload))
 
     def sign(self, asked: Any) -> None:
         """Who has shown a key is who does it, whatever they say."""

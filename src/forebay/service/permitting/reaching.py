@@ -16,10 +16,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from forebay.app.codec import masked_call
+from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.note import Notes
 from forebay.domain.queue import QueueState
+from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import Settlement, charge_of
 from forebay.domain.workflow import Edge
 from forebay.errors import QueueNotFound
@@ -260,14 +263,32 @@ async def of_document(reach: Reach, asked: Any) -> None:
 # Look
 
 
-async def jobs(reach: Reach, asked: Any) -> Narrow | None:
-    if reach.caller.may("job"):
-        return None
-
+async def jobs(reach: Reach, _: Any) -> Narrow | None:
     async def narrow(found: list[Job | None]) -> list[Job | None]:
-        return [job if job is not None and reach.caller.may_see(job.queue) else None for job in found]
+        return [reach.shown(job) for job in found]
 
-    return narrow
+    return None if reach.caller.may("claim") else narrow
+
+
+async def history(reach: Reach, _: Any) -> Narrow | None:
+    async def narrow(found: Timeline | None) -> Timeline | None:
+        job = None if found is None else reach.shown(found.job)
+        return None if found is None or job is None else replace(found, job=job)
+
+    return None if reach.caller.may("claim") else narrow
+
+
+async def schedules(reach: Reach, _: Any) -> Narrow | None:
+    async def narrow(found: list[Schedule]) -> list[Schedule]:
+        return [replace(one, definition=_shown(one.definition)) for one in found]
+
+    reach.caller.check("schedules")
+    return None if reach.caller.may("claim") else narrow
+
+
+def _shown(definition: Definition) -> Definition:
+    job = definition.job
+    return replace(definition, job=job.with_payload(masked_call(job.payload)))
 
 
 async def search(reach: Reach, asked: Any) -> None:
@@ -343,13 +364,13 @@ NEEDS: Final[Mapping[str, Need]] = {
     "held": held,
     "position": about_job(None),
     "notes": about_job(Notes()),
-    "history": about_job(None),
+    "history": history,
     "parents": edges,
     "dependants": edges,
     "first_in_sequence": everywhere("job"),
     "workers": everywhere("workers"),
     "commands": everywhere("commands"),
-    "schedules": everywhere("schedules"),
+    "schedules": schedules,
     "firings": everywhere("firings"),
     "limits": everywhere("limits"),
     "documents": documents,
