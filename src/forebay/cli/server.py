@@ -55,6 +55,7 @@ MAX_GRACE_SECONDS: Final = 3_600
 )
 @click.option("--certificate", metavar="FILE", help="Speak TLS with this certificate (PEM, with its chain).")
 @click.option("--private-key", metavar="FILE", help="Its key, if that is a file of its own.")
+@click.option("--debug", is_flag=True, help="Also what helps to look for a fault, below /v1/debug.")
 @click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="The page in a browser.")
 @at_store(create=True)
 def server(desk: Desk, out: Output, **options: Any) -> None:
@@ -78,6 +79,7 @@ def server(desk: Desk, out: Output, **options: Any) -> None:
         rate=_rate(options["rate"], options["burst"]),
         certificate=options["certificate"],
         private_key=options["private_key"],
+        debug=options["debug"],
     )
     serving.serve(
         desk.engine,

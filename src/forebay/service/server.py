@@ -52,13 +52,15 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     """Who is let in, and how they are protected.
 
     With `asks_for_keys` only who shows an API key; else everybody who can reach the server, by its address or
-    under one of `hosts`. `rate` is for clients whose key has none of its own. With a certificate (and its
-    key, if that is a file of its own) the server speaks TLS and nothing else.
+    under one of `hosts`. `rate` is for clients whose key has none of its own. With `debug` administrators
+    may look deeper than programs need. With a certificate (and its key, if that is a file of its own) the
+    server speaks TLS and nothing else.
     """
 
     asks_for_keys: bool = False
     hosts: frozenset[str] = frozenset()
     rate: Limit | None = None
+    debug: bool = False
     certificate: str | None = None
     private_key: str | None = None
 
@@ -105,7 +107,13 @@ class Server(uvicorn.Server):
     ) -> None:
         self.service = Service(engine, longest_wait=longest_wait)
         secured = security or Security()
-        app = http_app(self.service, version=version, guard=secured.guard(self.service), hosts=secured.hosts)
+        app = http_app(
+            self.service,
+            version=version,
+            guard=secured.guard(self.service),
+            hosts=secured.hosts,
+            debug=secured.debug,
+        )
         super().__init__(
             uvicorn.Config(
                 app if around is None else around(app),

@@ -6,8 +6,9 @@ jobs what somebody has never asked for.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from litestar import Request
@@ -17,6 +18,8 @@ from litestar.types import Receive
 
 from forebay.service.http.calling import Gone
 from forebay.service.schema.unreadable import Unreadable
+
+_EXACT: Final = 2.0**53  # a larger float does not say which whole number is meant
 
 
 class Reading(Request[Any, Any, Any]):
@@ -29,8 +32,13 @@ class Reading(Request[Any, Any, Any]):
 def decoded(handler: BaseRouteHandler, body: bytes) -> Any:
     """What a handler takes, from a body; raises Unreadable."""
     field = handler.parsed_data_field
+    kind = Any if field is None else field.annotation
     try:
-        return _decoder(field.annotation).decode(body) if field else msgspec.json.decode(body)
+        return _decoder(kind).decode(body)
+    except msgspec.ValidationError as exc:
+        with suppress(msgspec.ValidationError, RecursionError):
+            return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), kind)
+        raise Unreadable(str(exc)) from exc
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
         raise Unreadable(str(exc)) from exc
 
@@ -49,6 +57,18 @@ async def whole_body(receive: Receive, most: int) -> bytes:
             raise RequestEntityTooLarge
         if not message.get("more_body", False):
             return b"".join(parts)
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """JSON has one kind of number, and 5.0 is a whole one: languages that know only such ones write it. In a
+    request that needs this, it becomes 5 among the arguments as well."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < _EXACT else value
+    if isinstance(value, list):
+        return [_with_whole_numbers(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _with_whole_numbers(item) for name, item in value.items()}
+    return value
 
 
 @lru_cache

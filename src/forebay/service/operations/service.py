@@ -13,6 +13,7 @@ from forebay.errors import StoreUnavailable
 from forebay.scheduler.standard import standard_duties
 from forebay.service.operations.administering import Administering
 from forebay.service.operations.consuming import Consuming
+from forebay.service.operations.debugging import Debugging
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.keeping import Keeping
 from forebay.service.operations.looking import Looking
@@ -51,6 +52,7 @@ class Service:
         self.consuming = Consuming(self.desk, self.waiting, roll)
         self.administering = Administering(self.desk, self.waiting)
         self.keeping = Keeping(self.desk)
+        self.debugging = Debugging(self.desk, self.waiting, roll)
         self.steering = Steering(self.desk, self.waiting, roll)
 
     async def start(self) -> None:
@@ -67,6 +69,7 @@ class Service:
         try:
             await self.watching.stop()
             await self.waiting.stop()
+            await self.debugging.stop()
         finally:
             await self.desk.close()
 
