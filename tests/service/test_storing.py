@@ -18,6 +18,7 @@ from forebay.domain.job import Amendment, Job, JobId, Need, NewJob, QueueName, W
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
+from forebay.domain.metrics import MetricRow
 from forebay.domain.note import Note, Notes, Progress
 from forebay.domain.outcome import Completed, Interrupted
 from forebay.domain.query import JobQuery
@@ -125,6 +126,8 @@ SPANNING: dict[str, Callable[[Far], object]] = {
     "rescore": lambda far: far.store.rescore(),
     "prune": lambda far: far.store.prune(),
     "take_duty": lambda far: far.store.take_duty("d", 0),
+    "take_stock": lambda far: far.store.take_stock(),
+    "forget_metrics": lambda far: far.store.forget_metrics(10_000, 0),
     "due_schedules": lambda far: far.store.due_schedules(),
     "fire": lambda far: far.store.fire([]),
     "save_limit": lambda far: far.store.save_limit(Limit(scope="global", concurrency=1_000)),
@@ -308,6 +311,21 @@ def test_a_worker_speaks_for_no_other_one(near: Far, far: dict[str, Far]) -> Non
     assert listed.is_remote
     store.forget_worker(WorkerId("ours"))
     near.store.forget_worker(other.id)
+
+
+def test_a_worker_keeps_and_sees_figures_of_its_own_queues(near: Far, far: dict[str, Far]) -> None:
+    mine, other = (MetricRow(tier=10_000, start=0, queue=queue, worker="w") for queue in (MINE, OTHER))
+    near.store.record_metrics([other])
+    store = far["consumer"].store
+
+    store.record_metrics([mine])
+    with pytest.raises(Forbidden):
+        store.record_metrics([mine, other])
+    with pytest.raises(Forbidden):
+        store.record_metrics([mine], instead_of=[mine])
+
+    assert [row.queue for row in far["viewer"].reader.metrics(10_000, 0, 1).rows] == [MINE]
+    assert [row.queue for row in far["admin"].reader.metrics(10_000, 0, 1).rows] == [MINE, OTHER]
 
 
 # Steer

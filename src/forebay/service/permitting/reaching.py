@@ -20,6 +20,7 @@ from forebay.app.codec import masked_call
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.lease import Lease
+from forebay.domain.metrics import MetricPage
 from forebay.domain.note import Notes
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Definition, Schedule
@@ -232,6 +233,12 @@ async def answer(reach: Reach, asked: Any) -> None:
         await reach.check_workers([] if command is None else [command.worker])
 
 
+async def record_metrics(reach: Reach, asked: Any) -> None:
+    reach.check("claim", (row.queue for row in asked.rows))
+    if asked.instead_of:  # what puts figures of several workers together
+        reach.caller.check("duty")
+
+
 # Steer
 
 
@@ -316,6 +323,15 @@ async def edges(reach: Reach, _: Any) -> Narrow | None:
     return narrow
 
 
+async def metrics(reach: Reach, _: Any) -> Narrow | None:
+    may = reach.caller.may
+
+    async def narrow(page: MetricPage) -> MetricPage:
+        return page._replace(rows=[row for row in page.rows if may("queue_metrics", row.queue)])
+
+    return None if may("queue_metrics") else narrow
+
+
 async def documents(reach: Reach, asked: Any) -> None:
     if asked.kind in _PRIVATE:
         reach.caller.check("keys")
@@ -338,6 +354,8 @@ NEEDS: Final[Mapping[str, Need]] = {
     "answer": answer,
     # What happens by the clock, to jobs of all queues
     **dict.fromkeys(("sweep", "promote", "rescore", "prune", "take_duty"), everywhere("duty")),
+    **dict.fromkeys(("take_stock", "forget_metrics"), everywhere("duty")),
+    "record_metrics": record_metrics,
     # These bring jobs along, for any queue
     **dict.fromkeys(("due_schedules", "fire"), everywhere("save_schedule")),
     "cancel": on_jobs("cancel"),
@@ -374,6 +392,8 @@ NEEDS: Final[Mapping[str, Need]] = {
     "firings": everywhere("firings"),
     "limits": everywhere("limits"),
     "documents": documents,
+    "metrics": metrics,
+    "last_metrics": anybody,
     "audit": everywhere("audit"),
     "archive": everywhere("search"),
     "health": everywhere("queues"),
