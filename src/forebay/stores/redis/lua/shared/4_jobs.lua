@@ -42,12 +42,17 @@ local function has_edges()
   return are_edges_known
 end
 
--- Remember to look at what depends on a job, or comes after it in a sequence; nothing does on most.
-local function list_aftermath(id, word)
-  local is_awaited = behind[id] or (has_edges() and (
+-- Whether any job depends on this one, or comes after it in a sequence; none does on most.
+local function is_awaited(id)
+  return behind[id] or (has_edges() and (
     redis.call('EXISTS', prefix .. 'behind:' .. id) == 1 or redis.call('HEXISTS', prefix .. 'sequence_of', id) == 1
   ))
-  if is_awaited then
+end
+
+-- Remember to look at what depends on a job. A line of the list is {id, word}; jobs that have completed together are one
+-- line, with a list of ids.
+local function list_aftermath(id, word)
+  if is_awaited(id) then
     aftermaths[#aftermaths + 1] = cmsgpack.pack({id, word})
   end
 end

@@ -16,7 +16,7 @@ local function reopened_state(parent, into)
   return (state == 'dead' or state == 'cancelled') and into or OPEN
 end
 
--- Look at the parents of a job that is revived, and whose edges have failed. Answers how many edges block it.
+-- Look at the parents of a job that is revived, and whose edges have failed or are open. Answers how many edges block it.
 local function reopened(id, into)
   local blocking = 0
   if not has_edges() then
@@ -29,6 +29,9 @@ local function reopened(id, into)
     local state = tonumber(redis.call('ZSCORE', key, name))
     if state == FAILED then
       state = reopened_state(parent, into)
+      redis.call('ZADD', key, state, name)
+    elseif state == OPEN and is_met(parent) then
+      state = MET
       redis.call('ZADD', key, state, name)
     end
     blocking = blocking + ((state == OPEN or state == HELD) and 1 or 0)
