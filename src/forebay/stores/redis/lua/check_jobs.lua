@@ -20,7 +20,7 @@ end
 
 local function check_edges(head)
   local blocking = 0
-  local all = redis.call('HGETALL', prefix .. 'edges:' .. job.id)
+  local all = edges_of(job.id)
   for i = 1, #all, 2 do
     local parent = string.match(all[i + 1], '^%a+ (.*)$')
     local state = tonumber(redis.call('ZSCORE', prefix .. 'behind:' .. parent, edge_name(job.id, all[i])))

@@ -11,8 +11,7 @@ for _, parent in ipairs(ask.ids) do
     local id, number = string.match(all[i], '^(.*)%z(%d+)$')
     local state = tonumber(all[i + 1])
     state = state == OPEN and is_over and MET or state
-    local how = redis.call('HGET', prefix .. 'edges:' .. id, tonumber(number))
-    rows[#rows + 1] = {id, tonumber(number), parent, string.match(how or '', '^%a+'), state}
+    rows[#rows + 1] = {id, tonumber(number), parent, policy_of(id, tonumber(number)), state}
   end
 end
 return rows

@@ -144,8 +144,7 @@ local function settle_edge(word, parent, name)
     redis.call('ZREM', prefix .. 'behind:' .. parent, name)
     return
   end
-  local how = redis.call('HGET', prefix .. 'edges:' .. id, tonumber(number))
-  local into, ending = sequel(word, string.match(how or '', '^%a+'))
+  local into, ending = sequel(word, policy_of(id, tonumber(number)))
   -- As it stands now: a child that was revived because of another edge to this parent has reopened this one too.
   local was = tonumber(redis.call('ZSCORE', prefix .. 'behind:' .. parent, name))
   redis.call('ZADD', prefix .. 'behind:' .. parent, into, name)

@@ -6,7 +6,7 @@
 local rows = {}
 for _, id in ipairs(ask.ids) do
   local is_free = redis.call('HEXISTS', prefix .. 'unmet', id) == 0
-  local all = redis.call('HGETALL', prefix .. 'edges:' .. id)
+  local all = edges_of(id)
   for i = 1, #all, 2 do
     local how, parent = string.match(all[i + 1], '^(%a+) (.*)$')
     local state = tonumber(redis.call('ZSCORE', prefix .. 'behind:' .. parent, edge_name(id, all[i])))

@@ -1,5 +1,17 @@
--- Edges whose parents have completed. Their scores stay as they were: an edge that says open is met if its parent has
+-- Edges as they stand. The scores of those whose parents have completed stay as they were: an edge that says open is met if its parent has
 -- completed, or had and is gone since, and the list has nothing to do for it any more.
+
+-- The edges of a job: number, what the failure of a parent means and its id, ...
+local function edges_of(id)
+  local single = redis.call('HGET', prefix .. 'single_edges', id)
+  return single and {0, single} or redis.call('HGETALL', prefix .. 'edges:' .. id)
+end
+
+-- What the failure of a parent means for a child.
+local function policy_of(id, number)
+  local edge = redis.call('HGET', prefix .. 'single_edges', id) or redis.call('HGET', prefix .. 'edges:' .. id, number)
+  return string.match(edge or '', '^%a+')
+end
 
 -- One that is gone had completed, or the list says otherwise.
 local function has_completed(id)

@@ -22,7 +22,7 @@ local function reopened(id, into)
   if not has_edges() then
     return blocking
   end
-  local all = redis.call('HGETALL', prefix .. 'edges:' .. id)
+  local all = edges_of(id)
   for i = 1, #all, 2 do
     local parent, name = string.match(all[i + 1], '^%a+ (.*)$'), edge_name(id, all[i])
     local key = prefix .. 'behind:' .. parent
