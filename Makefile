@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service reference requirements audit clean
+.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service reference proto requirements audit clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,6 +126,9 @@ fuzz-service: $(READY) ## Throw 500 examples at each operation of the service, r
 
 reference: $(READY) ## Write docs/reference/http.md from what the service says about itself
 	$(BIN)/python tools/reference.py $(ARGS)
+
+proto: $(READY) ## Write the .proto file, the code made from it and docs/reference/grpc.md
+	$(BIN)/python tools/proto.py $(ARGS)
 
 requirements: $(READY) ## What is shown by tests, what waits and what was decided against
 	@$(BIN)/python tools/requirements.py $(ARGS)

@@ -163,6 +163,7 @@ class SimulatedWorker:
         self._inbox.unpoke()
         pause = self._coordinator.turn()
         if not self._coordinator.is_claiming and self._coordinator.is_idle:
+            self._renewal._leave()
             self.kill()
             return
         at = self._turn_at = self.clock.monotonic() + pause

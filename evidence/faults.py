@@ -26,8 +26,12 @@ class Fault(StrEnum):
 
 
 FAULTS: Final = tuple(Fault)
-# Whoever sweeps holds back for a while after each fault, so there are few of these calls.
-RARE: Final = {"sweep": 10.0}
+# How much likelier a fault is at calls that are few: so each goes wrong in every way in some thousand runs.
+# Whoever sweeps holds back for a while after each fault, and operators do one thing or another now and then.
+RARE: Final = dict.fromkeys(
+    ("sweep", "prune", "forget_worker", "cancel", "revive", "delete", "amend", "save_queue", "drop_queue"),
+    10.0,
+)
 
 
 class Faults:

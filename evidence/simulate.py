@@ -3,7 +3,8 @@
 Each run is a world of its own, made from one number: some workers with their coordinators, renewals and
 duties, producers, operators and schedules on one memory store, and faults at every call to it; workers are
 killed, frozen and stopped, clocks jump, the store goes away. When everything has ended the history is held
-against the promises. A run that breaks one is played again exactly by its number.
+against the promises. A run that breaks one is played again exactly by its number. From 2,000 runs on it is an
+error too if a move between states or a fault at a call was never seen.
 
     python -m evidence.simulate                  1,000 runs from a number by chance
     python -m evidence.simulate --runs 100000    as many as you like; 0 goes on until you stop it
@@ -13,6 +14,7 @@ against the promises. A run that breaks one is played again exactly by its numbe
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -21,7 +23,6 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from pathlib import Path
 from random import SystemRandom
@@ -32,14 +33,20 @@ from evidence.world import World
 from forebay.domain.lifecycle import TRANSITIONS
 
 BATCH: Final = 20
+WHOLE_FROM: Final = 2_000  # so many runs have to show every move and every fault
 SAID_EVERY_SECONDS: Final = 60.0
 LEGAL: Final = frozenset((str(old), str(new)) for old, news in TRANSITIONS.items() for new in news)
 # The order of sets of words would be another one in each process, and a number not say all.
 HASHED: Final = {"PYTHONHASHSEED": "0"}
 STORE_CALLS: Final = (
     "insert", "exchange", "renew", "sweep", "promote", "rescore", "prune", "fire", "due_schedules",
-    "take_duty", "beat", "cancel", "revive", "delete", "amend", "save_queue", "drop_queue",
+    "take_duty", "beat", "forget_worker", "cancel", "revive", "delete", "amend", "save_queue", "drop_queue",
 )  # fmt: skip
+# Of what writes, what nobody does here: the crash matrix has all of it.
+LEFT_OUT: Final = frozenset({
+    "standing", "record", "send", "take_commands", "answer", "save_limit", "drop_limit", "save_schedule",
+    "drop_schedule", "save_document", "drop_document", "migrate", "close",
+})  # fmt: skip
 # Called by programs that nobody kills here.
 BY_HAND: Final = frozenset({"insert", "cancel", "revive", "delete", "amend", "save_queue", "drop_queue"})
 
@@ -83,6 +90,12 @@ class Found:
         self.points += other.points
         self.strikes += other.strikes
 
+    @property
+    def is_good(self) -> bool:
+        """No run broke a promise, and if there were enough of them everything was seen."""
+        is_whole = not (self.missing_moves() or self.missing_points())
+        return not self.broken and (is_whole or self.runs < WHOLE_FROM)
+
     def missing_moves(self) -> list[str]:
         """Moves that the table of states allows and nobody has made."""
         return [f"{old} to {new}" for old, new in sorted(LEGAL - set(self.moves))]
@@ -113,9 +126,7 @@ def play_all(first: int, runs: int, processes: int) -> Found:
     said = began
     starts = count(first, BATCH) if not runs else range(first, first + runs, BATCH)
     ranges = (range(at, at + BATCH if not runs else min(at + BATCH, first + runs)) for at in starts)
-    # What outages and lost leases leave in the log is what this is about.
-    quiet = partial(logging.disable, logging.CRITICAL)
-    with ProcessPoolExecutor(processes, initializer=quiet) as pool:
+    with ProcessPoolExecutor(processes, initializer=_prepare) as pool:
         try:
             waiting = [pool.submit(play, one) for _, one in zip(range(2 * processes), ranges, strict=False)]
             while waiting:
@@ -125,6 +136,13 @@ def play_all(first: int, runs: int, processes: int) -> Found:
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
     return found
+
+
+def _prepare() -> None:
+    # What outages and lost leases leave in the log is what this is about.
+    logging.disable(logging.CRITICAL)
+    # A world is small and soon gone: looking for rubbish rarely saves a tenth of the time.
+    gc.set_threshold(200_000)
 
 
 def _progress(found: Found, runs: int, said: float, began: float) -> float:
@@ -182,17 +200,23 @@ def main() -> int:
     show(found)
     if chosen.json:
         figures = {
+            "first seed": first,
             "runs": found.runs,
             "calls": found.calls,
-            "faults": found.faults,
+            "faults and strikes": found.faults,
             "fewest calls": found.fewest_calls,
             "fewest faults": found.fewest_faults,
             "broken": dict(found.broken),
+            "moves": {f"{old} to {new}": found.moves[old, new] for old, new in sorted(LEGAL)},
+            "faults at calls": {
+                name: {fault: found.points[name, str(fault)] for fault in FAULTS} for name in STORE_CALLS
+            },
+            "strikes": dict(sorted(found.strikes.items())),
             "missing moves": found.missing_moves(),
             "missing faults": found.missing_points(),
         }
         chosen.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    return 1 if found.broken else 0
+    return 0 if found.is_good else 1
 
 
 if __name__ == "__main__":

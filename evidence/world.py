@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil
@@ -21,25 +23,27 @@ from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
 from forebay.domain.queue import QueueState
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.schedule import Definition
+from forebay.domain.workflow import Edge, EdgeState
 from forebay.errors import ForebayError, StoreUnavailable
 from forebay.stores.memory.store import MemoryEngine
 from forebay.testing.clock import ManualClock
 
 BEGAN: Final = 1_800_000_000_000 - 10_000  # a little before the full minute
 QUEUES: Final = (QueueName("a"), QueueName("b"), QueueName("c"))
-DROPPED: Final = QUEUES[2]
+DROPPABLE: Final = QUEUES[1:]  # schedules need the first one
 HEARS: Final = 0.7  # hints get lost
 FREEZES: Final = (2.0, 15.0, 20.0, 40.0)  # the longer ones beyond a lease and a sweep
 ALIVE: Final = 2  # at least, while things happen to them
 PLAY_SECONDS: Final = (8.0, 25.0, 25.0)
 SHARES: Final = (0.003, 0.01, 0.04)  # of calls that go wrong
+DROPPED: Final = 0.03  # of attempts that fail, after how many an operator closes the queue
 # A life that was too quiet goes on for another round.
 LEAST_CALLS: Final = 200
 LEAST_FAULTS: Final = 5
 PATIENCE_SECONDS: Final = 1_800.0
 CALM_SECONDS: Final = 1.0  # between looks whether all is over
 LEASE_MS: Final = 5_000
-FAILURES: Final = (OnFailure.CANCEL, OnFailure.FAIL, OnFailure.IGNORE)
+FAILURES: Final = (OnFailure.CANCEL, OnFailure.FAIL, OnFailure.IGNORE, OnFailure.HOLD)
 KEYS: Final[tuple[dict[str, str], ...]] = (
     {}, {"tenant": "1"}, {"tenant": "2"}, {"share": "x"}, {"share": "y", "tenant": "1"},
 )  # fmt: skip
@@ -63,6 +67,9 @@ class World:
         self.faults = Faults(self.dice, self.dice.choice(SHARES))
         self.moves: Counter[tuple[JobState | None, JobState | None]] = Counter()
         self.strikes: Counter[str] = Counter()
+        # A job that depends on a revived one of its own sequence would wait for it in vain, as the guide on
+        # limits says, so a world has the one or the other.
+        self._revives_sequences = self.dice.choice((True, False))
         self._is_over = False
         self._numbers = count(1)
         self._plan: list[tuple[int, int, Callable[[], None]]] = []
@@ -102,7 +109,7 @@ class World:
         self.faults.is_over = False
         for act, times in (
             (self._produce, dice.randrange(5, 9)),
-            (self._operate, 3),
+            (self._operate, 4),
             (self._strike, dice.randrange(3, 6)),
         ):
             for _ in range(times):
@@ -116,7 +123,14 @@ class World:
         lives = {job_id: self._reader.history(job_id) for job_id in self.history.accepted}
         firings = {one.name: self._reader.firings(one.name) for one in self._reader.schedules()}
         found = list(problems(self.history, lives, limits=self._limits, firings=firings))
-        return [*found, *self._reader.health().problems]
+        return [*found, *self._reader.health().problems, *self._too_quiet()]
+
+    def _too_quiet(self) -> Iterator[str]:
+        """A run that shows too little is as bad as one that shows something wrong."""
+        if self.faults.calls < LEAST_CALLS:
+            yield f"there were only {self.faults.calls} store calls"
+        if self.faults_seen() < LEAST_FAULTS:
+            yield f"there were only {self.faults_seen()} faults"
 
     # Handles
 
@@ -145,6 +159,8 @@ class World:
             before = state.jobs.get(record.job.id)
             self.moves[before and before.job.state, record.job.state] += 1
             put(record)
+            if record.job.state is JobState.RETRYING and self.dice.random() < DROPPED:
+                self.later(0.05, partial(self._drop_now, record.job.id))
             if before and before.job.state is JobState.RUNNING is not record.job.state:
                 self.history.over(Lease(before.job.id, before.job.attempt), self.clock.now_ms())
 
@@ -167,7 +183,9 @@ class World:
 
     def _new_job(self) -> NewJob:
         dice = self.dice
-        known = [one for one in self.history.accepted if one not in self.history.deleted]
+        sequence = dice.choice((None, None, None, "s", "t"))
+        is_alone = self._revives_sequences and sequence is not None
+        known = [one for one in self.history.accepted if one not in self.history.deleted and not is_alone]
         parents = dice.sample(known, min(len(known), dice.choice((0, 0, 0, 1, 2))))
         return NewJob(
             task=dice.choice(("one", "two")),
@@ -179,7 +197,7 @@ class World:
             policy=RetryPolicy(max_retries=dice.choice((0, 2, 4)), base_ms=200, ceiling_ms=5_000),
             unique_key=dice.choice((None, None, None, "x", "y")),
             limit_keys=dice.choice(KEYS),
-            sequence=dice.choice((None, None, None, "s", "t")),
+            sequence=sequence,
             expires_at=dice.choice((None, None, None, self.clock.now_ms() + 12_000)),
             depends_on=tuple(Need(parent, dice.choice(FAILURES)) for parent in parents),
             allow_missing=True,
@@ -223,13 +241,18 @@ class World:
         known = list(self.history.accepted)
         if not known:
             return
-        store, ids = self._producer, self.dice.sample(known, min(2, len(known)))
+        ids = self.dice.sample(known, min(2, len(known)))
         wishes = (self._cancel, self._force, self._revive, self._delete, self._amend, self._pause, self._drop)
-        wish = self.dice.choice(wishes)
-        try:
-            wish(store, ids)
-        except ForebayError:
-            return
+        self._try(self.dice.choice(wishes), ids)
+
+    def _try(self, wish: Callable[[Any, list[JobId]], None], ids: list[JobId]) -> None:
+        with suppress(ForebayError):  # nobody reached the store, or it refused
+            wish(self._producer, ids)
+
+    def _drop_now(self, failed: JobId) -> None:
+        """Somebody has enough of a queue whose jobs fail, while they wait to be tried again."""
+        if not self.faults.is_over:
+            self._try(self._drop, [failed])
 
     def _cancel(self, store: Any, ids: list[JobId]) -> None:
         store.cancel(ids, dependants=self.dice.choice((False, False, True)))
@@ -238,7 +261,19 @@ class World:
         store.cancel(ids, force=True)
 
     def _revive(self, store: Any, ids: list[JobId]) -> None:
-        store.revive(ids, delay_ms=self.dice.choice((0, 0, 2_000)))
+        """Rather something that has ended badly: all else is refused."""
+        jobs = (record.job for record in self._engine._state.jobs.values())
+        ended = [
+            job.id
+            for job in jobs
+            if job.state in (JobState.DEAD, JobState.CANCELLED)
+            and (self._revives_sequences or job.sequence is None)
+        ]
+        store.revive(
+            self.dice.sample(ended, min(2, len(ended))),
+            delay_ms=self.dice.choice((0, 0, 2_000)),
+            dependants=self._revives_sequences and self.dice.choice((False, True)),
+        )
 
     def _delete(self, store: Any, ids: list[JobId]) -> None:
         # Told to us or not, it may have happened.
@@ -255,8 +290,10 @@ class World:
 
     def _drop(self, store: Any, ids: list[JobId]) -> None:
         """Close a queue with all that waits there; it is opened again later."""
-        self.later(self.dice.uniform(1.0, 10.0), lambda: self._resume(DROPPED))
-        while store.drop_queue(DROPPED, force=True, limit=2):
+        jobs = self._reader.jobs(ids)
+        queue = self.dice.choice([job.queue for job in jobs if job and job.queue in DROPPABLE] or DROPPABLE)
+        self.later(self.dice.uniform(1.0, 10.0), lambda: self._resume(queue))
+        while store.drop_queue(queue, force=True, limit=2):
             pass
 
     def _resume(self, queue: QueueName) -> None:
@@ -324,13 +361,25 @@ class World:
 
     def _look_after(self) -> None:
         self._keep_some_alive(1)
+        self._let_go()
         is_late = self.clock.monotonic() > PATIENCE_SECONDS
         if not is_late and any(record.job.state not in FINAL for record in self._engine._state.jobs.values()):
             self.later(CALM_SECONDS, self._look_after)
-        elif not is_late and (self.faults.calls < LEAST_CALLS or self.faults_seen() < LEAST_FAULTS):
+        elif not is_late and any(self._too_quiet()):
             self._plan_events()
         else:
             self._is_over = True
 
+    def _let_go(self) -> None:
+        """What is held until somebody revives a parent would be held for ever: in the end nobody does."""
+        edges = self._engine._state.edges
+        held = [job_id for job_id, needs in edges.items() if any(map(_is_held, needs.values()))]
+        if held:
+            self._engine.store().cancel(held)
+
     def faults_seen(self) -> int:
         return sum(self.faults.counts.values()) + sum(self.strikes.values())
+
+
+def _is_held(edge: Edge) -> bool:
+    return edge.state is EdgeState.HELD

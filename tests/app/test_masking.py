@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from forebay.app.masking import is_secret, masked
+from forebay.app.masking import holds_mask, is_secret, masked
 
 NAMES = "password user_password PassWord passwd passphrase token accessToken refresh_token tokens secret "
 NAMES += "clientSecret secret_key api_key apikey API-KEY key keys privateKey signingKey host_keys x.key "
@@ -39,3 +39,18 @@ def test_a_name_that_does_not(name: object) -> None:
 )
 def test_what_is_under_such_a_name_is_masked_however_deep(value: Any, shown: Any) -> None:
     assert masked(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "is_masked"),
+    [
+        ({"to": "ann", "password": "***"}, True),
+        ([{"a": {"token": "***"}}], True),
+        ({"~": "map", "v": [[1, "a"], ["key", "***"]]}, True),
+        ({"~": "map", "v": [1, [2], ["key", "x"]]}, False),
+        ({"to": "***", "password": "x"}, False),
+        ("***", False),
+    ],
+)
+def test_what_was_shown_with_a_mask_is_known_by_it(value: Any, is_masked: bool) -> None:
+    assert holds_mask(value) is is_masked

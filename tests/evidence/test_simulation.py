@@ -12,12 +12,13 @@ from typing import Final
 
 import pytest
 
-from evidence.simulate import Found, play
+from evidence.simulate import LEFT_OUT, STORE_CALLS, Found, play
 from evidence.world import World
 from forebay.domain.job import WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.stores.memory import leasing
 from forebay.stores.memory.order import Record
+from forebay.stores.protocol import Store
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 # Enough for every kind of strike; `make simulate` plays more.
@@ -49,6 +50,27 @@ def test_the_runs_are_long_and_eventful(played: Found) -> None:
     assert {*played.strikes} == {"kill", "freeze", "stop", "clock", "outage"}
 
 
+def test_every_call_of_the_seam_is_played_or_left_out_on_purpose() -> None:
+    calls = {name for name in dir(Store) if not name.startswith("_")}
+
+    assert calls == LEFT_OUT | {*STORE_CALLS}
+
+
+def test_a_run_that_was_too_quiet_shows_nothing_and_says_so() -> None:
+    world = World(0)
+
+    assert world._problems() == ["there were only 0 store calls", "there were only 0 faults"]
+
+
+def test_many_runs_have_to_show_everything() -> None:
+    few, many = Found(runs=100), Found(runs=2_000)
+
+    assert few.is_good
+    assert not many.is_good
+    assert "retrying to dead" in many.missing_moves()
+    assert "amend: answer lost" in many.missing_points()
+
+
 def test_a_run_plays_again_exactly(tmp_path: Path) -> None:
     for name in ("first", "second"):
         words = [sys.executable, "-m", "evidence.simulate", "--seed", "7", "--runs", "2"]
@@ -66,5 +88,5 @@ def test_a_store_without_a_fence_is_caught(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(leasing, "_refusal", lenient)
 
-    # One life in twelve shows it; it ends with the first.
-    assert any(World(seed).play() for seed in range(300))
+    # Some three lives in a hundred show it; it ends with the first.
+    assert any(World(seed).play() for seed in range(3_000))

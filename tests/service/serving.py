@@ -126,7 +126,7 @@ def serving(
     """A server for this store while the block lasts."""
     service = Service(engine)
     if security is not None:
-        options |= {"guard": security.guard(service), "hosts": security.hosts}
+        options |= {"guard": security.guard(service), "hosts": security.hosts, "debug": security.debug}
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         config = uvicorn.Config(

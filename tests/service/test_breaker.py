@@ -81,3 +81,20 @@ def test_who_waits_for_a_job_asks_by_way_of_it_too(monkeypatch: pytest.MonkeyPat
     asyncio.run(run())
 
     assert len(calls) == FAILURES
+
+
+def test_what_looks_and_writes_in_turns_asks_by_way_of_it_too() -> None:
+    calls = Calls()
+
+    async def run() -> None:
+        desk = Desk(open_engine("memory://"), ManualClock())
+        try:
+            for _ in range(FAILURES + 3):
+                with pytest.raises(StoreUnavailable):
+                    await desk.use(lambda client: client.write(lambda _: calls()))
+        finally:
+            await desk.close()
+
+    asyncio.run(run())
+
+    assert calls.count == FAILURES

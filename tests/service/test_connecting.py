@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +17,12 @@ from tests.worker.support import eventually
 
 class Hasty(Connecting):
     head_seconds = 0.3
+    is_sent_at_once = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as there
+        super().connection_made(transport)
+        accepted = transport.get_extra_info("socket")
+        Hasty.is_sent_at_once = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +59,13 @@ def test_a_head_that_comes_byte_by_byte_is_not_waited_for(hasty: Served) -> None
 
         begun: list[bool] = []
         eventually(is_closed)
+
+
+def test_the_system_does_not_keep_an_answer_until_its_head_is_confirmed(hasty: Served) -> None:
+    with connected(hasty) as asking:
+        asking.recv(1)
+
+    assert Hasty.is_sent_at_once
 
 
 def test_a_request_may_take_longer_than_its_head(hasty: Served) -> None:

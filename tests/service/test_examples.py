@@ -1,4 +1,4 @@
-"""The worker in shell runs jobs."""
+"""The workers in shell and in JavaScript run jobs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.service.curling import search_path, stand_in
+from tests.service.node import node
 from tests.service.serving import PATIENCE, Served
 from tests.worker.support import eventually
 
-WORKER = Path(__file__).parents[2] / "examples" / "http_worker" / "worker.sh"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+WORKER = EXAMPLES / "http_worker" / "worker.sh"
+JAVASCRIPT = EXAMPLES / "javascript_worker" / "worker.mjs"
 
 
 def test_a_worker_in_shell_runs_jobs(plain: Served, tmp_path: Path) -> None:
@@ -40,6 +45,32 @@ def test_a_worker_in_shell_runs_jobs(plain: Served, tmp_path: Path) -> None:
             worker.communicate(timeout=PATIENCE)
 
     assert (states, result) == (["completed", "dead"], "HELLO YOU")
+
+
+@pytest.mark.shows("R-EXT-01")
+def test_a_worker_in_javascript_runs_jobs_hears_of_cancels_and_ends_in_order(plain: Served) -> None:
+    queue = plain.queue()
+    environment = {**os.environ, "SERVER": plain.address, "QUEUE": queue}
+    with subprocess.Popen(
+        [node(), str(JAVASCRIPT)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as worker:
+        try:
+            good, bad = (plain.enqueue(queue, task="shout", args=[word]) for word in ("hello you", 7))
+            fails = plain.enqueue(queue, task="rest", max_retries=0)  # without its argument
+            stops = plain.enqueue(queue, task="rest", args=[3_600], lease_seconds=3)
+            eventually(lambda: plain.job(stops)["state"] == "running")
+            plain.done("POST", f"/v1/jobs/{stops}/cancel", {"reason": "enough"})
+            jobs = (good, bad, fails, stops)
+            eventually(lambda: all(plain.job(job_id)["is_final"] for job_id in jobs))
+        finally:
+            worker.terminate()
+            told, complaints = worker.communicate(timeout=PATIENCE)
+
+    states = [plain.job(job_id)["state"] for job_id in jobs]
+    assert states == ["completed", "dead", "dead", "cancelled"]
+    assert plain.done("GET", f"/v1/jobs/{good}/result")["result"] == "HELLO YOU"
+    assert (worker.returncode, complaints) == (0, b"")
+    assert {line.split()[0].decode() for line in told.splitlines()} == set(jobs)
 
 
 def test_what_stands_in_for_curl_asks_and_says_what_failed(plain: Served, tmp_path: Path) -> None:

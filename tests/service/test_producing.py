@@ -213,6 +213,26 @@ def test_values_that_json_has_no_word_for_travel_as_tags(plain: Served) -> None:
     assert plain.done("GET", f"/v1/jobs/{job['id']}/result")["result"] == day
 
 
+@pytest.mark.shows("R-SEC-05")
+def test_what_looks_secret_is_told_to_who_claims_and_to_nobody_else(plain: Served) -> None:
+    queue, args, kwargs = plain.queue(), [{"token": "t1"}], {"password": "p1", "to": "ann"}
+    job_id = plain.enqueue(queue, args=args, kwargs=kwargs)
+    schedule = {"task": "t", "queue": queue, "args": args, "kwargs": kwargs, "every_seconds": 3_600}
+
+    shown = (plain.job(job_id), plain.done("PUT", f"/v1/schedules/{queue}", schedule))
+    [claimed] = plain.claim(queue)
+    again = [
+        plain.ask("PUT", f"/v1/schedules/{queue}", {**schedule, "args": shown[1]["args"]}),
+        plain.post(f"/v1/jobs/{job_id}/replay", {"args": [], "kwargs": shown[0]["kwargs"]}),
+    ]
+
+    for answer in again:  # what was masked is not stored as if it were the secret
+        assert (answer.status_code, answer.json()["code"]) == (422, "payload")
+    for one in shown:
+        assert (one["args"], one["kwargs"]) == ([{"token": "***"}], {"password": "***", "to": "ann"})
+    assert (claimed["args"], claimed["kwargs"]) == (args, kwargs)
+
+
 def test_a_payload_that_the_service_cannot_read_is_given_as_it_is_stored(plain: Served) -> None:
     queue = plain.queue()
     store = plain.service.desk.engine.store()

@@ -118,6 +118,27 @@ def test_a_job_lists_only_neighbours_that_the_key_may_see(holders: dict[str, Hol
     assert neighbours(holders["producer"]) == ({parents[0]}, {children[0]})
 
 
+@pytest.mark.shows("R-SEC-13")
+def test_nothing_in_a_job_names_one_of_a_hidden_queue(holders: dict[str, Holder]) -> None:
+    admin = holders["admin"]
+    hidden, seen = admin.enqueue(OTHER), admin.enqueue(SEEN)
+    jobs = [
+        admin.enqueue(MINE, depends_on=[{"id": hidden}, {"id": seen}], parent_id=hidden),
+        admin.enqueue(MINE, depends_on=[{"id": seen}], parent_id=seen),
+    ]
+    for parent in (hidden, seen):
+        admin.ask("POST", f"/v1/jobs/{parent}/cancel", {})
+
+    def told(holder: Holder, job: str) -> dict[str, bool]:
+        shown = holder.ask("GET", f"/v1/jobs/{job}")
+        assert (shown.json()["state"], shown.json()["events"][0]["kind"]) == ("cancelled", "parent")
+        return {parent: parent in shown.text for parent in (hidden, seen)}
+
+    assert [told(admin, job) for job in jobs] == [{hidden: True, seen: True}, {hidden: False, seen: True}]
+    assert [told(holders["producer"], job)[hidden] for job in jobs] == [False, False]
+    assert told(holders["producer"], jobs[1])[seen]
+
+
 def test_each_ending_is_answered_for_itself_also_that_of_a_hidden_job(holders: dict[str, Holder]) -> None:
     admin, consumer = holders["admin"], holders["consumer"]
     ids = [admin.enqueue(OTHER, priority=100), admin.enqueue(MINE, priority=100)]

@@ -200,6 +200,25 @@ def test_a_second_look_that_has_to_be_made_again_undoes_nothing_of_the_first(
 
 
 @pytest.mark.usefixtures("looks_twice")
+def test_a_second_look_at_a_job_that_finds_its_limit_full_leaves_no_free_job_behind(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    limited(store, Limit(scope=TENANT, concurrency=1))
+    full, free, _, behind = store.insert([of("a", priority=9), of("b", priority=9), of("a"), of("c")])
+    with raw() as connection, connection.transaction():
+        query = f"select 1 from {engine.address.schema}.ready where id = any(%s) for update"
+        connection.execute(query, [[full.id, free.id]])
+        running = exchanged(store, room=1)
+
+    jobs = exchanged(store, room=3)
+
+    assert [job.limit_keys["tenant"] for job in running] == ["a"]
+    assert {job.id for job in jobs} == {free.id, behind.id}
+    assert [job.id for job in exchanged(store, running, room=3)] == [full.id]
+    assert problems(engine) == ()
+
+
+@pytest.mark.usefixtures("looks_twice")
 def test_a_second_look_that_fails_takes_nothing_from_the_first(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:

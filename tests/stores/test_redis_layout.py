@@ -242,4 +242,4 @@ def test_a_job_that_is_ended_by_force_leaves_no_place_behind(store: Store, admin
 
     store.cancel([job.id], force=True)
 
-    assert admin.exists("{forebay}:places_of", "{forebay}:places:key:tenant:a") == 0
+    assert admin.exists("{forebay}:places") == 0

@@ -27,6 +27,18 @@ def masked(value: Any) -> Any:
     return {name: _under(name, item) for name, item in value.items()}
 
 
+def holds_mask(value: Any) -> bool:
+    """Whether a mask stands in it where `masked` would put one."""
+    if type(value) is list:
+        return any(holds_mask(item) for item in value)
+    if type(value) is not dict:
+        return False
+    if value.get("~") == "map" and type(value.get("v")) is list:
+        pairs = [pair for pair in value["v"] if type(pair) is list and len(pair) == 2]  # noqa: PLR2004 - a pair
+        return any(_is_mask(*pair) for pair in pairs)
+    return any(_is_mask(name, item) for name, item in value.items())
+
+
 def is_secret(name: object) -> bool:
     """Whether what stands under this name should not be shown."""
     return isinstance(name, str) and bool(_SECRET.search(name) or _KEY.search(name))
@@ -34,6 +46,10 @@ def is_secret(name: object) -> bool:
 
 def _under(name: object, value: Any) -> Any:
     return MASK if value is not None and is_secret(name) else masked(value)
+
+
+def _is_mask(name: object, value: Any) -> bool:
+    return (value == MASK and is_secret(name)) or holds_mask(value)
 
 
 def _pair(pair: Any) -> Any:

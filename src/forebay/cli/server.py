@@ -11,6 +11,7 @@ from forebay import __version__
 from forebay.cli.opening import Desk
 from forebay.cli.options import at_store
 from forebay.cli.output import Output
+from forebay.dashboard.pages import Pages
 from forebay.domain.limits import Limit
 from forebay.errors import ConfigError
 
@@ -54,11 +55,14 @@ MAX_GRACE_SECONDS: Final = 3_600
 )
 @click.option("--certificate", metavar="FILE", help="Speak TLS with this certificate (PEM, with its chain).")
 @click.option("--private-key", metavar="FILE", help="Its key, if that is a file of its own.")
+@click.option("--debug", is_flag=True, help="Also what helps to look for a fault, below /v1/debug.")
+@click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="The page in a browser.")
 @at_store(create=True)
 def server(desk: Desk, out: Output, **options: Any) -> None:
     """Serve jobs over HTTP until a signal says stop.
 
-    Programs in any language enqueue, claim and settle jobs; /openapi/v1.json describes how. Any number of
+    Programs in any language enqueue, claim and settle jobs; /openapi/v1.json describes how. People look and
+    steer at /dashboard in a browser. Any number of
     servers may run beside each other on one store. SIGTERM or SIGINT: end long polls, let other requests end;
     a second one stops at once.
     """
@@ -75,9 +79,17 @@ def server(desk: Desk, out: Output, **options: Any) -> None:
         rate=_rate(options["rate"], options["burst"]),
         certificate=options["certificate"],
         private_key=options["private_key"],
+        debug=options["debug"],
     )
-    grace = options["grace"]
-    serving.serve(desk.engine, address, version=__version__, grace=grace, security=security, tell=tell)
+    serving.serve(
+        desk.engine,
+        address,
+        version=__version__,
+        grace=options["grace"],
+        security=security,
+        tell=tell,
+        around=Pages if options["dashboard"] else None,
+    )
 
 
 def _rate(rate: int | None, burst: int | None) -> Limit | None:

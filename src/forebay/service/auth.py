@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, Protocol, TypeVar
+from uuid import uuid4
 
 from forebay.clock import Clock
 from forebay.domain.access import ApiKey, Role
@@ -31,6 +33,7 @@ T = TypeVar("T")
 # A key that was revoked opens nothing any more after so many seconds, on every server.
 SEEN_SECONDS: Final = 5.0
 BEARER: Final = "bearer "
+_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z")
 _NO_KEY: Final = "show an API key that holds: Authorization: Bearer fbk_..."
 
 _PRODUCERS: Final = frozenset({Role.PRODUCE})
@@ -38,6 +41,7 @@ _CONSUMERS: Final = frozenset({Role.CONSUME})
 _VIEWERS: Final = frozenset({Role.VIEW})
 _OPERATORS: Final = frozenset({Role.OPERATE})
 _ADMINS: Final = frozenset({Role.ADMIN})
+_ANYBODY: Final = frozenset(Role)
 
 # Which roles an operation asks for, by the name of its handler: one of them is enough. An operation that is
 # not here is nobody's.
@@ -61,6 +65,8 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
     # Everybody who has to do with a job
     "job": _PRODUCERS | _CONSUMERS | _VIEWERS,
     "queue": _PRODUCERS | _CONSUMERS | _VIEWERS,
+    # Who they are
+    **dict.fromkeys(("session", "begin_session", "end_session"), _ANYBODY),
     # Who looks
     **dict.fromkeys(
         (
@@ -69,6 +75,9 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
             "dead",
             "schedules",
             "schedule",
+            "preview_schedule",
+            "graph",
+            "stream",
             "firings",
             "workers",
             "commands",
@@ -108,7 +117,17 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
             "set_limit",
             "remove_limit",
             "keys",
+            "key",
+            "create_key",
+            "rotate_key",
+            "revoke_key",
             "audit",
+            "contents",
+            "trace",
+            "inspect",
+            "sweep",
+            "worker_state",
+            "signal",
         ),
         _ADMINS,
     ),
@@ -166,6 +185,17 @@ class Caller:
         if not self.may(operation, queue) and not self.may_see(queue):
             raise JobNotFound(f"there is no job {job_id}")
         self.check(operation, queue)
+
+
+class Admits(Protocol):
+    """Says who asks."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has to show a key."""
+        ...
+
+    async def caller(self, token: str | None, address: str, request: str = "") -> Caller: ...
 
 
 class ReadsAndWrites(Protocol):
@@ -268,6 +298,11 @@ class OpenDoor:
         name = f"anonymous@{address}"
         allowance = self._rates.take(name)
         return Caller(name, None, request, None if allowance is None else allowance.headers())
+
+
+def request_id(asked: str) -> str:
+    """The id under which a request is known: the one that its client has given it, or a new one."""
+    return asked if _ID.match(asked) else uuid4().hex
 
 
 def bearer(header: str | None) -> str | None:

@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import current_thread, main_thread
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import uvicorn
 
 from forebay.domain.limits import Limit
 from forebay.errors import ConfigError
-from forebay.service.auth import Guard, OpenDoor
-from forebay.service.http.admitting import Admits
+from forebay.service.auth import Admits, Guard, OpenDoor
 from forebay.service.http.app import http_app
 from forebay.service.http.connecting import Connecting
 from forebay.service.operations.service import Service
@@ -31,6 +30,7 @@ DEFAULT_PORT: Final = 8080
 GRACE_SECONDS: Final = 25
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 BACKLOG: Final = 2_048
+Around = Callable[[Any], Any]  # an ASGI app from another one
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -52,13 +52,15 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     """Who is let in, and how they are protected.
 
     With `asks_for_keys` only who shows an API key; else everybody who can reach the server, by its address or
-    under one of `hosts`. `rate` is for clients whose key has none of its own. With a certificate (and its
-    key, if that is a file of its own) the server speaks TLS and nothing else.
+    under one of `hosts`. `rate` is for clients whose key has none of its own. With `debug` administrators
+    may look deeper than programs need. With a certificate (and its key, if that is a file of its own) the
+    server speaks TLS and nothing else.
     """
 
     asks_for_keys: bool = False
     hosts: frozenset[str] = frozenset()
     rate: Limit | None = None
+    debug: bool = False
     certificate: str | None = None
     private_key: str | None = None
 
@@ -89,8 +91,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
 class Server(uvicorn.Server):
     """Runs the HTTP service until it is told to stop.
 
-    The first SIGTERM or SIGINT ends long polls with an empty answer and lets requests end for `grace`; a
-    second one does not wait for them.
+    `around` may put something before the app, such as a page. The first SIGTERM or SIGINT ends long polls
+    with an empty answer and lets requests end for `grace`; a second one does not wait for them.
     """
 
     def __init__(
@@ -101,13 +103,20 @@ class Server(uvicorn.Server):
         grace: int = GRACE_SECONDS,
         security: Security | None = None,
         longest_wait: float = LONGEST_WAIT_SECONDS,
+        around: Around | None = None,
     ) -> None:
         self.service = Service(engine, longest_wait=longest_wait)
         secured = security or Security()
-        app = http_app(self.service, version=version, guard=secured.guard(self.service), hosts=secured.hosts)
+        app = http_app(
+            self.service,
+            version=version,
+            guard=secured.guard(self.service),
+            hosts=secured.hosts,
+            debug=secured.debug,
+        )
         super().__init__(
             uvicorn.Config(
-                app,
+                app if around is None else around(app),
                 ssl_certfile=secured.certificate,
                 ssl_keyfile=secured.private_key,
                 lifespan="on",
@@ -151,6 +160,7 @@ def serve(
     grace: int = GRACE_SECONDS,
     security: Security | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    around: Around | None = None,
 ) -> None:
     """Serve until a signal says stop; `tell` hears the address. Raises ConfigError for one that cannot be."""
     secured = security or Security()
@@ -163,7 +173,8 @@ def serve(
     with listening(address) as listener:
         host, port = listener.getsockname()[:2]
         tell(f"{secured.scheme}://{f'[{host}]' if ':' in host else host}:{port}")
-        asyncio.run(Server(engine, version=version, grace=grace, security=secured).serve([listener]))
+        server = Server(engine, version=version, grace=grace, security=secured, around=around)
+        asyncio.run(server.serve([listener]))
 
 
 def listening(address: Address) -> socket.socket:

@@ -261,6 +261,22 @@ def test_the_largest_rate_of_a_key_can_be_changed(store: Store, clock: ManualClo
     assert len(claimed(store, 9)) == 3
 
 
+def test_time_before_a_change_counts_by_the_rate_of_a_key_as_it_was_and_later_time_by_the_new_one(
+    store: Store, clock: ManualClock
+) -> None:
+    tenant = key_scope("tenant")
+    store.save_limit(Limit(scope=tenant, rate=1, burst=9))
+    put_many(store, 30, limit_keys={"tenant": "a"})
+    assert len(claimed(store, 30)) == 9
+    clock.advance(ms=3 * SECOND)
+    store.save_limit(Limit(scope=tenant, rate=1, per_ms=HOUR, burst=9))
+    clock.advance(ms=HOUR)
+    store.save_limit(Limit(scope=tenant, rate=1, per_ms=DAY, burst=9))
+    clock.advance(ms=HOUR)
+
+    assert len(claimed(store, 30)) == 4
+
+
 def test_a_key_whose_limit_gets_a_rate_again_begins_with_a_full_bucket(
     store: Store, clock: ManualClock
 ) -> None:

@@ -2,24 +2,28 @@
 
 A request that is let in carries its `Caller`. Its answer says what the caller has left, and by which id the
 audit log knows the request.
+
+A browser shows the cookie of a session with every request to this server, whichever page has made it. So one
+that changes something needs a header as well, which a page of another site cannot send without our leave, and
+we give none; and it must not say that it is from another site. The cookie is not shown to us by such pages
+anyway (SameSite): each of these is enough.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Mapping
-from typing import Any, Final, Protocol, cast
+from functools import lru_cache
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import msgspec
 from litestar.datastructures import Headers
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
-from forebay.service.auth import Caller, bearer
+from forebay.service.auth import Admits, bearer, request_id
 from forebay.service.operations.telling import problem_of
 from forebay.service.rates import Allowance
 
@@ -27,18 +31,9 @@ CALLER: Final = "forebay.caller"
 REQUEST_ID: Final = "X-Request-Id"
 # What says nothing about anybody's jobs: whoever watches over the server, and how to talk to it.
 OPEN: Final = ("/health/", "/openapi")
-_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z")
-
-
-class Admits(Protocol):
-    """Says who asks."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nobody has to show a key."""
-        ...
-
-    async def caller(self, token: str | None, address: str, request: str = "") -> Caller: ...
+COOKIE: Final = "forebay_key"
+FROM_PAGE: Final = "X-Forebay-Page"
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Admitting:
@@ -54,20 +49,36 @@ class Admitting:
             await self._app(scope, receive, send)
             return
         headers = Headers.from_scope(scope)
-        asked = headers.get(REQUEST_ID, "")
-        request_id = asked if _ID.match(asked) else uuid4().hex
+        asked = request_id(headers.get(REQUEST_ID, ""))
         try:
             if self._guard.is_open:
                 check_local(headers, self._hosts)
             client = scope["client"]
-            caller = await self._guard.caller(
-                bearer(headers.get("authorization")), client[0] if client else "", request_id
-            )
+            token = bearer(headers.get("authorization")) or _cookie_token(scope, headers)
+            caller = await self._guard.caller(token, client[0] if client else "", asked)
         except ForebayError as error:
-            await _refuse(send, error, {REQUEST_ID: request_id})
+            await _refuse(send, error, {REQUEST_ID: asked})
             return
         cast("dict[str, Any]", scope)[CALLER] = caller
-        await self._app(scope, receive, _telling(send, {**caller.headers, REQUEST_ID: request_id}))
+        await self._app(scope, receive, _telling(send, {**caller.headers, REQUEST_ID: asked}))
+
+
+def _cookie_token(scope: HTTPScope, headers: Headers) -> str | None:
+    """The key in the cookie of a session; raises Forbidden for a request that another site may have made."""
+    token = _cookie(headers.get("cookie", ""))
+    if token is None or scope["method"] in _SAFE:
+        return token
+    if FROM_PAGE not in headers:
+        raise Forbidden(f"a request that changes something with a cookie needs the header {FROM_PAGE}")
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
+        raise Forbidden("a session takes nothing from pages of other sites")
+    return token
+
+
+def _cookie(header: str) -> str | None:
+    pairs = (one.strip().partition("=") for one in header.split(";"))
+    return next((value for name, _, value in pairs if name == COOKIE and value), None)
 
 
 def check_local(headers: Headers, hosts: frozenset[str]) -> None:
@@ -88,6 +99,7 @@ def check_local(headers: Headers, hosts: frozenset[str]) -> None:
         raise Forbidden("this server has no keys, and takes nothing from pages of other sites")
 
 
+@lru_cache(maxsize=64)  # nearly every request names the same one
 def _host(address: str) -> str:
     try:
         return urlsplit(address).hostname or ""
@@ -95,6 +107,7 @@ def _host(address: str) -> str:
         return ""
 
 
+@lru_cache(maxsize=64)
 def _is_ours(host: str, hosts: frozenset[str]) -> bool:
     if host == "localhost" or host in hosts:
         return True

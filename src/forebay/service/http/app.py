@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from litestar import HttpMethod, Litestar, MediaType, Response, route
@@ -12,18 +12,29 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.types import ASGIApp
 
-from forebay.service.auth import OpenDoor
-from forebay.service.http import administering, consuming, health, producing, steering
-from forebay.service.http.admitting import Admits, Admitting
+from forebay.service.auth import Admits, OpenDoor
+from forebay.service.http import (
+    administering,
+    consuming,
+    debugging,
+    health,
+    keeping,
+    producing,
+    session,
+    steering,
+    streaming,
+)
+from forebay.service.http.admitting import Admitting
 from forebay.service.http.arriving import ARRIVES_WITHIN_SECONDS, Arriving
 from forebay.service.http.calling import Gone
 from forebay.service.http.document import Document
 from forebay.service.http.errors import HANDLERS
 from forebay.service.http.reading import Reading
+from forebay.service.http.shortcut import Shortcut
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 
-PARTS: Final = (producing, consuming, administering, steering, health)
+PARTS: Final = (producing, consuming, administering, steering, keeping, streaming, session, health)
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
     "Jobs for programs in any language: enqueue, claim, settle, look and steer. "
@@ -40,23 +51,29 @@ def http_app(
     arrives_within: float = ARRIVES_WITHIN_SECONDS,
     guard: Admits | None = None,
     hosts: frozenset[str] = frozenset(),
+    debug: bool = False,
 ) -> ASGIApp:
     """The routes of this service; its start and its stop are those of the server that runs it. Without a
-    guard everybody is let in; `hosts` are names by which such a server may be asked."""
-    routes = Arriving(framework_app(service, version=version, max_body=max_body), arrives_within)
+    guard everybody is let in; `hosts` are names by which such a server may be asked. With `debug`
+    there are routes for who looks for a fault."""
+    framework = framework_app(service, version=version, max_body=max_body, debug=debug)
+    routes = Arriving(Shortcut(framework, _ANSWERS, max_body), arrives_within)
     return Admitting(routes, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
 
 
-def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -> Litestar:
-    """The same without the limit on time."""
+def framework_app(
+    service: Service, *, version: str, max_body: int = MAX_BODY, debug: bool = False
+) -> Litestar:
+    """The same without the limit on time and without the shortcut."""
+    routes = [route for part in (*PARTS, *([debugging] if debug else [])) for route in part.ROUTES]
     return Litestar(
         # Those for OPTIONS first, or the framework makes some that do not know of all methods of a path.
-        [*_options(), *(route for part in PARTS for route in part.ROUTES)],
+        [*_options(routes), *routes],
         request_class=Reading,
         state=State({"service": service}),
         on_startup=[service.start],
         on_shutdown=[service.stop],
-        exception_handlers={**HANDLERS, Gone: _nobody},
+        exception_handlers=_ANSWERS,
         request_max_body_size=max_body,
         # No pages: those of the framework load scripts from other hosts.
         openapi_config=OpenAPIConfig(
@@ -72,13 +89,12 @@ def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -
     )
 
 
-def _options() -> Iterator[HTTPRouteHandler]:
+def _options(handlers: Sequence[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
     """For each path, what may be done there."""
     methods: dict[str, set[str]] = defaultdict(lambda: {"OPTIONS"})
-    for part in PARTS:
-        for handler in part.ROUTES:
-            for path in handler.paths:
-                methods[path] |= handler.http_methods
+    for handler in handlers:
+        for path in handler.paths:
+            methods[path] |= handler.http_methods
     for path, found in methods.items():
         yield _options_at(path, ", ".join(sorted(found)))
 
@@ -93,3 +109,6 @@ def _options_at(path: str, methods: str) -> HTTPRouteHandler:
 
 def _nobody(_: Any, __: Gone) -> Response[None]:
     return Response(None, status_code=_CLOSED, media_type=MediaType.TEXT)
+
+
+_ANSWERS: Final[dict[int | type[Exception], Any]] = {**HANDLERS, Gone: _nobody}

@@ -10,9 +10,9 @@ from litestar.exceptions import HTTPException
 
 from forebay.errors import ForebayError
 from forebay.service import problems
-from forebay.service.http.reading import Unreadable
 from forebay.service.operations.telling import made, problem_of
 from forebay.service.schema.shared import Problem
+from forebay.service.schema.unreadable import Unreadable
 
 PROBLEM_JSON: Final = "application/problem+json"
 SERVER_ERRORS: Final = 500

@@ -7,7 +7,8 @@ from typing import Annotated
 from litestar import delete, get, post, put
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
-from forebay.service.http.calling import Asking, actor_of, allowed
+from forebay.service.http.calling import Asking, permit_of
+from forebay.service.permitting import steering as permitted
 from forebay.service.schema.producing import Accepted
 from forebay.service.schema.steering import (
     Answered,
@@ -17,6 +18,7 @@ from forebay.service.schema.steering import (
     LimitList,
     LimitRequest,
     LimitShape,
+    PreviewAnswer,
     ScheduleList,
     ScheduleRequest,
     ScheduleShape,
@@ -26,6 +28,7 @@ from forebay.service.schema.steering import (
 NamePath = Annotated[
     str, PathParameter(description="A name.", min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")
 ]
+RunsQuery = Annotated[int, QueryParameter(ge=1, le=100, description="How many runs.")]
 ScopePath = Annotated[str, PathParameter(description="The scope of a limit.", min_length=1, max_length=200)]
 LimitQuery = Annotated[int, QueryParameter(ge=1, le=100, description="At most so many.")]
 ActiveQuery = Annotated[bool, QueryParameter(description="Leave out workers that have died.")]
@@ -37,88 +40,96 @@ IdsQuery = Annotated[
 @get("/v1/schedules", tags=["schedules"])
 async def schedules(request: Asking) -> ScheduleList:
     """List schedules by name."""
-    return await allowed(request, "schedules").steering.schedules()
+    return await permitted.schedules(permit_of(request))
 
 
 @get("/v1/schedules/{name:str}", tags=["schedules"])
 async def schedule(request: Asking, name: NamePath) -> ScheduleShape:
     """Show a schedule with its next run."""
-    return await allowed(request, "schedule").steering.schedule(name)
+    return await permitted.schedule(permit_of(request), name)
 
 
 @put("/v1/schedules/{name:str}", tags=["schedules"])
 async def save_schedule(request: Asking, name: NamePath, data: JSONBody[ScheduleRequest]) -> ScheduleShape:
     """Make a schedule, or change what it does and when."""
-    return await allowed(request, "save_schedule").steering.save_schedule(name, data, actor_of(request))
+    return await permitted.save_schedule(permit_of(request), name, data)
 
 
 @delete("/v1/schedules/{name:str}", tags=["schedules"], status_code=200)
 async def remove_schedule(request: Asking, name: NamePath) -> Answered:
     """Forget a schedule with its history; its jobs stay."""
-    return await allowed(request, "remove_schedule").steering.remove_schedule(name, actor_of(request))
+    return await permitted.remove_schedule(permit_of(request), name)
 
 
 @post("/v1/schedules/{name:str}/pause", tags=["schedules"], status_code=200)
 async def pause_schedule(request: Asking, name: NamePath) -> ScheduleShape:
     """Enqueue no more of its jobs."""
-    return await allowed(request, "pause_schedule").steering.pause_schedule(name, actor_of(request))
+    return await permitted.pause_schedule(permit_of(request), name)
 
 
 @post("/v1/schedules/{name:str}/resume", tags=["schedules"], status_code=200)
 async def resume_schedule(request: Asking, name: NamePath) -> ScheduleShape:
     """Let it go on from now."""
-    return await allowed(request, "resume_schedule").steering.resume_schedule(name, actor_of(request))
+    return await permitted.resume_schedule(permit_of(request), name)
 
 
 @post("/v1/schedules/{name:str}/fire", tags=["schedules"], status_code=200)
 async def fire_schedule(request: Asking, name: NamePath) -> Accepted:
     """Enqueue its job now."""
-    return await allowed(request, "fire_schedule").steering.fire_schedule(name, actor_of(request))
+    return await permitted.fire_schedule(permit_of(request), name)
+
+
+@post("/v1/schedules/{name:str}/preview", tags=["schedules"], status_code=200)
+async def preview_schedule(
+    request: Asking, name: NamePath, data: JSONBody[ScheduleRequest], runs: RunsQuery = 5
+) -> PreviewAnswer:
+    """Say when such a schedule would run next; nothing is saved."""
+    return await permitted.preview_schedule(permit_of(request), name, data, runs)
 
 
 @get("/v1/schedules/{name:str}/history", tags=["schedules"])
 async def firings(request: Asking, name: NamePath, limit: LimitQuery = 100) -> FiringList:
     """List what became of its runs, newest first."""
-    return await allowed(request, "firings").steering.firings(name, limit)
+    return await permitted.firings(permit_of(request), name, limit)
 
 
 @get("/v1/workers", tags=["workers"])
 async def workers(request: Asking, active_only: ActiveQuery = True) -> WorkerList:
     """List workers with their state."""
-    return await allowed(request, "workers").steering.workers(active_only=active_only)
+    return await permitted.workers(permit_of(request), active_only=active_only)
 
 
 @post("/v1/workers/commands", tags=["workers"], status_code=200)
 async def command(request: Asking, data: JSONBody[CommandRequest]) -> CommandList:
     """Ask workers to pause, resume, stop, or say what their threads do."""
-    return await allowed(request, "command").steering.command(data, actor_of(request))
+    return await permitted.command(permit_of(request), data)
 
 
 @get("/v1/workers/commands", tags=["workers"])
 async def commands(request: Asking, ids: IdsQuery) -> CommandList:
     """Show what came of commands."""
-    return await allowed(request, "commands").steering.commands(ids)
+    return await permitted.commands(permit_of(request), ids)
 
 
 @get("/v1/limits", tags=["limits"])
 async def limits(request: Asking) -> LimitList:
     """List limits by scope."""
-    return await allowed(request, "limits").steering.limits()
+    return await permitted.limits(permit_of(request))
 
 
 @put("/v1/limits", tags=["limits"])
 async def set_limit(request: Asking, data: JSONBody[LimitRequest]) -> LimitShape:
     """Set the limit of a scope."""
-    return await allowed(request, "set_limit").steering.set_limit(data, actor_of(request))
+    return await permitted.set_limit(permit_of(request), data)
 
 
 @delete("/v1/limits/{limit_scope:str}", tags=["limits"], status_code=200)
 async def remove_limit(request: Asking, limit_scope: ScopePath) -> Answered:
     """Remove the limit of a scope."""
-    return await allowed(request, "remove_limit").steering.remove_limit(limit_scope, actor_of(request))
+    return await permitted.remove_limit(permit_of(request), limit_scope)
 
 
 ROUTES = (
     *(schedules, schedule, save_schedule, remove_schedule, pause_schedule, resume_schedule, fire_schedule),
-    *(firings, workers, command, commands, limits, set_limit, remove_limit),
+    *(preview_schedule, firings, workers, command, commands, limits, set_limit, remove_limit),
 )

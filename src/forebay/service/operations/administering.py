@@ -20,6 +20,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.errors import IllegalTransition, InvalidJob, JobNotFound, QueueNotEmpty, QueueNotFound
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.waiting import Waiting
+from forebay.service.schema.calls import check_told
 from forebay.service.schema.looking import JobList, job_line
 from forebay.service.schema.producing import Accepted, Verdict, payload_of
 from forebay.service.schema.queues import (
@@ -314,6 +315,7 @@ def _like(job: Job, request: ReplayRequest) -> NewJob:
     if request.args is not None or request.kwargs is not None:
         if request.args is None or request.kwargs is None:
             raise InvalidJob("give both args and kwargs, or neither to keep those of the job", field="args")
+        check_told(request.args, request.kwargs)
         payload = payload_of(request.args, request.kwargs)
     check_whole(payload, None)
     return NewJob(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from msgspec.structs import replace
 
 from forebay.app.settling import as_failed, exchange_all
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note, Progress
 from forebay.domain.outcome import Outcome
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import ForebayError, JobNotFound, LeaseLost
+from forebay.errors import ForebayError, JobNotFound, LeaseLost, StoreUnavailable
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.merging import Merging
 from forebay.service.operations.telling import problem_of
-from forebay.service.operations.waiting import Kind, Waiting
+from forebay.service.operations.waiting import LOOK_SECONDS, Kind, Waiting
+from forebay.service.operations.windows import Windows
 from forebay.service.schema.consuming import (
     AckRequest,
     ClaimAnswer,
@@ -31,6 +33,7 @@ from forebay.service.schema.consuming import (
     Settled,
     SettleRequest,
     Token,
+    Wanted,
     claimed,
     interval,
 )
@@ -61,16 +64,42 @@ class Consuming:
         self._desk = desk
         self._waiting = waiting
         self._roll = roll
+        self._windows = Windows()
         self._settle: Merging[Ended, bool] = Merging(self._settle_together)
 
     async def claim(self, request: ClaimRequest) -> ClaimAnswer:
         """Jobs to run; waits for some as long as the request says."""
-        kind = Kind(
-            tuple(dict.fromkeys(QueueName(name) for name in request.queues)),
-            None if request.tasks is None else frozenset(request.tasks),
-            length(request.lease_seconds),
-        )
-        jobs = await self._waiting.claim(kind, request.most, request.wait_seconds)
+        jobs = await self._waiting.claim(_kind(request), request.most, request.wait_seconds)
+        return self._answer(jobs)
+
+    async def stream(self, request: Wanted, size: int) -> AsyncGenerator[ClaimAnswer, None]:
+        """Jobs to run as they come, never more than `size` that are not settled. Raises StoreUnavailable when
+        this server stops: leases are the client's, and it goes on with another server.
+
+        Whoever takes an answer hands it on before asking for the next one, or gives it back.
+        """
+        window = self._windows.opened(size)
+        try:
+            while not self._waiting.is_stopped:
+                if window.room:
+                    jobs = await self._waiting.claim(_kind(request), window.room, self._waiting.longest)
+                    window.hold(Lease(job.id, job.attempt) for job in jobs)
+                    if jobs:
+                        yield self._answer(jobs)
+                elif not await window.has_changed(LOOK_SECONDS):
+                    window.keep(await self._running(window.leases))
+            raise StoreUnavailable("this server stops; other servers have jobs")
+        finally:
+            self._windows.close(window)
+
+    async def _running(self, leases: Sequence[Lease]) -> set[Lease]:
+        """Those of these attempts that still run: another server may have heard how one ended."""
+        jobs = await self._desk.jobs([lease.job_id for lease in leases])
+        return {
+            Lease(job.id, job.attempt) for job in jobs if job is not None and job.state is JobState.RUNNING
+        }
+
+    def _answer(self, jobs: Sequence[Job]) -> ClaimAnswer:
         now_ms = self._desk.clock.now_ms()
         return ClaimAnswer(jobs=[claimed(job, now_ms) for job in jobs])
 
@@ -137,6 +166,8 @@ class Consuming:
             (worker, job_id) for worker, one in answers.items() for job_id in (*one.settled, *one.repeated)
         }
         lost = {(worker, refusal.lease) for worker, one in answers.items() for refusal in one.refused}
+        # What was refused too: that attempt is over, whoever has ended it.
+        self._windows.tell_ended(one.lease for one in ends)
         return [(one.worker, one.job.id) in kept and (one.worker, one.lease) not in lost for one in ends]
 
     def _exchanged(self, store: Store, worker: WorkerId, ends: Sequence[Ended]) -> Exchange:
@@ -195,6 +226,14 @@ class Consuming:
         if job is None:
             raise JobNotFound(f"there is no job {job_id}")
         return job, now
+
+
+def _kind(request: Wanted) -> Kind:
+    return Kind(
+        tuple(dict.fromkeys(QueueName(name) for name in request.queues)),
+        None if request.tasks is None else frozenset(request.tasks),
+        length(request.lease_seconds),
+    )
 
 
 def _checked(job: Job | None, ending: EndingRequest) -> Ended | ForebayError:

@@ -55,6 +55,10 @@ class Desk:
         """Use the handle to write, after those who came before."""
         return await self.client.offloaded(self._guarded, self.client.write, call)
 
+    async def use(self, call: Callable[[Client], T]) -> T:
+        """The same for what looks and writes in turns."""
+        return await self.client.offloaded(self._breaker, lambda: call(self.client))
+
     async def read(self, call: Callable[[Reader], T]) -> T:
         """Use the handle to look that has the least to do."""
         chosen = min(range(len(self._readers)), key=self._busy.__getitem__)
@@ -94,8 +98,11 @@ class Desk:
     async def watch(self, ids: Sequence[JobId]) -> list[Job | None]:
         """`jobs` for those who look again and again: with a handle of its own, so that nobody has to wait
         for them."""
-        watcher = self._watcher
-        return await watcher.offloaded(self._guarded, watcher.read, lambda reader: reader.jobs(ids))
+        return await self.watching(lambda reader: reader.jobs(ids))
+
+    async def watching(self, call: Callable[[Reader], T]) -> T:
+        """`read` with that handle."""
+        return await self._watcher.offloaded(self._guarded, self._watcher.read, call)
 
     async def close(self) -> None:
         """Let go of all handles, when what is under way has ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 
 from forebay.app.codec import decode_call
@@ -19,6 +19,7 @@ from forebay.errors import (
     JobNotFound,
     PayloadError,
     QueueNotFound,
+    StoreUnavailable,
     WaitTimeout,
 )
 from forebay.service.operations.desk import Desk
@@ -133,8 +134,9 @@ class Producing:
         for name in names:
             if name not in known:
                 raise QueueNotFound(f"there is no queue {name}")
-        client = self._desk.client
-        handles = await client.offloaded(client.enqueue_graph, jobs, atomic=atomic, may_raise=may_raise)
+        handles = await self._desk.use(
+            lambda client: client.enqueue_graph(jobs, atomic=atomic, may_raise=may_raise)
+        )
         found = await self._desk.jobs([handle.id for handle in handles if handle.error is None])
         states = {job.id: job.state for job in found if job is not None}
         return [_receipt(handle, states) for handle in handles]
@@ -183,6 +185,32 @@ class Producing:
         """Come back when a job is final or gone; however many wait, one look is for all."""
         while (job := await self._watch(job_id)) is not None and not job.is_final:
             await asyncio.sleep(patience.pause(job))
+
+    async def watch(self, job_id: str, sees: Sees | None = None) -> AsyncGenerator[JobShape, None]:
+        """The job as it is, and again whenever something has happened to it, until it is final. Raises
+        StoreUnavailable when this server stops: another one goes on where this one has ended."""
+        [seen] = await self._desk.jobs([JobId(job_id)])
+        if seen is None:
+            raise JobNotFound(f"there is no job {job_id}")
+        while True:
+            # What happens between the two looks is shown now, and once more.
+            shown = await self._looking.job(job_id, sees)
+            yield shown
+            if shown.is_final:
+                return
+            changed = await self._waiting.unless_over(self._changed(seen))
+            if changed is None:
+                raise StoreUnavailable(f"this server stops; job {job_id} can be watched at another one")
+            seen = changed
+
+    async def _changed(self, seen: Job) -> Job:
+        """A job when it is not what it was; raises JobNotFound."""
+        patience = Patience(None)
+        while (job := await self._watch(seen.id)) == seen:
+            await asyncio.sleep(patience.pause(seen))
+        if job is None:
+            raise JobNotFound(f"there is no job {seen.id}")
+        return job
 
     async def result(self, job_id: str) -> ResultAnswer:
         """What a completed job has returned. Raises WaitTimeout for one that has not ended, JobFailed or

@@ -12,11 +12,14 @@ from forebay.errors import StoreUnavailable
 from forebay.scheduler.standard import standard_duties
 from forebay.service.operations.administering import Administering
 from forebay.service.operations.consuming import Consuming
+from forebay.service.operations.debugging import Debugging
 from forebay.service.operations.desk import Desk
+from forebay.service.operations.keeping import Keeping
 from forebay.service.operations.looking import Looking
 from forebay.service.operations.producing import Producing
 from forebay.service.operations.steering import Steering
 from forebay.service.operations.waiting import Waiting
+from forebay.service.operations.watching import Watching
 from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
 from forebay.stores.protocol import Engine
 
@@ -39,10 +42,13 @@ class Service:
         duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll)
         worker = WorkerId(f"service-{new_worker()}")
         self.waiting = Waiting(self.desk, worker, duties, longest_wait, roll)
+        self.watching = Watching(self.desk)
         self.looking = Looking(self.desk)
         self.producing = Producing(self.desk, self.waiting, self.looking)
         self.consuming = Consuming(self.desk, self.waiting, roll)
         self.administering = Administering(self.desk, self.waiting)
+        self.keeping = Keeping(self.desk)
+        self.debugging = Debugging(self.desk, self.waiting, roll)
         self.steering = Steering(self.desk, self.waiting, roll)
 
     async def start(self) -> None:
@@ -50,13 +56,16 @@ class Service:
         self.waiting.start()
 
     def refuse(self) -> None:
-        """Let nobody wait any more, because a stop is near; other requests are served."""
+        """Let nobody wait or look on any more, because a stop is near; other requests are served."""
         self.waiting.refuse()
+        self.watching.refuse()
 
     async def stop(self) -> None:
         """Answer everybody who waits, let go of the store. Stopping twice is fine."""
         try:
+            await self.watching.stop()
             await self.waiting.stop()
+            await self.debugging.stop()
         finally:
             await self.desk.close()
 

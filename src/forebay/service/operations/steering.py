@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from itertools import islice
 from typing import TypeVar
 
 from forebay.app.registry import Registry
 from forebay.app.schedules import Schedules, all_schedules
+from forebay.domain.firing import next_runs
 from forebay.domain.job import WorkerId
 from forebay.domain.worker import CommandKind
 from forebay.errors import ScheduleNotFound
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.waiting import Waiting
 from forebay.service.schema.producing import Accepted
+from forebay.service.schema.shared import moment_of
 from forebay.service.schema.steering import (
     Answered,
     CommandList,
@@ -21,6 +25,7 @@ from forebay.service.schema.steering import (
     LimitList,
     LimitRequest,
     LimitShape,
+    PreviewAnswer,
     ScheduleList,
     ScheduleRequest,
     ScheduleShape,
@@ -64,6 +69,13 @@ class Steering:
         definition = request.definition(name)
         return schedule_shape(await self._with_schedules(lambda kept: kept.keep(definition), actor))
 
+    async def preview_schedule(self, name: str, request: ScheduleRequest, runs: int) -> PreviewAnswer:
+        """When a schedule of this kind would run next, with nothing saved."""
+        definition = request.definition(name)
+        now = await self._desk.read(lambda reader: reader.now())
+        found = await asyncio.to_thread(lambda: list(islice(next_runs(definition, now), runs)))
+        return PreviewAnswer(when=definition.when(), runs=[moment_of(at) for at in found])
+
     async def pause_schedule(self, name: str, actor: str = "") -> ScheduleShape:
         """Enqueue nothing from now on."""
         await self._with_schedules(lambda kept: kept.pause(name), actor)
@@ -98,9 +110,9 @@ class Steering:
         return FiringList(firings=[firing_shape(one) for one in found])
 
     async def _with_schedules(self, call: Callable[[Schedules], T], actor: str) -> T:
-        client = self._desk.client
-        kept = Schedules(client, Registry(), self._roll, actor=actor)
-        return await client.offloaded(call, kept)
+        return await self._desk.use(
+            lambda client: call(Schedules(client, Registry(), self._roll, actor=actor))
+        )
 
     # Workers
 

@@ -159,6 +159,11 @@ class Waiting:
         """Whether somebody looks for jobs: from the start to the stop."""
         return self._task is not None and not self._task.done()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nobody may wait any more."""
+        return self._is_stopped
+
     def refuse(self) -> None:
         """Let nobody wait from now on: whoever does is told that there is nothing."""
         self._is_stopped = True

@@ -6,8 +6,10 @@ from base64 import b64encode
 from typing import Any
 
 from msgspec import field
+from msgspec.structs import replace
 
 from forebay.app.codec import decode_call, decode_result
+from forebay.app.masking import holds_mask, masked
 from forebay.app.tags import tag, tag_items, tag_named
 from forebay.errors import PayloadError
 from forebay.service.schema.shared import Shape
@@ -30,6 +32,18 @@ def call_of(payload: bytes) -> CallShape:
     except PayloadError as exc:
         return CallShape(payload_base64=b64encode(payload).decode(), payload_error=str(exc))
     return CallShape(args=tag_items(args), kwargs=tag_named(kwargs))
+
+
+def shown_call(payload: bytes) -> CallShape:
+    """The same for who only looks: with a mask in place of what stands under names that look secret."""
+    call = call_of(payload)
+    return replace(call, args=masked(call.args), kwargs=masked(call.kwargs))
+
+
+def check_told(args: Any, kwargs: Any) -> None:
+    """Raise PayloadError for arguments that come back as they were shown: their secrets would be lost."""
+    if holds_mask([args, kwargs]):
+        raise PayloadError("*** stands for a secret that was not told: give its value again", field="args")
 
 
 def value_of(result: bytes | None) -> Any:

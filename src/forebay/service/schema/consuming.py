@@ -35,6 +35,7 @@ from forebay.service.schema.shared import (
     Shape,
     Task,
     Values,
+    WaitSeconds,
     at,
     length,
     moment_of,
@@ -44,16 +45,21 @@ from forebay.service.schema.shared import (
 Said = Annotated[str, Meta(max_length=100_000)]
 
 
-class ClaimRequest(Asked, frozen=True, kw_only=True):
-    """Which jobs are wanted. If there is none now, the answer waits for one, up to `wait_seconds`."""
+class Wanted(Asked, frozen=True, kw_only=True):
+    """Which jobs are wanted: of these queues, and of these tasks if some are named."""
 
     queues: Annotated[list[Queue], Meta(min_length=1, max_length=100)] = field(
         default_factory=lambda: ["default"]
     )
-    most: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 1
     tasks: Annotated[list[Task], Meta(min_length=1, max_length=1_000)] | None = None
     lease_seconds: LeaseSeconds | None = None
-    wait_seconds: Annotated[float, Meta(ge=0, le=LONGEST_WAIT_SECONDS)] = LONGEST_WAIT_SECONDS
+
+
+class ClaimRequest(Wanted, frozen=True, kw_only=True):
+    """Which jobs are wanted. If there is none now, the answer waits for one, up to `wait_seconds`."""
+
+    most: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 1
+    wait_seconds: WaitSeconds = LONGEST_WAIT_SECONDS
 
 
 class ClaimedJob(CallShape, frozen=True, kw_only=True):

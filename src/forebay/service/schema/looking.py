@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from forebay.domain.history import Attempt, Event, Timeline
 from forebay.domain.job import Job, JobSummary
 from forebay.domain.lifecycle import JobState, Status
 from forebay.domain.settlement import Ending
 from forebay.domain.workflow import Edge
-from forebay.service.schema.calls import CallShape, call_of
+from forebay.service.schema.calls import CallShape, shown_call
 from forebay.service.schema.shared import Shape, Values, at, moment_of, seconds
 
 
@@ -76,7 +78,8 @@ class ProgressShape(Shape, frozen=True, kw_only=True):
 
 
 class JobShape(CallShape, frozen=True, kw_only=True):
-    """A job with all that is known of it but its result, which has an address of its own."""
+    """A job with all that is known of it but its result, which has an address of its own. What stands under
+    names that look secret is masked: only who claims the job is told."""
 
     id: str
     queue: str
@@ -115,6 +118,23 @@ class JobShape(CallShape, frozen=True, kw_only=True):
     depends_on: list[EdgeShape]
     dependants: list[EdgeShape]
     progress: ProgressShape | None
+
+
+class TieShape(Shape, frozen=True, kw_only=True):
+    """An edge of a graph: `child` waits for `parent`."""
+
+    parent: str
+    child: str
+    edge: str
+    on_failure: str
+
+
+class GraphShape(Shape, frozen=True, kw_only=True):
+    """The jobs around one that wait for each other; `is_whole` is false where it went on."""
+
+    jobs: list[JobLine]
+    edges: list[TieShape]
+    is_whole: bool
 
 
 class JobList(Shape, frozen=True, kw_only=True):
@@ -157,7 +177,7 @@ def job_line(job: JobSummary) -> JobLine:
 def job_shape(timeline: Timeline, parents: Sequence[Edge], dependants: Sequence[Edge]) -> JobShape:
     """All that is known of a job."""
     job, progress = timeline.job, timeline.notes.progress
-    call = call_of(job.payload)
+    call = shown_call(job.payload)
     return JobShape(
         args=call.args,
         kwargs=call.kwargs,
@@ -177,6 +197,27 @@ def job_shape(timeline: Timeline, parents: Sequence[Edge], dependants: Sequence[
             message=progress.message,
             at=moment_of(progress.at),
         ),
+    )
+
+
+def without(shape: JobShape, hidden: Collection[str]) -> JobShape:
+    """A job for somebody who may not know of some others, which may be named all over it."""
+    if not hidden:
+        return shape
+
+    def hushed(text: str | None) -> str | None:
+        for job_id in hidden:
+            text = text and text.replace(job_id, "a job of another queue")
+        return text
+
+    return replace(
+        shape,
+        parent_id=None if shape.parent_id in hidden else shape.parent_id,
+        cancel_reason=hushed(shape.cancel_reason),
+        reason=hushed(shape.reason),
+        events=[replace(one, detail=hushed(one.detail) or "") for one in shape.events],
+        depends_on=[one for one in shape.depends_on if one.id not in hidden],
+        dependants=[one for one in shape.dependants if one.id not in hidden],
     )
 
 
@@ -219,6 +260,19 @@ def _attempt(one: Attempt) -> AttemptShape:
 def _event(one: Event) -> EventShape:
     return EventShape(
         kind=one.kind.value, at=moment_of(one.at), attempt=one.attempt, actor=one.actor, detail=one.detail
+    )
+
+
+def graph_shape(jobs: Iterable[JobSummary], edges: Iterable[Edge], *, is_whole: bool) -> GraphShape:
+    return GraphShape(
+        jobs=[job_line(job) for job in jobs],
+        edges=[
+            TieShape(
+                parent=one.parent, child=one.child, edge=one.state.value, on_failure=one.on_failure.value
+            )
+            for one in edges
+        ],
+        is_whole=is_whole,
     )
 
 

@@ -30,6 +30,7 @@ Moment = Annotated[datetime, Meta(tz=True)]
 Priority = Annotated[int, Meta(ge=-100, le=100, description="Higher runs earlier.")]
 LeaseSeconds = Annotated[float, Meta(ge=MIN_LEASE_MS / 1_000, le=DAY_MS / 1_000)]
 DelaySeconds = Annotated[float, Meta(ge=0, le=366 * DAY_MS / 1_000)]
+WaitSeconds = Annotated[float, Meta(ge=0, le=LONGEST_WAIT_SECONDS)]
 Values = dict[str, Any]
 
 

@@ -11,7 +11,7 @@ from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.limits import MAX_LIMIT, Limit
 from forebay.domain.schedule import CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
 from forebay.domain.worker import Command, CommandKind, Pulse, WorkerInfo, WorkerState
-from forebay.service.schema.calls import CallShape, call_of
+from forebay.service.schema.calls import CallShape, check_told, shown_call
 from forebay.service.schema.producing import EnqueueRequest, new_job
 from forebay.service.schema.shared import (
     Asked,
@@ -56,6 +56,7 @@ class ScheduleRequest(Asked, frozen=True, kw_only=True):
 
     def definition(self, name: str) -> Definition:
         """The same for the store; raises what is wrong with it."""
+        check_told(self.args, self.kwargs)
         job = EnqueueRequest(
             task=self.task,
             queue=self.queue,
@@ -87,10 +88,17 @@ class ScheduleShape(CallShape, frozen=True, kw_only=True):
 
     name: str
     when: str
+    cron: str | None
+    every_seconds: float | None
+    at: datetime | None
     task: str
     queue: str
     priority: int | None
+    metadata: Values
     timezone: str
+    start_at: datetime | None
+    end_at: datetime | None
+    jitter_seconds: float
     is_paused: bool
     is_declared: bool
     next_at: datetime | None
@@ -98,11 +106,21 @@ class ScheduleShape(CallShape, frozen=True, kw_only=True):
     last_job_id: str | None
     overlap: Overlap
     catch_up: CatchUp
+    catch_up_most: int
+    catch_up_seconds: float
+    max_firings: int | None
     fired: int
     skipped: int
     failed: int
     created_at: datetime
     updated_at: datetime
+
+
+class PreviewAnswer(Shape, frozen=True, kw_only=True):
+    """When a schedule would run next, and how a person would say it."""
+
+    when: str
+    runs: list[datetime]
 
 
 class ScheduleList(Shape, frozen=True, kw_only=True):
@@ -225,7 +243,7 @@ class CommandList(Shape, frozen=True, kw_only=True):
 
 def schedule_shape(schedule: Schedule) -> ScheduleShape:
     definition = schedule.definition
-    call = call_of(definition.job.payload)
+    call = shown_call(definition.job.payload)
     return ScheduleShape(
         args=call.args,
         kwargs=call.kwargs,
@@ -233,10 +251,17 @@ def schedule_shape(schedule: Schedule) -> ScheduleShape:
         payload_error=call.payload_error,
         name=schedule.name,
         when=definition.when(),
+        cron=definition.cron,
+        every_seconds=seconds(definition.every_ms),
+        at=at(definition.at),
         task=definition.job.task,
         queue=definition.job.queue,
         priority=definition.job.priority,
+        metadata=dict(definition.job.metadata),
         timezone=definition.timezone,
+        start_at=at(definition.start_at),
+        end_at=at(definition.end_at),
+        jitter_seconds=definition.jitter_ms / 1_000,
         is_paused=schedule.is_paused,
         is_declared=definition.is_declared,
         next_at=at(schedule.next_at),
@@ -244,6 +269,9 @@ def schedule_shape(schedule: Schedule) -> ScheduleShape:
         last_job_id=schedule.last_job_id,
         overlap=definition.overlap,
         catch_up=definition.catch_up,
+        catch_up_most=definition.catch_up_most,
+        catch_up_seconds=definition.catch_up_ms / 1_000,
+        max_firings=definition.max_firings,
         fired=schedule.fired,
         skipped=schedule.skipped,
         failed=schedule.failed,

@@ -104,6 +104,11 @@ class Answer(NamedTuple):
     freed: Mapping[str, int] = MappingProxyType({})
 
     @property
+    def is_undone(self) -> bool:
+        """Whether nothing was claimed, because the long way has to look."""
+        return self.is_special or self.is_strange
+
+    @property
     def next_due_ms(self) -> int | None:
         return None if self.next_due is None else max(0, self.next_due - self.now)
 
@@ -219,7 +224,7 @@ class PlainExchange:
         self.listed += answer.listed or ()
         if asked.is_limited:
             self._freed = self._freed.more(len(settled), answer)
-        if answer.is_special or answer.is_strange:
+        if answer.is_undone:
             self._put_off[asked.queue] = PUT_OFF, bool(self._memory.limited)
             is_nothing_done = answer.is_special and not asked.is_limited
             return None if is_nothing_done else Part(Exchange(settled=settled), left, [asked.want])
@@ -235,14 +240,18 @@ class PlainExchange:
     def _looked_again(self, raw: Raw, asked: Asked, room: int) -> tuple[list[Job], Sequence[Want]]:
         """What is found from the head, and what is left for the long way. The first look is committed:
         whatever becomes of this one, what that one has settled and leased must be answered."""
+        again = asked._replace(settlements=(), room=room, start=HEAD, is_again=True)
         try:
-            again = asked._replace(settlements=(), room=room, start=HEAD, is_again=True)
-            return self._asked(raw, again)[1], ()
+            answer, jobs = self._asked(raw, again)
+            is_done = not answer.is_undone
         except (TryAgain, *PASSING):
-            self._put_off[asked.queue] = PUT_OFF, bool(self._memory.limited)
-            return [], [asked.want._replace(most=room)]
+            is_done = False
         except DRIVER_ERRORS:
             return [], ()  # a store that is away says so at the next call
+        if is_done:
+            return jobs, ()
+        self._put_off[asked.queue] = PUT_OFF, bool(self._memory.limited)
+        return [], [asked.want._replace(most=room)]
 
     def _should_look_again(self, asked: Asked, answer: Answer, found: int) -> bool:
         """What no arrival tells is found from the head, where it matters: when there is too little else. So
@@ -254,7 +263,7 @@ class PlainExchange:
     def _asked(self, raw: Raw, asked: Asked) -> tuple[Answer, list[Job]]:
         rows, answer = self._asked_within(raw, asked) if asked.is_limited else self._asked_freely(raw, asked)
         lease_ms = asked.lease_ms
-        if answer.room_within(asked.room) and not answer.is_special and not answer.is_strange:
+        if answer.room_within(asked.room) and not answer.is_undone:
             self._pass(asked, answer, rows)
         jobs = [claimed_job(row[:CLAIMED], asked.worker, answer.now, lease_ms, lease_ms) for row in rows]
         jobs.sort(key=lambda job: (job.rank, job.seq))

@@ -62,12 +62,13 @@ The rest
   documents:<kind>         hash    name -> document
   document_names:<kind>    sorted set: all of them, in the order of their names
   limits                   hash    scope -> limit, with what is left of its rate
-  bucket:<scope>           string  what is left of the rate of one value of a key, or of a rate at which a
-                           queue takes jobs (enqueue:<queue>, client:<queue>:<client>); expires when it
-                           must be full
+  buckets, bucket_times    hash scope -> what is left of the rate of one value of a key; sorted set of scopes
+                           by the time from which it may be full and need not be known
+  bucket:<scope>           string  what is left of a rate at which a queue takes jobs (enqueue:<queue>,
+                           client:<queue>:<client>); expires when it must be full
   dear                     string  there if a job was ever enqueued that does not cost one token
-  places:<scope>           set     ids of jobs that run under the limit of a task or of one value of a key
-  places_of                hash    id -> the scopes in which a running job has a place
+  places                   hash    scope -> which jobs run under the limit of a task or of one value of a key;
+                           id between two zeros -> the scopes in which a running job has a place
   closed:<queue>           sorted set by time: scopes with jobs behind their gates, and when to look there
   closed_queues            set     queues that have such scopes
   shares:<queue>           sorted set by turn: shares with jobs behind their gates

@@ -44,4 +44,5 @@ for i, id in ipairs(ask.ids) do
   end
 end
 free_places(forced, {})
+write_crowds()
 return finish(verdicts)

@@ -234,7 +234,7 @@ local function claim_or_hold(job, queue, want, passes, may_hold)
   if not passes or passes[gate] then
     local scopes, cost = {}, 1
     if is_narrow then
-      scopes, cost = narrow_scopes(gate, options_in(job, 'limit_keys', 'cost'))
+      scopes, cost = narrow_scopes(gate, redis.call('GET', body_key(job.head[SEQ])) or '')
     end
     local full = full_among(scopes)
     if not full then
@@ -314,9 +314,6 @@ local function claim_all()
   end
   if #claimed[1] > 0 then
     holders[worker] = true
-  end
-  if #placed > 0 then
-    send('HSET', prefix .. 'places_of', placed)
   end
   claimed[3] = bodies_of(claimed[3])
 end
@@ -462,6 +459,7 @@ for _, ending in ipairs(charges) do
   charge(ending[E_COST], ending[E_SCOPES])
 end
 claim_all()
+write_crowds()
 keep_limits(#settled - #claimed[1], ask.wants, running_before)
 return finish({
   'done', answers, others, claimed, adopted(), cancels_of(worker), next_due_ms() or false, notes_kept,

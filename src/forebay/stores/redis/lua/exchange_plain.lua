@@ -7,7 +7,7 @@
 -- Returns claimed jobs as `exchange` does, the wait until the next job is due, and 1 if `exchange` has to look at the
 -- next one. Or 0 where all of it is left to `exchange`, and nothing was written.
 local special = {
-  prefix .. 'edge_count', prefix .. 'sequence_of', prefix .. 'limits', prefix .. 'closed_queues', prefix .. 'places_of', prefix .. 'wishes',
+  prefix .. 'edge_count', prefix .. 'sequence_of', prefix .. 'limits', prefix .. 'closed_queues', prefix .. 'places', prefix .. 'wishes',
   prefix .. 'expiring',
 }
 local names, finished, claimed = {}, {}, {{}, {}, {}, {}, {}}

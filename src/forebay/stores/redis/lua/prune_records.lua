@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Forget events, commands and workers that are old.
+-- Forget events, commands and workers that are old, and rates by key that nobody has used for long.
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit, audit_kept_ms, commands_kept_ms, workers_kept_ms
--- Returns how many events and commands went; as many as `limit` means that there may be more.
+-- Returns how many events and commands went, and how many rates were looked at; as many as `limit` means that there may be more.
 local function prune_events()
   local until_at = now - ask.audit_kept_ms
   local old = redis.call('ZRANGEBYSCORE', prefix .. 'event_times', '-inf', until_at, 'LIMIT', 0, ask.limit)
@@ -31,6 +31,26 @@ local function prune_commands(most)
   return #old
 end
 
+-- Whoever slows a rate down makes it full later than was thought.
+local function prune_buckets(most)
+  local old = redis.call('ZRANGEBYSCORE', prefix .. 'bucket_times', '-inf', now, 'LIMIT', 0, most)
+  for _, scope in ipairs(old) do
+    local limit = limit_of(scope)
+    local is_rated = limit and limit[L_RATE]
+    local parts, at
+    if is_rated then
+      parts, at = bucket_of(limit, scope)
+    end
+    if is_rated and filled(limit, parts, at) < limit[L_MOST] * limit[L_PER_MS] then
+      keep_bucket(scope, limit, parts, at)
+    else
+      redis.call('HDEL', prefix .. 'buckets', scope)
+      redis.call('ZREM', prefix .. 'bucket_times', scope)
+    end
+  end
+  return #old
+end
+
 local function prune_workers()
   local all = redis.call('HGETALL', prefix .. 'workers')
   for i = 1, #all, 2 do
@@ -42,4 +62,5 @@ end
 
 prune_workers()
 local events = prune_events()
-return events + prune_commands(ask.limit - events)
+local commands = prune_commands(ask.limit - events)
+return events + commands + prune_buckets(ask.limit - events - commands)

@@ -8,11 +8,14 @@ local packed = redis.call('HGET', prefix .. 'limits', ask.scope)
 local old = packed and cmsgpack.unpack(packed)
 local most = limit[L_MOST] * limit[L_PER_MS]
 -- Buckets of a key from before are of another limit, or of one that had no rate meanwhile: all are full.
-limit[L_PARTS], limit[L_AT], limit[L_SINCE] = most, now, now
+limit[L_PARTS], limit[L_AT], limit[L_SINCE], limit[L_CHANGES] = most, now, now, {}
 if old and old[L_RATE] and limit[L_RATE] then
-  limit[L_SINCE] = old[L_SINCE] or 0
-  local left = filled(old, old[L_PARTS], old[L_AT])
-  limit[L_PARTS] = math.min(most, math.floor(left * limit[L_PER_MS] / old[L_PER_MS]))
+  limit[L_PARTS] = carried(old, limit, filled(old, old[L_PARTS], old[L_AT]))
+  limit[L_SINCE], limit[L_CHANGES] = old[L_SINCE] or 0, old[L_CHANGES] or {}
+  table.insert(limit[L_CHANGES], {false, limit[L_RATE], limit[L_PER_MS], false, limit[L_MOST], false, now})
+  if #limit[L_CHANGES] > MOST_CHANGES then
+    table.remove(limit[L_CHANGES], 1)
+  end
 end
 redis.call('HSET', prefix .. 'limits', ask.scope, cmsgpack.pack(limit))
 look_behind(function(scope) return scope == ask.scope or string.match(scope, '^key:[^:]*') == ask.scope end)

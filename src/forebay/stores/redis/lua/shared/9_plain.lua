@@ -112,7 +112,7 @@ local function start_plainly(order, most, lease_ms, passes, claimed, fits)
   local back_at = #front + 10
   local started = cmsgpack.pack('running', 1, ask.worker) .. at_now .. at_now .. '\194' .. usual .. '\194'
   local body, at, written_to, over_to, begun_to, ids_to = prefix .. 'body:', order.at, #written, #over, #begun, #ids
-  local last = math.min(at + most, #members + 1)
+  local last, keys_here = math.min(at + most, #members + 1), order.body_keys or {}
   while at < last do
     local one = members[at]
     local id = sub(one, 15)
@@ -132,8 +132,8 @@ local function start_plainly(order, most, lease_ms, passes, claimed, fits)
       break
     end
     local ends_at = now + (lease_ms[1] or shape.lease_ms or lease_ms[2])
-    local body_key_here = body .. match(one, '[1-9]%d*')
-    if fits and not fits(id, shape.gate, body_key_here, ends_at) then
+    local body_key_here = keys_here[at] or body .. match(one, '[1-9]%d*')
+    if fits and not fits(id, shape.gate, order, at, ends_at) then
       break
     end
     local head = sub(packed, 1, standing_at - 1) .. started

@@ -1,13 +1,13 @@
 -- Limits, as domain/limits.py has them: what they leave for claims. A token has `per_ms` parts.
--- A gauge is a limit and what counts under it: running, ends_at (when the first of these leases ends), parts and at.
-local L_CONCURRENCY, L_RATE, L_PER_MS, L_BURST, L_MOST, L_PARTS, L_AT, L_SINCE = 1, 2, 3, 4, 5, 6, 7, 8
+-- A gauge is a limit and what counts under it: how many are running, or the crowd of a scope; parts and at.
+-- A limit by key has changes of its rate behind it, each like a limit with the time from which it held.
+local L_CONCURRENCY, L_RATE, L_PER_MS, L_BURST, L_MOST, L_PARTS, L_AT, L_SINCE, L_CHANGES = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local MOST_CHANGES = 20
 local MOST_BACK, MOST_LOOKS, LOOK_AGAIN_MS = 1000, 100, 1000
 local limits          -- scope -> limit, those of tasks and keys among them; false where there are none
 local gauges = {}     -- scope -> gauge; false for one without a limit
 local is_narrow       -- whether there are limits of tasks or keys
 local waits = {}      -- after how long it is worth to ask again
-local placed = {}     -- id, packed scopes, ... of jobs that were given places
-local known_bodies = {}      -- key of a body -> body, of jobs that were looked at
 local is_dear         -- whether a job has started that costs another number of tokens than one
 -- What jobs of the queue that is claimed from have cost beyond one each. It is taken with their number: what a free job
 -- gives back before anything is taken would be lost in a full bucket.
@@ -35,8 +35,13 @@ local function limit_changes(old, new)
   })
 end
 
-local function filled(limit, parts, at)
-  return math.min(limit[L_MOST] * limit[L_PER_MS], parts + math.max(0, now - at) * limit[L_RATE])
+local function filled(limit, parts, at, till)
+  return math.min(limit[L_MOST] * limit[L_PER_MS], parts + math.max(0, (till or now) - at) * limit[L_RATE])
+end
+
+-- What is left of a rate after a change stays left, as far as there is room for it.
+local function carried(old, new, parts)
+  return math.min(new[L_MOST] * new[L_PER_MS], math.floor(parts * new[L_PER_MS] / old[L_PER_MS]))
 end
 
 -- Running jobs whose lease has ended, of a queue or of all. They are few: the next sweep takes them away.
@@ -64,39 +69,27 @@ local function running_in(queue)
   return running - lapsed_in()
 end
 
--- What runs in a scope of a task or a key. A job that does not run any more has no place.
-local function count_places(gauge)
-  gauge.running = 0
-  for _, id in ipairs(redis.call('SMEMBERS', gauge.places)) do
-    local job = find(id)
-    local head = job and job.head
-    local ends_at = head and head[STATE] == 'running'
-      and redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], member(job))
-    if not ends_at then
-      redis.call('SREM', gauge.places, id)
-    elseif tonumber(ends_at) > now then
-      gauge.running = gauge.running + 1
-      gauge.ends_at = math.min(gauge.ends_at or tonumber(ends_at), tonumber(ends_at))
-    end
-  end
-end
-
--- What is left of the rate of one value of a key. It remembers its limit: under another one it is counted anew.
+-- What is left of the rate of one value of a key. It remembers its limit, and the limit how it was changed: so each time
+-- counts by the rate of that time. Where too many changes were forgotten, the time before them counts for nothing.
 local function bucket_of(limit, scope)
   local full = limit[L_MOST] * limit[L_PER_MS]
-  local packed = redis.call('GET', prefix .. 'bucket:' .. scope)
-  if not packed then
-    return full, now
+  local packed = redis.call('HGET', prefix .. 'buckets', scope)
+  local old = packed and cmsgpack.unpack(packed)
+  if not old or old[L_AT] < (limit[L_SINCE] or 0) then
+    return full, now  -- nobody has used it, or under a limit that was removed
   end
-  local old = cmsgpack.unpack(packed)
-  if old[L_AT] < (limit[L_SINCE] or 0) then
-    return full, now  -- it is of a limit that was removed
+  local parts, at, changes = old[L_PARTS], old[L_AT], limit[L_CHANGES] or {}
+  for i, new in ipairs(changes) do
+    if new[L_AT] >= at then
+      -- A clock that was set back is before the change: what it has not reached does not count.
+      local till = math.min(new[L_AT], now)
+      if i > 1 or #changes < MOST_CHANGES then
+        parts = filled(old, parts, at, till)
+      end
+      parts, at, old = carried(old, new, parts), till, new
+    end
   end
-  if old[L_RATE] == limit[L_RATE] and old[L_PER_MS] == limit[L_PER_MS] and old[L_MOST] == limit[L_MOST] then
-    return old[L_PARTS], old[L_AT]
-  end
-  local left = filled(old, old[L_PARTS], old[L_AT])
-  return math.min(full, math.floor(left * limit[L_PER_MS] / old[L_PER_MS])), now
+  return parts, at
 end
 
 local function limit_of(scope)
@@ -106,12 +99,9 @@ end
 -- Limits of tasks and keys count places. Nothing is looked for in the name of the scope: a job that comes has one of
 -- its own nearly always.
 local function narrow_gauge(scope, limit, is_by_key)
-  local gauge = {limit = limit, places = prefix .. 'places:' .. scope, parts = limit[L_PARTS], at = limit[L_AT]}
+  local gauge = {limit = limit, scope = scope, crowd = crowd_of(scope), parts = limit[L_PARTS], at = limit[L_AT]}
   if is_by_key and limit[L_RATE] then
     gauge.parts, gauge.at = bucket_of(limit, scope)
-  end
-  if limit[L_CONCURRENCY] then
-    count_places(gauge)
   end
   gauges[scope] = gauge
   return gauge
@@ -136,7 +126,7 @@ end
 local function room_of(gauge)
   local limit, room = gauge.limit, nil
   if limit[L_CONCURRENCY] then
-    room = math.max(0, limit[L_CONCURRENCY] - gauge.running)
+    room = math.max(0, limit[L_CONCURRENCY] - running_under(gauge))
   end
   if limit[L_RATE] then
     local tokens = math.floor(math.max(0, filled(limit, gauge.parts, gauge.at)) / limit[L_PER_MS])
@@ -149,7 +139,7 @@ end
 -- starts before it has a token again.
 local function take_of(gauge, jobs, cost)
   local limit = gauge.limit
-  if limit[L_CONCURRENCY] then
+  if gauge.running then
     gauge.running = gauge.running + jobs
   end
   -- Of a clock that was set back note is taken at once, so that time counts again from there.
@@ -170,10 +160,10 @@ end
 -- When to look again behind a gate, once so many jobs were brought back.
 local function look_at_of(gauge, back)
   local limit = gauge.limit
-  if limit[L_RATE] and (not limit[L_CONCURRENCY] or gauge.running < limit[L_CONCURRENCY]) then
+  if limit[L_RATE] and (not limit[L_CONCURRENCY] or running_under(gauge) < limit[L_CONCURRENCY]) then
     return now + math.max(1, wait_of(gauge, back))
   end
-  return math.max(now + 1, gauge.ends_at or now + LOOK_AGAIN_MS)
+  return math.max(now + 1, gauge.crowd[C_ENDS_AT] or now + LOOK_AGAIN_MS)
 end
 
 -- How many of `most` jobs of a queue may start.
@@ -238,100 +228,17 @@ local function charge(cost, scopes)
   end
 end
 
--- The scopes of a job that not all jobs of its queue are in, those that have a limit; and what it costs.
-local function narrow_scopes(task_scope, options)
-  local scopes = {}
-  for kind, value in pairs(options.limit_keys or {}) do
-    local of = 'key:' .. kind
-    local limit = limits[of]
-    if limit then
-      local scope = of .. ':' .. value
-      scopes[#scopes + 1] = scope
-      if not gauges[scope] then
-        narrow_gauge(scope, limit, true)
-      end
-    end
-  end
-  if scopes[2] then
-    table.sort(scopes)
-  end
-  if limits[task_scope] then
-    table.insert(scopes, 1, task_scope)
-  end
-  return scopes, options.cost or 1
-end
-
 -- Which of these scopes has no room.
 local function full_among(scopes)
   for _, scope in ipairs(scopes) do
-    if room_of(gauge_of(scope)) == 0 then
-      return scope
-    end
-  end
-end
-
-local function take_places(id, ends_at, scopes, cost)
-  for _, scope in ipairs(scopes) do
     local gauge = gauge_of(scope)
-    take_of(gauge, 1, cost)
-    gauge.ends_at = math.min(gauge.ends_at or ends_at, ends_at)
-    redis.call('SADD', gauge.places, id)
-  end
-  if scopes[1] then
-    placed[#placed + 1] = id
-    -- A list of one, without a look at what kind of table it is.
-    placed[#placed + 1] = scopes[2] and cmsgpack.pack(scopes) or '\145' .. cmsgpack.pack(scopes[1])
-  end
-end
-
--- Bring the bodies of the next jobs of an order, which a claim will have to answer anyway.
-local function bring_bodies(order, most)
-  local wanted_keys, first_key = {}, order.members[order.at]
-  first_key = first_key and prefix .. 'body:' .. string.match(first_key, '[1-9]%d*')
-  if not first_key or known_bodies[first_key] ~= nil then
-    return
-  end
-  for at = order.at, math.min(order.at + most - 1, #order.members) do
-    local key = prefix .. 'body:' .. string.match(order.members[at], '[1-9]%d*')
-    if known_bodies[key] == nil then
-      wanted_keys[#wanted_keys + 1] = key
+    if room_of(gauge) == 0 then
+      look_closer(gauge)
+      if room_of(gauge) == 0 then
+        return scope
+      end
     end
   end
-  for i, body in ipairs(fetch('MGET', wanted_keys)) do
-    known_bodies[wanted_keys[i]] = body
-  end
-end
-
--- Whether a plain job may start under the limits of its task and its keys; then it has its places. One that costs more
--- or less than a token is left to whoever looks at what is spent, and so is one whose body is not at hand.
-local function has_place(id, task_scope, key, ends_at)
-  local body = known_bodies[key]
-  if not body then
-    return false
-  end
-  local scopes, cost = narrow_scopes(task_scope, options_of(body, 'limit_keys', 'cost'))
-  if cost ~= 1 or full_among(scopes) then
-    return false
-  end
-  take_places(id, ends_at, scopes, cost)
-  return true
-end
-
--- The bodies with these keys, as far as they are not at hand.
-local function bodies_of(keys)
-  local missing, found = {}, {}
-  for _, key in ipairs(keys) do
-    if not known_bodies[key] then
-      missing[#missing + 1] = key
-    end
-  end
-  for i, body in ipairs(fetch('MGET', missing)) do
-    known_bodies[missing[i]] = body
-  end
-  for i, key in ipairs(keys) do
-    found[i] = known_bodies[key]
-  end
-  return found
 end
 
 local function close_gate(queue, scope, look_at)
@@ -377,6 +284,9 @@ local function bring_back(queue)
   local closed, left = prefix .. 'closed:' .. queue, MOST_BACK
   for _, scope in ipairs(redis.call('ZRANGEBYSCORE', closed, '-inf', now, 'LIMIT', 0, MOST_LOOKS)) do
     local gauge = gauge_of(scope)
+    if gauge then
+      look_closer(gauge)
+    end
     local room = gauge and room_of(gauge) or nil
     local back = bring_from(queue, scope, math.min(room or left, left))
     left = left - back
@@ -403,24 +313,6 @@ local function look_behind(fits)
   end
 end
 
--- Attempts at these jobs have ended; the queues in `wanted` are asked in this very call.
-local function free_places(ids, wanted)
-  if #ids == 0 or redis.call('EXISTS', prefix .. 'places_of') == 0 then
-    return
-  end
-  local queues_closed = redis.call('SMEMBERS', prefix .. 'closed_queues')
-  for i, packed in ipairs(fetch('HMGET', ids, prefix .. 'places_of')) do
-    for _, scope in ipairs(packed and cmsgpack.unpack(packed) or {}) do
-      redis.call('SREM', prefix .. 'places:' .. scope, ids[i])
-      for _, queue in ipairs(queues_closed) do
-        local is_opened = redis.call('ZADD', prefix .. 'closed:' .. queue, 'XX', 'CH', 0, scope) == 1
-        has_news = has_news or (is_opened and not wanted[queue])  -- whoever asks that queue should look
-      end
-    end
-  end
-  send('HDEL', prefix .. 'places_of', ids)
-end
-
 -- How many jobs run of each queue that has a limit.
 local function running_of_limited()
   local running = {}
@@ -433,6 +325,14 @@ local function running_of_limited()
   return running
 end
 
+-- Keep what is left of the rate of one value of a key, and when it will be full: then it can be forgotten.
+local function keep_bucket(scope, limit, parts, at)
+  local rate, per_ms, most = limit[L_RATE], limit[L_PER_MS], limit[L_MOST]
+  redis.call('HSET', prefix .. 'buckets', scope, cmsgpack.pack({false, rate, per_ms, false, most, parts, at}))
+  local full_at = at + math.ceil((most * per_ms - parts) / rate)
+  redis.call('ZADD', prefix .. 'bucket_times', string.format('%.0f', full_at), scope)
+end
+
 -- Write what claims have taken. Where places were freed that nobody took, others may want them: `before` is what
 -- `running_of_limited` has said at first.
 local function keep_limits(freed, wants, before)
@@ -441,17 +341,11 @@ local function keep_limits(freed, wants, before)
   end
   for scope, gauge in pairs(gauges) do
     if gauge and gauge.has_changed then
-      local limit = gauge.limit
-      local packed = cmsgpack.pack({
-        limit[L_CONCURRENCY], limit[L_RATE], limit[L_PER_MS], limit[L_BURST], limit[L_MOST], gauge.parts, gauge.at,
-        limit[L_SINCE],
-      })
       if string.find(scope, '^key:') then
-        local full = limit[L_MOST] * limit[L_PER_MS]
-        local kept_ms = math.max(1000, math.ceil(math.max(2 * full, full - gauge.parts) / limit[L_RATE]))
-        redis.call('SET', prefix .. 'bucket:' .. scope, packed, 'PX', string.format('%.0f', kept_ms))
+        keep_bucket(scope, gauge.limit, gauge.parts, gauge.at)
       else
-        redis.call('HSET', prefix .. 'limits', scope, packed)
+        gauge.limit[L_PARTS], gauge.limit[L_AT] = gauge.parts, gauge.at
+        redis.call('HSET', prefix .. 'limits', scope, cmsgpack.pack(gauge.limit))
       end
     end
   end

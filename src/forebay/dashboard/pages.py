@@ -1,0 +1,126 @@
+"""The page as an ASGI app before that of the service: what is under /dashboard is files, all else goes on.
+
+The page is a client of the API like any other: it is given nothing here but scripts and styles, so it needs
+no key to be loaded. What it may do is decided where it asks.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import mimetypes
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+ROOT: Final = "/dashboard/"
+STATIC: Final = Path(__file__).parent / "static"
+NOT_BUILT: Final = (
+    b"The dashboard was not built with this installation. In a checkout, `make dashboard` builds it.\n"
+)
+
+# Nothing comes from another host and nothing is written into the page as code, so a text that somebody has
+# put into a job can do no harm there.
+_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_PROTECTION: Final = {
+    "Content-Security-Policy": _POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_FOREVER: Final = "public, max-age=31536000, immutable"  # the name of an asset changes with what is in it
+_EACH_TIME: Final = "no-cache"
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class File(NamedTuple):
+    """A file of the page in memory."""
+
+    plain: bytes
+    packed: bytes
+    kind: str
+    tag: str
+    keep: str
+
+
+class Answer(NamedTuple):
+    """What is answered to a request for a file."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+class Pages:
+    """The files of the page, and behind them the service."""
+
+    def __init__(self, app: App, folder: Path = STATIC) -> None:
+        self._app = app
+        self._folder = folder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        is_ours = path in ("/", ROOT[:-1]) or path.startswith(ROOT)
+        if scope["type"] != "http" or not is_ours or scope["method"] not in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+            return
+        asked = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        answer = self._answer(path, asked)
+        headers = {**_PROTECTION, **answer.headers, "Content-Length": str(len(answer.body))}
+        told = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": told})
+        body = b"" if scope["method"] == "HEAD" else answer.body
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    @cached_property
+    def _files(self) -> dict[str, File]:
+        found = (path for path in sorted(self._folder.rglob("*")) if path.is_file())
+        return {path.relative_to(self._folder).as_posix(): _read(path) for path in found}
+
+    def _answer(self, path: str, asked: Mapping[str, str]) -> Answer:
+        if not path.startswith(ROOT):
+            return Answer(307, {"Location": ROOT})
+        name = path.removeprefix(ROOT)
+        # Every view has an address of its own, and the script in the one page knows them.
+        file = self._files.get(name) or (None if "." in name else self._files.get("index.html"))
+        if file is None:
+            text = {"Content-Type": "text/plain; charset=utf-8"}
+            return Answer(404, text, b"not found\n") if self._files else Answer(503, text, NOT_BUILT)
+        headers = {"ETag": file.tag, "Cache-Control": file.keep, "Vary": "Accept-Encoding"}
+        if asked.get("if-none-match") == file.tag:
+            return Answer(304, headers)
+        headers["Content-Type"] = file.kind
+        if "gzip" not in asked.get("accept-encoding", ""):
+            return Answer(200, headers, file.plain)
+        return Answer(200, {**headers, "Content-Encoding": "gzip"}, file.packed)
+
+
+def _read(path: Path) -> File:
+    plain = path.read_bytes()
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    # What the system takes scripts for differs, and browsers run none that is not called one.
+    kind = "text/javascript" if path.suffix == ".js" else kind
+    return File(
+        plain=plain,
+        packed=gzip.compress(plain, mtime=0),
+        kind=f"{kind}; charset=utf-8" if kind.startswith("text/") else kind,
+        tag=f'"{hashlib.sha256(plain).hexdigest()[:32]}"',
+        keep=_FOREVER if path.parent.name == "assets" else _EACH_TIME,
+    )

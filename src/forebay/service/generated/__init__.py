@@ -1,0 +1,1 @@
+"""Made by tools/proto.py from the .proto file; never written by hand."""

@@ -1,0 +1,1365 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class EnqueueRequest(_message.Message):
+    __slots__ = ("job", "with_position")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    WITH_POSITION_FIELD_NUMBER: _ClassVar[int]
+    job: NewJob
+    with_position: bool
+    def __init__(self, job: _Optional[_Union[NewJob, _Mapping]] = ..., with_position: _Optional[bool] = ...) -> None: ...
+
+class NewJob(_message.Message):
+    __slots__ = ("task", "queue", "args_json", "kwargs_json", "id", "priority", "delay_seconds", "run_at", "deadline_at", "expires_at", "timeout_seconds", "lease_seconds", "max_retries", "retry", "unique_key", "unique_until", "idempotency_key", "metadata_json", "tags", "correlation_id", "parent_id", "limit_keys", "depends_on", "allow_missing", "sequence", "client", "cost", "without")
+    class LimitKeysEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    KWARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_RETRIES_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_KEYS_FIELD_NUMBER: _ClassVar[int]
+    DEPENDS_ON_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_MISSING_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    queue: str
+    args_json: str
+    kwargs_json: str
+    id: str
+    priority: int
+    delay_seconds: float
+    run_at: _timestamp_pb2.Timestamp
+    deadline_at: _timestamp_pb2.Timestamp
+    expires_at: _timestamp_pb2.Timestamp
+    timeout_seconds: float
+    lease_seconds: float
+    max_retries: int
+    retry: str
+    unique_key: str
+    unique_until: str
+    idempotency_key: str
+    metadata_json: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    correlation_id: str
+    parent_id: str
+    limit_keys: _containers.ScalarMap[str, str]
+    depends_on: _containers.RepeatedCompositeFieldContainer[Dependency]
+    allow_missing: bool
+    sequence: str
+    client: str
+    cost: int
+    without: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., id: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., max_retries: _Optional[int] = ..., retry: _Optional[str] = ..., unique_key: _Optional[str] = ..., unique_until: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., limit_keys: _Optional[_Mapping[str, str]] = ..., depends_on: _Optional[_Iterable[_Union[Dependency, _Mapping]]] = ..., allow_missing: _Optional[bool] = ..., sequence: _Optional[str] = ..., client: _Optional[str] = ..., cost: _Optional[int] = ..., without: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Dependency(_message.Message):
+    __slots__ = ("id", "index", "on_failure")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    index: int
+    on_failure: str
+    def __init__(self, id: _Optional[str] = ..., index: _Optional[int] = ..., on_failure: _Optional[str] = ...) -> None: ...
+
+class Accepted(_message.Message):
+    __slots__ = ("id", "queue", "state", "is_duplicate", "index", "position", "position_is_exact", "starts_in_seconds")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    IS_DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    POSITION_IS_EXACT_FIELD_NUMBER: _ClassVar[int]
+    STARTS_IN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    queue: str
+    state: str
+    is_duplicate: bool
+    index: int
+    position: int
+    position_is_exact: bool
+    starts_in_seconds: float
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[str] = ..., is_duplicate: _Optional[bool] = ..., index: _Optional[int] = ..., position: _Optional[int] = ..., position_is_exact: _Optional[bool] = ..., starts_in_seconds: _Optional[float] = ...) -> None: ...
+
+class EnqueueBatchRequest(_message.Message):
+    __slots__ = ("jobs", "atomic")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    ATOMIC_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[NewJob]
+    atomic: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ..., atomic: _Optional[bool] = ...) -> None: ...
+
+class EnqueueManyAnswer(_message.Message):
+    __slots__ = ("accepted", "rejected")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
+    accepted: _containers.RepeatedCompositeFieldContainer[Accepted]
+    rejected: _containers.RepeatedCompositeFieldContainer[Rejected]
+    def __init__(self, accepted: _Optional[_Iterable[_Union[Accepted, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[Rejected, _Mapping]]] = ...) -> None: ...
+
+class Rejected(_message.Message):
+    __slots__ = ("index", "problem")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    problem: Problem
+    def __init__(self, index: _Optional[int] = ..., problem: _Optional[_Union[Problem, _Mapping]] = ...) -> None: ...
+
+class Problem(_message.Message):
+    __slots__ = ("type", "title", "status", "code", "detail", "field", "holder", "retry_after_seconds")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    TITLE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    field: str
+    holder: str
+    retry_after_seconds: int
+    def __init__(self, type: _Optional[str] = ..., title: _Optional[str] = ..., status: _Optional[int] = ..., code: _Optional[str] = ..., detail: _Optional[str] = ..., field: _Optional[str] = ..., holder: _Optional[str] = ..., retry_after_seconds: _Optional[int] = ...) -> None: ...
+
+class GetTaskStatusRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("id", "queue", "task", "state", "status", "is_final", "priority", "attempt", "failures", "crashes", "max_retries", "created_at", "updated_at", "run_at", "started_at", "finished_at", "deadline_at", "expires_at", "lease_expires_at", "worker", "timeout_seconds", "unique_key", "idempotency_key", "metadata_json", "tags", "correlation_id", "parent_id", "limit_keys", "sequence", "cost", "cancel_reason", "reason", "attempts", "events", "depends_on", "dependants", "progress", "args_json", "kwargs_json", "payload_base64", "payload_error")
+    class LimitKeysEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    IS_FINAL_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    CRASHES_FIELD_NUMBER: _ClassVar[int]
+    MAX_RETRIES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_KEYS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_REASON_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    DEPENDS_ON_FIELD_NUMBER: _ClassVar[int]
+    DEPENDANTS_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    KWARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BASE64_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_ERROR_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    queue: str
+    task: str
+    state: str
+    status: str
+    is_final: bool
+    priority: int
+    attempt: int
+    failures: int
+    crashes: int
+    max_retries: int
+    created_at: _timestamp_pb2.Timestamp
+    updated_at: _timestamp_pb2.Timestamp
+    run_at: _timestamp_pb2.Timestamp
+    started_at: _timestamp_pb2.Timestamp
+    finished_at: _timestamp_pb2.Timestamp
+    deadline_at: _timestamp_pb2.Timestamp
+    expires_at: _timestamp_pb2.Timestamp
+    lease_expires_at: _timestamp_pb2.Timestamp
+    worker: str
+    timeout_seconds: float
+    unique_key: str
+    idempotency_key: str
+    metadata_json: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    correlation_id: str
+    parent_id: str
+    limit_keys: _containers.ScalarMap[str, str]
+    sequence: str
+    cost: int
+    cancel_reason: str
+    reason: str
+    attempts: _containers.RepeatedCompositeFieldContainer[Attempt]
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    depends_on: _containers.RepeatedCompositeFieldContainer[Edge]
+    dependants: _containers.RepeatedCompositeFieldContainer[Edge]
+    progress: Progress
+    args_json: str
+    kwargs_json: str
+    payload_base64: str
+    payload_error: str
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., state: _Optional[str] = ..., status: _Optional[str] = ..., is_final: _Optional[bool] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., crashes: _Optional[int] = ..., max_retries: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker: _Optional[str] = ..., timeout_seconds: _Optional[float] = ..., unique_key: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., limit_keys: _Optional[_Mapping[str, str]] = ..., sequence: _Optional[str] = ..., cost: _Optional[int] = ..., cancel_reason: _Optional[str] = ..., reason: _Optional[str] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., depends_on: _Optional[_Iterable[_Union[Edge, _Mapping]]] = ..., dependants: _Optional[_Iterable[_Union[Edge, _Mapping]]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
+
+class Attempt(_message.Message):
+    __slots__ = ("attempt", "ending", "worker", "started_at", "ended_at", "duration_seconds", "error_type", "error", "traceback")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ENDING_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    DURATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_TYPE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    ending: str
+    worker: str
+    started_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    duration_seconds: float
+    error_type: str
+    error: str
+    traceback: str
+    def __init__(self, attempt: _Optional[int] = ..., ending: _Optional[str] = ..., worker: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., error_type: _Optional[str] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("kind", "at", "attempt", "actor", "detail")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    at: _timestamp_pb2.Timestamp
+    attempt: int
+    actor: str
+    detail: str
+    def __init__(self, kind: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., attempt: _Optional[int] = ..., actor: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class Edge(_message.Message):
+    __slots__ = ("id", "edge", "on_failure")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    edge: str
+    on_failure: str
+    def __init__(self, id: _Optional[str] = ..., edge: _Optional[str] = ..., on_failure: _Optional[str] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("done", "total", "message", "at")
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    done: float
+    total: float
+    message: str
+    at: _timestamp_pb2.Timestamp
+    def __init__(self, done: _Optional[float] = ..., total: _Optional[float] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class WaitForCompletionRequest(_message.Message):
+    __slots__ = ("id", "timeout_seconds")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    timeout_seconds: float
+    def __init__(self, id: _Optional[str] = ..., timeout_seconds: _Optional[float] = ...) -> None: ...
+
+class WatchTaskRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class GetTaskGraphRequest(_message.Message):
+    __slots__ = ("id", "limit")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    limit: int
+    def __init__(self, id: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class Graph(_message.Message):
+    __slots__ = ("jobs", "edges", "is_whole")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobLine]
+    edges: _containers.RepeatedCompositeFieldContainer[Tie]
+    is_whole: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[Tie, _Mapping]]] = ..., is_whole: _Optional[bool] = ...) -> None: ...
+
+class JobLine(_message.Message):
+    __slots__ = ("id", "queue", "task", "state", "priority", "attempt", "failures", "created_at", "run_at", "started_at", "finished_at", "duration_seconds", "worker", "reason", "tags")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    DURATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    queue: str
+    task: str
+    state: str
+    priority: int
+    attempt: int
+    failures: int
+    created_at: _timestamp_pb2.Timestamp
+    run_at: _timestamp_pb2.Timestamp
+    started_at: _timestamp_pb2.Timestamp
+    finished_at: _timestamp_pb2.Timestamp
+    duration_seconds: float
+    worker: str
+    reason: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., state: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., worker: _Optional[str] = ..., reason: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Tie(_message.Message):
+    __slots__ = ("parent", "child", "edge", "on_failure")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    CHILD_FIELD_NUMBER: _ClassVar[int]
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    child: str
+    edge: str
+    on_failure: str
+    def __init__(self, parent: _Optional[str] = ..., child: _Optional[str] = ..., edge: _Optional[str] = ..., on_failure: _Optional[str] = ...) -> None: ...
+
+class GetTaskResultRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ResultAnswer(_message.Message):
+    __slots__ = ("id", "result_json")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RESULT_JSON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    result_json: str
+    def __init__(self, id: _Optional[str] = ..., result_json: _Optional[str] = ...) -> None: ...
+
+class CancelTaskRequest(_message.Message):
+    __slots__ = ("id", "reason", "dependants", "force")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DEPENDANTS_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    reason: str
+    dependants: bool
+    force: bool
+    def __init__(self, id: _Optional[str] = ..., reason: _Optional[str] = ..., dependants: _Optional[bool] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class Verdict(_message.Message):
+    __slots__ = ("id", "done", "state", "reason")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    done: bool
+    state: str
+    reason: str
+    def __init__(self, id: _Optional[str] = ..., done: _Optional[bool] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class UpdateTaskPriorityRequest(_message.Message):
+    __slots__ = ("id", "priority", "delay_seconds", "run_at", "metadata_json")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RUN_AT_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    priority: int
+    delay_seconds: float
+    run_at: _timestamp_pb2.Timestamp
+    metadata_json: str
+    def __init__(self, id: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., metadata_json: _Optional[str] = ...) -> None: ...
+
+class DequeueRequest(_message.Message):
+    __slots__ = ("wait_seconds", "queues", "tasks", "lease_seconds")
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    wait_seconds: float
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    tasks: _containers.RepeatedScalarFieldContainer[str]
+    lease_seconds: float
+    def __init__(self, wait_seconds: _Optional[float] = ..., queues: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[str]] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
+
+class ClaimAnswer(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[ClaimedJob]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[ClaimedJob, _Mapping]]] = ...) -> None: ...
+
+class ClaimedJob(_message.Message):
+    __slots__ = ("id", "lease", "queue", "task", "attempt", "failures", "priority", "lease_expires_at", "heartbeat_seconds", "timeout_seconds", "deadline_at", "metadata_json", "tags", "correlation_id", "args_json", "kwargs_json", "payload_base64", "payload_error")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_AT_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    KWARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BASE64_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_ERROR_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    lease: str
+    queue: str
+    task: str
+    attempt: int
+    failures: int
+    priority: int
+    lease_expires_at: _timestamp_pb2.Timestamp
+    heartbeat_seconds: float
+    timeout_seconds: float
+    deadline_at: _timestamp_pb2.Timestamp
+    metadata_json: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    correlation_id: str
+    args_json: str
+    kwargs_json: str
+    payload_base64: str
+    payload_error: str
+    def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., priority: _Optional[int] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., heartbeat_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
+
+class DequeueBatchRequest(_message.Message):
+    __slots__ = ("queues", "tasks", "lease_seconds", "most", "wait_seconds")
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    tasks: _containers.RepeatedScalarFieldContainer[str]
+    lease_seconds: float
+    most: int
+    wait_seconds: float
+    def __init__(self, queues: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[str]] = ..., lease_seconds: _Optional[float] = ..., most: _Optional[int] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+
+class DequeueStreamRequest(_message.Message):
+    __slots__ = ("window", "queues", "tasks", "lease_seconds")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    window: int
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    tasks: _containers.RepeatedScalarFieldContainer[str]
+    lease_seconds: float
+    def __init__(self, window: _Optional[int] = ..., queues: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[str]] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
+
+class AckTaskRequest(_message.Message):
+    __slots__ = ("id", "lease", "result_json", "cost")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    RESULT_JSON_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    lease: str
+    result_json: str
+    cost: int
+    def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., result_json: _Optional[str] = ..., cost: _Optional[int] = ...) -> None: ...
+
+class Settled(_message.Message):
+    __slots__ = ("id", "is_kept", "problem")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    IS_KEPT_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    is_kept: bool
+    problem: Problem
+    def __init__(self, id: _Optional[str] = ..., is_kept: _Optional[bool] = ..., problem: _Optional[_Union[Problem, _Mapping]] = ...) -> None: ...
+
+class NackTaskRequest(_message.Message):
+    __slots__ = ("id", "lease", "error", "error_type", "traceback", "requeue", "retry_after_seconds")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_TYPE_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    REQUEUE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    lease: str
+    error: str
+    error_type: str
+    traceback: str
+    requeue: bool
+    retry_after_seconds: float
+    def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., error: _Optional[str] = ..., error_type: _Optional[str] = ..., traceback: _Optional[str] = ..., requeue: _Optional[bool] = ..., retry_after_seconds: _Optional[float] = ...) -> None: ...
+
+class SettleTasksRequest(_message.Message):
+    __slots__ = ("endings",)
+    ENDINGS_FIELD_NUMBER: _ClassVar[int]
+    endings: _containers.RepeatedCompositeFieldContainer[Ending]
+    def __init__(self, endings: _Optional[_Iterable[_Union[Ending, _Mapping]]] = ...) -> None: ...
+
+class Ending(_message.Message):
+    __slots__ = ("id", "lease", "outcome", "result_json", "error", "error_type", "traceback", "delay_seconds", "cost")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    RESULT_JSON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_TYPE_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    lease: str
+    outcome: str
+    result_json: str
+    error: str
+    error_type: str
+    traceback: str
+    delay_seconds: float
+    cost: int
+    def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., outcome: _Optional[str] = ..., result_json: _Optional[str] = ..., error: _Optional[str] = ..., error_type: _Optional[str] = ..., traceback: _Optional[str] = ..., delay_seconds: _Optional[float] = ..., cost: _Optional[int] = ...) -> None: ...
+
+class SettleAnswer(_message.Message):
+    __slots__ = ("settled",)
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    settled: _containers.RepeatedCompositeFieldContainer[Settled]
+    def __init__(self, settled: _Optional[_Iterable[_Union[Settled, _Mapping]]] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("id", "lease", "extend_seconds", "done", "total", "message")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    EXTEND_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    lease: str
+    extend_seconds: float
+    done: float
+    total: float
+    message: str
+    def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., extend_seconds: _Optional[float] = ..., done: _Optional[float] = ..., total: _Optional[float] = ..., message: _Optional[str] = ...) -> None: ...
+
+class HeartbeatAnswer(_message.Message):
+    __slots__ = ("lease_expires_at", "heartbeat_seconds", "cancel")
+    LEASE_EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    lease_expires_at: _timestamp_pb2.Timestamp
+    heartbeat_seconds: float
+    cancel: str
+    def __init__(self, lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., heartbeat_seconds: _Optional[float] = ..., cancel: _Optional[str] = ...) -> None: ...
+
+class ExtendVisibilityRequest(_message.Message):
+    __slots__ = ("id", "lease", "additional_seconds")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    ADDITIONAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    lease: str
+    additional_seconds: float
+    def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., additional_seconds: _Optional[float] = ...) -> None: ...
+
+class PeekNextRequest(_message.Message):
+    __slots__ = ("queue", "limit")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    limit: int
+    def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class PeekAnswer(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobLine]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping]]] = ...) -> None: ...
+
+class ListQueuesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class QueueList(_message.Message):
+    __slots__ = ("queues",)
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[Queue]
+    def __init__(self, queues: _Optional[_Iterable[_Union[Queue, _Mapping]]] = ...) -> None: ...
+
+class Queue(_message.Message):
+    __slots__ = ("name", "state", "settings_json", "counts", "drain_seconds", "is_reordering", "created_at", "updated_at")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    IS_REORDERING_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    settings_json: str
+    counts: Counts
+    drain_seconds: float
+    is_reordering: bool
+    created_at: _timestamp_pb2.Timestamp
+    updated_at: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., settings_json: _Optional[str] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., drain_seconds: _Optional[float] = ..., is_reordering: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class Counts(_message.Message):
+    __slots__ = ("scheduled", "blocked", "pending", "running", "retrying", "completed", "dead", "cancelled", "live", "total")
+    SCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    RETRYING_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    scheduled: int
+    blocked: int
+    pending: int
+    running: int
+    retrying: int
+    completed: int
+    dead: int
+    cancelled: int
+    live: int
+    total: int
+    def __init__(self, scheduled: _Optional[int] = ..., blocked: _Optional[int] = ..., pending: _Optional[int] = ..., running: _Optional[int] = ..., retrying: _Optional[int] = ..., completed: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., live: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
+
+class GetQueueMetricsRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class CreateQueueRequest(_message.Message):
+    __slots__ = ("name", "settings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: QueueSettings
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ...) -> None: ...
+
+class QueueSettings(_message.Message):
+    __slots__ = ("mode", "weight", "lease_seconds", "max_length", "default_priority", "min_priority", "max_priority", "aging_seconds", "max_aging_bonus", "retry_penalty", "deadline_weight", "deadline_horizon_seconds", "keep_finished_seconds", "keep_dead_seconds", "archive", "keep_archive_seconds", "enqueue_rate", "enqueue_burst", "client_rate", "client_burst", "share_weights", "promote_per_second", "without")
+    class ShareWeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    MIN_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    MAX_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    AGING_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_AGING_BONUS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_HORIZON_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FINISHED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_DEAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVE_FIELD_NUMBER: _ClassVar[int]
+    KEEP_ARCHIVE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENQUEUE_RATE_FIELD_NUMBER: _ClassVar[int]
+    ENQUEUE_BURST_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_RATE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_BURST_FIELD_NUMBER: _ClassVar[int]
+    SHARE_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    PROMOTE_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_FIELD_NUMBER: _ClassVar[int]
+    mode: str
+    weight: int
+    lease_seconds: float
+    max_length: int
+    default_priority: int
+    min_priority: int
+    max_priority: int
+    aging_seconds: float
+    max_aging_bonus: float
+    retry_penalty: float
+    deadline_weight: float
+    deadline_horizon_seconds: float
+    keep_finished_seconds: float
+    keep_dead_seconds: float
+    archive: bool
+    keep_archive_seconds: float
+    enqueue_rate: int
+    enqueue_burst: int
+    client_rate: int
+    client_burst: int
+    share_weights: _containers.ScalarMap[str, int]
+    promote_per_second: int
+    without: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, mode: _Optional[str] = ..., weight: _Optional[int] = ..., lease_seconds: _Optional[float] = ..., max_length: _Optional[int] = ..., default_priority: _Optional[int] = ..., min_priority: _Optional[int] = ..., max_priority: _Optional[int] = ..., aging_seconds: _Optional[float] = ..., max_aging_bonus: _Optional[float] = ..., retry_penalty: _Optional[float] = ..., deadline_weight: _Optional[float] = ..., deadline_horizon_seconds: _Optional[float] = ..., keep_finished_seconds: _Optional[float] = ..., keep_dead_seconds: _Optional[float] = ..., archive: _Optional[bool] = ..., keep_archive_seconds: _Optional[float] = ..., enqueue_rate: _Optional[int] = ..., enqueue_burst: _Optional[int] = ..., client_rate: _Optional[int] = ..., client_burst: _Optional[int] = ..., share_weights: _Optional[_Mapping[str, int]] = ..., promote_per_second: _Optional[int] = ..., without: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class UpdateQueueConfigRequest(_message.Message):
+    __slots__ = ("name", "settings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: QueueSettings
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ...) -> None: ...
+
+class DeleteQueueRequest(_message.Message):
+    __slots__ = ("name", "force")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    force: bool
+    def __init__(self, name: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class DropAnswer(_message.Message):
+    __slots__ = ("name", "live_jobs")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LIVE_JOBS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    live_jobs: int
+    def __init__(self, name: _Optional[str] = ..., live_jobs: _Optional[int] = ...) -> None: ...
+
+class PauseQueueRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ResumeQueueRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DrainQueueRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class PurgeQueueRequest(_message.Message):
+    __slots__ = ("name", "where", "dry_run")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    where: JobFilter
+    dry_run: bool
+    def __init__(self, name: _Optional[str] = ..., where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class JobFilter(_message.Message):
+    __slots__ = ("queues", "states", "tasks", "priority_from", "priority_to", "created_from", "created_before", "finished_before", "unique_key", "idempotency_key", "correlation_id", "parent_id", "tags", "metadata_json", "text")
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FROM_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_TO_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FROM_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    states: _containers.RepeatedScalarFieldContainer[str]
+    tasks: _containers.RepeatedScalarFieldContainer[str]
+    priority_from: int
+    priority_to: int
+    created_from: _timestamp_pb2.Timestamp
+    created_before: _timestamp_pb2.Timestamp
+    finished_before: _timestamp_pb2.Timestamp
+    unique_key: str
+    idempotency_key: str
+    correlation_id: str
+    parent_id: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    metadata_json: str
+    text: str
+    def __init__(self, queues: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[str]] = ..., priority_from: _Optional[int] = ..., priority_to: _Optional[int] = ..., created_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., unique_key: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., metadata_json: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class BulkAnswer(_message.Message):
+    __slots__ = ("matched", "matched_is_exact", "done", "dry_run")
+    MATCHED_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_IS_EXACT_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    matched: int
+    matched_is_exact: bool
+    done: int
+    dry_run: bool
+    def __init__(self, matched: _Optional[int] = ..., matched_is_exact: _Optional[bool] = ..., done: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class RequeueTasksRequest(_message.Message):
+    __slots__ = ("name", "where", "dry_run")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    where: JobFilter
+    dry_run: bool
+    def __init__(self, name: _Optional[str] = ..., where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class SearchTasksRequest(_message.Message):
+    __slots__ = ("where", "limit", "after", "with_total")
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    WITH_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    where: JobFilter
+    limit: int
+    after: str
+    with_total: bool
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., with_total: _Optional[bool] = ...) -> None: ...
+
+class JobList(_message.Message):
+    __slots__ = ("jobs", "after", "has_more", "total", "total_is_exact")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_IS_EXACT_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobLine]
+    after: str
+    has_more: bool
+    total: int
+    total_is_exact: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping]]] = ..., after: _Optional[str] = ..., has_more: _Optional[bool] = ..., total: _Optional[int] = ..., total_is_exact: _Optional[bool] = ...) -> None: ...
+
+class BulkTasksRequest(_message.Message):
+    __slots__ = ("action", "where", "everything", "dry_run", "reason", "queue", "delay_seconds", "reset")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    EVERYTHING_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    action: str
+    where: JobFilter
+    everything: bool
+    dry_run: bool
+    reason: str
+    queue: str
+    delay_seconds: float
+    reset: bool
+    def __init__(self, action: _Optional[str] = ..., where: _Optional[_Union[JobFilter, _Mapping]] = ..., everything: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., reason: _Optional[str] = ..., queue: _Optional[str] = ..., delay_seconds: _Optional[float] = ..., reset: _Optional[bool] = ...) -> None: ...
+
+class DeleteTaskRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ReviveTaskRequest(_message.Message):
+    __slots__ = ("id", "queue", "delay_seconds", "reset", "dependants")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    DEPENDANTS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    queue: str
+    delay_seconds: float
+    reset: bool
+    dependants: bool
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., delay_seconds: _Optional[float] = ..., reset: _Optional[bool] = ..., dependants: _Optional[bool] = ...) -> None: ...
+
+class ReplayTaskRequest(_message.Message):
+    __slots__ = ("id", "args_json", "kwargs_json", "queue", "priority", "delay_seconds")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    KWARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    args_json: str
+    kwargs_json: str
+    queue: str
+    priority: int
+    delay_seconds: float
+    def __init__(self, id: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ...) -> None: ...
+
+class ListDeadLetterTasksRequest(_message.Message):
+    __slots__ = ("where", "limit", "after", "with_total")
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    WITH_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    where: JobFilter
+    limit: int
+    after: str
+    with_total: bool
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., with_total: _Optional[bool] = ...) -> None: ...
+
+class RequeueFromDeadLetterRequest(_message.Message):
+    __slots__ = ("where", "dry_run")
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    where: JobFilter
+    dry_run: bool
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class PurgeDeadLetterQueueRequest(_message.Message):
+    __slots__ = ("where", "dry_run")
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    where: JobFilter
+    dry_run: bool
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class ListSchedulesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ScheduleList(_message.Message):
+    __slots__ = ("schedules",)
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    schedules: _containers.RepeatedCompositeFieldContainer[Schedule]
+    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ...) -> None: ...
+
+class Schedule(_message.Message):
+    __slots__ = ("name", "when", "cron", "every_seconds", "at", "task", "queue", "priority", "metadata_json", "timezone", "start_at", "end_at", "jitter_seconds", "is_paused", "is_declared", "next_at", "last_at", "last_job_id", "overlap", "catch_up", "catch_up_most", "catch_up_seconds", "max_firings", "fired", "skipped", "failed", "created_at", "updated_at", "args_json", "kwargs_json", "payload_base64", "payload_error")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WHEN_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    TIMEZONE_FIELD_NUMBER: _ClassVar[int]
+    START_AT_FIELD_NUMBER: _ClassVar[int]
+    END_AT_FIELD_NUMBER: _ClassVar[int]
+    JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    IS_DECLARED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_MOST_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIRINGS_FIELD_NUMBER: _ClassVar[int]
+    FIRED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
+    ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    KWARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_BASE64_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_ERROR_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    when: str
+    cron: str
+    every_seconds: float
+    at: _timestamp_pb2.Timestamp
+    task: str
+    queue: str
+    priority: int
+    metadata_json: str
+    timezone: str
+    start_at: _timestamp_pb2.Timestamp
+    end_at: _timestamp_pb2.Timestamp
+    jitter_seconds: float
+    is_paused: bool
+    is_declared: bool
+    next_at: _timestamp_pb2.Timestamp
+    last_at: _timestamp_pb2.Timestamp
+    last_job_id: str
+    overlap: str
+    catch_up: str
+    catch_up_most: int
+    catch_up_seconds: float
+    max_firings: int
+    fired: int
+    skipped: int
+    failed: int
+    created_at: _timestamp_pb2.Timestamp
+    updated_at: _timestamp_pb2.Timestamp
+    args_json: str
+    kwargs_json: str
+    payload_base64: str
+    payload_error: str
+    def __init__(self, name: _Optional[str] = ..., when: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., jitter_seconds: _Optional[float] = ..., is_paused: _Optional[bool] = ..., is_declared: _Optional[bool] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_job_id: _Optional[str] = ..., overlap: _Optional[str] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., max_firings: _Optional[int] = ..., fired: _Optional[int] = ..., skipped: _Optional[int] = ..., failed: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
+
+class GetScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class SaveScheduleRequest(_message.Message):
+    __slots__ = ("name", "task", "queue", "args_json", "kwargs_json", "priority", "metadata_json", "cron", "every_seconds", "at", "timezone", "start_at", "end_at", "jitter_seconds", "catch_up", "catch_up_most", "catch_up_seconds", "overlap", "max_firings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    KWARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TIMEZONE_FIELD_NUMBER: _ClassVar[int]
+    START_AT_FIELD_NUMBER: _ClassVar[int]
+    END_AT_FIELD_NUMBER: _ClassVar[int]
+    JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_MOST_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIRINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    task: str
+    queue: str
+    args_json: str
+    kwargs_json: str
+    priority: int
+    metadata_json: str
+    cron: str
+    every_seconds: float
+    at: _timestamp_pb2.Timestamp
+    timezone: str
+    start_at: _timestamp_pb2.Timestamp
+    end_at: _timestamp_pb2.Timestamp
+    jitter_seconds: float
+    catch_up: str
+    catch_up_most: int
+    catch_up_seconds: float
+    overlap: str
+    max_firings: int
+    def __init__(self, name: _Optional[str] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., jitter_seconds: _Optional[float] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., overlap: _Optional[str] = ..., max_firings: _Optional[int] = ...) -> None: ...
+
+class PreviewScheduleRequest(_message.Message):
+    __slots__ = ("name", "runs", "task", "queue", "args_json", "kwargs_json", "priority", "metadata_json", "cron", "every_seconds", "at", "timezone", "start_at", "end_at", "jitter_seconds", "catch_up", "catch_up_most", "catch_up_seconds", "overlap", "max_firings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    KWARGS_JSON_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TIMEZONE_FIELD_NUMBER: _ClassVar[int]
+    START_AT_FIELD_NUMBER: _ClassVar[int]
+    END_AT_FIELD_NUMBER: _ClassVar[int]
+    JITTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_MOST_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIRINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    runs: int
+    task: str
+    queue: str
+    args_json: str
+    kwargs_json: str
+    priority: int
+    metadata_json: str
+    cron: str
+    every_seconds: float
+    at: _timestamp_pb2.Timestamp
+    timezone: str
+    start_at: _timestamp_pb2.Timestamp
+    end_at: _timestamp_pb2.Timestamp
+    jitter_seconds: float
+    catch_up: str
+    catch_up_most: int
+    catch_up_seconds: float
+    overlap: str
+    max_firings: int
+    def __init__(self, name: _Optional[str] = ..., runs: _Optional[int] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., jitter_seconds: _Optional[float] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., overlap: _Optional[str] = ..., max_firings: _Optional[int] = ...) -> None: ...
+
+class PreviewAnswer(_message.Message):
+    __slots__ = ("when", "runs")
+    WHEN_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    when: str
+    runs: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
+    def __init__(self, when: _Optional[str] = ..., runs: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ...) -> None: ...
+
+class RemoveScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class Answered(_message.Message):
+    __slots__ = ("done",)
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    done: bool
+    def __init__(self, done: _Optional[bool] = ...) -> None: ...
+
+class PauseScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ResumeScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class FireScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ListFiringsRequest(_message.Message):
+    __slots__ = ("name", "limit")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    limit: int
+    def __init__(self, name: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class FiringList(_message.Message):
+    __slots__ = ("firings",)
+    FIRINGS_FIELD_NUMBER: _ClassVar[int]
+    firings: _containers.RepeatedCompositeFieldContainer[Firing]
+    def __init__(self, firings: _Optional[_Iterable[_Union[Firing, _Mapping]]] = ...) -> None: ...
+
+class Firing(_message.Message):
+    __slots__ = ("at", "status", "job_id", "reason", "count")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    at: _timestamp_pb2.Timestamp
+    status: str
+    job_id: str
+    reason: str
+    count: int
+    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., status: _Optional[str] = ..., job_id: _Optional[str] = ..., reason: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class ListWorkersRequest(_message.Message):
+    __slots__ = ("with_dead",)
+    WITH_DEAD_FIELD_NUMBER: _ClassVar[int]
+    with_dead: bool
+    def __init__(self, with_dead: _Optional[bool] = ...) -> None: ...
+
+class WorkerList(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+
+class Worker(_message.Message):
+    __slots__ = ("id", "host", "pid", "state", "pulse", "queues", "paused", "running", "slots", "stuck", "completed", "failed", "memory", "started_at", "beat_at")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PULSE_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    STUCK_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    BEAT_AT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    host: str
+    pid: int
+    state: str
+    pulse: str
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    paused: _containers.RepeatedScalarFieldContainer[str]
+    running: _containers.RepeatedScalarFieldContainer[str]
+    slots: int
+    stuck: int
+    completed: int
+    failed: int
+    memory: int
+    started_at: _timestamp_pb2.Timestamp
+    beat_at: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., pulse: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., paused: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., stuck: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., memory: _Optional[int] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., beat_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class SendCommandRequest(_message.Message):
+    __slots__ = ("all_workers", "kind", "workers", "queue")
+    ALL_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    all_workers: bool
+    kind: str
+    workers: _containers.RepeatedScalarFieldContainer[str]
+    queue: str
+    def __init__(self, all_workers: _Optional[bool] = ..., kind: _Optional[str] = ..., workers: _Optional[_Iterable[str]] = ..., queue: _Optional[str] = ...) -> None: ...
+
+class CommandList(_message.Message):
+    __slots__ = ("commands",)
+    COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    commands: _containers.RepeatedCompositeFieldContainer[Command]
+    def __init__(self, commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
+
+class Command(_message.Message):
+    __slots__ = ("id", "worker", "kind", "sent_at", "expires_at", "taken_at", "answer")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SENT_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_AT_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    worker: str
+    kind: str
+    sent_at: _timestamp_pb2.Timestamp
+    expires_at: _timestamp_pb2.Timestamp
+    taken_at: _timestamp_pb2.Timestamp
+    answer: str
+    def __init__(self, id: _Optional[str] = ..., worker: _Optional[str] = ..., kind: _Optional[str] = ..., sent_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., taken_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answer: _Optional[str] = ...) -> None: ...
+
+class GetCommandsRequest(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListLimitsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LimitList(_message.Message):
+    __slots__ = ("limits",)
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    limits: _containers.RepeatedCompositeFieldContainer[Limit]
+    def __init__(self, limits: _Optional[_Iterable[_Union[Limit, _Mapping]]] = ...) -> None: ...
+
+class Limit(_message.Message):
+    __slots__ = ("scope", "concurrency", "rate", "per_seconds", "burst")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    PER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    concurrency: int
+    rate: int
+    per_seconds: float
+    burst: int
+    def __init__(self, scope: _Optional[str] = ..., concurrency: _Optional[int] = ..., rate: _Optional[int] = ..., per_seconds: _Optional[float] = ..., burst: _Optional[int] = ...) -> None: ...
+
+class SetLimitRequest(_message.Message):
+    __slots__ = ("scope", "concurrency", "rate", "per_seconds", "burst")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    PER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    concurrency: int
+    rate: int
+    per_seconds: float
+    burst: int
+    def __init__(self, scope: _Optional[str] = ..., concurrency: _Optional[int] = ..., rate: _Optional[int] = ..., per_seconds: _Optional[float] = ..., burst: _Optional[int] = ...) -> None: ...
+
+class RemoveLimitRequest(_message.Message):
+    __slots__ = ("scope",)
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    def __init__(self, scope: _Optional[str] = ...) -> None: ...

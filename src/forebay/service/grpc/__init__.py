@@ -1,0 +1,1 @@
+"""The service over gRPC: each method parses, calls one operation and renders."""

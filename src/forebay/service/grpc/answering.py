@@ -1,0 +1,162 @@
+"""The methods as the library wants them: let in, read, call one operation, render.
+
+Bodies come as bytes, so that nothing of a request is read before its caller was let in, and so that one that
+cannot be read is answered by our table like everything else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final, NoReturn
+from urllib.parse import unquote
+
+import grpc
+import msgspec
+from google.protobuf.message import DecodeError
+from msgspec.structs import replace
+
+from forebay.errors import ForebayError, TooManyRequests
+from forebay.service import problems
+from forebay.service.auth import Admits, bearer, request_id
+from forebay.service.generated import forebay_pb2
+from forebay.service.grpc.forms import form_of, message_name
+from forebay.service.grpc.methods import SERVICES, Method
+from forebay.service.operations.service import Service
+from forebay.service.operations.telling import made, problem_of
+from forebay.service.permitting.permit import Permit
+from forebay.service.rates import Allowance
+from forebay.service.schema.shared import Asked, Problem, Shape
+from forebay.service.schema.unreadable import Unreadable
+
+PACKAGE: Final = "forebay.v1"
+REQUEST_ID: Final = "x-request-id"
+# A wait ends so long before the deadline of its call that its answer arrives in time.
+MARGIN_SECONDS: Final = 0.25
+
+Metadata = list[tuple[str, str | bytes]]
+Handler = Callable[[bytes, Any], Awaitable[Any]]
+
+logger = logging.getLogger(__name__)
+
+
+class Answering:
+    """The handlers of all methods of one service."""
+
+    def __init__(self, service: Service, guard: Admits) -> None:
+        self._service = service
+        self._guard = guard
+
+    def handlers(self) -> list[Any]:
+        """What is registered with a server."""
+        return [
+            grpc.method_handlers_generic_handler(
+                f"{PACKAGE}.{name}", {method.name: self._handler(method) for method in methods}
+            )
+            for name, methods in SERVICES.items()
+        ]
+
+    def _handler(self, method: Method) -> Any:
+        if method.stream is not None:
+            return grpc.unary_stream_rpc_method_handler(self._stream(method))
+        return grpc.unary_unary_rpc_method_handler(self._unary(method))
+
+    def _unary(self, method: Method) -> Handler:
+        async def answer(body: bytes, context: Any) -> bytes:
+            told: Metadata = []
+            try:
+                permit = await self._admitted(context, told)
+                request = within(method, read(method.asked, body), context.time_remaining())
+                assert method.call is not None  # noqa: S101 - it has no stream
+                answered = await method.call(permit, request)
+            except Exception as exc:  # the request boundary: whatever it is, the caller is told
+                await _refuse(context, exc, told)
+            context.set_trailing_metadata(tuple(told))
+            return rendered(answered)
+
+        return answer
+
+    def _stream(self, method: Method) -> Handler:
+        async def answer(body: bytes, context: Any) -> None:
+            told: Metadata = []
+            try:
+                permit = await self._admitted(context, told)
+                assert method.stream is not None  # noqa: S101 - it has no single answer
+                # Closed here and not when somebody collects it: what it holds goes back when the call ends.
+                async with aclosing(method.stream(permit, read(method.asked, body))) as answers:
+                    async for one in answers:
+                        await context.write(rendered(one))
+            except Exception as exc:  # as above
+                await _refuse(context, exc, told)
+            context.set_trailing_metadata(tuple(told))
+
+        return answer
+
+    async def _admitted(self, context: Any, told: Metadata) -> Permit:
+        """Who asks. Unlike over HTTP there is no look at where a request is from: pages in a browser cannot
+        make one of these."""
+        shown: Mapping[str, Any] = dict(context.invocation_metadata() or ())
+        asked = request_id(str(shown.get(REQUEST_ID, "")))
+        told.append((REQUEST_ID, asked))
+        caller = await self._guard.caller(
+            bearer(shown.get("authorization")), address_of(context.peer()), asked
+        )
+        told += [(name.lower(), value) for name, value in caller.headers.items()]
+        return Permit(self._service, caller)
+
+
+def read(asked: type[Asked], body: bytes) -> Asked:
+    """A request; raises Unreadable."""
+    message = getattr(forebay_pb2, message_name(asked))()
+    try:
+        message.ParseFromString(body)
+        return msgspec.convert(form_of(asked).read(message), asked)
+    except (DecodeError, msgspec.ValidationError) as exc:
+        raise Unreadable(str(exc)) from exc
+
+
+def rendered(answer: Shape) -> bytes:
+    """An answer as it is sent."""
+    message = getattr(forebay_pb2, message_name(type(answer)))()
+    form_of(type(answer)).write(answer, message)
+    body: bytes = message.SerializeToString()
+    return body
+
+
+def within(method: Method, request: Asked, left: float | None) -> Asked:
+    """The same request, waiting no longer than its caller does."""
+    if method.waits is None or left is None:
+        return request
+    most = max(0.0, left - MARGIN_SECONDS)
+    return request if getattr(request, method.waits) <= most else replace(request, **{method.waits: most})
+
+
+def address_of(peer: str) -> str:
+    """The address in what the library says of a connection: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
+    kind, _, rest = peer.partition(":")
+    return unquote(rest).rpartition(":")[0].strip("[]") if kind.startswith("ip") else ""
+
+
+async def _refuse(context: Any, error: Exception, told: Metadata) -> NoReturn:
+    """End a call with what went wrong: a status, and all of the problem in the metadata behind it."""
+    problem = _problem(error)
+    more: Metadata = [("forebay-code", problem.code), ("forebay-problem-bin", rendered(problem))]
+    if isinstance(error, TooManyRequests):
+        headers = Allowance(error.limit, 0, error.reset_seconds).headers()
+        more += [(name.lower(), value) for name, value in headers.items()]
+    if problem.retry_after_seconds is not None:
+        more.append(("retry-after", str(problem.retry_after_seconds)))
+    status = grpc.StatusCode[problems.codes()[problem.code].grpc]
+    await context.abort(status, problem.detail or problem.title, (*told, *more))
+    raise AssertionError("the library has not ended the call")
+
+
+def _problem(error: Exception) -> Problem:
+    if isinstance(error, ForebayError):
+        return problem_of(error)
+    if isinstance(error, Unreadable):
+        words = f"the request cannot be read: {error!s:.500}"
+        return made(problems.BAD_REQUEST, words, field=error.field)
+    logger.error("a request has met a fault of the service", exc_info=error)
+    return made(problems.INTERNAL, "the service has met a fault of its own; its log says more")

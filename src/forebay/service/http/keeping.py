@@ -1,0 +1,65 @@
+"""Routes for administrators: API keys, the audit log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import get, post
+from litestar.datastructures import ResponseHeader
+from litestar.params import JSONBody, PathParameter
+
+from forebay.service.http.calling import Asking, permit_of
+from forebay.service.permitting import keeping as permitted
+from forebay.service.schema.keeping import (
+    KEY_NAME,
+    AuditAnswer,
+    AuditRequest,
+    KeyList,
+    KeyMade,
+    KeyRequest,
+    KeyShape,
+    RotateRequest,
+)
+
+KeyPath = Annotated[str, PathParameter(description="The name of an API key.", pattern=KEY_NAME)]
+# An answer with a token is for whoever has asked and for nobody between.
+_NOT_KEPT = [ResponseHeader(name="Cache-Control", value="no-store")]
+
+
+@get("/v1/keys", tags=["keys"])
+async def keys(request: Asking) -> KeyList:
+    """List the API keys, without their secrets."""
+    return await permitted.keys(permit_of(request))
+
+
+@post("/v1/keys", tags=["keys"], response_headers=_NOT_KEPT)
+async def create_key(request: Asking, data: JSONBody[KeyRequest]) -> KeyMade:
+    """Make an API key, and tell its token this once."""
+    return await permitted.create_key(permit_of(request), data)
+
+
+@get("/v1/keys/{name:str}", tags=["keys"])
+async def key(request: Asking, name: KeyPath) -> KeyShape:
+    """Show what an API key is for."""
+    return await permitted.key(permit_of(request), name)
+
+
+@post("/v1/keys/{name:str}/rotate", tags=["keys"], status_code=200, response_headers=_NOT_KEPT)
+async def rotate_key(request: Asking, name: KeyPath, data: JSONBody[RotateRequest]) -> KeyMade:
+    """Give an API key another secret, and tell its new token this once."""
+    return await permitted.rotate_key(permit_of(request), name, data)
+
+
+@post("/v1/keys/{name:str}/revoke", tags=["keys"], status_code=200)
+async def revoke_key(request: Asking, name: KeyPath) -> KeyShape:
+    """Let an API key open nothing any more; servers know within five seconds."""
+    return await permitted.revoke_key(permit_of(request), name)
+
+
+@post("/v1/audit/search", tags=["audit"], status_code=200)
+async def audit(request: Asking, data: JSONBody[AuditRequest]) -> AuditAnswer:
+    """List who did what, newest first, with what was before and what is after."""
+    return await permitted.audit(permit_of(request), data)
+
+
+ROUTES = (keys, create_key, key, rotate_key, revoke_key, audit)

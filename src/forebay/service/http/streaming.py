@@ -1,0 +1,134 @@
+"""Routes for those who look on: server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
+
+import msgspec
+from litestar import get
+from litestar.params import HeaderParameter, QueryParameter
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from forebay.errors import ForebayError
+from forebay.service.auth import SEEN_SECONDS, Caller
+from forebay.service.http.calling import Asking, caller_of, left, open_service
+from forebay.service.operations.telling import problem_of
+from forebay.service.operations.watching import Listener, News, View, Watching
+
+COMMENT_SECONDS: Final = 30.0
+# Its key may have been revoked, or given other queues: who looks on shows it again after so long.
+LONGEST_SECONDS: Final = 600.0
+LAST_SECONDS: Final = 1.0
+COMES_AGAIN_MS: Final = 2_000
+_HEADERS: Final = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-store"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),  # a proxy in between shall not save them up
+)
+
+QueuesQuery = Annotated[
+    list[str] | None, QueryParameter(name="queue", description="Only of these queues; may be repeated.")
+]
+AfterQuery = Annotated[
+    int | None,
+    QueryParameter(ge=0, lt=10**18, description="Go on after this event; the header counts before it."),
+]
+LastHeader = Annotated[
+    str | None,
+    HeaderParameter(name="Last-Event-ID", description="The last event that was got, to go on after it."),
+]
+
+
+@get("/v1/events/stream", include_in_schema=False)
+async def stream(
+    request: Asking, queue: QueuesQuery = None, after: AfterQuery = None, last_event_id: LastHeader = None
+) -> ASGIApp:
+    """Tell what happens to queues, workers and jobs, until the client leaves."""
+    caller = caller_of(request)
+    for name in queue or ():
+        caller.check("stream", name)
+    if last_event_id and _is_number(last_event_id):
+        after = int(last_event_id)
+    return Stream(open_service(request).watching, caller, _view(caller, frozenset(queue or ())), after)
+
+
+class Stream:
+    """The answer: it goes on until the client leaves or is too slow, or its time is up."""
+
+    def __init__(
+        self,
+        watching: Watching,
+        caller: Caller,
+        view: View,
+        after: int | None = None,
+        longest: float = LONGEST_SECONDS,
+    ) -> None:
+        self._watching = watching
+        self._caller = caller
+        self._view = view
+        self._after = after
+        self._longest = longest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._watching.listening(self._view, self._after) as listener:
+            writing = asyncio.ensure_future(self._write(listener, send))
+            leaving = asyncio.ensure_future(left(receive))
+            ending = asyncio.ensure_future(listener.is_over.wait())
+            try:
+                await asyncio.wait((writing, leaving, ending), return_when=asyncio.FIRST_COMPLETED)
+                if not leaving.done():  # its last messages, unless it takes none: then it is cut off
+                    await asyncio.wait((writing,), timeout=LAST_SECONDS)
+                if writing.done():
+                    writing.result()
+            finally:
+                for task in (writing, leaving, ending):
+                    task.cancel()
+
+    async def _write(self, listener: Listener, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+        async for text in self._texts(listener):
+            await send({"type": "http.response.body", "body": text, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _texts(self, listener: Listener) -> AsyncIterator[bytes]:
+        yield b"retry: %d\n\n" % COMES_AGAIN_MS
+        loop = asyncio.get_running_loop()
+        begun = checked = loop.time()
+        while loop.time() < begun + self._longest:
+            news = await listener.next(COMMENT_SECONDS)
+            if news is None and listener.is_over.is_set():
+                return
+            yield b": still here\n\n" if news is None else _text(news)
+            if loop.time() >= checked + SEEN_SECONDS:
+                checked = loop.time()
+                try:
+                    await self._caller.check_still()
+                except ForebayError as error:
+                    yield _text(News("problem", problem_of(error), 0))
+                    return
+
+
+def _text(news: News) -> bytes:
+    """One event as it goes over the wire: JSON has no line ends, so one line of data is enough."""
+    number = b"id: %d\n" % news.number if news.number else b""
+    return b"event: %s\n%sdata: %s\n\n" % (news.kind.encode(), number, msgspec.json.encode(news.body))
+
+
+def _view(caller: Caller, queues: frozenset[str]) -> View:
+    """What somebody is told of: these queues, or all it may see; of what belongs to none only if it has not
+    named some."""
+    return View(
+        queue=lambda name: (not queues or name in queues) and caller.may("stream", name),
+        workers=not queues and caller.may("workers"),
+        log=not queues and caller.may("audit"),
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 18  # noqa: PLR2004 - what a store can count
+
+
+ROUTES = (stream,)

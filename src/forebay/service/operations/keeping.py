@@ -1,0 +1,90 @@
+"""What administrators ask for: who may do what, and who did what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from forebay.app.audit import audit_page
+from forebay.app.client import Client
+from forebay.service.keys import Keys, all_keys
+from forebay.service.operations.desk import Desk
+from forebay.service.schema.keeping import (
+    AuditAnswer,
+    AuditRequest,
+    KeyList,
+    KeyMade,
+    KeyRequest,
+    KeyShape,
+    RotateRequest,
+    audit_answer,
+    key_made,
+    key_shape,
+)
+from forebay.service.schema.shared import length
+from forebay.stores.protocol import Reader
+
+T = TypeVar("T")
+
+
+class Keeping:
+    """API keys and the audit log. Every server believes what it knows of keys for a few seconds."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def keys(self) -> KeyList:
+        """All keys by name."""
+
+        def look(reader: Reader) -> KeyList:
+            now = reader.now()
+            return KeyList(keys=[key_shape(kept.key, now) for kept in all_keys(reader)])
+
+        return await self._desk.read(look)
+
+    async def key(self, name: str) -> KeyShape:
+        """One key; raises KeyNotFound."""
+        return await self._with_keys(lambda keys, now: key_shape(keys.get(name), now), "")
+
+    async def create_key(self, request: KeyRequest, actor: str = "") -> KeyMade:
+        """Make a key; raises IllegalTransition where there is one of this name."""
+        grants = request.allowed()
+
+        def create(keys: Keys, now: int) -> KeyMade:
+            made = keys.create(
+                request.name,
+                grants,
+                lasts_ms=length(request.lasts_seconds),
+                rate=request.rate,
+                burst=request.burst,
+            )
+            return key_made(made, now)
+
+        return await self._with_keys(create, actor)
+
+    async def rotate_key(self, name: str, request: RotateRequest, actor: str = "") -> KeyMade:
+        """Give a key another secret; raises KeyNotFound, or IllegalTransition for a revoked one."""
+        grace = length(request.grace_seconds) or 0
+        return await self._with_keys(
+            lambda keys, now: key_made(keys.rotate(name, grace_ms=grace), now), actor
+        )
+
+    async def revoke_key(self, name: str, actor: str = "") -> KeyShape:
+        """Let a key open nothing any more; raises as `rotate_key` does."""
+        return await self._with_keys(lambda keys, now: key_shape(keys.revoke(name), now), actor)
+
+    async def audit(self, request: AuditRequest) -> AuditAnswer:
+        """Lines of the audit log that fit, newest first."""
+        query = request.query()
+        page = await self._desk.read(
+            lambda reader: audit_page(reader, query, limit=request.limit, after=request.after)
+        )
+        return audit_answer(page)
+
+    async def _with_keys(self, call: Callable[[Keys, int], T], actor: str) -> T:
+        def use(client: Client) -> T:
+            return client.write(
+                lambda store: client.read(lambda reader: call(Keys(store, reader, actor=actor), reader.now()))
+            )
+
+        return await self._desk.use(use)

@@ -1,0 +1,1 @@
+"""Each operation as somebody may do it: what every protocol calls once it has read a request."""

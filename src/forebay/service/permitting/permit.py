@@ -1,0 +1,55 @@
+"""Who asks, and the service that they ask: the operations are only to be had with leave."""
+
+from __future__ import annotations
+
+from forebay.domain.job import JobId
+from forebay.errors import ForebayError
+from forebay.service.auth import Caller
+from forebay.service.operations.service import Service
+
+
+class Permit:
+    """One request of one caller."""
+
+    __slots__ = ("caller", "service")
+
+    def __init__(self, service: Service, caller: Caller) -> None:
+        self.service = service  # for what needs nobody's leave
+        self.caller = caller
+
+    @property
+    def actor(self) -> str:
+        """Who asks, for the record."""
+        return self.caller.actor
+
+    def allowed(self, operation: str, *queues: str) -> Service:
+        """The operations, for one that who asks may do to all these queues, or to what belongs to none;
+        raises Forbidden. Everybody gets the service from here and below, so none can forget to ask."""
+        for queue in queues or (None,):
+            self.caller.check(operation, queue)
+        return self.service
+
+    async def allowed_for(self, operation: str, *ids: str) -> Service:
+        """The same for what is done to jobs; raises JobNotFound or Forbidden for the first that they may
+        not."""
+        for error in (await self.refusals(operation, *ids)).values():
+            raise error
+        return self.service
+
+    async def refusals(self, operation: str, *ids: str) -> dict[str, ForebayError]:
+        """With which of these jobs who asks may not do this, and what to answer instead. Only a key that is
+        not for all queues costs a look at theirs.
+
+        A job that is moved to another queue between the look and the deed was one that they might have dealt
+        with a moment ago.
+        """
+        refused = dict[str, ForebayError]()
+        if not self.caller.may(operation):
+            found = await self.service.desk.jobs([JobId(one) for one in ids])
+            for job_id, job in zip(ids, found, strict=True):
+                try:
+                    if job is not None:  # else the operation says so
+                        self.caller.check_job(operation, job_id, job.queue)
+                except ForebayError as exc:
+                    refused[job_id] = exc
+        return refused

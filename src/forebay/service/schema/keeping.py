@@ -1,0 +1,174 @@
+"""Shapes of API keys and of the audit log."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from forebay.app.audit import DEEDS, AuditPage, AuditQuery
+from forebay.app.masking import masked
+from forebay.domain.access import MAX_GRANTS, ApiKey, Grant, KeyState
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import DAY_MS
+from forebay.domain.limits import MAX_LIMIT
+from forebay.domain.query import MAX_PAGE
+from forebay.service.keys import Made
+from forebay.service.schema.shared import Asked, Key, Moment, Queue, Shape, Values, at, in_ms, moment_of
+
+KEY_NAME = "^[A-Za-z0-9_.-]{1,50}$"
+_Length = Annotated[float, Meta(ge=0, le=10 * 366 * DAY_MS / 1_000)]
+_Rate = Annotated[int, Meta(ge=1, le=MAX_LIMIT)]
+
+
+class KeyRequest(Asked, frozen=True, kw_only=True):
+    """A key that shall be made. A grant is a role (produce, consume, view, operate or admin) for all queues,
+    for one (`produce:mail`) or for those whose names begin alike (`produce:mail-*`)."""
+
+    name: Annotated[str, Meta(pattern=KEY_NAME)]
+    grants: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=70)]], Meta(min_length=1, max_length=MAX_GRANTS)
+    ]
+    lasts_seconds: _Length | None = None
+    rate: _Rate | None = None
+    burst: _Rate | None = None
+
+    def allowed(self) -> list[Grant]:
+        """What it is for; raises ConfigError."""
+        return [Grant.parse(one) for one in self.grants]
+
+
+class RotateRequest(Asked, frozen=True, kw_only=True):
+    """A key shall have another secret; the old one opens for so long."""
+
+    grace_seconds: _Length = 0
+
+
+class KeyShape(Shape, frozen=True, kw_only=True):
+    """An API key without its secret."""
+
+    name: str
+    state: KeyState
+    grants: list[str]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    used_at: datetime | None
+    old_until: datetime | None
+    rate: int | None
+    burst: int | None
+
+
+class KeyMade(KeyShape, frozen=True, kw_only=True):
+    """The same with its token, which is told this once."""
+
+    token: str
+
+
+class KeyList(Shape, frozen=True, kw_only=True):
+    """All keys by name, also those that open nothing any more."""
+
+    keys: list[KeyShape]
+
+
+class AuditRequest(Asked, frozen=True, kw_only=True):
+    """Which lines are wanted: all that fit, newest first. Without `kinds` what somebody did on purpose, with
+    `everything` also what nobody did."""
+
+    kinds: Annotated[list[EventKind], Meta(min_length=1, max_length=len(EventKind))] | None = None
+    everything: bool = False
+    actor: Key | None = None
+    request: Key | None = None
+    queue: Queue | None = None
+    job_id: Key | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+
+    def query(self) -> AuditQuery:
+        """The same for whoever looks; raises InvalidJob."""
+        usual = None if self.everything else DEEDS
+        return AuditQuery(
+            kinds=usual if self.kinds is None else frozenset(self.kinds),
+            actor=self.actor,
+            request=self.request,
+            queue=self.queue,
+            job_id=self.job_id,
+            since=in_ms("since", self.since),
+            until=in_ms("until", self.until),
+        )
+
+
+class AuditLine(Shape, frozen=True, kw_only=True):
+    """Who did what. `before` and `after` say by name what it has changed."""
+
+    number: int
+    at: datetime
+    kind: EventKind
+    actor: str
+    request: str
+    queue: str | None
+    job_id: str | None
+    detail: str
+    before: Values
+    after: Values
+
+
+class AuditAnswer(Shape, frozen=True, kw_only=True):
+    """Lines, newest first. `after` is where the next page begins, null at the end; a page may be short, or
+    even empty, and still have a next one."""
+
+    lines: list[AuditLine]
+    after: int | None
+    has_more: bool
+
+
+def key_shape(key: ApiKey, now: int) -> KeyShape:
+    return KeyShape(**_fields(key, now))
+
+
+def key_made(made: Made, now: int) -> KeyMade:
+    return KeyMade(**_fields(made.key, now), token=made.token)
+
+
+def _fields(key: ApiKey, now: int) -> Values:
+    moments = ("expires_at", "revoked_at", "used_at", "old_until")
+    return {
+        "name": key.name,
+        "state": key.state(now),
+        "grants": [str(grant) for grant in key.grants],
+        "created_at": moment_of(key.created_at),
+        **{name: at(getattr(key, name)) for name in moments},
+        "rate": key.rate,
+        "burst": key.burst,
+    }
+
+
+def audit_answer(page: AuditPage) -> AuditAnswer:
+    return AuditAnswer(
+        lines=[_line(number, event) for number, event in page.lines],
+        after=page.after,
+        has_more=page.after is not None,
+    )
+
+
+def _line(number: int, event: Event) -> AuditLine:
+    return AuditLine(
+        number=number,
+        at=moment_of(event.at),
+        kind=event.kind,
+        actor=event.who,
+        request=event.request,
+        queue=event.queue,
+        job_id=event.job_id,
+        detail=event.detail,
+        before=_side(event, 0),
+        after=_side(event, 1),
+    )
+
+
+def _side(event: Event, side: int) -> dict[str, Any]:
+    shown: dict[str, Any] = masked({name: pair[side] for name, pair in event.changes.items()})
+    return shown

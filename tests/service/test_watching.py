@@ -1,0 +1,281 @@
+"""Those who look on: server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+
+from forebay.domain.access import Grant
+from forebay.errors import StoreUnavailable, Unauthenticated
+from forebay.service.auth import Caller
+from forebay.service.http import streaming
+from forebay.service.http.streaming import Stream
+from forebay.service.keys import Keys
+from forebay.service.operations.service import Service
+from forebay.service.operations.watching import MOST_UNREAD, News, View
+from forebay.service.schema.watching import Missed
+from forebay.service.server import Security
+from forebay.stores.opening import open_engine
+from tests.service.serving import PATIENCE, Served, serving
+from tests.worker.support import eventually
+
+NO_SCOPE: Any = {"type": "http"}
+EVERYTHING = View(queue=lambda _: True, workers=True, log=True)
+
+
+class Told(NamedTuple):
+    kind: str
+    number: str
+    body: Any
+
+
+class Looking:
+    """A client that reads events."""
+
+    def __init__(self, answer: httpx2.Response) -> None:
+        self.headers = answer.headers
+        self._lines = answer.iter_lines()
+
+    def events(self) -> Iterator[Told]:
+        fields: dict[str, str] = {}
+        for line in self._lines:
+            name, _, value = line.partition(": ")
+            if line and name:
+                fields[name] = value
+            elif "data" in fields:
+                yield Told(fields["event"], fields.get("id", ""), json.loads(fields["data"]))
+                fields = {}
+
+    def until(self, kind: str, *found: Any) -> Told:
+        """The first event of a kind in which this stands."""
+        for told in self.events():
+            if told.kind == kind and all(one in json.dumps(told.body) for one in found):
+                return told
+        raise AssertionError(f"the stream has ended without {kind} {found}")
+
+
+@contextmanager
+def looking(served: Served, query: str = "", **headers: str) -> Iterator[Looking]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    with served.client.stream("GET", f"/v1/events/stream{query}", headers=named) as answer:
+        assert answer.status_code == 200, answer.read()
+        yield Looking(answer)
+
+
+@pytest.mark.shows("R-HTTP-42", "R-DASH-10")
+def test_who_comes_is_told_how_everything_is(served: Served) -> None:
+    queue = served.queue()
+    served.enqueue(queue)
+
+    with looking(served) as stream:
+        told = stream.until("queues")
+        workers = stream.until("workers")
+
+    [mine] = [one for one in told.body["queues"] if one["name"] == queue]
+    assert (mine["state"], mine["counts"]["pending"]) == ("active", 1)
+    assert told.body["is_all"]
+    assert isinstance(workers.body["workers"], list)
+    assert stream.headers["Content-Type"].startswith("text/event-stream")
+    assert "no-cache" in stream.headers["Cache-Control"]
+    assert stream.headers["X-Accel-Buffering"] == "no"
+
+
+@pytest.mark.shows("R-TEST-34", "R-DASH-08")
+def test_cp5_1_dashboard_stream_shows_a_change(served: Served) -> None:
+    queue = served.queue()
+
+    with looking(served) as stream:
+        stream.until("queues")
+        served.enqueue(queue)
+        told = stream.until("queues", queue)
+
+    [mine] = told.body["queues"]
+    assert mine["counts"]["pending"] == 1
+    assert not told.body["is_all"]
+
+
+def test_what_somebody_does_is_told_and_told_again_to_who_comes_back(served: Served) -> None:
+    queue = served.queue()
+    job_id = served.enqueue(queue)
+
+    with looking(served) as stream:
+        before = stream.until("queues").number
+        served.done("POST", f"/v1/jobs/{job_id}/cancel", {"reason": "not now"})
+        first = stream.until("log", job_id)
+    with looking(served, Last_Event_ID=before or "0") as stream:
+        again = stream.until("log", job_id)
+    with looking(served, "?after=0") as stream:
+        assert stream.until("log", job_id).number == again.number
+
+    [line] = [one for one in again.body["lines"] if one["job_id"] == job_id]
+    assert line in first.body["lines"]
+    assert (line["kind"], line["queue"]) == ("cancel", queue)
+    assert int(again.number) >= line["number"]
+
+
+def test_only_the_queues_that_were_named_are_told(served: Served) -> None:
+    mine, other = served.queue(), served.queue()
+
+    with looking(served, f"?queue={mine}") as stream:
+        first = stream.until("queues")
+        served.enqueue(other)
+        served.enqueue(mine)
+        told = stream.until("queues")
+
+    assert [one["name"] for one in first.body["queues"]] == [mine]
+    assert [one["name"] for one in told.body["queues"]] == [mine]
+
+
+def test_a_queue_that_goes_is_told(plain: Served) -> None:
+    queue = plain.queue()
+
+    with looking(plain) as stream:
+        stream.until("queues", queue)
+        plain.done("DELETE", f"/v1/queues/{queue}")
+        told = stream.until("queues", queue)
+
+    assert told.body["gone"] == [queue]
+
+
+def test_a_key_shows_its_queues_and_no_more() -> None:
+    engine = open_engine("memory://")
+    with serving(engine, security=Security(asks_for_keys=True)) as served:
+        mine, other = served.queue(), served.queue()
+        store, reader = engine.store(), engine.reader()
+        keys = Keys(store, reader, actor="ann")
+        viewer = f"Bearer {keys.create('viewer', [Grant.parse(f'view:{mine}')]).token}"
+        producer = f"Bearer {keys.create('producer', [Grant.parse(f'produce:{mine}')]).token}"
+        store.close()
+        reader.close()
+
+        with looking(served, Authorization=viewer, Last_Event_ID="0") as stream:
+            queues, workers = stream.until("queues"), stream.until("workers")
+            log = stream.until("log")
+        with looking(served, Authorization=producer) as stream:
+            nothing = stream.until("queues")
+        refused = served.client.get(
+            f"/v1/events/stream?queue={other}",
+            headers={"Authorization": viewer, "Accept": "text/event-stream"},
+        )
+
+    assert [one["name"] for one in queues.body["queues"]] == [mine]
+    assert workers.body["workers"] == nothing.body["queues"] == []
+    assert {one["queue"] for one in log.body["lines"]} == {mine}
+    assert refused.status_code == 403
+
+
+def test_a_key_that_is_revoked_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "SEEN_SECONDS", 0.0)
+
+    async def revoked() -> Any:
+        raise Unauthenticated("the key was revoked")
+
+    async def scene() -> list[bytes]:
+        service, told = Service(open_engine("memory://")), []
+        stream = Stream(service.watching, Caller("ann", None, key_now=revoked), EVERYTHING)
+
+        async def send(message: Any) -> None:
+            told.append(message.get("body", b""))
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        await asyncio.wait_for(stream(NO_SCOPE, receive, send), PATIENCE)
+        await service.stop()
+        return told
+
+    told = asyncio.run(scene())
+
+    assert told[-1] == b""
+    assert b'"code":"unauthenticated"' in told[-2]
+
+
+def test_nobody_is_asked_for_anything_while_nobody_looks_on(plain: Served) -> None:
+    with looking(plain) as stream:
+        stream.until("queues")
+        assert plain.service.watching.listeners == 1
+
+    eventually(lambda: plain.service.watching.listeners == 0)
+    eventually(lambda: plain.service.watching._task is None)
+
+
+@pytest.mark.shows("R-HTTP-44")
+def test_a_client_that_does_not_read_is_let_go() -> None:
+    async def scene() -> int:
+        service = Service(open_engine("memory://"))
+        stream = Stream(service.watching, Caller("ann", None), EVERYTHING)
+        begun = asyncio.Event()
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.body":
+                begun.set()
+                await asyncio.Event().wait()  # the other end takes nothing
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        answering = asyncio.ensure_future(stream(NO_SCOPE, receive, send))
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        [listener] = service.watching._listeners
+        for number in range(MOST_UNREAD + 1):
+            listener.put(News("missed", Missed(after=number), number))
+        await asyncio.wait_for(answering, PATIENCE)
+        await service.stop()
+        return service.watching.listeners
+
+    assert asyncio.run(scene()) == 0
+
+
+def test_a_silent_stream_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch, plain: Served) -> None:
+    monkeypatch.setattr(streaming, "COMMENT_SECONDS", 0.01)
+
+    with plain.client.stream("GET", "/v1/events/stream?queue=none") as answer:
+        assert ": still here" in answer.iter_lines()
+
+
+def test_who_was_away_for_too_long_is_told_so() -> None:
+    async def scene() -> list[str]:
+        service = Service(open_engine("memory://"))
+        store = service.desk.engine.store()
+        for number in range(101):
+            store.save_queue("mail", {"weight": number + 1})  # type: ignore[arg-type]  # a plain text
+        with service.watching.listening(EVERYTHING, 0) as listener:
+            told = [await listener.next(PATIENCE) for _ in range(4)]
+        store.close()
+        await service.stop()
+        return [one.kind for one in told if one]
+
+    assert asyncio.run(scene()) == ["queues", "workers", "missed", "log"]
+
+
+def test_a_store_that_is_away_is_told_and_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch, plain: Served
+) -> None:
+    def gone(*_: Any) -> Any:
+        raise StoreUnavailable("the store is away")
+
+    with looking(plain) as stream:
+        stream.until("workers")
+        with monkeypatch.context() as patched:
+            patched.setattr(plain.service.watching, "_look", gone)
+            told = stream.until("problem")
+        queue = plain.queue()
+        stream.until("queues", queue)
+
+    assert told.body["code"] == "store_unavailable"
+
+
+def test_a_stop_lets_those_who_look_on_go() -> None:
+    with serving(open_engine("memory://")) as served, looking(served) as stream:
+        stream.until("queues")
+        served.service.watching.refuse()
+
+        assert [one.kind for one in stream.events() if one.kind != "workers"] == []
+        with looking(served) as late:
+            assert list(late.events()) == []
