@@ -71,6 +71,9 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
     **dict.fromkeys(
         (
             "queues",
+            "queue_metrics",
+            "all_metrics",
+            "metric_series",
             "search",
             "dead",
             "schedules",

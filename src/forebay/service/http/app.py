@@ -19,6 +19,7 @@ from forebay.service.http import (
     debugging,
     health,
     keeping,
+    measuring,
     producing,
     session,
     steering,
@@ -34,7 +35,10 @@ from forebay.service.http.shortcut import Shortcut
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 
-PARTS: Final = (producing, consuming, administering, steering, keeping, streaming, session, health)
+PARTS: Final = (
+    *(producing, consuming, administering, steering, measuring),
+    *(keeping, streaming, session, health),
+)
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
     "Jobs for programs in any language: enqueue, claim, settle, look and steer. "

@@ -16,6 +16,7 @@ from forebay.service.operations.debugging import Debugging
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.keeping import Keeping
 from forebay.service.operations.looking import Looking
+from forebay.service.operations.measuring import Measuring
 from forebay.service.operations.producing import Producing
 from forebay.service.operations.steering import Steering
 from forebay.service.operations.waiting import Waiting
@@ -44,6 +45,7 @@ class Service:
         self.waiting = Waiting(self.desk, worker, duties, longest_wait, roll)
         self.watching = Watching(self.desk)
         self.looking = Looking(self.desk)
+        self.measuring = Measuring(self.desk)
         self.producing = Producing(self.desk, self.waiting, self.looking)
         self.consuming = Consuming(self.desk, self.waiting, roll)
         self.administering = Administering(self.desk, self.waiting)
