@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup dashboard check format test test-page test-browser test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service reference requirements audit clean
+.PHONY: help setup dashboard check format test test-page test-browser test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service reference requirements audit clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ bench-schedules: $(READY) ## Measure 10,000 schedules at once, and how punctual 
 
 bench-service: $(READY) ## Measure the service over HTTP: batches, single enqueues, long polls
 	$(BIN)/python -m benchmarks.service $(ARGS)
+
+bench-polls: $(READY) ## Ten thousand clients that wait at one server: [ARGS=--quick]
+	$(BIN)/python -m benchmarks.polls $(ARGS)
 
 bench-limits: $(READY) ## Measure a drain under limits beside the same without, on every engine
 	$(BIN)/python -m benchmarks.limits $(ARGS)

@@ -16,6 +16,7 @@ from litestar.handlers import BaseRouteHandler
 
 from forebay.service.schema.unreadable import Unreadable
 
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _EXACT: Final = 2.0**53  # a larger float does not say which whole number is meant
 
 
@@ -33,10 +34,10 @@ def decoded(handler: BaseRouteHandler, body: bytes) -> Any:
     try:
         return _decoder(kind).decode(body)
     except msgspec.ValidationError as exc:
-        with suppress(msgspec.ValidationError, RecursionError):
+        with suppress(*_UNREADABLE):
             return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), kind)
         raise Unreadable(str(exc)) from exc
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+    except _UNREADABLE as exc:
         raise Unreadable(str(exc)) from exc
 
 
