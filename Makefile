@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py)
 ARGS ?=
 
-.PHONY: help setup check format test test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service reference proto requirements audit clean
+.PHONY: help setup dashboard check format test test-page test-browser test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service reference requirements audit clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,10 +26,13 @@ help: ## List the targets
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Forebay needs Python 3.11 or newer; name yours with PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	FOREBAY_SKIP_DASHBOARD=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-setup: $(READY) ## Create .venv with everything the other targets need (done once)
+setup: $(READY) dashboard ## Create .venv with everything the other targets need, and build the dashboard (done once)
+
+dashboard: $(READY) ## Build the page of the dashboard, if its source has changed
+	@$(BIN)/python tools/dashboard.py
 
 check: $(READY) ## Format, lint, types, imports, requirement ids and the fast tests
 	$(BIN)/ruff format --check $(CODE)
@@ -46,13 +49,20 @@ format: $(READY) ## Rewrite the code in the house format and mend what ruff can 
 test: $(READY) ## All tests, on three processes: many of them wait
 	$(BIN)/pytest -n 3 --dist worksteal tests $(ARGS)
 
+test-page: $(READY) ## Types and tests of the page's own logic
+	@$(BIN)/python tools/dashboard.py
+	@$(BIN)/python tools/dashboard.py --test
+
+test-browser: $(READY) dashboard ## A real browser drives every view of the dashboard; installs Chromium where it may
+	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/pytest --quiet tests/browser/drive_dashboard.py $(ARGS)
+
 test-stores: $(READY) ## The store contract, the model test and what one engine alone can do
 	$(BIN)/pytest -n 3 --dist worksteal tests/stores $(ARGS)
 
 audit: $(READY) ## Look up known vulnerabilities of everything that is installed here; needs the network
 	@$(BIN)/python tools/audit.py
 
-run: $(READY) ## Run an app with sample tasks and a worker inside it until Ctrl-C
+run: $(READY) dashboard ## Run an app with sample tasks, a worker, the service and its dashboard until Ctrl-C
 	@$(BIN)/python examples/sample/main.py $(ARGS)
 
 demo: $(READY) ## A tour of half a minute: thousands of jobs, a killed worker, a proof at the end
@@ -80,6 +90,9 @@ bench-schedules: $(READY) ## Measure 10,000 schedules at once, and how punctual 
 
 bench-service: $(READY) ## Measure the service over HTTP: batches, single enqueues, long polls
 	$(BIN)/python -m benchmarks.service $(ARGS)
+
+bench-polls: $(READY) ## Ten thousand clients that wait at one server: [ARGS=--quick]
+	$(BIN)/python -m benchmarks.polls $(ARGS)
 
 bench-limits: $(READY) ## Measure a drain under limits beside the same without, on every engine
 	$(BIN)/python -m benchmarks.limits $(ARGS)
@@ -124,15 +137,14 @@ crowd: $(READY) ## Several processes on one store under full load, for a minute:
 fuzz-service: $(READY) ## Throw 500 examples at each operation of the service, right and wrong ones: [ARGS='--max-examples 20']
 	$(BIN)/python tools/fuzz_service.py $(ARGS)
 
-reference: $(READY) ## Write docs/reference/http.md from what the service says about itself
+reference: $(READY) ## Write docs/reference/http.md and grpc.md, the .proto file and its code from the service's shapes
 	$(BIN)/python tools/reference.py $(ARGS)
-
-proto: $(READY) ## Write the .proto file, the code made from it and docs/reference/grpc.md
 	$(BIN)/python tools/proto.py $(ARGS)
 
 requirements: $(READY) ## What is shown by tests, what waits and what was decided against
 	@$(BIN)/python tools/requirements.py $(ARGS)
 
 clean: ## Remove .venv, caches and build results
+	rm -rf dashboard/node_modules src/forebay/dashboard/static
 	rm -rf $(VENV) .venv-peers build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -27,6 +27,7 @@ class Post:
 
     def __init__(self, folder: Path, number: int, options: tuple[str, ...]) -> None:
         self._folder = folder
+        self._number = number
         self._command = [sys.executable, "-m", "forebay", "worker", "jobs:app", *OPTIONS, *options]
         self._log = folder / f"log-{number}.txt"
         self.is_supervised = bool(options)
@@ -44,7 +45,11 @@ class Post:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**plain, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))},
+                env={
+                    **plain,
+                    "SOAK_POST": str(self._number),
+                    "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
+                },
             )
 
     def man(self, allowed: frozenset[int]) -> str | None:

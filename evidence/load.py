@@ -36,6 +36,7 @@ FEED_SECONDS: Final = 0.25
 FIRINGS_SECONDS: Final = 5.0  # the store keeps the last hundred, and there is one each second
 OPERATE_SECONDS: Final = 0.5
 RECENT: Final = 100
+MOST_LIVE: Final = 400  # some seconds' work for everybody
 TENANTS: Final = 20
 SLOW: Final = QueueName("slow")
 LIMITS: Final = (
@@ -49,12 +50,14 @@ POLICY: Final = RetryPolicy(max_crashes=MAX_RETRIES, curve=Curve.FIXED, base_ms=
 KEPT: Final = 0.1  # of what was asked for, how much an operator looks at
 
 MODULE: Final = """
+import os
 from pathlib import Path
 
 from evidence.load import make_app, opened
 
 folder = Path(__file__).parent
-app = make_app((folder / "url").read_text(), opened(folder / "effects.log"))
+url = (folder / f"url-{os.environ['SOAK_POST']}").read_text()
+app = make_app(url, opened(folder / "effects.log"))
 """
 
 
@@ -152,13 +155,16 @@ def accepted(asked: Asked, job_id: JobId, parents: tuple[tuple[JobId, OnFailure]
 
 
 class Feed:
-    """Enqueues evenly over the time, lets schedules fire, and cancels and revives now and then."""
+    """Enqueues evenly over the time as long as not too much waits already, lets schedules fire, and cancels
+    and revives now and then."""
 
     def __init__(self, app: Forebay, folder: Path, pace: float, dice: random.Random) -> None:
         self._app = app
         self._pace = pace
         self._dice = dice
         self._next = 0.0
+        self._fed_at = 0.0
+        self._owed = 0.0
         self._operate_at = 0.0
         self._firings_at = FIRINGS_SECONDS
         self._numbers = 0
@@ -169,6 +175,7 @@ class Feed:
         self.firings: dict[str, dict[tuple[int, str], Firing]] = {name: {} for name in SCHEDULES}
         self.kinds: Counter[str] = Counter()
         self.refusals = 0
+        self.live = 0
 
     def begin(self) -> None:
         """Set limits and schedules."""
@@ -181,7 +188,7 @@ class Feed:
         """What is due after so many seconds."""
         try:
             if lasts >= self._next:
-                self._next += FEED_SECONDS
+                self._next = lasts + FEED_SECONDS
                 self._enqueue(lasts)
             if lasts >= self._operate_at:
                 self._operate_at = lasts + OPERATE_SECONDS
@@ -211,9 +218,17 @@ class Feed:
         return True
 
     def _enqueue(self, lasts: float) -> None:
-        now = now_ms()
-        while self._numbers < lasts * self._pace:
-            self._asked += [Asked(kind=kind, job=job, asked_at=now) for kind, job in self._some()]
+        """What the time since the last look brings, but not what an outage has kept us from: whoever makes up
+        for that has workers that never catch up."""
+        self._owed = min(self._owed + (lasts - self._fed_at) * self._pace, self._pace)
+        self._fed_at = lasts
+        self.live = sum(counts.live for counts in self._app.counts().values())
+        now, room = now_ms(), MOST_LIVE - self.live - len(self._asked)
+        while self._owed >= 1 and room > 0:
+            some = self._some()
+            self._asked += [Asked(kind=kind, job=job, asked_at=now) for kind, job in some]
+            self._owed -= len(some)
+            room -= len(some)
         self._ask()
 
     def _ask(self) -> None:

@@ -14,10 +14,12 @@ from forebay.domain.firing import advance
 from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
+from forebay.domain.metrics import TEN_SECONDS
 from forebay.domain.outcome import Completed, Lost
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import decide
+from forebay.stores.measuring import every_row
 from forebay.stores.protocol import Reader, Store, Want
 
 HOUR: Final = 3_600_000
@@ -118,6 +120,7 @@ def shown(stage: Stage) -> dict[str, Any]:
         "commands": [msgspec.structs.replace(one, id="") for one in commands],
         "limits": reader.limits(),
         "documents": reader.documents("key"),
+        "metrics": list(every_row(reader, TEN_SECONDS, 0, 1)),
         "schedules": reader.schedules(),
         "firings": {name: reader.firings(name) for name in names},
         "audit": [event for _, event in reader.audit(limit=1_000)],

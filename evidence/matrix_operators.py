@@ -12,6 +12,7 @@ from forebay.domain.firing import advance, planned
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Amendment, Job
 from forebay.domain.limits import GLOBAL, Limit, key_scope
+from forebay.domain.metrics import TEN_SECONDS, MetricRow, Tally
 from forebay.domain.outcome import Discarded
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Definition, Schedule
@@ -175,6 +176,28 @@ def save_document(stage: Stage) -> Act:
 def drop_document(stage: Stage) -> Act:
     stage.store.save_document(_document("one"))
     return lambda process: process.store.drop_document("key", "ada", event=NOTED)
+
+
+# Metrics
+
+
+def _metrics(worker: str = "ada") -> MetricRow:
+    tasks = {"t": Tally({"completed": 1}, {"Boom": 2})}
+    return MetricRow(tier=TEN_SECONDS, start=0, queue=DEFAULT, worker=worker, tasks=tasks)
+
+
+@ROWS.add("record metrics in the place of others", "record_metrics")
+def record_metrics(stage: Stage) -> Act:
+    stage.store.record_metrics([_metrics(), _metrics("bob")])
+    parts = [_metrics(), _metrics("bob")]
+    whole = [_metrics(""), _metrics("eve")]
+    return lambda process: process.store.record_metrics(whole, instead_of=parts)
+
+
+@ROWS.add("forget metrics", "forget_metrics")
+def forget_metrics(stage: Stage) -> Act:
+    stage.store.record_metrics([_metrics(), _metrics("bob")])
+    return lambda process: process.store.forget_metrics(TEN_SECONDS, MINUTE)
 
 
 # Schedules

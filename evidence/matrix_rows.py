@@ -27,7 +27,7 @@ DEFAULT, MAIL = QUEUES
 BOOM: Final = AttemptError(type="Boom", message="it broke")
 # Methods of the seam that have no row, and why.
 WITHOUT_ROW: Final = {
-    "due_schedules": "only looks",
+    **dict.fromkeys(("due_schedules", "last_metrics", "metrics", "take_stock"), "only looks"),
     "close": "writes nothing",
     "migrate": "is played by itself, on a store that has no tables yet",
 }

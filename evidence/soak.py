@@ -3,9 +3,11 @@
 Several `forebay worker` programs, one of them with a supervisor and two worker processes, run jobs on one
 store: short and long ones, some that fail, are tried again, snooze, die, expire or are due later, chains and
 joins, sequences, unique keys, shares, limits by number, by key and by rate, schedules by interval and by cron
-line; some are cancelled or revived, whether they wait or run. Meanwhile SIGKILL, SIGSTOP with SIGCONT, and
-SIGTERM hit processes at random, and whatever ends is started again, as systemd would. A server is hit too:
-sessions are ended, it restarts, it crashes.
+line; some are cancelled or revived, whether they wait or run. What is asked for follows what gets done: where
+too much waits already, nothing is added, so that a slow machine has less to do and is never behind. Meanwhile
+SIGKILL, SIGSTOP with SIGCONT, and SIGTERM hit processes at random, and whatever ends is started again, as
+systemd would. A server is hit too: sessions are ended, it restarts, it crashes; and all programs but one
+reach it over a network (`proxy.py`) that cuts, refuses, holds, swallows, forgets, doubles, delays, throttles.
 
 Every job writes to a log outside of the store when it starts and how it ends, and whoever enqueues writes
 down what was accepted. When all has ended the history checker (`history.py`) holds that against the store; no
@@ -22,30 +24,27 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Timer
 from typing import Final
 
 import msgspec
 
-from benchmarks import outages
-from benchmarks.outages import ENGINES, Outages, Server, patiently, server_of_our_own, sessions_left, url_of
+from benchmarks.outages import ENGINES, Server, patiently, server_of_our_own, sessions_left, url_of
 from evidence.account import Account, compare
-from evidence.crew import Post, allowed_with, ended_in_order, manned, manned_again, send
+from evidence.crew import POSTS, Post, allowed_with, ended_in_order, manned, manned_again
 from evidence.flat import Level, Levels
 from evidence.load import MODULE, Feed, make_app
+from evidence.proxy import Proxy
+from evidence.storm import Storm
 from forebay import Forebay
 
-KINDS: Final = ("SIGKILL", "SIGSTOP", "SIGTERM")
-SERVER_EVERY: Final = 5
 PATIENCE_SECONDS: Final = 300.0
 SAID_EVERY_SECONDS: Final = 60.0
 
@@ -54,6 +53,8 @@ SAID_EVERY_SECONDS: Final = 60.0
 class Findings:
     """What was done, what has become of it, and what should not be."""
 
+    command: str = ""
+    began: str = ""
     kinds: dict[str, int] = field(default_factory=dict)
     hits: dict[str, int] = field(default_factory=dict)
     started_programs: int = 0
@@ -63,75 +64,6 @@ class Findings:
     is_long: bool = False  # long enough for levels to mean something
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
-
-
-class Storm:
-    """Hits processes and the server, and lets those that were stopped go on after a while."""
-
-    def __init__(self, dice: random.Random, server: Server | None) -> None:
-        self._dice = dice
-        self._outages = None if server is None else Outages(server, dice)
-        # Workers come first: while a server is away there is little else to hit.
-        self._kinds = KINDS if server is None else (*KINDS, *KINDS, *outages.KINDS)
-        self._bag: list[str] = []
-        self._bags = 0
-        self._stopped: list[tuple[Timer, int]] = []
-        self._next = time.monotonic()
-        self._kinds_played: set[str] = set()
-        self.hits: Counter[str] = Counter()
-
-    def blow(self, posts: list[Post]) -> None:
-        """Do what is due."""
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + self._dice.uniform(0.2, 2.0)
-            self._hit(self._dice.choice(posts))
-        if self._outages is not None:
-            self._outages.look()
-
-    def _hit(self, post: Post) -> None:
-        if not self._bag:  # each kind comes as often as the others, also in a short run
-            # Later the server is mostly left alone: the more jobs it keeps, the longer it takes to come back.
-            kinds = KINDS if self._bags % SERVER_EVERY else self._kinds
-            self._bag = self._dice.sample(kinds, len(kinds))
-            self._bags += 1
-        kind = self._bag.pop()
-        self._kinds_played.add(kind)
-        if kind in KINDS:
-            self._hit_process(post, signal.Signals[kind])
-        elif self._outages is not None:
-            self.hits[f"{kind} server"] += 1
-            self._outages.strike(kind)
-
-    def _hit_process(self, post: Post, number: signal.Signals) -> None:
-        target = self._dice.choice(post.processes())
-        kind = "program" if target == post.popen.pid else "child"
-        self.hits[f"{number.name} {kind}"] += 1
-        send(target, number)
-        if number is signal.SIGSTOP:
-            self._let_go_on(target)
-
-    def _let_go_on(self, pid: int) -> None:
-        # On a thread of its own: who is stopped may hold the store's lock, and we may be waiting for that.
-        timer = Timer(self._dice.uniform(0.1, 6.0), send, (pid, signal.SIGCONT))
-        timer.daemon = True
-        timer.start()
-        self._stopped = [(other, of) for other, of in self._stopped if other.is_alive()]
-        self._stopped.append((timer, pid))
-
-    @property
-    def is_whole(self) -> bool:
-        """Each kind of hit was played. A server that is long away can keep us from it for a while."""
-        return self._kinds_played >= set(self._kinds)
-
-    def calm(self) -> None:
-        """Nobody stays stopped, and the server is there."""
-        if self._outages is not None:
-            self._outages.look(is_over=True)
-        for timer, pid in self._stopped:
-            if timer.is_alive():
-                timer.cancel()
-                send(pid, signal.SIGCONT)
 
 
 class Soak:
@@ -153,13 +85,12 @@ class Soak:
         began, findings = time.monotonic(), self.findings
         url = url_of(self._server) if self._server else f"sqlite:///{self._folder}/jobs.db"
         (self._folder / "effects.log").touch()
-        (self._folder / "url").write_text(url)
         (self._folder / "jobs.py").write_text(MODULE)
-        with make_app(url, -1) as app:
+        with self._networks(url) as proxies, make_app(url, -1) as app:
             feed = Feed(app, self._folder, self._pace, self._dice)
             feed.begin()
             with manned(self._folder) as posts:
-                self._play(feed, posts)
+                self._play(feed, posts, Storm(self._dice, self._server, proxies))
                 self._wait_for_all(app, posts)
                 findings.problems += ended_in_order(self._folder, posts, self._allowed)
                 findings.started_programs = sum(post.started for post in posts)
@@ -172,10 +103,25 @@ class Soak:
         findings.problems += [*findings.account.problems, *self._levels.problems(), *self._left_behind()]
         findings.seconds = round(time.monotonic() - began, 1)
 
-    def _play(self, feed: Feed, posts: list[Post]) -> None:
+    @contextmanager
+    def _networks(self, url: str) -> Iterator[list[Proxy]]:
+        """Write down for each post how it reaches the store. The first goes straight; on a server each other
+        one has a network of its own."""
+        with ExitStack() as stack:
+            proxies: list[Proxy] = []
+            for number in range(len(POSTS)):
+                there = url
+                if number and self._server is not None:
+                    proxies.append(Proxy(self._server.port))
+                    stack.callback(proxies[-1].close)
+                    there = url.replace(f":{self._server.port}", f":{proxies[-1].port}")
+                (self._folder / f"url-{number}").write_text(there)
+            yield proxies
+
+    def _play(self, feed: Feed, posts: list[Post], storm: Storm) -> None:
         """Feed and hit for as long as it lasts, and until every kind of hit was played, a program was started
         again and a schedule has fired."""
-        storm, began, said = Storm(self._dice, self._server), time.monotonic(), time.monotonic()
+        began = said = time.monotonic()
         steady, *others = posts
         is_blowing = True
         while is_blowing or not feed.end():
@@ -194,7 +140,9 @@ class Soak:
             if time.monotonic() - said > SAID_EVERY_SECONDS:
                 said = time.monotonic()
                 print(
-                    f"{lasts / 60:.0f} min, {feed.kinds.total():,} jobs accepted", file=sys.stderr, flush=True
+                    f"{lasts / 60:.0f} min, {feed.kinds.total():,} jobs accepted, {feed.live:,} of them live",
+                    file=sys.stderr,
+                    flush=True,
                 )
             time.sleep(0.02)
         storm.calm()
@@ -259,13 +207,15 @@ def main() -> int:
     parser.add_argument("--engine", choices=ENGINES, default="sqlite", help="where the jobs are (sqlite)")
     parser.add_argument("--minutes", type=float, default=5.0, help="how long it blows (5)")
     parser.add_argument(
-        "--pace", type=float, default=40.0, help="how many jobs are enqueued each second (40)"
+        "--pace", type=float, default=40.0, help="how many jobs are enqueued each second at most (40)"
     )
     parser.add_argument("--json", type=Path, help="also write the findings to this file")
     chosen = parser.parse_args()
     own = server_of_our_own(ENGINES[chosen.engine])
     with tempfile.TemporaryDirectory(prefix="forebay-soak-") as folder, own as server:
+        command = " ".join(("python -m evidence.soak", *sys.argv[1:]))
         soak = Soak(Path(folder).resolve(), chosen.minutes * 60, chosen.pace, server)
+        soak.findings.command, soak.findings.began = command, time.strftime("%Y-%m-%d")
         try:
             soak.run()
         except Exception:  # the findings are written in any case, and say what has ended the run

@@ -199,8 +199,8 @@ def code(text: str) -> dict[str, str]:
 
 PAGE_HEAD: Final = f"""# gRPC reference
 
-Made by `make proto` from [{NAME}](../../src/forebay/service/proto/{NAME}), from which clients are generated.
-How to use it is told by [the guide](../guide/service.md). The operations are those of [HTTP](http.md),
+Made by `make reference` with [{NAME}](../../src/forebay/service/proto/{NAME}), which clients are made from.
+How to use it is told by [the guide](../guide/grpc.md). The operations are those of [HTTP](http.md),
 which has all their limits.
 
 A `?` behind a field says that one that is not set is another thing than an empty one.
@@ -278,7 +278,7 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         found = stale()
         for path in found:
-            print(f"{path.relative_to(ROOT)} is not fresh: make proto", file=sys.stderr)
+            print(f"{path.relative_to(ROOT)} is not fresh: make reference", file=sys.stderr)
         return 1 if found else 0
     for path, text in wanted().items():
         path.parent.mkdir(parents=True, exist_ok=True)

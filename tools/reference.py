@@ -1,11 +1,12 @@
-"""Write docs/reference/http.md from the service's own description of itself.
+"""Write docs/reference/http.md and the types of the dashboard from the service's own description of itself.
 
-python tools/reference.py           write the page
-python tools/reference.py --check   fail if the page is not as it would be written
+python tools/reference.py           write them
+python tools/reference.py --check   fail if one is not as it would be written
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,15 @@ from forebay.service.operations.service import Service
 from forebay.stores.opening import open_engine
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "http.md"
+TYPES: Final = Path(__file__).resolve().parent.parent / "dashboard" / "src" / "types.ts"
+TYPES_HEAD: Final = "// Made by `make reference` from the service's own description; do not edit.\n"
+_PLAIN: Final = {
+    "string": "string",
+    "integer": "number",
+    "number": "number",
+    "boolean": "boolean",
+    "null": "null",
+}
 HEAD: Final = """# HTTP reference
 
 Made by `make reference` from the document that a server gives at `GET /openapi/v1.json`, which has all of it
@@ -120,15 +130,56 @@ def _bounds(kind: dict[str, Any]) -> str:
     return f", {'' if least is None else f'{least:,}'} to {'' if most is None else f'{most:,}'}"
 
 
+def types(described: dict[str, Any]) -> str:
+    """All shapes as TypeScript, for the dashboard."""
+    return "\n".join([TYPES_HEAD, *_interfaces(described["components"]["schemas"])])
+
+
+def _interfaces(schemas: dict[str, Any]) -> Iterator[str]:
+    for name, shape in sorted(schemas.items()):
+        if not name[0].isupper():
+            continue
+        if "properties" in shape:
+            required = shape.get("required", ())
+            yield f"export interface {name} {{"
+            for field, kind in shape["properties"].items():
+                yield f"  {field}{'' if field in required else '?'}: {_typed(kind)};"
+            yield "}\n"
+        else:
+            yield f"export type {name} = {_typed(shape)};\n"
+
+
+def _typed(kind: dict[str, Any]) -> str:
+    if "$ref" in kind:
+        return str(kind["$ref"].rpartition("/")[2])
+    for word in ("anyOf", "oneOf"):
+        if word in kind:
+            return " | ".join(dict.fromkeys(_typed(one) for one in kind[word]))
+    if "enum" in kind:
+        return " | ".join(json.dumps(one) for one in kind["enum"])
+    if "const" in kind:
+        return json.dumps(kind["const"])
+    named = kind.get("type")
+    if named == "array":
+        item = _typed(kind["items"]) if kind.get("items") else "unknown"
+        return f"({item})[]" if " | " in item else f"{item}[]"
+    if named == "object":
+        more = kind.get("additionalProperties")
+        return f"Record<string, {_typed(more) if isinstance(more, dict) and more else 'unknown'}>"
+    return _PLAIN.get(str(named), "unknown")
+
+
 def main() -> int:
-    wanted = page(document())
+    described = document()
+    wanted = {PAGE: page(described), TYPES: types(described)}
     if "--check" not in sys.argv[1:]:
-        PAGE.write_text(wanted, encoding="utf-8")
+        for path, text in wanted.items():
+            path.write_text(text, encoding="utf-8")
         return 0
-    if PAGE.read_text(encoding="utf-8") == wanted:
-        return 0
-    print(f"{PAGE.name} is not fresh: python tools/reference.py", file=sys.stderr)
-    return 1
+    stale = [path.name for path, text in wanted.items() if path.read_text(encoding="utf-8") != text]
+    for name in stale:
+        print(f"{name} is not fresh: python tools/reference.py", file=sys.stderr)
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

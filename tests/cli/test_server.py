@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from socket import create_connection, create_server, socket
+from threading import Event
 
+import grpc
 import httpx2
 import pytest
 from cryptography import x509
@@ -19,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from forebay.service.generated import forebay_pb2, forebay_pb2_grpc
 from forebay.service.server import Address
 from tests.cli.calling import DEADLINE, answer, command, environment, refusal
 from tests.worker.support import eventually
@@ -27,6 +30,14 @@ from tests.worker.support import eventually
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[str]:
     """The address of a server that runs as a program of its own."""
+    with started(folder, *options) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().split()[-1]
+
+
+@contextmanager
+def started(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A server that runs as a program of its own."""
     process = subprocess.Popen(
         command("server", "--port", "0", "--url", "sqlite:///jobs.db", *options),
         cwd=folder,
@@ -36,8 +47,7 @@ def running(folder: Path, *options: str) -> Iterator[str]:
         text=True,
     )
     try:
-        assert process.stdout is not None
-        yield process.stdout.readline().split()[-1]
+        yield process
     finally:
         process.kill()
         process.communicate()
@@ -95,6 +105,9 @@ def test_with_keys_and_a_certificate_a_server_may_be_reached_from_anywhere(folde
         (["--private-key", "key.pem"], "goes with a certificate"),
         (["--burst", "5"], "--burst goes with --rate"),
         (["--rate", "0"], "rate must be"),
+        (["--grpc", "9090"], "--grpc takes HOST:PORT"),
+        (["--grpc", "127.0.0.1:99999"], "--grpc takes HOST:PORT"),
+        (["--grpc", "0.0.0.0:0"], "can be reached from other machines"),
     ],
 )
 def test_what_makes_no_sense_is_refused(folder: Path, options: list[str], words: str) -> None:
@@ -192,6 +205,71 @@ def test_nobody_listens_beyond_this_machine_without_authentication(folder: Path,
 
     assert error["status"] == 2
     assert "127.0.0.1" in error["message"]
+
+
+def test_a_port_that_is_taken_is_refused_for_grpc_too(folder: Path) -> None:
+    with create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        error = refusal("server", "--port", "0", "--grpc", where, "--url", "sqlite:///jobs.db")
+
+    assert "cannot listen on 127.0.0.1" in error["message"]
+
+
+@pytest.mark.shows("R-SEC-03")
+def test_grpc_has_the_keys_and_the_certificate_of_http(folder: Path) -> None:
+    token = answer("keys", "create", "deploy", "--allow", "produce", "--url", "sqlite:///jobs.db")["token"]
+    answer("queues", "create", "mail", "--url", "sqlite:///jobs.db")
+    certificate = make_certificate(folder)
+    trusting = grpc.ssl_channel_credentials(certificate.read_bytes())
+    everywhere = "0.0.0.0:0"
+    request = forebay_pb2.EnqueueRequest(job=forebay_pb2.NewJob(task="t", queue="mail"))
+
+    options = ["--grpc", everywhere, "--keys", "--certificate", str(certificate)]
+    with started(folder, *options) as process:
+        assert process.stdout is not None
+        _, said = process.stdout.readline(), process.stdout.readline().split()[-1]
+        with grpc.secure_channel(said.replace("grpcs://0.0.0.0", "127.0.0.1"), trusting) as channel:
+            producer = forebay_pb2_grpc.ProducerStub(channel)
+            with pytest.raises(grpc.RpcError) as refused:
+                producer.Enqueue(request, timeout=DEADLINE)
+            shown = (("authorization", f"Bearer {token}"),)
+            done = producer.Enqueue(request, metadata=shown, timeout=DEADLINE)
+        with grpc.insecure_channel(said.removeprefix("grpcs://")) as channel, pytest.raises(grpc.RpcError):
+            forebay_pb2_grpc.ProducerStub(channel).Enqueue(request, timeout=DEADLINE)
+
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert done.state == "pending"
+
+
+def test_a_second_signal_ends_calls_of_grpc_too(folder: Path) -> None:
+    is_over = Event()
+
+    def messages() -> Iterator[bytes]:
+        is_over.wait(DEADLINE)
+        yield b""
+
+    with started(folder, "--grpc", "127.0.0.1:0", "--grace", "600") as process:
+        assert process.stdout is not None
+        _, said = process.stdout.readline(), process.stdout.readline().split()[-1]
+        with grpc.insecure_channel(said.removeprefix("grpc://")) as channel:
+            grpc.channel_ready_future(channel).result(DEADLINE)
+            # The server waits for its message, so that only haste ends it.
+            waiting = channel.stream_unary("/forebay.v1.Producer/Enqueue").future(
+                messages(), timeout=DEADLINE
+            )
+            process.send_signal(signal.SIGTERM)
+            eventually(lambda: not is_connectable(said.removeprefix("grpc://")))
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=DEADLINE)
+            is_over.set()
+            waiting.cancel()
+
+    assert process.returncode == 0
+
+
+def is_connectable(address: str) -> bool:
+    """Whether somebody takes new connections there."""
+    return is_listening(f"http://{address}")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])

@@ -75,6 +75,12 @@ ELSEWHERE: Final = {
         )
         for language in ("python", "toml", "console")
     },
+    **{
+        ("guide/grpc.md", language): (
+            "service/test_guide.py::test_the_program_of_the_page_about_grpc_prints_what_it_promises"
+        )
+        for language in ("python", "console")
+    },
     ("guide/security.md", "console"): (
         "cli/test_docs.py::test_the_commands_of_the_page_about_security_work_in_their_order"
     ),

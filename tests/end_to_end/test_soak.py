@@ -1,6 +1,6 @@
 """Worker programs under a mixed load and under fire: the run of `make soak`, for twenty seconds.
 
-On PostgreSQL and Redis the server is hit too. It goes on until every kind of hit was played.
+On PostgreSQL and Redis the server and the network are hit too. It goes on until every kind of hit was played.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from evidence.load import KINDS
+from evidence.storm import NETWORK
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MINUTES: Final = 1 / 3
@@ -41,11 +42,12 @@ def test_workers_that_are_killed_stopped_and_asked_to_leave_break_no_promise_and
 
 
 def test_every_kind_of_hit_was_played(findings: dict[str, Any]) -> None:
-    on_processes = {words.split()[0] for words in findings["hits"] if not words.endswith("server")}
-    on_servers = {words.split()[0] for words in findings["hits"] if words.endswith("server")}
+    words = [hit.split() for hit in findings["hits"]]
+    on_networks = {kind for kind, target in words if target == "network"}
+    on_servers = {kind for kind, target in words if target == "server"}
 
-    assert on_processes == {"SIGKILL", "SIGSTOP", "SIGTERM"}
-    assert on_servers in (set(), {"SESSIONS", "RESTART", "CRASH"})
+    assert {kind for kind, _ in words} - on_networks - on_servers == {"SIGKILL", "SIGSTOP", "SIGTERM"}
+    assert (on_servers, on_networks) in ((set(), set()), ({"SESSIONS", "RESTART", "CRASH"}, {*NETWORK}))
     assert findings["started_programs"] > 3
 
 

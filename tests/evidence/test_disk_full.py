@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -94,3 +95,53 @@ def test_a_server_whose_disk_is_full_refuses_jobs_clearly_and_ends_those_that_ru
 
     assert "has no room left: free some space on its disk" in words
     assert papers.starts() == 2
+
+
+@pytest.fixture
+def durable() -> Iterator[Postgres]:
+    started = Postgres(shared_buffers="16MB", synchronous_commit="on")
+    yield started
+    started.close()
+
+
+# The file of the log that comes next.
+NEXT_LOG: Final = """
+select current_setting('data_directory') || '/pg_wal/'
+  || pg_walfile_name(pg_current_wal_lsn() + pg_size_bytes(current_setting('wal_segment_size')))
+"""
+
+
+@pytest.mark.shows("R-EDGE-65", "R-EDGE-66")
+def test_a_server_whose_log_finds_no_room_goes_down_and_nothing_accepted_is_lost(
+    durable: Postgres, tmp_path: Path
+) -> None:
+    papers = Papers(tmp_path)
+    with Forebay(durable.url()) as app, app.working(threads=1):
+        work = papers.task(app)
+        job = work.enqueue("hold it")
+        papers.accepted(job)
+        eventually(lambda: papers.holders(job), DEADLINE)
+        log = full_log(durable)
+        words = refusal(work, "cannot be reached")
+        papers.let_go("hold it")
+        durable.stop(signal.SIGQUIT)
+        log.unlink()
+        durable.start()
+        papers.accepted(acceptance(work))
+        papers.check(app)
+
+    assert "cannot be reached" in words
+    assert papers.starts() == 2
+    assert "PANIC:  could not write to log file" in (log.parents[2] / "log").read_text()
+
+
+def full_log(server: Postgres) -> Path:
+    """Let the log go on in a file for which there is no room; PostgreSQL goes down with that."""
+    with psycopg.connect(server.url(), autocommit=True) as admin:
+        [(name,)] = admin.execute(NEXT_LOG).fetchall()
+        file = Path(name)
+        file.unlink(missing_ok=True)
+        os.symlink("/dev/full", file)
+        with suppress(psycopg.OperationalError):  # whoever writes next, and this may be it
+            admin.execute("select pg_switch_wal()")
+    return file

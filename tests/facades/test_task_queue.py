@@ -816,3 +816,15 @@ def test_a_worker_of_the_app_itself_runs_the_jobs_of_a_task_queue(
         store.close()
 
     assert [(job.id, job.task) for job in answer.jobs] == [(JobId(job_id), "tests.facades.calls:add")]
+
+
+@pytest.mark.shows("R-SER-21")
+def test_with_keys_the_file_holds_no_arguments_and_no_results(make_queue: MakeQueue, file: Path) -> None:
+    queue = make_queue(num_workers=1, encryption_keys={"2026-11": b"k" * 32})
+
+    assert queue.get_result(queue.submit(calls.note, "key", "a secret of ours"), timeout=DEADLINE)
+
+    with closing(sqlite3.connect(file)) as stored:
+        dump = "".join(stored.iterdump())
+    assert "a secret of ours" not in dump
+    assert b"a secret of ours".hex() not in dump.lower()

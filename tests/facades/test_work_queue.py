@@ -581,3 +581,17 @@ def test_a_job_of_another_kind_is_shown_with_its_arguments(url: str, queue: Work
 
     assert task is not None
     assert task.items == ["ada", {"copies": 2}]
+
+
+@pytest.mark.shows("R-SER-21")
+def test_with_keys_what_tasks_hold_is_for_who_has_them(url: str) -> None:
+    with WorkQueue(url, encryption_keys={"2026-11": b"k" * 32}) as queue:
+        queue.enqueue([WorkTask(items=["a secret of ours"])])
+        with Forebay(url) as app:
+            [line] = app.search().jobs
+            job = app.client.job(line.id)
+        [task] = queue.dequeue()
+
+    assert task.items == ["a secret of ours"]
+    assert job is not None
+    assert b"a secret of ours" not in job.payload

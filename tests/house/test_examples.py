@@ -70,23 +70,26 @@ def test_two_workers_fire_each_run_of_a_schedule_once(tmp_path: Path) -> None:
 
 
 def test_the_sample_works_and_stops_by_itself(tmp_path: Path) -> None:
-    with started("sample", "--seconds", "2", folder=tmp_path) as program:
+    with started("sample", "--seconds", "2", "--port", "0", folder=tmp_path) as program:
         output, _ = program.communicate(timeout=DEADLINE_SECONDS)
+        left_nothing = is_alone(program)
 
     assert program.returncode == 0, output
+    assert "the dashboard is http://127.0.0.1:" in output
     assert "  ran  " in output
+    assert left_nothing
     assert output.splitlines()[-1].startswith("stopped; ")
 
 
 def test_the_sample_stops_in_order_at_ctrl_c(tmp_path: Path) -> None:
-    with started("sample", folder=tmp_path) as program:
+    with started("sample", "--port", "0", folder=tmp_path) as program:
         assert program.stdout
-        before = [program.stdout.readline(), program.stdout.readline()]  # it has begun to enqueue
+        before = [program.stdout.readline() for _ in range(3)]  # it has begun to enqueue
         program.send_signal(signal.SIGINT)
         output, _ = program.communicate(timeout=120)
 
     assert program.returncode == 0, output
-    assert "enqueued" in before[1]
+    assert "the dashboard is" in before[1]
     assert "Traceback" not in output
     assert output.splitlines()[-1].startswith("stopped; ")
 

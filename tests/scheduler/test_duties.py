@@ -10,6 +10,7 @@ from forebay.app.duty import Duty, run_due
 from forebay.clock import SystemClock
 from forebay.domain.job import WorkerId
 from forebay.domain.query import Counts
+from forebay.scheduler.measuring import Measuring
 from forebay.scheduler.promoting import Promoting
 from forebay.scheduler.pruning import Pruning
 from forebay.scheduler.rescoring import Rescoring
@@ -24,7 +25,7 @@ DAY = 86_400_000
 
 def all_duties() -> list[Duty]:
     sweeping = Sweeping(sweeper=WorkerId("sweeper"), clock=SystemClock(), roll=lambda: 0.5)
-    return [Promoting(), Rescoring(), Pruning(), sweeping]
+    return [Promoting(), Rescoring(), Pruning(), Measuring(), sweeping]
 
 
 def test_every_duty_has_a_name_of_its_own_and_a_time() -> None:
@@ -34,7 +35,7 @@ def test_every_duty_has_a_name_of_its_own_and_a_time() -> None:
     assert all(0 < duty.every_ms <= 30_000 for duty in duties)
 
 
-@pytest.mark.parametrize("make", [Promoting, Rescoring, Pruning])
+@pytest.mark.parametrize("make", [Promoting, Rescoring, Pruning, Measuring])
 def test_a_duty_with_nothing_to_do_says_so(store: Store, make: Callable[[], Duty]) -> None:
     duty = make()
 

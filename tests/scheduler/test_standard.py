@@ -17,4 +17,4 @@ def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
         sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5, notices_death=notices_death
     )
 
-    assert [duty.name for duty in duties] == ["promote", "fire", *sweeps, "rescore", "prune"]
+    assert [duty.name for duty in duties] == ["promote", "fire", *sweeps, "rescore", "prune", "measure"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread, current_thread
 from typing import Any, Final
 
+import psycopg
 import pytest
 
 from forebay import Forebay, RetryPolicy
@@ -137,6 +140,33 @@ class Torn(FolderBlobs):
 
     def get(self, name: str) -> bytes | None:
         raise ValueError(f"{name} is torn")
+
+
+def test_a_blob_is_not_written_on_the_event_loop_of_a_caller(tmp_path: Path, folder: Path) -> None:
+    class Watching(FolderBlobs):
+        def put(self, *args: Any) -> None:
+            threads.append(current_thread())
+            super().put(*args)
+
+    threads: list[Thread] = []
+
+    async def enqueue(app: Forebay) -> JobId:
+        dsn = app.engine.address.dsn  # type: ignore[attr-defined]  # of this engine
+        async with await psycopg.AsyncConnection.connect(dsn) as connection:
+            job = NewJob(task="echo", payload=encode_call([LARGE], {}))
+            [handle] = await app.client.enqueue_within_async(connection, [job])
+            return handle.id
+
+    with lent_url("postgresql", tmp_path) as url, echoing(url, Watching(folder)) as app:
+        app.enqueue("echo", [LARGE])  # so that the store has its id
+        written = len(threads)
+        job_id = asyncio.run(enqueue(app))
+        job = app.client.job(job_id)
+
+    assert job is not None
+    assert decode_call(job.payload) == ((LARGE,), {})
+    assert len(threads) == written + 1
+    assert threads[-1] is not current_thread()
 
 
 def test_whatever_a_place_raises_the_others_of_the_claim_run(url: str, folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from threading import Event, Thread
@@ -121,16 +121,17 @@ def serving(
     *,
     security: Security | None = None,
     connecting: type[Connecting] = Connecting,
+    around: Callable[[Any], Any] = lambda app: app,
     **options: Any,
 ) -> Iterator[Served]:
     """A server for this store while the block lasts."""
     service = Service(engine)
     if security is not None:
-        options |= {"guard": security.guard(service), "hosts": security.hosts}
+        options |= {"guard": security.guard(service), "hosts": security.hosts, "debug": security.debug}
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
-            http_app(service, version="test", **options),
+            around(http_app(service, version="test", **options)),
             http=connecting,
             log_config=None,
             lifespan="on",

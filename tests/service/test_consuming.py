@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import datetime
 from typing import Any
 
@@ -161,7 +162,7 @@ def test_peeking_takes_nothing(served: Served) -> None:
     assert (unknown.status_code, unknown.json()["code"]) == (404, "queue_not_found")
 
 
-@pytest.mark.shows("R-HTTP-29")
+@pytest.mark.shows("R-HTTP-29", "R-LEASE-14")
 def test_a_claim_waits_for_a_job_that_comes_or_becomes_due(served: Served) -> None:
     queue, other = served.queue(), served.queue()
     with ThreadPoolExecutor(3) as threads:
@@ -176,6 +177,7 @@ def test_a_claim_waits_for_a_job_that_comes_or_becomes_due(served: Served) -> No
         assert [job["id"] for job in elsewhere.result(PATIENCE)] == [due]
 
 
+@pytest.mark.shows("R-HTTP-30", "R-STORE-64", "R-STORE-65")
 def test_a_claim_hears_of_jobs_that_came_by_another_door(served: Served) -> None:
     queue = served.queue()
     with ThreadPoolExecutor(1) as threads, serving(served.service.desk.engine) as other:
@@ -207,21 +209,6 @@ def test_a_paused_queue_lets_its_consumers_wait_in_vain(served: Served) -> None:
     store.close()
 
 
-def test_many_who_wait_for_the_same_cost_one_look(plain: Served) -> None:
-    queue = plain.queue()
-    with ThreadPoolExecutor(8) as threads:
-        waiting = [threads.submit(plain.claim, queue, wait_seconds=20) for _ in range(8)]
-        eventually(lambda: sum(len(one.wishes) for one in list(plain.service.waiting._groups.values())) == 8)
-        assert len(plain.service.waiting._groups) == 1
-        jobs = [{"task": "t", "queue": queue}] * 8
-
-        plain.done("POST", "/v1/jobs/batch", {"jobs": jobs})
-
-        got = [job["id"] for one in waiting for job in one.result(PATIENCE)]
-    assert len(set(got)) == 8
-    assert plain.service.waiting._groups == {}
-
-
 def raw_claim(served: Served, queue: str) -> socket.socket:
     """A connection on which a claim waits."""
     host, _, port = served.address.removeprefix("http://").partition(":")
@@ -230,6 +217,30 @@ def raw_claim(served: Served, queue: str) -> socket.socket:
     head = f"POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     connection.sendall(head.encode() + body)
     return connection
+
+
+def answered(connection: socket.socket) -> Any:
+    """What was said on a connection."""
+    with connection.makefile("rb") as lines:
+        head = b"".join(iter(lines.readline, b"\r\n")).lower()
+        assert head.startswith(b"http/1.1 200")
+        length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        return msgspec.json.decode(lines.read(length))
+
+
+def test_many_who_wait_for_the_same_cost_one_look(plain: Served) -> None:
+    queue, many = plain.queue(), 200
+    with ExitStack() as connections:
+        waiting = [connections.enter_context(raw_claim(plain, queue)) for _ in range(many)]
+        eventually(
+            lambda: [len(one.wishes) for one in list(plain.service.waiting._groups.values())] == [many]
+        )
+
+        plain.done("POST", "/v1/jobs/batch", {"jobs": [{"task": "t", "queue": queue}] * many})
+
+        got = [job["id"] for one in waiting for job in answered(one)["jobs"]]
+    assert len(set(got)) == len(got) == many
+    assert plain.service.waiting._groups == {}
 
 
 @pytest.mark.shows("R-HTTP-29")

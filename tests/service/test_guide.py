@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,34 @@ def answers(folder: Path, address: str) -> list[Any]:
     assert done.returncode == 0, done.stderr
     found: list[Any] = msgspec.json.Decoder().decode_lines(done.stdout.replace("}{", "}\n{"))
     return found
+
+
+def test_the_program_of_the_page_about_grpc_prints_what_it_promises(tmp_path: Path) -> None:
+    page = "guide/grpc.md"
+    create, serve = [shlex.split(line)[2:] for line in whole(page, "console").splitlines()]
+    assert program(tmp_path, *create).returncode == 0
+    assert serve[-3:] == ["127.0.0.1:9090", "--port", "8080"]
+    server = subprocess.Popen(
+        command(*serve[:-3], "127.0.0.1:0", "--port", "0"),
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        _, address = server.stdout.readline(), server.stdout.readline().split()[-1]
+        done = subprocess.run(
+            [sys.executable, "-c", whole(page, "python")],
+            cwd=tmp_path,
+            env={**environment(), "SERVER": address.removeprefix("grpc://")},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+    finally:
+        server.terminate()
+        server.communicate(timeout=DEADLINE)
+
+    assert (done.stdout, server.returncode) == (whole(page, ""), 0), done.stderr

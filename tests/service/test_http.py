@@ -25,6 +25,7 @@ from tests.service.serving import PATIENCE, Served, serving
         (b'{"task":"t","queue":"a:b"}', "queue"),
         (b'{"task":"t","run_at":"tomorrow"}', "run_at"),
         (b'{"task":"\xff"}', None),
+        (b"2\x1c\xff%", None),  # of the wrong shape before it is no JSON
         (b'{"task":"t","args":' + b"[" * 100_000, None),
     ],
 )
@@ -55,6 +56,22 @@ def test_nothing_is_taken_for_what_it_only_looks_like(
     answer = plain.post(path, body)
 
     assert (answer.status_code, answer.json()["field"]) == (400, field)
+
+
+@pytest.mark.parametrize("number", [b"5.0", b"5e0", b"50e-1"])
+def test_a_whole_number_may_be_written_as_a_broken_one(plain: Served, number: bytes) -> None:
+    body = b'{"task": "t", "queue": "%b", "priority": %b, "run_at": "2090-01-01T00:00:00Z"}'
+    answer = plain.client.post("/v1/jobs", content=body % (plain.queue().encode(), number))
+
+    assert answer.status_code == 201
+    assert plain.job(answer.json()["id"])["priority"] == 5
+
+
+@pytest.mark.parametrize("number", [b"5.5", b"1e300", b"NaN"])
+def test_a_broken_number_is_not_a_whole_one(plain: Served, number: bytes) -> None:
+    answer = plain.client.post("/v1/jobs", content=b'{"task": "t", "priority": %b}' % number)
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
 
 
 def test_options_name_all_methods_of_a_path(plain: Served) -> None:

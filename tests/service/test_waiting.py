@@ -12,6 +12,7 @@ import pytest
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.errors import StoreError, StoreUnavailable
+from forebay.service.operations import waiting
 from forebay.service.operations.service import Service
 from forebay.service.operations.waiting import KINDS_IN_A_WRITE, Kind, Waiting
 from forebay.stores.memory.store import MemoryStore
@@ -117,6 +118,29 @@ def test_who_waits_hears_that_the_store_is_away(monkeypatch: pytest.MonkeyPatch)
 
         [job] = await service.waiting.claim(KIND, 1, 20.0)
         assert job.id == job_id
+
+    played(play)
+
+
+def test_who_joins_those_who_wait_in_vain_costs_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 3_600.0)  # none without a reason, after the first
+
+    async def play(service: Service) -> None:
+        looks = Failing(monkeypatch, {}).asked
+        first = asyncio.create_task(service.waiting.claim(KIND, 1, 20.0))
+        while not looks or not service.waiting._groups[KIND].is_dry:
+            await asyncio.sleep(0)
+        before = len(looks)
+
+        late = [service.waiting.claim(KIND, 1, 0.01) for _ in range(200)]
+        assert await asyncio.gather(*late) == [[]] * 200
+        assert len(looks) == before
+
+        assert await service.waiting.claim(KIND, 1, 0) == []  # who does not wait wants to know
+        assert len(looks) == before + 1
+
+        job_id = enqueued(service)
+        assert [job.id for job in await first] == [job_id]
 
     played(play)
 

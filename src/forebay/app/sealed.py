@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -34,6 +34,7 @@ MOST_PAGES: Final = 10  # of blobs that are collected at once: whoever does it h
 _KIND: Final = "blobs"
 _NAME: Final = "store"
 
+T = TypeVar("T")
 _Given = tuple[bytes | None, tuple[NewJob, ...]]  # the result of an attempt, and its follow-ups
 
 logger = logging.getLogger(__name__)
@@ -149,7 +150,7 @@ class SealedEngine(_Around):
     async def insert_within_async(
         self, connection: object, jobs: Sequence[NewJob], **options: Any
     ) -> list[Receipt]:
-        wrapped = list(map(self._within.job, jobs))
+        wrapped = await self._beside_the_loop(lambda: list(map(self._within.job, jobs)))
         receipts: list[Receipt] = await self._inner.insert_within_async(connection, wrapped, **options)
         return receipts
 
@@ -159,7 +160,18 @@ class SealedEngine(_Around):
     async def complete_within_async(
         self, connection: object, worker: WorkerId, settlement: Settlement
     ) -> None:
-        await self._inner.complete_within_async(connection, worker, self._within.settlement(settlement))
+        wrapped = await self._beside_the_loop(lambda: self._within.settlement(settlement))
+        await self._inner.complete_within_async(connection, worker, wrapped)
+
+    async def _beside_the_loop(self, wrap: Callable[[], T]) -> T:
+        """Wrap something for a coroutine. A blob is written to a disk or a network, and the loop has others
+        to serve meanwhile."""
+        if self._within.blobs is None:
+            return wrap()
+        # Here, because most programs that enqueue have no event loop, and loading asyncio takes 25 ms.
+        import asyncio  # noqa: PLC0415
+
+        return await asyncio.to_thread(wrap)
 
 
 class SealedStore(_Around):

@@ -12,13 +12,14 @@ import click
 from forebay.app.bulk import cancel_matching, purge, revive_matching
 from forebay.app.handle import JobHandle
 from forebay.app.searching import listed
+from forebay.app.story import story
 from forebay.cli.acting import Choice, Deed, Tally, act
 from forebay.cli.failing import Status
 from forebay.cli.filters import Filter, with_filter
 from forebay.cli.opening import Desk
 from forebay.cli.options import Command, Length, QueueParam, at_store, limit_option, yes_option
 from forebay.cli.output import Output, json_line, length, moment, record, table, text
-from forebay.cli.shapes import arguments, iso, job_json, result, story, summary_json, timeline_json
+from forebay.cli.shapes import arguments, iso, job_json, result, summary_json, timeline_json
 from forebay.cli.tree import edges_json, edges_of, show_edges, tree
 from forebay.domain.history import Timeline
 from forebay.domain.job import Amendment, Job, JobId, JobSummary, QueueName, check_queue_name

@@ -1,4 +1,4 @@
-"""`forebay server`: the service over HTTP, until a signal says stop."""
+"""`forebay server`: the service over HTTP and gRPC, until a signal says stop."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ MAX_GRACE_SECONDS: Final = 3_600
     help="Where to listen; 0 takes a free one.",
 )
 @click.option(
+    "--grpc",
+    metavar="HOST:PORT",
+    help="Serve gRPC too, there; beyond loopback only with --keys.",
+)
+@click.option(
     "--grace",
     type=click.IntRange(0, MAX_GRACE_SECONDS),
     default=25,
@@ -55,10 +60,11 @@ MAX_GRACE_SECONDS: Final = 3_600
 )
 @click.option("--certificate", metavar="FILE", help="Speak TLS with this certificate (PEM, with its chain).")
 @click.option("--private-key", metavar="FILE", help="Its key, if that is a file of its own.")
+@click.option("--debug", is_flag=True, help="Also what helps to look for a fault, below /v1/debug.")
 @click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="The page in a browser.")
 @at_store(create=True)
 def server(desk: Desk, out: Output, **options: Any) -> None:
-    """Serve jobs over HTTP until a signal says stop.
+    """Serve jobs over HTTP, and gRPC, until a signal says stop.
 
     Programs in any language enqueue, claim and settle jobs; /openapi/v1.json describes how. People look and
     steer at /dashboard in a browser. Any number of
@@ -78,16 +84,26 @@ def server(desk: Desk, out: Output, **options: Any) -> None:
         rate=_rate(options["rate"], options["burst"]),
         certificate=options["certificate"],
         private_key=options["private_key"],
+        debug=options["debug"],
     )
     serving.serve(
         desk.engine,
         address,
         version=__version__,
+        grpc=None if options["grpc"] is None else serving.Address(*_host_and_port(options["grpc"])),
         grace=options["grace"],
         security=security,
         tell=tell,
         around=Pages if options["dashboard"] else None,
     )
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdecimal()) or int(port) > MAX_PORT:
+        raise ConfigError(f"--grpc takes HOST:PORT, such as 127.0.0.1:9090, and not {text!r:.100}")
+    return host, int(port)
 
 
 def _rate(rate: int | None, burst: int | None) -> Limit | None:

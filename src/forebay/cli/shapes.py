@@ -11,7 +11,8 @@ import msgspec
 
 from forebay.app.codec import decode_call, decode_result
 from forebay.app.masking import masked
-from forebay.domain.history import Attempt, Event, Timeline
+from forebay.app.story import story
+from forebay.domain.history import Attempt, Timeline
 from forebay.domain.job import Job, JobSummary
 from forebay.domain.note import Notes
 from forebay.domain.pressure import Pace
@@ -119,37 +120,6 @@ def notes_json(notes: Notes) -> dict[str, Any]:
 
 def attempt_json(attempt: Attempt) -> dict[str, Any]:
     return _plain(attempt, ("job_id",))
-
-
-def story(timeline: Timeline) -> list[tuple[int, str, str]]:
-    """What happened to a job, oldest first: (when, what, detail)."""
-    job = timeline.job
-    lines = [(job.created_at, "enqueued", f"{job.task} in queue {job.queue}")]
-    lines += [line for attempt in timeline.attempts for line in _attempt_lines(attempt)]
-    lines += [(event.at, str(event.kind), _event_detail(event)) for event in timeline.events]
-    told = {attempt.attempt for attempt in timeline.attempts}
-    if job.started_at is not None and job.attempt not in told:
-        lines.append((job.started_at, f"attempt {job.attempt} started", _by(job.worker)))
-    if job.finished_at is not None:
-        lines.append((job.finished_at, str(job.state), job.reason or ""))
-    return sorted(lines, key=lambda line: line[0])
-
-
-def _by(worker: str | None) -> str:
-    """Who it was; a job that has ended does not always know."""
-    return "" if worker is None else f"by worker {worker}"
-
-
-def _attempt_lines(attempt: Attempt) -> list[tuple[int, str, str]]:
-    lines = []
-    if attempt.started_at is not None:
-        lines.append((attempt.started_at, f"attempt {attempt.attempt} started", _by(attempt.worker)))
-    what = f"{attempt.error.type}: {attempt.error.message}".strip(": ")
-    return [*lines, (attempt.ended_at, f"attempt {attempt.attempt} {attempt.ending}", what)]
-
-
-def _event_detail(event: Event) -> str:
-    return f"{event.detail} (by {event.actor})".strip() if event.actor else event.detail
 
 
 def counts_json(counts: Counts) -> dict[str, Any]:

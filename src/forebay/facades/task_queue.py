@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from enum import IntEnum
 from threading import Event, RLock
@@ -82,7 +82,8 @@ class TaskQueue:
         queue.shutdown()
 
     The workers start at once, as users expect; with `num_workers=0` this program only submits. A function
-    is stored by its name, so it must be one that a program can import. Settings that mean nothing here are
+    is stored by its name, so it must be one that a program can import. With `encryption_keys` (by id, the
+    newest first) arguments and results are unreadable in the file. Settings that mean nothing here are
     checked and otherwise ignored; docs/guide/task-queue.md says which and why.
     """
 
@@ -102,6 +103,7 @@ class TaskQueue:
         *,
         archive: bool = True,
         check_integrity: bool = True,
+        encryption_keys: Mapping[str, bytes | str] | str | None = None,
         clock: Clock | None = None,
     ) -> None:
         check_whole("num_workers", num_workers, 0, MOST_WORKERS)
@@ -121,7 +123,7 @@ class TaskQueue:
                 "enable_recovery=False is not possible: whoever works on a file takes back the jobs of those "
                 "that died; leave it out, and make lease_duration longer where a job seems lost too soon"
             )
-        self._app = Forebay(_url(db_path), clock=clock)
+        self._app = Forebay(_url(db_path), encryption_keys=encryption_keys, clock=clock)
         self._functions = Functions(self._app, DEFAULT_QUEUE)
         self._importing = Importing(self._app, DEFAULT_QUEUE, self._functions)
         # The file is let go with the queue object itself, so that a stopped queue can still be asked.

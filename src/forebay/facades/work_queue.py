@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -51,7 +51,8 @@ class WorkQueue:
             queue.mark_as_complete(task)
 
     A dequeued task belongs to this queue object until its visibility time-out; then others may have it, and
-    marks that come too late answer False. May be used from several threads.
+    marks that come too late answer False. May be used from several threads. With `encryption_keys` (by id,
+    the newest first) what tasks hold is unreadable in the store.
     """
 
     def __init__(  # noqa: PLR0913 - the settings that its users know
@@ -65,6 +66,7 @@ class WorkQueue:
         max_retry_delay: float = 3600,
         batch_size: int = 100,
         queue: str = DEFAULT_QUEUE,
+        encryption_keys: Mapping[str, bytes | str] | str | None = None,
         clock: Clock | None = None,
     ) -> None:
         check_queue_name(queue)
@@ -83,7 +85,7 @@ class WorkQueue:
             jitter_high=0.0,
         )
         self._queue = QueueName(queue)
-        self._app = Forebay(database_url, clock=clock)
+        self._app = Forebay(database_url, encryption_keys=encryption_keys, clock=clock)
         self._consumer = self._app.consumer()
         try:
             _make_folder(database_url)

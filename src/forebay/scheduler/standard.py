@@ -10,6 +10,7 @@ from forebay.app.hooks import Hooks
 from forebay.clock import Clock
 from forebay.domain.job import WorkerId
 from forebay.scheduler.firing import FiringSchedules
+from forebay.scheduler.measuring import Measuring
 from forebay.scheduler.promoting import Promoting
 from forebay.scheduler.pruning import Pruning
 from forebay.scheduler.rescoring import Rescoring
@@ -24,8 +25,8 @@ def standard_duties(
     hooks: Hooks | None = None,
     notices_death: bool = True,
 ) -> list[Duty]:
-    """Promote, fire, sweep, rescore and prune. The sweeper sweeps under a worker id of its own; for the dead
-    alone only where the store notices a death."""
+    """Promote, fire, sweep, rescore, prune and measure. The sweeper sweeps under a worker id of its own; for
+    the dead alone only where the store notices a death."""
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
-    return [Promoting(), FiringSchedules(roll=roll), *sweeps, Rescoring(), Pruning()]
+    return [Promoting(), FiringSchedules(roll=roll), *sweeps, Rescoring(), Pruning(), Measuring()]

@@ -71,6 +71,9 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
     **dict.fromkeys(
         (
             "queues",
+            "queue_metrics",
+            "all_metrics",
+            "metric_series",
             "search",
             "dead",
             "schedules",
@@ -122,6 +125,12 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
             "rotate_key",
             "revoke_key",
             "audit",
+            "contents",
+            "trace",
+            "inspect",
+            "sweep",
+            "worker_state",
+            "signal",
         ),
         _ADMINS,
     ),

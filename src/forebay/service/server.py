@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import current_thread, main_thread
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import uvicorn
@@ -30,6 +30,7 @@ DEFAULT_PORT: Final = 8080
 GRACE_SECONDS: Final = 25
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 BACKLOG: Final = 2_048
+_HASTE_SECONDS: Final = 0.1  # how soon a second signal is heard
 Around = Callable[[Any], Any]  # an ASGI app from another one
 
 
@@ -52,13 +53,15 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     """Who is let in, and how they are protected.
 
     With `asks_for_keys` only who shows an API key; else everybody who can reach the server, by its address or
-    under one of `hosts`. `rate` is for clients whose key has none of its own. With a certificate (and its
-    key, if that is a file of its own) the server speaks TLS and nothing else.
+    under one of `hosts`. `rate` is for clients whose key has none of its own. With `debug` administrators
+    may look deeper than programs need. With a certificate (and its key, if that is a file of its own) the
+    server speaks TLS and nothing else.
     """
 
     asks_for_keys: bool = False
     hosts: frozenset[str] = frozenset()
     rate: Limit | None = None
+    debug: bool = False
     certificate: str | None = None
     private_key: str | None = None
 
@@ -86,8 +89,18 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"the certificate {self.certificate} cannot be used: {exc}") from exc
 
 
+class Beside(Protocol):
+    """A server for another protocol, on the same event loop and with the same service."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace: float | None) -> None:
+        """Let calls end for so long; None ends them at once."""
+        ...
+
+
 class Server(uvicorn.Server):
-    """Runs the HTTP service until it is told to stop.
+    """Runs the HTTP service until it is told to stop, and gRPC beside it if it was told to listen for that.
 
     `around` may put something before the app, such as a page. The first SIGTERM or SIGINT ends long polls
     with an empty answer and lets requests end for `grace`; a second one does not wait for them.
@@ -104,8 +117,16 @@ class Server(uvicorn.Server):
         around: Around | None = None,
     ) -> None:
         self.service = Service(engine, longest_wait=longest_wait)
-        secured = security or Security()
-        app = http_app(self.service, version=version, guard=secured.guard(self.service), hosts=secured.hosts)
+        self._security = secured = security or Security()
+        self._guard = secured.guard(self.service)  # one for all protocols, so that rates are counted together
+        self._beside: Beside | None = None
+        app = http_app(
+            self.service,
+            version=version,
+            guard=self._guard,
+            hosts=secured.hosts,
+            debug=secured.debug,
+        )
         super().__init__(
             uvicorn.Config(
                 app if around is None else around(app),
@@ -122,12 +143,47 @@ class Server(uvicorn.Server):
             )
         )
 
+    def listen_for_grpc(self, address: Address) -> int:
+        """Take the port for gRPC, on the event loop; raises ConfigError if it cannot be had."""
+        try:
+            from forebay.service.grpc.server import GrpcServer  # noqa: PLC0415 - it stands on an extra of its own
+        except ModuleNotFoundError as exc:
+            raise ConfigError(
+                f"gRPC needs {exc.name}, which is not installed: pip install 'forebay[grpc]'"
+            ) from exc
+        secured = self._security
+        beside = GrpcServer(self.service, self._guard)
+        port = beside.listen(
+            address.host, address.port, certificate=secured.certificate, private_key=secured.private_key
+        )
+        self._beside = beside
+        return port
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._beside is not None and self.started:
+            await self._beside.start()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Before anybody is waited for: a long poll would hold up the stop for as long as it may wait.
         self.service.refuse()
+        if self._beside is not None:  # first: the library's own stop ends with that of the service
+            await self._stop_beside(self._beside)
         await super().shutdown(sockets)
         if self.force_exit:  # then nobody stops the service in order
             self.service.desk.break_off()
+
+    async def _stop_beside(self, beside: Beside) -> None:
+        loop = asyncio.get_running_loop()
+        grace, begun = self.config.timeout_graceful_shutdown or 0, loop.time()
+        stopping = asyncio.ensure_future(beside.stop(grace))
+        while not stopping.done() and not self.force_exit:
+            await asyncio.wait((stopping,), timeout=_HASTE_SECONDS)
+        if self.force_exit:
+            await beside.stop(None)
+        await stopping
+        # What is left of the time is for HTTP.
+        self.config.timeout_graceful_shutdown = max(0, grace - round(loop.time() - begun))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # The library's own takes only a second SIGINT for haste.
@@ -149,24 +205,41 @@ def serve(
     address: Address,
     *,
     version: str,
+    grpc: Address | None = None,
     grace: int = GRACE_SECONDS,
     security: Security | None = None,
     tell: Callable[[str], None] = lambda _: None,
     around: Around | None = None,
 ) -> None:
-    """Serve until a signal says stop; `tell` hears the address. Raises ConfigError for one that cannot be."""
+    """Serve until a signal says stop; `tell` hears each address. Raises ConfigError for one that cannot
+    be."""
     secured = security or Security()
     secured.check()
+    for one in (address, grpc or address):
+        _check_reach(one, secured)
+
+    async def run(listener: socket.socket) -> None:
+        server = Server(engine, version=version, grace=grace, security=secured, around=around)
+        port = None if grpc is None else server.listen_for_grpc(grpc)
+        tell(_told(secured.scheme, *listener.getsockname()[:2]))
+        if grpc is not None and port is not None:
+            tell(_told("grpc" if secured.certificate is None else "grpcs", grpc.host, port))
+        await server.serve([listener])
+
+    with listening(address) as listener:
+        asyncio.run(run(listener))
+
+
+def _check_reach(address: Address, secured: Security) -> None:
     if not address.is_loopback and not secured.asks_for_keys:
         raise ConfigError(
             f"{address.host} can be reached from other machines, and nobody would have to say who they are; "
             "ask for keys (--keys), or listen on 127.0.0.1"
         )
-    with listening(address) as listener:
-        host, port = listener.getsockname()[:2]
-        tell(f"{secured.scheme}://{f'[{host}]' if ':' in host else host}:{port}")
-        server = Server(engine, version=version, grace=grace, security=secured, around=around)
-        asyncio.run(server.serve([listener]))
+
+
+def _told(scheme: str, host: str, port: int) -> str:
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def listening(address: Address) -> socket.socket:

@@ -40,6 +40,7 @@ from forebay.domain.workflow import Edge
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
 from forebay.stores.documents import KeepsDocuments, LooksAtDocuments
 from forebay.stores.limiting import KeepsLimits, LooksAtLimits
+from forebay.stores.measuring import KeepsMetrics, LooksAtMetrics
 from forebay.stores.scheduling import KeepsSchedules, LooksAtSchedules
 
 OnConflict = Literal["return", "raise", "ignore"]
@@ -164,10 +165,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         raise IllegalTransition(f"job {self.job_id}: {self.reason}")
 
 
-class Store(KeepsSchedules, KeepsLimits, KeepsDocuments, Protocol):
+class Store(KeepsSchedules, KeepsLimits, KeepsDocuments, KeepsMetrics, Protocol):
     """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration.
-    Schedules, limits and documents have pages of their own in `forebay.stores.scheduling`,
-    `forebay.stores.limiting` and `forebay.stores.documents`.
+    Schedules, limits, documents and metrics have pages of their own in `forebay.stores.scheduling`,
+    `forebay.stores.limiting`, `forebay.stores.documents` and `forebay.stores.measuring`.
 
     Events of what an operator does carry its `changes` (see `domain.changes`)."""
 
@@ -444,7 +445,7 @@ class Store(KeepsSchedules, KeepsLimits, KeepsDocuments, Protocol):
         ...
 
 
-class Reader(LooksAtSchedules, LooksAtLimits, LooksAtDocuments, Protocol):
+class Reader(LooksAtSchedules, LooksAtLimits, LooksAtDocuments, LooksAtMetrics, Protocol):
     """The read side. It never blocks writers, and ends its transaction with each answer."""
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:

@@ -13,8 +13,8 @@ from forebay.app.settling import Instead, exchange_all
 from forebay.clock import Clock
 from forebay.domain.job import Job
 from forebay.domain.lease import Lease
-from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Outcome
-from forebay.domain.settlement import decide
+from forebay.domain.outcome import Interrupted, Outcome
+from forebay.domain.settlement import Ending, Settlement, decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.protocol import Exchange, Refusal, Store
@@ -25,6 +25,7 @@ from forebay.worker.interrupting import Interrupting
 from forebay.worker.invoke import attempt_error
 from forebay.worker.joining import look_at, looked_at
 from forebay.worker.lingering import Lingering
+from forebay.worker.measuring import Measuring
 from forebay.worker.noting import Noting
 from forebay.worker.pace import Pace
 from forebay.worker.slots import Assignment, Slots
@@ -79,6 +80,7 @@ class Coordinator:
         self.steering = steering or Steering(dict.fromkeys(worker.queues, 1), slots, inbox)
         self._weighing = weighing
         self._watchdog = watchdog or Watchdog(clock)
+        self._measuring = Measuring(worker.id, clock)
         self._asking = Asking(self.steering, executors.sorts, executors.gates, slots, self._pace, clock)
         self._interrupting = Interrupting(slots, inbox, executors, clock)
         self._lingering = Lingering(is_needed=is_lingering)
@@ -140,6 +142,7 @@ class Coordinator:
             self._dispatch(answer.jobs, asked_at)
         self._adopt(answer.adopted)
         self._interrupting.cancel(answer.cancels)
+        self._measuring.record(self._store)
         self._retry_seconds = self._retry_at = 0.0
         if answer.jobs:
             self._lingering.begin()
@@ -177,9 +180,10 @@ class Coordinator:
         self._noting.forget(one for one, _ in endings)
         self._unsettled = still_open
         self._note(endings)
-        self._count(endings, answer.refused)
+        ends = instead.ends(settlements)
+        self._count(endings, ends, answer.refused)
         self._report(answer.refused)
-        self.hooks.report_dead((one.job for one, _ in endings), instead.ends(settlements), answer)
+        self.hooks.report_dead((one.job for one, _ in endings), ends, answer)
         return answer
 
     def _is_look_due(self) -> bool:
@@ -198,16 +202,26 @@ class Coordinator:
             if one.started_at is not None and one.ended_at is not None:
                 self._pace.note(one.job.task, one.ended_at - one.started_at)
 
-    def _count(self, endings: Iterable[tuple[Assignment, Outcome]], refused: Iterable[Refusal]) -> None:
-        """For the worker's own figures; what was refused is somebody else's."""
+    def _count(
+        self,
+        endings: Sequence[tuple[Assignment, Outcome]],
+        ends: Sequence[Settlement],
+        refused: Iterable[Refusal],
+    ) -> None:
+        """For the worker's own figures, and for the metrics; what was refused is somebody else's."""
         lost = {refusal.lease for refusal in refused}
-        for one, outcome in endings:
-            if one.lease in lost:
+        slots, counted = self._slots, []
+        for (one, _), end in zip(endings, ends, strict=True):
+            if lost and one.lease in lost:
                 continue
-            if isinstance(outcome, Completed):
-                self._slots.completed += 1
-            elif isinstance(outcome, Failed | Discarded):
-                self._slots.failed += 1
+            if end.ending is Ending.COMPLETED:
+                slots.completed += 1
+            elif end.ending in (Ending.FAILED, Ending.DISCARDED):
+                slots.failed += 1
+            began, ended = one.started_at, one.ended_at
+            counted.append((one.job, end, None if began is None or ended is None else ended - began))
+        if counted:
+            self._measuring.ended(counted)
 
     def _late(self) -> list[tuple[Assignment, Outcome]]:
         """What could not be started in time goes back: somebody else may have a free slot."""
@@ -242,6 +256,7 @@ class Coordinator:
     def _dispatch(self, jobs: Sequence[Job], leased_at: float) -> None:
         self._asking.given(jobs)
         self._start(jobs, leased_at)
+        self._measuring.claimed(jobs, leased_at)
 
     def _adopt(self, jobs: Sequence[Job]) -> None:
         """Take on what the store holds under our name and we did not know of: a claim whose answer was lost.
@@ -276,6 +291,10 @@ class Coordinator:
                     self._inbox.put(one, Interrupted(started=False))
             elif self.is_claiming:
                 executor.submit(one)
+
+    def last_figures(self) -> None:
+        """Write what was counted since the last time: there will be no other turn."""
+        self._measuring.record_all(self._store)
 
     def interrupt_all(self) -> None:
         """The time to drain is over: ask everything that still runs to stop."""

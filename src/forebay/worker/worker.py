@@ -326,6 +326,7 @@ class Worker:
                     break
                 self._inbox.wait(pause)
             self._end()
+            self._coordinator.last_figures()
         except BaseException as exc:
             logger.exception("the coordinator has crashed")
             self._crash = exc

@@ -1363,3 +1363,155 @@ class RemoveLimitRequest(_message.Message):
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     scope: str
     def __init__(self, scope: _Optional[str] = ...) -> None: ...
+
+class ListKeysRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class KeyList(_message.Message):
+    __slots__ = ("keys",)
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedCompositeFieldContainer[Key]
+    def __init__(self, keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ...) -> None: ...
+
+class Key(_message.Message):
+    __slots__ = ("name", "state", "grants", "created_at", "expires_at", "revoked_at", "used_at", "old_until", "rate", "burst")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_AT_FIELD_NUMBER: _ClassVar[int]
+    USED_AT_FIELD_NUMBER: _ClassVar[int]
+    OLD_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    grants: _containers.RepeatedScalarFieldContainer[str]
+    created_at: _timestamp_pb2.Timestamp
+    expires_at: _timestamp_pb2.Timestamp
+    revoked_at: _timestamp_pb2.Timestamp
+    used_at: _timestamp_pb2.Timestamp
+    old_until: _timestamp_pb2.Timestamp
+    rate: int
+    burst: int
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., used_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., old_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ...) -> None: ...
+
+class GetKeyRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class CreateKeyRequest(_message.Message):
+    __slots__ = ("name", "grants", "lasts_seconds", "rate", "burst")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    LASTS_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    grants: _containers.RepeatedScalarFieldContainer[str]
+    lasts_seconds: float
+    rate: int
+    burst: int
+    def __init__(self, name: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., lasts_seconds: _Optional[float] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ...) -> None: ...
+
+class KeyMade(_message.Message):
+    __slots__ = ("token", "name", "state", "grants", "created_at", "expires_at", "revoked_at", "used_at", "old_until", "rate", "burst")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_AT_FIELD_NUMBER: _ClassVar[int]
+    USED_AT_FIELD_NUMBER: _ClassVar[int]
+    OLD_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    name: str
+    state: str
+    grants: _containers.RepeatedScalarFieldContainer[str]
+    created_at: _timestamp_pb2.Timestamp
+    expires_at: _timestamp_pb2.Timestamp
+    revoked_at: _timestamp_pb2.Timestamp
+    used_at: _timestamp_pb2.Timestamp
+    old_until: _timestamp_pb2.Timestamp
+    rate: int
+    burst: int
+    def __init__(self, token: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., used_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., old_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ...) -> None: ...
+
+class RotateKeyRequest(_message.Message):
+    __slots__ = ("name", "grace_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    grace_seconds: float
+    def __init__(self, name: _Optional[str] = ..., grace_seconds: _Optional[float] = ...) -> None: ...
+
+class RevokeKeyRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class SearchAuditRequest(_message.Message):
+    __slots__ = ("kinds", "everything", "actor", "request", "queue", "job_id", "since", "until", "limit", "after")
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    EVERYTHING_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    kinds: _containers.RepeatedScalarFieldContainer[str]
+    everything: bool
+    actor: str
+    request: str
+    queue: str
+    job_id: str
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    limit: int
+    after: int
+    def __init__(self, kinds: _Optional[_Iterable[str]] = ..., everything: _Optional[bool] = ..., actor: _Optional[str] = ..., request: _Optional[str] = ..., queue: _Optional[str] = ..., job_id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
+
+class AuditAnswer(_message.Message):
+    __slots__ = ("lines", "after", "has_more")
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    lines: _containers.RepeatedCompositeFieldContainer[AuditLine]
+    after: int
+    has_more: bool
+    def __init__(self, lines: _Optional[_Iterable[_Union[AuditLine, _Mapping]]] = ..., after: _Optional[int] = ..., has_more: _Optional[bool] = ...) -> None: ...
+
+class AuditLine(_message.Message):
+    __slots__ = ("number", "at", "kind", "actor", "request", "queue", "job_id", "detail", "before_json", "after_json")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_JSON_FIELD_NUMBER: _ClassVar[int]
+    AFTER_JSON_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    at: _timestamp_pb2.Timestamp
+    kind: str
+    actor: str
+    request: str
+    queue: str
+    job_id: str
+    detail: str
+    before_json: str
+    after_json: str
+    def __init__(self, number: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., actor: _Optional[str] = ..., request: _Optional[str] = ..., queue: _Optional[str] = ..., job_id: _Optional[str] = ..., detail: _Optional[str] = ..., before_json: _Optional[str] = ..., after_json: _Optional[str] = ...) -> None: ...

@@ -1049,6 +1049,36 @@ class AdminStub:
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.RemoveLimitRequest.SerializeToString,
                 response_deserializer=forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
                 _registered_method=True)
+        self.ListKeys = channel.unary_unary(
+                '/forebay.v1.Admin/ListKeys',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.ListKeysRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.KeyList.FromString,
+                _registered_method=True)
+        self.GetKey = channel.unary_unary(
+                '/forebay.v1.Admin/GetKey',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.GetKeyRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Key.FromString,
+                _registered_method=True)
+        self.CreateKey = channel.unary_unary(
+                '/forebay.v1.Admin/CreateKey',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.CreateKeyRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.KeyMade.FromString,
+                _registered_method=True)
+        self.RotateKey = channel.unary_unary(
+                '/forebay.v1.Admin/RotateKey',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.RotateKeyRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.KeyMade.FromString,
+                _registered_method=True)
+        self.RevokeKey = channel.unary_unary(
+                '/forebay.v1.Admin/RevokeKey',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.RevokeKeyRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Key.FromString,
+                _registered_method=True)
+        self.SearchAudit = channel.unary_unary(
+                '/forebay.v1.Admin/SearchAudit',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.SearchAuditRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.AuditAnswer.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -1285,6 +1315,48 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListKeys(self, request, context):
+        """List the API keys, without their secrets.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetKey(self, request, context):
+        """Show what an API key is for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateKey(self, request, context):
+        """Make an API key, and tell its token this once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateKey(self, request, context):
+        """Give an API key another secret, and tell its new token this once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeKey(self, request, context):
+        """Let an API key open nothing any more; servers know within five seconds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SearchAudit(self, request, context):
+        """List who did what, newest first, with what was before and what is after.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1452,6 +1524,36 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RemoveLimit,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.RemoveLimitRequest.FromString,
                     response_serializer=forebay_dot_v1_dot_forebay__pb2.Answered.SerializeToString,
+            ),
+            'ListKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListKeys,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListKeysRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.KeyList.SerializeToString,
+            ),
+            'GetKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetKey,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.GetKeyRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Key.SerializeToString,
+            ),
+            'CreateKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateKey,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.CreateKeyRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.KeyMade.SerializeToString,
+            ),
+            'RotateKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateKey,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.RotateKeyRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.KeyMade.SerializeToString,
+            ),
+            'RevokeKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeKey,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.RevokeKeyRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Key.SerializeToString,
+            ),
+            'SearchAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchAudit,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.SearchAuditRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.AuditAnswer.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2345,6 +2447,168 @@ class Admin:
             '/forebay.v1.Admin/RemoveLimit',
             forebay_dot_v1_dot_forebay__pb2.RemoveLimitRequest.SerializeToString,
             forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/ListKeys',
+            forebay_dot_v1_dot_forebay__pb2.ListKeysRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.KeyList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/GetKey',
+            forebay_dot_v1_dot_forebay__pb2.GetKeyRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Key.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/CreateKey',
+            forebay_dot_v1_dot_forebay__pb2.CreateKeyRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.KeyMade.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/RotateKey',
+            forebay_dot_v1_dot_forebay__pb2.RotateKeyRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.KeyMade.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/RevokeKey',
+            forebay_dot_v1_dot_forebay__pb2.RevokeKeyRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Key.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SearchAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/SearchAudit',
+            forebay_dot_v1_dot_forebay__pb2.SearchAuditRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.AuditAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -87,6 +87,8 @@ class Answering:
                 async with aclosing(method.stream(permit, read(method.asked, body))) as answers:
                     async for one in answers:
                         await context.write(rendered(one))
+            except grpc.aio.InternalError:  # nobody is there to be told
+                return
             except Exception as exc:  # as above
                 await _refuse(context, exc, told)
             context.set_trailing_metadata(tuple(told))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -54,7 +55,8 @@ class Health:
             status = await self._status() if request.service in KNOWN else _UNKNOWN
             if status != told:
                 told = status
-                await context.write(health_pb2.HealthCheckResponse(status=status))
+                with suppress(grpc.aio.InternalError):  # that nobody is there shows by the call's end
+                    await context.write(health_pb2.HealthCheckResponse(status=status))
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _status(self) -> Any:

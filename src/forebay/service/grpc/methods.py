@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 from forebay.service.grpc import requests as asked
-from forebay.service.permitting import administering, consuming, producing, steering
+from forebay.service.permitting import administering, consuming, keeping, producing, steering
 from forebay.service.permitting.permit import Permit
 from forebay.service.schema import consuming as jobs
+from forebay.service.schema import keeping as kept
 from forebay.service.schema import looking, queues, searching
 from forebay.service.schema import producing as new
 from forebay.service.schema import steering as steered
@@ -241,6 +242,16 @@ ADMIN: Final = (
         steered.Answered,
         lambda permit, data: steering.remove_limit(permit, data.scope),
     ),
+    one(asked.ListKeysRequest, kept.KeyList, lambda permit, _: keeping.keys(permit)),
+    one(asked.GetKeyRequest, kept.KeyShape, lambda permit, data: keeping.key(permit, data.name)),
+    one(asked.CreateKeyRequest, kept.KeyMade, keeping.create_key),
+    one(
+        asked.RotateKeyRequest,
+        kept.KeyMade,
+        lambda permit, data: keeping.rotate_key(permit, data.name, data),
+    ),
+    one(asked.RevokeKeyRequest, kept.KeyShape, lambda permit, data: keeping.revoke_key(permit, data.name)),
+    one(asked.SearchAuditRequest, kept.AuditAnswer, keeping.audit),
 )
 
 SERVICES: Final[Mapping[str, tuple[Method, ...]]] = {

@@ -21,6 +21,7 @@ from forebay.service.schema.consuming import (
     Wanted,
 )
 from forebay.service.schema.consuming import HeartbeatRequest as Heartbeat
+from forebay.service.schema.keeping import KEY_NAME, AuditRequest, KeyRequest, RotateRequest
 from forebay.service.schema.producing import AmendRequest, CancelRequest, EnqueueManyRequest
 from forebay.service.schema.producing import EnqueueRequest as NewJob
 from forebay.service.schema.queues import CreateQueueRequest as NewQueue
@@ -345,3 +346,38 @@ class RemoveLimitRequest(Asked, frozen=True, kw_only=True):
     """Remove the limit of a scope."""
 
     scope: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+# Administrators: API keys, the audit log
+
+KeyName = Annotated[str, Meta(pattern=KEY_NAME)]
+
+
+class ListKeysRequest(Asked, frozen=True, kw_only=True):
+    """List the API keys, without their secrets."""
+
+
+class GetKeyRequest(Asked, frozen=True, kw_only=True):
+    """Show what an API key is for."""
+
+    name: KeyName
+
+
+class CreateKeyRequest(KeyRequest, frozen=True, kw_only=True):
+    """Make an API key, and tell its token this once."""
+
+
+class RotateKeyRequest(RotateRequest, frozen=True, kw_only=True):
+    """Give an API key another secret, and tell its new token this once."""
+
+    name: KeyName
+
+
+class RevokeKeyRequest(Asked, frozen=True, kw_only=True):
+    """Let an API key open nothing any more; servers know within five seconds."""
+
+    name: KeyName
+
+
+class SearchAuditRequest(AuditRequest, frozen=True, kw_only=True):
+    """List who did what, newest first, with what was before and what is after."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from litestar import HttpMethod, Litestar, MediaType, Response, route
@@ -16,8 +16,10 @@ from forebay.service.auth import Admits, OpenDoor
 from forebay.service.http import (
     administering,
     consuming,
+    debugging,
     health,
     keeping,
+    measuring,
     producing,
     session,
     steering,
@@ -33,7 +35,10 @@ from forebay.service.http.shortcut import Shortcut
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 
-PARTS: Final = (producing, consuming, administering, steering, keeping, streaming, session, health)
+PARTS: Final = (
+    *(producing, consuming, administering, steering, measuring),
+    *(keeping, streaming, session, health),
+)
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
     "Jobs for programs in any language: enqueue, claim, settle, look and steer. "
@@ -50,19 +55,24 @@ def http_app(
     arrives_within: float = ARRIVES_WITHIN_SECONDS,
     guard: Admits | None = None,
     hosts: frozenset[str] = frozenset(),
+    debug: bool = False,
 ) -> ASGIApp:
     """The routes of this service; its start and its stop are those of the server that runs it. Without a
-    guard everybody is let in; `hosts` are names by which such a server may be asked."""
-    framework = framework_app(service, version=version, max_body=max_body)
+    guard everybody is let in; `hosts` are names by which such a server may be asked. With `debug`
+    there are routes for who looks for a fault."""
+    framework = framework_app(service, version=version, max_body=max_body, debug=debug)
     routes = Arriving(Shortcut(framework, _ANSWERS, max_body), arrives_within)
     return Admitting(routes, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
 
 
-def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -> Litestar:
+def framework_app(
+    service: Service, *, version: str, max_body: int = MAX_BODY, debug: bool = False
+) -> Litestar:
     """The same without the limit on time and without the shortcut."""
+    routes = [route for part in (*PARTS, *([debugging] if debug else [])) for route in part.ROUTES]
     return Litestar(
         # Those for OPTIONS first, or the framework makes some that do not know of all methods of a path.
-        [*_options(), *(route for part in PARTS for route in part.ROUTES)],
+        [*_options(routes), *routes],
         request_class=Reading,
         state=State({"service": service}),
         on_startup=[service.start],
@@ -83,13 +93,12 @@ def framework_app(service: Service, *, version: str, max_body: int = MAX_BODY) -
     )
 
 
-def _options() -> Iterator[HTTPRouteHandler]:
+def _options(handlers: Sequence[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
     """For each path, what may be done there."""
     methods: dict[str, set[str]] = defaultdict(lambda: {"OPTIONS"})
-    for part in PARTS:
-        for handler in part.ROUTES:
-            for path in handler.paths:
-                methods[path] |= handler.http_methods
+    for handler in handlers:
+        for path in handler.paths:
+            methods[path] |= handler.http_methods
     for path, found in methods.items():
         yield _options_at(path, ", ".join(sorted(found)))
 

@@ -6,14 +6,18 @@ jobs what somebody has never asked for.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from litestar import Request
 from litestar.handlers import BaseRouteHandler
 
 from forebay.service.schema.unreadable import Unreadable
+
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+_EXACT: Final = 2.0**53  # a larger float does not say which whole number is meant
 
 
 class Reading(Request[Any, Any, Any]):
@@ -26,10 +30,27 @@ class Reading(Request[Any, Any, Any]):
 def decoded(handler: BaseRouteHandler, body: bytes) -> Any:
     """What a handler takes, from a body; raises Unreadable."""
     field = handler.parsed_data_field
+    kind = Any if field is None else field.annotation
     try:
-        return _decoder(field.annotation).decode(body) if field else msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+        return _decoder(kind).decode(body)
+    except msgspec.ValidationError as exc:
+        with suppress(*_UNREADABLE):
+            return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), kind)
         raise Unreadable(str(exc)) from exc
+    except _UNREADABLE as exc:
+        raise Unreadable(str(exc)) from exc
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """JSON has one kind of number, and 5.0 is a whole one: languages that know only such ones write it. In a
+    request that needs this, it becomes 5 among the arguments as well."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < _EXACT else value
+    if isinstance(value, list):
+        return [_with_whole_numbers(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _with_whole_numbers(item) for name, item in value.items()}
+    return value
 
 
 @lru_cache

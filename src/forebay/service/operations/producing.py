@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 
+from msgspec.structs import astuple
+
 from forebay.app.codec import decode_call
 from forebay.app.graphs import MayRaise, has_needs
 from forebay.app.handle import JobHandle, Patience
@@ -206,11 +208,11 @@ class Producing:
     async def _changed(self, seen: Job) -> Job:
         """A job when it is not what it was; raises JobNotFound."""
         patience = Patience(None)
-        while (job := await self._watch(seen.id)) == seen:
+        while (job := await self._watch(seen.id)) is not None:
+            if astuple(job) != astuple(seen):  # records are equal when they speak of the same job
+                return job
             await asyncio.sleep(patience.pause(seen))
-        if job is None:
-            raise JobNotFound(f"there is no job {seen.id}")
-        return job
+        raise JobNotFound(f"there is no job {seen.id}")
 
     async def result(self, job_id: str) -> ResultAnswer:
         """What a completed job has returned. Raises WaitTimeout for one that has not ended, JobFailed or

@@ -12,9 +12,11 @@ from forebay.errors import StoreUnavailable
 from forebay.scheduler.standard import standard_duties
 from forebay.service.operations.administering import Administering
 from forebay.service.operations.consuming import Consuming
+from forebay.service.operations.debugging import Debugging
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.keeping import Keeping
 from forebay.service.operations.looking import Looking
+from forebay.service.operations.measuring import Measuring
 from forebay.service.operations.producing import Producing
 from forebay.service.operations.steering import Steering
 from forebay.service.operations.waiting import Waiting
@@ -43,10 +45,12 @@ class Service:
         self.waiting = Waiting(self.desk, worker, duties, longest_wait, roll)
         self.watching = Watching(self.desk)
         self.looking = Looking(self.desk)
+        self.measuring = Measuring(self.desk)
         self.producing = Producing(self.desk, self.waiting, self.looking)
         self.consuming = Consuming(self.desk, self.waiting, roll)
         self.administering = Administering(self.desk, self.waiting)
         self.keeping = Keeping(self.desk)
+        self.debugging = Debugging(self.desk, self.waiting, roll)
         self.steering = Steering(self.desk, self.waiting, roll)
 
     async def start(self) -> None:
@@ -63,6 +67,7 @@ class Service:
         try:
             await self.watching.stop()
             await self.waiting.stop()
+            await self.debugging.stop()
         finally:
             await self.desk.close()
 

@@ -1,9 +1,9 @@
 """Claims that wait for jobs: however many clients do, one of them looks for all.
 
 Wishes for the same jobs (queues, tasks, lease) make a group, and a look asks the store once for the whole
-group. A look happens when a wish comes, when the store hints that something has changed, when a scheduled job
-is due, and once a second without a reason, because a hint may be lost. So a thousand idle clients of one
-group cost no more than one.
+group. A look happens when a wish comes (unless others of its group wait in vain already), when the store
+hints that something has changed, when a scheduled job is due, and once a second without a reason, because a
+hint may be lost. So ten thousand idle clients of one group, who come again and again, cost no more than one.
 """
 
 from __future__ import annotations
@@ -70,12 +70,14 @@ class Wish:
 
 
 class Group:
-    """The wishes of one kind, the oldest first."""
+    """The wishes of one kind, the oldest first. `is_dry` says that the last look left somebody waiting, and
+    that nothing is known to have changed since: who comes to wait now need not look."""
 
-    __slots__ = ("due", "wishes")
+    __slots__ = ("due", "is_dry", "wishes")
 
     def __init__(self) -> None:
         self.wishes: dict[Wish, None] = {}
+        self.is_dry = False
         self.due: asyncio.TimerHandle | None = None
 
     def stop_timer(self) -> None:
@@ -197,7 +199,8 @@ class Waiting:
         wish = Wish(most, is_patient=wait_seconds > 0)
         group = self._groups.setdefault(kind, Group())
         group.wishes[wish] = None
-        self._look(kind)
+        if not (wish.is_patient and group.is_dry):
+            self._look(kind)
         try:
             # Without patience for one look, however long that takes.
             patience = min(wait_seconds, self.longest) if wish.is_patient else None
@@ -235,6 +238,8 @@ class Waiting:
                 self._look(kind)
 
     def _look(self, kind: Kind) -> None:
+        if (group := self._groups.get(kind)) is not None:
+            group.is_dry = False
         self._hungry[kind] = None
         self._bell.set()
 
@@ -296,8 +301,8 @@ class Waiting:
         except Exception as exc:  # somebody waits for an answer, whatever it is
             answers = [exc] * len(wanted)
         left: list[Job] = []
-        for (kind, _), answer in zip(wanted, answers, strict=True):
-            left += self._answer(kind, answer)
+        for (kind, room), answer in zip(wanted, answers, strict=True):
+            left += self._answer(kind, room, answer)
         await self.give_back(left)
 
     def _exchanged(self, wanted: Sequence[tuple[Kind, int]], store: Store) -> list[Exchange | Exception]:
@@ -315,7 +320,7 @@ class Waiting:
                 answers.append(exc)
         return answers
 
-    def _answer(self, kind: Kind, answer: Exchange | Exception) -> Sequence[Job]:
+    def _answer(self, kind: Kind, room: int, answer: Exchange | Exception) -> Sequence[Job]:
         group = self._groups.get(kind)
         if isinstance(answer, Exception):
             if group is not None:
@@ -324,6 +329,8 @@ class Waiting:
         if group is None:
             return answer.jobs
         left = group.share(answer.jobs)
+        # Not if somebody has come, or rung, while this look was under way: it was not for them.
+        group.is_dry = bool(group.wishes) and len(answer.jobs) < room and kind not in self._hungry
         group.stop_timer()
         if answer.next_due_ms is not None and group.wishes:
             loop = asyncio.get_running_loop()

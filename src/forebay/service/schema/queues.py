@@ -102,13 +102,17 @@ class DropAnswer(Shape, frozen=True, kw_only=True):
     live_jobs: int
 
 
+def counts_shape(counts: Counts) -> CountsShape:
+    return CountsShape(**msgspec.to_builtins(counts), live=counts.live, total=counts.total)
+
+
 def queue_shape(queue: StoredQueue, counts: Counts, pace: Pace | None) -> QueueShape:
     drain = 0 if not counts.pending else None if pace is None else pace.wait_ms(counts.pending)
     return QueueShape(
         name=queue.name,
         state=queue.state,
         settings=_settings(queue.settings),
-        counts=CountsShape(**msgspec.to_builtins(counts), live=counts.live, total=counts.total),
+        counts=counts_shape(counts),
         drain_seconds=seconds(drain),
         is_reordering=queue.reordering,
         created_at=moment_of(queue.created_at),

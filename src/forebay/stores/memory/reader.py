@@ -13,6 +13,7 @@ from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
+from forebay.domain.metrics import MetricPage
 from forebay.domain.note import Notes
 from forebay.domain.pressure import Pace
 from forebay.domain.query import (
@@ -33,6 +34,8 @@ from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge, by_parent
 from forebay.errors import StoreError
 from forebay.stores.matching import fits, summary_of
+from forebay.stores.measuring import ROWS_AT_ONCE
+from forebay.stores.memory import measuring
 from forebay.stores.memory.checking import problems
 from forebay.stores.memory.inserting import pace
 from forebay.stores.memory.leasing import handed_out
@@ -202,6 +205,14 @@ class MemoryReader:
             if (day is None or line.day == day) and (task is None or line.task == task)
         ]
         return [line for *_, line in nlargest(limit, fitting, key=lambda it: it[:2])]
+
+    def metrics(self, tier: int, since: int, before: int, *, limit: int = ROWS_AT_ONCE) -> MetricPage:
+        with self._looking() as state:
+            return measuring.page(state, tier, since, before, limit)
+
+    def last_metrics(self, tier: int) -> int | None:
+        with self._looking() as state:
+            return measuring.last(state, tier)
 
     def now(self) -> int:
         with self._looking() as state:

@@ -14,6 +14,7 @@ from forebay.domain.history import MAX_EVENTS, Attempt, Changes, Event, EventKin
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import WAITING, JobState
 from forebay.domain.limits import Bucket
+from forebay.domain.metrics import MetricRow
 from forebay.domain.note import Notes
 from forebay.domain.query import Archived
 from forebay.domain.queue import Queue
@@ -30,6 +31,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 QueueKey = tuple[QueueName, str]
+
+
+class Measured:
+    """Rows of metrics by their keys, and how many jobs of each queue are gone."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[int, int, str, str], MetricRow] = {}
+        self.removed: dict[str, int] = {}
 
 
 class State:
@@ -71,12 +80,12 @@ class State:
         self.schedules: dict[str, Schedule] = {}
         self.firings: dict[str, tuple[Firing, ...]] = {}
         self.documents: dict[tuple[str, str], Document] = {}
+        self.measured = Measured()
         self.duties: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         self.ready: dict[tuple[QueueName, str | None, bool], Order] = {}
         self.due: dict[QueueName, Order] = {}
-        self.expiring = Order(self.jobs, _expires_at)
-        self.rescoring = Order(self.jobs, _rescore_at)
+        self.expiring, self.rescoring = Order(self.jobs, _expires_at), Order(self.jobs, _rescore_at)
         self.begin(0)
 
     def begin(self, now: int) -> None:
@@ -172,6 +181,7 @@ class State:
         self._remove_edges(job)
         self._undo.append(partial(self._stand, job.id, self.jobs[job.id]))
         self._stand(job.id, None)
+        self.write(self.measured.removed, job.queue, self.measured.removed.get(job.queue, 0) + 1)
         self.write(self.attempts, job.id, None)
         self.write(self.notes, job.id, None)
         for number in self.events_of.get(job.id, ()):

@@ -14,6 +14,7 @@ from forebay.domain.history import Event
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
+from forebay.domain.metrics import MetricPage, MetricRow, Stock
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
@@ -22,6 +23,7 @@ from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, Work
 from forebay.domain.workflow import RELEASED_AT_ONCE
 from forebay.errors import ConfigError, StoreError
 from forebay.stores import ids as job_ids
+from forebay.stores.measuring import ROWS_AT_ONCE
 from forebay.stores.memory import (
     commanding,
     documents,
@@ -29,6 +31,7 @@ from forebay.stores.memory import (
     inserting,
     leasing,
     limiting,
+    measuring,
     scheduling,
     steering,
 )
@@ -265,6 +268,26 @@ class MemoryStore:
     def drop_document(self, kind: str, name: str, *, event: Event | None = None) -> bool:
         with self._changing() as state:
             return documents.drop(state, kind, name, event)
+
+    def record_metrics(self, rows: Sequence[MetricRow], *, instead_of: Sequence[MetricRow] = ()) -> None:
+        with self._changing() as state:
+            measuring.record(state, rows, instead_of)
+
+    def forget_metrics(self, tier: int, before: int, limit: int = ROWS_AT_ONCE) -> int:
+        with self._changing() as state:
+            return measuring.forget(state, tier, before, limit)
+
+    def metrics(self, tier: int, since: int, before: int, *, limit: int = ROWS_AT_ONCE) -> MetricPage:
+        with self._changing() as state:
+            return measuring.page(state, tier, since, before, limit)
+
+    def last_metrics(self, tier: int) -> int | None:
+        with self._changing() as state:
+            return measuring.last(state, tier)
+
+    def take_stock(self) -> dict[QueueName, Stock]:
+        with self._changing() as state:
+            return measuring.stock(state)
 
     def beat(self, worker: WorkerInfo) -> None:
         with self._changing() as state:

@@ -346,7 +346,7 @@ def _prune_table(tx: Transaction, floors: Floors, queue: Queue, table: str, befo
         [row[1] for row in rows if STATES[row[4]] is not JobState.COMPLETED], Aftermath.DELETED
     )
     for state, jobs in Counter(row[4] for row in rows).items():
-        tx.count(queue.name, STATES[state], -jobs)
+        tx.remove(queue.name, STATES[state], jobs)
     return len(rows)
 
 

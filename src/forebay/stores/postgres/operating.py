@@ -291,7 +291,7 @@ def delete(tx: Transaction, jobs: Sequence[Job], actor: str) -> list[Verdict]:
         [job.id for job in deleted if job.state is not JobState.COMPLETED], Aftermath.DELETED
     )
     for job in deleted:
-        tx.count(job.queue, job.state, -1)
+        tx.remove(job.queue, job.state)
         tx.record(
             Event(
                 kind=EventKind.DELETED,

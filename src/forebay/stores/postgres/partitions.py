@@ -77,7 +77,7 @@ def drop_day(tx: Transaction, schema: str, name: str) -> int:
     tx.define(f"lock table {table} in share mode")
     rows = tx.all("day_counts", _span(name))
     for queue, state, jobs in rows:
-        tx.count(queue, STATES[state], -jobs)
+        tx.remove(queue, STATES[state], jobs)
     cancelled = [job_id for (job_id,) in tx.all("day_cancelled", _span(name))]
     tx.define(f"lock table {table} in exclusive mode")
     tx.list_if_concerned(cancelled, Aftermath.DELETED)

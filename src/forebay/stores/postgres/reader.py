@@ -31,6 +31,7 @@ from forebay.stores.postgres.connection import Connection, Raw, Statements, Valu
 from forebay.stores.postgres.documents import LooksAtPostgresDocuments
 from forebay.stores.postgres.limiting import LooksAtPostgresLimits
 from forebay.stores.postgres.meaning import DRIVER_ERRORS, translated
+from forebay.stores.postgres.measuring import LooksAtPostgresMetrics
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.scheduling import LooksAtPostgresSchedules
 from forebay.stores.postgres.schema import schema_number
@@ -85,7 +86,9 @@ class Look:
         return {(queue, state): jobs for queue, state, jobs in self.all("counts")}
 
 
-class PostgresReader(LooksAtPostgresSchedules, LooksAtPostgresLimits, LooksAtPostgresDocuments):
+class PostgresReader(
+    LooksAtPostgresSchedules, LooksAtPostgresLimits, LooksAtPostgresDocuments, LooksAtPostgresMetrics
+):
     """A handle to look at one store."""
 
     def __init__(self, connection: Connection, statements: Statements) -> None:

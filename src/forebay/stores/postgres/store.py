@@ -28,6 +28,7 @@ from forebay.stores.postgres.exchanging import exchange, with_more
 from forebay.stores.postgres.holding import judged
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.limiting import PostgresLimits
+from forebay.stores.postgres.measuring import PostgresMetrics
 from forebay.stores.postgres.packing import bigint, bigints, text, texts
 from forebay.stores.postgres.plain import PlainInsert
 from forebay.stores.postgres.plain_exchange import Part, PlainExchange
@@ -194,7 +195,7 @@ class PostgresEngine:
         return connection
 
 
-class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments):
+class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, PostgresMetrics):
     """A handle to write to one store."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:

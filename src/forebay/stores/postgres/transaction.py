@@ -88,6 +88,7 @@ class Transaction:
         self.due_from: dict[str, int] = {}
         self._statements = statements
         self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
+        self._removed: defaultdict[str, int] = defaultdict(int)
         self._queues: dict[str, Queue | None] = {}
         self._scorings: dict[str, Scoring] = {}
         self.new_id = new_id
@@ -141,6 +142,11 @@ class Transaction:
     def count(self, queue: str, state: JobState, change: int) -> None:
         self._counts[queue, state] += change
 
+    def remove(self, queue: str, state: JobState, jobs: int = 1) -> None:
+        """Count jobs that are gone for good."""
+        self._counts[queue, state] -= jobs
+        self._removed[queue] += jobs
+
     def move(self, queue: str, old: JobState, new: JobState, jobs: int = 1) -> None:
         self._counts[queue, old] -= jobs
         self._counts[queue, new] += jobs
@@ -163,6 +169,10 @@ class Transaction:
             queues, states, jobs = zip(*changed, strict=True)
             self.run("count", {"queues": list(queues), "states": list(states), "jobs": list(jobs)})
         self._counts.clear()
+        if self._removed:
+            removed = {"queues": list(self._removed), "jobs": list(self._removed.values())}
+            self.run("removed_add", removed)
+            self._removed.clear()
 
     # Queues
 

@@ -8,6 +8,7 @@ Jobs
   blocks, block_jobs       sorted set, hash: which thousands of seqs hold jobs, and how many each; searching
                            walks through them
   counts                   hash    "queue state" -> how many jobs
+  removed                  hash    queue -> how many jobs are gone, pruned or deleted
 
 Where live jobs stand; a member is the job's seq in 13 digits, a colon and its id
   ready:<queue>            sorted set by rank: pending jobs
@@ -58,6 +59,8 @@ The rest
   firings:<name>           list    what became of the last runs of a schedule, newest last
   documents:<kind>         hash    name -> document
   document_names:<kind>    sorted set: all of them, in the order of their names
+  metrics:<tier>:<start>   hash    queue and worker -> what happened in so many milliseconds from then on
+  metric_starts:<tier>     sorted set by time: the starts that have rows
   limits                   hash    scope -> limit, with what is left of its rate
   buckets, bucket_times    hash scope -> what is left of the rate of one value of a key; sorted set of scopes
                            by the time from which it may be full and need not be known

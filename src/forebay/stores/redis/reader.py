@@ -32,6 +32,7 @@ from forebay.stores.redis.commanding import workers_of
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.documents import LooksAtRedisDocuments
 from forebay.stores.redis.limiting import LooksAtRedisLimits
+from forebay.stores.redis.measuring import LooksAtRedisMetrics
 from forebay.stores.redis.rows import (
     archived_from_stored,
     attempt_from_packed,
@@ -53,7 +54,7 @@ JOBS_PER_PAGE: Final = 10_000  # how many a page looks at before it is given out
 _ARCHIVE_PAGE: Final = 500
 
 
-class RedisReader(LooksAtRedisSchedules, LooksAtRedisLimits, LooksAtRedisDocuments):
+class RedisReader(LooksAtRedisSchedules, LooksAtRedisLimits, LooksAtRedisDocuments, LooksAtRedisMetrics):
     """A handle to look at one namespace."""
 
     def __init__(self, connection: Connection) -> None:

@@ -44,6 +44,7 @@ from forebay.stores.redis.documents import RedisDocuments
 from forebay.stores.redis.exchanging import Exchanging, ShortWay, cancels_of
 from forebay.stores.redis.inserting import Intake, PlainIntake, are_plain, done, receipts_of
 from forebay.stores.redis.limiting import RedisLimits
+from forebay.stores.redis.measuring import RedisMetrics
 from forebay.stores.redis.pruning import Pruning
 from forebay.stores.redis.reader import RedisReader
 from forebay.stores.redis.rows import FRESH_QUEUE, event_row, job_from_row
@@ -135,7 +136,7 @@ class RedisEngine:
         return connection
 
 
-class RedisStore(RedisSchedules, RedisLimits, RedisDocuments):
+class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics):
     """A handle to write to one namespace."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:

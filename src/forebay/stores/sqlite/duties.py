@@ -186,7 +186,7 @@ def _prune_table(tx: Transaction, queue: Queue, table: str, before: int, limit: 
         tx.all(f"remove_{table}", {"seq": seq, "job_id": job_id})
         forget_history(tx, job_id)
         forget_edges(tx, job_id, STATES[state])
-        tx.count(queue.name, STATES[state], -1)
+        tx.remove(queue.name, STATES[state])
     forget_notes(tx, [row[0] for row in rows])
     return len(rows)
 

@@ -317,7 +317,7 @@ def delete(tx: Transaction, job_id: JobId, actor: str) -> Verdict:
     forget_history(tx, job_id)
     forget_notes(tx, [seq])
     forget_edges(tx, job_id, state)
-    tx.count(queue, state, -1)
+    tx.remove(queue, state)
     tx.record(
         Event(
             kind=EventKind.DELETED,

@@ -48,6 +48,7 @@ from forebay.stores.rows import (
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
 from forebay.stores.sqlite.documents import LooksAtSqliteDocuments
 from forebay.stores.sqlite.limiting import LooksAtSqliteLimits
+from forebay.stores.sqlite.measuring import LooksAtSqliteMetrics
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.scheduling import LooksAtSqliteSchedules
 from forebay.stores.sqlite.schema import PACKAGE, schema_number
@@ -58,7 +59,7 @@ ROWS_PER_LOOK: Final = 10_000
 _FINISHED: Final = (JobState.COMPLETED, JobState.CANCELLED)
 
 
-class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDocuments):
+class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDocuments, LooksAtSqliteMetrics):
     """A handle to look at one database file."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:

@@ -40,6 +40,7 @@ from forebay.stores.sqlite.following import follow
 from forebay.stores.sqlite.inserting import Rules, insert_all
 from forebay.stores.sqlite.limiting import SqliteLimits
 from forebay.stores.sqlite.liveness import Liveness
+from forebay.stores.sqlite.measuring import SqliteMetrics
 from forebay.stores.sqlite.places import Places
 from forebay.stores.sqlite.reader import SqliteReader
 from forebay.stores.sqlite.scheduling import SqliteSchedules
@@ -144,7 +145,7 @@ class SqliteEngine:
         return connection
 
 
-class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments):
+class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics):
     """A handle to write to one database file."""
 
     def __init__(

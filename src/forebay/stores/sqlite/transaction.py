@@ -82,6 +82,7 @@ class Transaction:
         self.seen = seen
         self.kept_limits: dict[str, Kept] = {}  # those that this transaction has looked at
         self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
+        self._removed: defaultdict[str, int] = defaultdict(int)
         self.id_of = seen.id_of
         self.now = now
         self._first_seq = first_seq(now)
@@ -113,6 +114,11 @@ class Transaction:
 
     def count(self, queue: str, state: JobState, change: int) -> None:
         self._counts[queue, state] += change
+
+    def remove(self, queue: str, state: JobState, jobs: int = 1) -> None:
+        """Count jobs that are gone for good."""
+        self._counts[queue, state] -= jobs
+        self._removed[queue] += jobs
 
     def move(self, queue: str, old: JobState, new: JobState, jobs: int = 1) -> None:
         self._counts[queue, old] -= jobs
@@ -178,6 +184,9 @@ class Transaction:
             if jobs:
                 self.run("count", {"queue": queue, "state": state.value, "jobs": jobs})
         self._counts.clear()
+        for queue, jobs in self._removed.items():
+            self.run("removed_add", {"queue": queue, "jobs": jobs})
+        self._removed.clear()
 
     def next_seq(self) -> int:
         """A number above every one that was given; in a generated id it is also the time."""

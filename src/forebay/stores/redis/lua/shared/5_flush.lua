@@ -81,6 +81,7 @@ local function forget(job)
     prefix .. 'lines:' .. id,
     prefix .. 'steps:' .. id
   )
+  redis.call('HINCRBY', prefix .. 'removed', job.head[QUEUE], 1)
   local block = block_of(job.head[SEQ])
   blocks[block] = (blocks[block] or 0) - 1
 end

@@ -1,0 +1,883 @@
+// Made by `make reference` from the service's own description; do not edit.
+
+export interface Accepted {
+  id: string;
+  queue: string;
+  state: JobState | null;
+  is_duplicate: boolean;
+  index?: number;
+  position?: number | null;
+  position_is_exact?: boolean | null;
+  starts_in_seconds?: number | null;
+}
+
+export interface AckRequest {
+  lease: string;
+  result?: unknown;
+  cost?: number | null;
+}
+
+export interface AdviceShape {
+  what: string;
+  todo: string;
+}
+
+export interface Alive {
+  status?: "ok";
+}
+
+export interface AmendRequest {
+  priority?: number | null;
+  delay_seconds?: number | null;
+  run_at?: string | null;
+  metadata?: Record<string, unknown> | null;
+}
+
+export interface Answered {
+  done: boolean;
+}
+
+export interface AttemptShape {
+  attempt: number;
+  ending: Ending;
+  worker: string | null;
+  started_at: string | null;
+  ended_at: string;
+  duration_seconds: number | null;
+  error_type: string;
+  error: string;
+  traceback: string;
+}
+
+export interface AuditAnswer {
+  lines: AuditLine[];
+  after: number | null;
+  has_more: boolean;
+}
+
+export interface AuditLine {
+  number: number;
+  at: string;
+  kind: EventKind;
+  actor: string;
+  request: string;
+  queue: string | null;
+  job_id: string | null;
+  detail: string;
+  before: Record<string, unknown>;
+  after: Record<string, unknown>;
+}
+
+export interface AuditRequest {
+  kinds?: EventKind[] | null;
+  everything?: boolean;
+  actor?: string | null;
+  request?: string | null;
+  queue?: string | null;
+  job_id?: string | null;
+  since?: string | null;
+  until?: string | null;
+  limit?: number;
+  after?: number | null;
+}
+
+export interface BulkAnswer {
+  matched: number;
+  matched_is_exact: boolean;
+  done: number;
+  dry_run: boolean;
+}
+
+export interface BulkRequest {
+  action: "cancel" | "delete" | "revive";
+  where?: JobFilter;
+  everything?: boolean;
+  dry_run?: boolean;
+  reason?: string;
+  queue?: string | null;
+  delay_seconds?: number;
+  reset?: boolean;
+}
+
+export interface CallShape {
+  args?: unknown[];
+  kwargs?: Record<string, unknown>;
+  payload_base64?: string | null;
+  payload_error?: string | null;
+}
+
+export interface CancelRequest {
+  reason?: string;
+  dependants?: boolean;
+  force?: boolean;
+}
+
+export type CatchUp = "all" | "latest" | "none";
+
+export interface ClaimAnswer {
+  jobs: ClaimedJob[];
+}
+
+export interface ClaimRequest {
+  queues?: string[];
+  tasks?: string[] | null;
+  lease_seconds?: number | null;
+  most?: number;
+  wait_seconds?: number;
+}
+
+export interface ClaimedJob {
+  args?: unknown[];
+  kwargs?: Record<string, unknown>;
+  payload_base64?: string | null;
+  payload_error?: string | null;
+  id: string;
+  lease: string;
+  queue: string;
+  task: string;
+  attempt: number;
+  failures: number;
+  priority: number;
+  lease_expires_at: string;
+  heartbeat_seconds: number;
+  timeout_seconds: number | null;
+  deadline_at: string | null;
+  metadata: Record<string, unknown>;
+  tags: string[];
+  correlation_id: string | null;
+}
+
+export type CommandKind = "drain" | "halt" | "pause" | "resume" | "stacks" | "stop";
+
+export interface CommandList {
+  commands: CommandShape[];
+}
+
+export interface CommandRequest {
+  kind: "drain" | "halt" | "pause" | "resume" | "stacks" | "stop";
+  workers?: string[] | null;
+  queue?: string | null;
+}
+
+export interface CommandShape {
+  id: string;
+  worker: string;
+  kind: CommandKind;
+  sent_at: string;
+  expires_at: string;
+  taken_at: string | null;
+  answer: string | null;
+}
+
+export interface ContentShape {
+  args?: unknown[];
+  kwargs?: Record<string, unknown>;
+  payload_base64?: string | null;
+  payload_error?: string | null;
+  id: string;
+  task: string;
+  state: JobState;
+  priority: number;
+  attempt: number;
+  failures: number;
+  run_at: string;
+  worker: string | null;
+  lease_expires_at: string | null;
+}
+
+export interface ContentsAnswer {
+  queue: string;
+  pending: ContentShape[];
+  running: ContentShape[] | null;
+  retrying: ContentShape[] | null;
+}
+
+export interface CountsShape {
+  scheduled: number;
+  blocked: number;
+  pending: number;
+  running: number;
+  retrying: number;
+  completed: number;
+  dead: number;
+  cancelled: number;
+  live: number;
+  total: number;
+}
+
+export interface CreateQueueRequest {
+  name: string;
+  settings?: SettingsRequest;
+}
+
+export interface Dependency {
+  id?: string | null;
+  index?: number | null;
+  on_failure?: OnFailure;
+}
+
+export interface DropAnswer {
+  name: string;
+  live_jobs: number;
+}
+
+export interface EdgeShape {
+  id: string;
+  edge: string;
+  on_failure: string;
+}
+
+export interface Ended {
+  done?: boolean;
+}
+
+export type Ending = "cancelled" | "completed" | "discarded" | "failed" | "held" | "interrupted" | "lost" | "snoozed";
+
+export interface EndingRequest {
+  id: string;
+  lease: string;
+  outcome?: "cancelled" | "completed" | "discarded" | "failed" | "released" | "snoozed";
+  result?: unknown;
+  error?: string;
+  error_type?: string;
+  traceback?: string;
+  delay_seconds?: number | null;
+  cost?: number | null;
+}
+
+export interface EnqueueManyAnswer {
+  accepted: Accepted[];
+  rejected: Rejected[];
+}
+
+export interface EnqueueManyRequest {
+  jobs: EnqueueRequest[];
+  atomic?: boolean;
+}
+
+export interface EnqueueRequest {
+  task: string;
+  queue?: string;
+  args?: unknown[];
+  kwargs?: Record<string, unknown>;
+  id?: string | null;
+  priority?: number | null;
+  delay_seconds?: number;
+  run_at?: string | null;
+  deadline_at?: string | null;
+  expires_at?: string | null;
+  timeout_seconds?: number | null;
+  lease_seconds?: number | null;
+  max_retries?: number | null;
+  retry?: "default" | "job_processor" | "table_queue" | "task_service" | "work_table";
+  unique_key?: string | null;
+  unique_until?: UniqueUntil;
+  idempotency_key?: string | null;
+  metadata?: Record<string, unknown>;
+  tags?: string[];
+  correlation_id?: string | null;
+  parent_id?: string | null;
+  limit_keys?: Record<string, string>;
+  depends_on?: Dependency[];
+  allow_missing?: boolean;
+  sequence?: string | null;
+  client?: string | null;
+  cost?: number;
+}
+
+export type EventKind = "amended" | "cancel" | "command" | "deleted" | "dropped" | "expired" | "forced" | "held" | "key" | "limit" | "more" | "note" | "parent" | "queue" | "refused" | "replayed" | "revived" | "schedule" | "swept" | "unfollowed";
+
+export interface EventShape {
+  kind: string;
+  at: string;
+  attempt: number | null;
+  actor: string | null;
+  detail: string;
+}
+
+export interface ExtendRequest {
+  lease: string;
+  additional_seconds: number;
+}
+
+export interface FilterRequest {
+  where?: JobFilter;
+  dry_run?: boolean;
+}
+
+export interface FiringList {
+  firings: FiringShape[];
+}
+
+export interface FiringShape {
+  at: string;
+  status: FiringStatus;
+  job_id: string | null;
+  reason: string;
+  count: number;
+}
+
+export type FiringStatus = "enqueued" | "error" | "skipped";
+
+export interface GrantShape {
+  role: Role;
+  queues: string;
+}
+
+export interface GraphShape {
+  jobs: JobLine[];
+  edges: TieShape[];
+  is_whole: boolean;
+}
+
+export interface Happening {
+  lines: LineShape[];
+}
+
+export interface HeartbeatAnswer {
+  lease_expires_at: string;
+  heartbeat_seconds: number;
+  cancel?: string | null;
+}
+
+export interface HeartbeatRequest {
+  lease: string;
+  extend_seconds?: number | null;
+  done?: number | null;
+  total?: number | null;
+  message?: string;
+}
+
+export interface InspectAnswer {
+  job: JobShape;
+  advice: AdviceShape[];
+}
+
+export interface JobFilter {
+  queues?: string[];
+  states?: JobState[];
+  tasks?: string[];
+  priority_from?: number | null;
+  priority_to?: number | null;
+  created_from?: string | null;
+  created_before?: string | null;
+  finished_before?: string | null;
+  unique_key?: string | null;
+  idempotency_key?: string | null;
+  correlation_id?: string | null;
+  parent_id?: string | null;
+  tags?: string[];
+  metadata?: Record<string, unknown>;
+  text?: string | null;
+}
+
+export interface JobLine {
+  id: string;
+  queue: string;
+  task: string;
+  state: JobState;
+  priority: number;
+  attempt: number;
+  failures: number;
+  created_at: string;
+  run_at: string;
+  started_at: string | null;
+  finished_at: string | null;
+  duration_seconds: number | null;
+  worker: string | null;
+  reason: string | null;
+  tags: string[];
+}
+
+export interface JobList {
+  jobs: JobLine[];
+  after: string | null;
+  has_more: boolean;
+  total?: number | null;
+  total_is_exact?: boolean | null;
+}
+
+export interface JobShape {
+  args?: unknown[];
+  kwargs?: Record<string, unknown>;
+  payload_base64?: string | null;
+  payload_error?: string | null;
+  id: string;
+  queue: string;
+  task: string;
+  state: JobState;
+  status: Status;
+  is_final: boolean;
+  priority: number;
+  attempt: number;
+  failures: number;
+  crashes: number;
+  max_retries: number;
+  created_at: string;
+  updated_at: string;
+  run_at: string;
+  started_at: string | null;
+  finished_at: string | null;
+  deadline_at: string | null;
+  expires_at: string | null;
+  lease_expires_at: string | null;
+  worker: string | null;
+  timeout_seconds: number | null;
+  unique_key: string | null;
+  idempotency_key: string | null;
+  metadata: Record<string, unknown>;
+  tags: string[];
+  correlation_id: string | null;
+  parent_id: string | null;
+  limit_keys: Record<string, string>;
+  sequence: string | null;
+  cost: number;
+  cancel_reason: string | null;
+  reason: string | null;
+  attempts: AttemptShape[];
+  events: EventShape[];
+  depends_on: EdgeShape[];
+  dependants: EdgeShape[];
+  progress: ProgressShape | null;
+}
+
+export type JobState = "blocked" | "cancelled" | "completed" | "dead" | "pending" | "retrying" | "running" | "scheduled";
+
+export interface KeyList {
+  keys: KeyShape[];
+}
+
+export interface KeyMade {
+  name: string;
+  state: KeyState;
+  grants: string[];
+  created_at: string;
+  expires_at: string | null;
+  revoked_at: string | null;
+  used_at: string | null;
+  old_until: string | null;
+  rate: number | null;
+  burst: number | null;
+  token: string;
+}
+
+export interface KeyRequest {
+  name: string;
+  grants: string[];
+  lasts_seconds?: number | null;
+  rate?: number | null;
+  burst?: number | null;
+}
+
+export interface KeyShape {
+  name: string;
+  state: KeyState;
+  grants: string[];
+  created_at: string;
+  expires_at: string | null;
+  revoked_at: string | null;
+  used_at: string | null;
+  old_until: string | null;
+  rate: number | null;
+  burst: number | null;
+}
+
+export type KeyState = "active" | "expired" | "revoked";
+
+export interface LimitList {
+  limits: LimitShape[];
+}
+
+export interface LimitRequest {
+  scope: string;
+  concurrency?: number | null;
+  rate?: number | null;
+  per_seconds?: number;
+  burst?: number | null;
+}
+
+export interface LimitShape {
+  scope: string;
+  concurrency: number | null;
+  rate: number | null;
+  per_seconds: number;
+  burst: number | null;
+}
+
+export interface LineShape {
+  number: number;
+  kind: string;
+  at: string;
+  job_id: string | null;
+  queue: string | null;
+  attempt: number | null;
+  actor: string | null;
+  detail: string;
+}
+
+export interface Missed {
+  after: number;
+}
+
+export interface MomentShape {
+  at: string;
+  what: string;
+  detail: string;
+}
+
+export interface NackRequest {
+  lease: string;
+  error?: string;
+  error_type?: string;
+  traceback?: string;
+  requeue?: boolean;
+  retry_after_seconds?: number | null;
+}
+
+export type OnFailure = "cancel" | "fail" | "hold" | "ignore";
+
+export type Overlap = "allow" | "queue" | "skip";
+
+export interface PeekAnswer {
+  jobs: JobLine[];
+}
+
+export interface PreviewAnswer {
+  when: string;
+  runs: string[];
+}
+
+export interface Problem {
+  type: string;
+  title: string;
+  status: number;
+  code: string;
+  detail?: string;
+  field?: string | null;
+  holder?: string | null;
+  retry_after_seconds?: number | null;
+}
+
+export interface ProgressShape {
+  done: number;
+  total: number | null;
+  message: string;
+  at: string;
+}
+
+export type Pulse = "alive" | "dead" | "stale";
+
+export interface QueueList {
+  queues: QueueShape[];
+}
+
+export interface QueueMetrics {
+  queue: string;
+  window_seconds: number;
+  counts: CountsShape;
+  claimed: number;
+  completed: number;
+  failed: number;
+  lost: number;
+  retried: number;
+  dead: number;
+  cancelled: number;
+  snoozed: number;
+  error_rate: number | null;
+  errors: Record<string, number>;
+  wait: SpreadShape;
+  run: SpreadShape;
+  enqueued_per_second: number | null;
+  throughput_per_second: number;
+  oldest_pending_age_seconds: number | null;
+  consumers_active: number;
+  tasks: TaskMetrics[];
+}
+
+export interface QueueMetricsList {
+  queues: QueueMetrics[];
+}
+
+export type QueueMode = "aging" | "fifo" | "strict";
+
+export interface QueueNews {
+  queues: QueueShape[];
+  gone: string[];
+  is_all: boolean;
+}
+
+export interface QueueShape {
+  name: string;
+  state: QueueState;
+  settings: Record<string, unknown>;
+  counts: CountsShape;
+  drain_seconds: number | null;
+  is_reordering: boolean;
+  created_at: string;
+  updated_at: string;
+}
+
+export type QueueState = "active" | "draining" | "dropped" | "paused";
+
+export interface Rejected {
+  index: number;
+  problem: Problem;
+}
+
+export interface ReplayRequest {
+  args?: unknown[] | null;
+  kwargs?: Record<string, unknown> | null;
+  queue?: string | null;
+  priority?: number | null;
+  delay_seconds?: number;
+}
+
+export interface ResultAnswer {
+  id: string;
+  result: unknown;
+}
+
+export interface ReviveRequest {
+  queue?: string | null;
+  delay_seconds?: number;
+  reset?: boolean;
+  dependants?: boolean;
+}
+
+export type Role = "admin" | "consume" | "operate" | "produce" | "view";
+
+export interface RotateRequest {
+  grace_seconds?: number;
+}
+
+export interface ScheduleList {
+  schedules: ScheduleShape[];
+}
+
+export interface ScheduleRequest {
+  task: string;
+  queue?: string;
+  args?: unknown[];
+  kwargs?: Record<string, unknown>;
+  priority?: number | null;
+  metadata?: Record<string, unknown>;
+  cron?: string | null;
+  every_seconds?: number | null;
+  at?: string | null;
+  timezone?: string;
+  start_at?: string | null;
+  end_at?: string | null;
+  jitter_seconds?: number;
+  catch_up?: CatchUp;
+  catch_up_most?: number;
+  catch_up_seconds?: number;
+  overlap?: Overlap;
+  max_firings?: number | null;
+}
+
+export interface ScheduleShape {
+  args?: unknown[];
+  kwargs?: Record<string, unknown>;
+  payload_base64?: string | null;
+  payload_error?: string | null;
+  name: string;
+  when: string;
+  cron: string | null;
+  every_seconds: number | null;
+  at: string | null;
+  task: string;
+  queue: string;
+  priority: number | null;
+  metadata: Record<string, unknown>;
+  timezone: string;
+  start_at: string | null;
+  end_at: string | null;
+  jitter_seconds: number;
+  is_paused: boolean;
+  is_declared: boolean;
+  next_at: string | null;
+  last_at: string | null;
+  last_job_id: string | null;
+  overlap: Overlap;
+  catch_up: CatchUp;
+  catch_up_most: number;
+  catch_up_seconds: number;
+  max_firings: number | null;
+  fired: number;
+  skipped: number;
+  failed: number;
+  created_at: string;
+  updated_at: string;
+}
+
+export interface SearchRequest {
+  where?: JobFilter;
+  limit?: number;
+  after?: string | null;
+  with_total?: boolean;
+}
+
+export interface SeriesAnswer {
+  start: string;
+  end: string;
+  resolution_seconds: number;
+  times: string[];
+  series: SeriesShape[];
+}
+
+export interface SeriesShape {
+  name: string;
+  unit: string;
+  values: (number | null)[];
+}
+
+export interface SessionShape {
+  name: string;
+  is_open: boolean;
+  grants: GrantShape[];
+  operations: string[];
+  engine: string;
+  version: string;
+}
+
+export interface SettingsRequest {
+  mode?: QueueMode;
+  weight?: number;
+  lease_seconds?: number;
+  max_length?: number | null;
+  default_priority?: number;
+  min_priority?: number;
+  max_priority?: number;
+  aging_seconds?: number;
+  max_aging_bonus?: number | null;
+  retry_penalty?: number;
+  deadline_weight?: number;
+  deadline_horizon_seconds?: number;
+  keep_finished_seconds?: number;
+  keep_dead_seconds?: number;
+  archive?: boolean;
+  keep_archive_seconds?: number;
+  enqueue_rate?: number | null;
+  enqueue_burst?: number | null;
+  client_rate?: number | null;
+  client_burst?: number | null;
+  share_weights?: Record<string, number>;
+  promote_per_second?: number | null;
+}
+
+export interface SettleAnswer {
+  settled: Settled[];
+}
+
+export interface SettleRequest {
+  endings: EndingRequest[];
+}
+
+export interface Settled {
+  id: string;
+  is_kept: boolean;
+  problem?: Problem | null;
+}
+
+export interface SignalAnswer {
+  worker: WorkerShape;
+  command: CommandShape | null;
+}
+
+export interface SignalRequest {
+  signal: "pause" | "resume" | "shutdown" | "status";
+}
+
+export interface SpreadShape {
+  count: number;
+  average_ms: number | null;
+  p50_ms: number | null;
+  p95_ms: number | null;
+  p99_ms: number | null;
+  least_ms: number | null;
+  most_ms: number | null;
+}
+
+export type Status = "cancelled" | "completed" | "failed" | "pending" | "running";
+
+export interface SweepAnswer {
+  has_begun: boolean;
+}
+
+export interface TaskMetrics {
+  task: string;
+  claimed: number;
+  completed: number;
+  failed: number;
+  lost: number;
+  retried: number;
+  dead: number;
+  cancelled: number;
+  snoozed: number;
+  error_rate: number | null;
+  errors: Record<string, number>;
+  wait: SpreadShape;
+  run: SpreadShape;
+}
+
+export interface TieShape {
+  parent: string;
+  child: string;
+  edge: string;
+  on_failure: string;
+}
+
+export interface TraceAnswer {
+  job: JobShape;
+  result: unknown;
+  result_error: string | null;
+  timeline: MomentShape[];
+}
+
+export type UniqueUntil = "final" | "started";
+
+export interface Verdict {
+  id: string;
+  done: boolean;
+  state: JobState | null;
+  reason?: string;
+}
+
+export interface Wanted {
+  queues?: string[];
+  tasks?: string[] | null;
+  lease_seconds?: number | null;
+}
+
+export interface WorkerList {
+  workers: WorkerShape[];
+}
+
+export interface WorkerNews {
+  workers: WorkerShape[];
+}
+
+export interface WorkerShape {
+  id: string;
+  host: string;
+  pid: number;
+  state: WorkerState;
+  pulse: Pulse;
+  queues: string[];
+  paused: string[];
+  running: string[];
+  slots: number;
+  stuck: number;
+  completed: number;
+  failed: number;
+  memory: number | null;
+  started_at: string;
+  beat_at: string;
+}
+
+export type WorkerState = "idle" | "paused" | "silent" | "starting" | "stopped" | "stopping" | "working";
+
+export interface WorkerStateAnswer {
+  worker: WorkerShape;
+  stacks: string | null;
+}

@@ -1,0 +1,109 @@
+/** What is set: the store, the limits, the queues, and what this browser prefers. */
+
+import { useSignal } from "@preact/signals";
+import { ask, enc, get, may, session } from "../api";
+import { length, number } from "../format";
+import { link, queues, workers } from "../live";
+import { useLoad } from "../load";
+import { prefer, settings } from "../settings";
+import { act, Badge, Button, Dialog, Empty, Facts, Field, Page, Panel, QueueLink, sure, Table, Waiting } from "../ui";
+import type { LimitList, LimitShape } from "../types";
+import { Choices } from "./series";
+
+export function Configuration() {
+  const who = session.value!;
+  const ready = useLoad<{ status: string }>(() => get("/health/ready"), []);
+  return (
+    <Page title="Configuration" sub="The store, the limits, the queues, and what this browser prefers">
+      <div class="cols">
+        <Panel title="Server">
+          <Facts
+            rows={[
+              ["Store", who.engine],
+              ["Store answers", ready.error ? <span class="wrong">{ready.error.message}</span> : ready.data ? "yes" : "…"],
+              ["Version", who.version],
+              ["Events", link.value],
+              ["Keys", who.is_open ? "not asked for" : "asked for"],
+              ["You are", who.name],
+              ["You may", who.is_open ? "everything" : who.grants.map((grant) => `${grant.role}:${grant.queues}`).join(", ")],
+              ["Workers", number((workers.value ?? []).length)],
+            ]}
+          />
+        </Panel>
+        <Panel title="This browser">
+          <div class="form">
+            <div class="field all"><span class="muted">Charts show</span><div><Choices label="Charts show" value={settings.value.range} choices={["1h", "24h", "7d"] as const} choose={(range) => prefer({ range })} /></div></div>
+            <div class="field all"><span class="muted">Times as</span><div><Choices label="Times as" value={settings.value.spread} choices={["average", "p50", "p95", "p99"] as const} choose={(spread) => prefer({ spread })} /></div></div>
+            <Field label="Seconds between two looks" hint="Only while events do not come.">
+              {(id) => <input id={id} type="number" min={1} max={300} value={settings.value.refresh} onChange={(event) => prefer({ refresh: Math.min(300, Math.max(1, Number(event.currentTarget.value) || 5)) })} />}
+            </Field>
+          </div>
+        </Panel>
+      </div>
+      {may("limits") && <Limits />}
+      <Panel title="Queues">
+        <Table label="Settings of queues" head={["Queue", "State", "Order", ">Weight", ">Lease", ">Most pending", ">Priority", ">Keep finished", ">Keep dead"]}>
+          {(queues.value ?? []).map(({ name, state, settings: set }) => (
+            <tr key={name}>
+              <td><QueueLink name={name} /></td><td><Badge state={state} /></td><td>{String(set["mode"])}</td><td class="right">{String(set["weight"])}</td>
+              <td class="right">{length(set["lease_seconds"] as number)}</td><td class="right">{set["max_length"] === null ? "no limit" : number(set["max_length"] as number)}</td>
+              <td class="right">{String(set["default_priority"])}</td><td class="right">{length(set["keep_finished_seconds"] as number)}</td><td class="right">{length(set["keep_dead_seconds"] as number)}</td>
+            </tr>
+          ))}
+        </Table>
+      </Panel>
+    </Page>
+  );
+}
+
+function Limits() {
+  const found = useLoad<LimitList>(() => get("/v1/limits"), []);
+  const editing = useSignal<Partial<LimitShape> | null>(null);
+  const remove = async (limit: LimitShape) => {
+    if (!(await sure(`Remove the limit of ${limit.scope}?`, "Its jobs run without it from now on.", "Remove it"))) return;
+    const { scope, concurrency, rate, per_seconds, burst } = limit;
+    await act(() => ask("DELETE", `/v1/limits/${enc(scope)}`), "Removed.", () => ask("PUT", "/v1/limits", { scope, concurrency, rate, per_seconds, burst }).then(found.reload));
+    found.reload();
+  };
+  return (
+    <Panel title="Limits" actions={may("set_limit") && <Button onClick={() => (editing.value = {})}>New limit</Button>}>
+      <Waiting error={found.error} isThere={!!found.data} />
+      {found.data && (found.data.limits.length ? (
+        <Table label="Limits" head={["Scope", ">At once", ">Starts", ">Burst", ""]}>
+          {found.data.limits.map((one) => (
+            <tr key={one.scope}>
+              <td class="mono">{one.scope}</td><td class="right">{one.concurrency ?? "–"}</td><td class="right">{one.rate ? `${number(one.rate)} in ${length(one.per_seconds)}` : "–"}</td><td class="right">{one.burst ?? "–"}</td>
+              <td class="tight">{may("set_limit") && <div class="actions"><Button onClick={() => (editing.value = one)}>Edit</Button><Button kind="danger" onClick={() => void remove(one)}>Remove</Button></div>}</td>
+            </tr>
+          ))}
+        </Table>
+      ) : <Empty>No limits: as many jobs run as there are slots.</Empty>)}
+      {editing.value && <LimitEditor limit={editing.value} close={() => { editing.value = null; found.reload(); }} />}
+    </Panel>
+  );
+}
+
+function LimitEditor({ limit, close }: { limit: Partial<LimitShape>; close: () => void }) {
+  const scope = useSignal(limit.scope ?? "queue:");
+  const most = useSignal(limit.concurrency ? String(limit.concurrency) : "");
+  const rate = useSignal(limit.rate ? String(limit.rate) : "");
+  const per = useSignal(String(limit.per_seconds ?? 1));
+  const save = async (event: Event) => {
+    event.preventDefault();
+    const body = { scope: scope.value, concurrency: most.value ? Number(most.value) : null, rate: rate.value ? Number(rate.value) : null, per_seconds: Number(per.value) || 1 };
+    if (await act(() => ask("PUT", "/v1/limits", body), "Saved; it holds from the next claim on.")) close();
+  };
+  return (
+    <Dialog title={limit.scope ? `Limit of ${limit.scope}` : "New limit"} close={close}>
+      <form onSubmit={save}>
+        <div class="form">
+          <Field label="Scope" hint="global, queue:NAME, task:NAME or key:KIND">{(id) => <input id={id} required disabled={!!limit.scope} value={scope.value} onInput={(event) => (scope.value = event.currentTarget.value)} />}</Field>
+          <Field label="At once">{(id) => <input id={id} type="number" min={1} value={most.value} onInput={(event) => (most.value = event.currentTarget.value)} />}</Field>
+          <Field label="Starts">{(id) => <input id={id} type="number" min={1} value={rate.value} onInput={(event) => (rate.value = event.currentTarget.value)} />}</Field>
+          <Field label="In so many seconds">{(id) => <input id={id} type="number" min={0.001} step="any" value={per.value} onInput={(event) => (per.value = event.currentTarget.value)} />}</Field>
+        </div>
+        <div class="buttons"><Button onClick={close}>Cancel</Button><Button kind="main" type="submit">Save</Button></div>
+      </form>
+    </Dialog>
+  );
+}

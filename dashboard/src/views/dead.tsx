@@ -1,0 +1,142 @@
+/** Dead letters: what they have in common, and what to do with them. */
+
+import { useSignal } from "@preact/signals";
+import { ask, enc, may, post } from "../api";
+import { counted, exact, moment, plural } from "../format";
+import { now } from "../live";
+import { useLoad } from "../load";
+import { addressOf, go, place } from "../router";
+import { act, Badge, Button, Empty, JobLink, Page, Panel, QueueLink, sure, Table, Waiting } from "../ui";
+import type { BulkAnswer, JobLine, JobList } from "../types";
+import { Filters, whereOf } from "./jobs";
+
+const PAGE = 100;
+
+export interface Pattern {
+  task: string;
+  kind: string;
+  count: number;
+  newest: JobLine;
+}
+
+/** The kind of an error: what stands before its message, or its first words. */
+export function kindOf(reason: string | null): string {
+  const text = reason ?? "";
+  const named = /^([A-Za-z_][\w.]*(?:Error|Exception|Timeout|Interrupt|Exit|Lost)?):/.exec(text);
+  return named ? named[1]! : text.replace(/[0-9a-f]{8,}|\d+/gi, "…").slice(0, 60) || "unknown";
+}
+
+export function patterns(jobs: JobLine[]): Pattern[] {
+  const found = new Map<string, Pattern>();
+  for (const job of jobs) {
+    const kind = kindOf(job.reason);
+    const known = found.get(`${job.task} ${kind}`);
+    if (known) known.count += 1;
+    else found.set(`${job.task} ${kind}`, { task: job.task, kind, count: 1, newest: job });
+  }
+  return [...found.values()].sort((a, b) => b.count - a.count);
+}
+
+export function DeadLetters() {
+  const { query } = place.value;
+  const after = query.get("after");
+  const chosen = useSignal<ReadonlySet<string>>(new Set());
+  const found = useLoad<JobList>(
+    () => post("/v1/dead/search", { where: whereOf(query, Date.now()), limit: PAGE, after, with_total: true }),
+    [query.toString()],
+    !after,
+  );
+  const jobs = found.data?.jobs ?? [];
+  const queue = query.get("queue") ?? undefined;
+  const picked = jobs.filter((job) => chosen.value.has(job.id));
+  const all = async (deed: "revive" | "purge") => {
+    const where = whereOf(query, Date.now());
+    const count = await post<BulkAnswer>(`/v1/dead/${deed}`, { where, dry_run: true });
+    const words = `${counted(count.matched, count.matched_is_exact)} ${count.matched === 1 ? "dead letter" : "dead letters"}`;
+    const isYes = deed === "revive"
+      ? await sure("Revive all that fit?", `${words} go back to their queues with their failures forgotten.`, `Revive ${words}`, false)
+      : await sure("Delete all that fit?", `${words} will be deleted for good.`, `Delete ${words}`);
+    if (!isYes) return;
+    await act(() => post<BulkAnswer>(`/v1/dead/${deed}`, { where }), (answer: BulkAnswer) => `${plural(answer.done, "dead letter")} ${deed === "revive" ? "revived" : "deleted"}.`);
+    found.reload();
+  };
+  const some = async (deed: "revive" | "delete") => {
+    const words = plural(picked.length, "dead letter");
+    if (deed === "delete" && !(await sure(`Delete ${words}?`, "They go for good, with their history.", `Delete ${words}`))) return;
+    await act(
+      () => Promise.all(picked.map((job) => (deed === "revive" ? post(`/v1/jobs/${enc(job.id)}/revive`) : ask("DELETE", `/v1/jobs/${enc(job.id)}`)))),
+      `${words} ${deed === "revive" ? "revived" : "deleted"}.`,
+    );
+    chosen.value = new Set();
+    found.reload();
+  };
+  const toggle = (id: string) => {
+    const next = new Set(chosen.value);
+    if (!next.delete(id)) next.add(id);
+    chosen.value = next;
+  };
+  const total = found.data?.total;
+  return (
+    <Page
+      title="Dead letters"
+      sub={total === undefined || total === null ? "Jobs that are not tried again unless you revive them" : `${counted(total, found.data?.total_is_exact)} fit, newest first`}
+      actions={
+        may("revive_dead", queue) && (
+          <>
+            {picked.length > 0 && <Button kind="main" onClick={() => void some("revive")}>Revive {picked.length} chosen</Button>}
+            {picked.length > 0 && <Button kind="danger" onClick={() => void some("delete")}>Delete {picked.length} chosen</Button>}
+            <Button onClick={() => void all("revive")} disabled={!jobs.length}>Revive all…</Button>
+            <Button kind="danger" onClick={() => void all("purge")} disabled={!jobs.length}>Delete all…</Button>
+          </>
+        )
+      }
+    >
+      <Filters fields={["queue", "task", "text", "tag", "since"]} />
+      {jobs.length > 1 && (
+        <Panel title="Patterns among those shown">
+          <Table label="Patterns" head={["Task", "Error", ">How many", "Newest", ""]}>
+            {patterns(jobs).slice(0, 8).map((one) => (
+              <tr key={`${one.task} ${one.kind}`}>
+                <td class="clip">{one.task}</td>
+                <td class="clip">{one.kind}</td>
+                <td class="right">{one.count}</td>
+                <td><JobLink id={one.newest.id} /></td>
+                <td class="tight"><div class="actions"><Button onClick={() => go(addressOf(["dead"], { ...Object.fromEntries(query), task: one.task, text: one.kind.includes("…") ? undefined : one.kind, after: undefined }))}>Show these</Button></div></td>
+              </tr>
+            ))}
+          </Table>
+        </Panel>
+      )}
+      <Panel>
+        <Waiting error={found.error} isThere={!!found.data} />
+        {found.data && (jobs.length ? (
+          <Table
+            label="Dead letters"
+            head={[
+              <input type="checkbox" aria-label="Choose all shown" checked={picked.length === jobs.length} onChange={(event) => (chosen.value = new Set(event.currentTarget.checked ? jobs.map((job) => job.id) : []))} />,
+              "Job", "Task", "Queue", "Died", ">Attempts", "Why",
+            ]}
+          >
+            {jobs.map((job) => (
+              <tr key={job.id}>
+                <td class="tight"><input type="checkbox" aria-label={`Choose ${job.id}`} checked={chosen.value.has(job.id)} onChange={() => toggle(job.id)} /></td>
+                <td class="tight"><JobLink id={job.id} /></td>
+                <td class="clip">{job.task}</td>
+                <td class="tight"><QueueLink name={job.queue} /></td>
+                <td class="tight"><time dateTime={job.finished_at ?? undefined} title={exact(job.finished_at)}>{moment(job.finished_at, now.value)}</time></td>
+                <td class="right">{job.attempt}</td>
+                <td class="clip" title={job.reason ?? ""}>{job.reason ?? <Badge state="dead" />}</td>
+              </tr>
+            ))}
+          </Table>
+        ) : <Empty>No dead letters fit. All is well.</Empty>)}
+        {found.data && (after || found.data.has_more) && (
+          <div class="buttons">
+            {after && <Button onClick={() => go(addressOf(["dead"], { ...Object.fromEntries(query), after: undefined }))}>Newest</Button>}
+            {found.data.has_more && <Button onClick={() => go(addressOf(["dead"], { ...Object.fromEntries(query), after: found.data!.after! }))}>Older</Button>}
+          </div>
+        )}
+      </Panel>
+    </Page>
+  );
+}

@@ -1,0 +1,154 @@
+/** The job explorer: filters in the address, a page at a time, and what can be done to all that fit. */
+
+import { useSignal } from "@preact/signals";
+import { may, post } from "../api";
+import { counted, exact, length, moment } from "../format";
+import { now, queues } from "../live";
+import { useLoad } from "../load";
+import { addressOf, go, place } from "../router";
+import { act, Badge, Button, Empty, Field, JobLink, Page, Panel, QueueLink, STATES, sure, Table, Waiting } from "../ui";
+import type { BulkAnswer, JobFilter, JobLine, JobList, JobState } from "../types";
+import { Enqueue } from "./enqueue";
+
+const PAGE = 50;
+const SPANS: Record<string, number> = { "15m": 900, "1h": 3_600, "24h": 86_400, "7d": 604_800 };
+
+/** What the address says as the conditions of a search. */
+export function whereOf(query: URLSearchParams, at: number): JobFilter {
+  const where: JobFilter = {};
+  const queue = query.get("queue");
+  const state = query.get("state");
+  const task = query.get("task");
+  const text = query.get("text");
+  const tag = query.get("tag");
+  const span = SPANS[query.get("since") ?? ""];
+  if (queue) where.queues = [queue];
+  if (state) where.states = [state as JobState];
+  if (task) where.tasks = [task];
+  if (text) where.text = text;
+  if (tag) where.tags = [tag];
+  if (span) where.created_from = new Date(at - span * 1_000).toISOString();
+  return where;
+}
+
+export function Filters({ fields }: { fields: ("queue" | "state" | "task" | "text" | "tag" | "since")[] }) {
+  const { query, parts } = place.value;
+  const set = (name: string, value: string) => {
+    const wanted = Object.fromEntries(query);
+    delete wanted["after"];
+    go(addressOf(parts, { ...wanted, [name]: value || undefined }), true);
+  };
+  const text = (name: string, label: string, hint: string) => (
+    <Field label={label}>
+      {(id) => <input id={id} type="search" placeholder={hint} value={query.get(name) ?? ""} onChange={(event) => set(name, event.currentTarget.value.trim())} />}
+    </Field>
+  );
+  const select = (name: string, label: string, values: string[], all: string) => (
+    <Field label={label}>
+      {(id) => (
+        <select id={id} value={query.get(name) ?? ""} onChange={(event) => set(name, event.currentTarget.value)}>
+          <option value="">{all}</option>
+          {values.map((one) => <option key={one} value={one}>{one}</option>)}
+        </select>
+      )}
+    </Field>
+  );
+  return (
+    <Panel>
+      <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+        {fields.includes("queue") && select("queue", "Queue", (queues.value ?? []).map((queue) => queue.name), "All queues")}
+        {fields.includes("state") && select("state", "State", STATES, "All states")}
+        {fields.includes("task") && text("task", "Task", "Exact name")}
+        {fields.includes("text") && text("text", "Text", "In arguments and errors")}
+        {fields.includes("tag") && text("tag", "Tag", "Exact tag")}
+        {fields.includes("since") && select("since", "Enqueued", Object.keys(SPANS), "At any time")}
+        {[...query.keys()].length > 0 && <div class="field"><Button onClick={() => go(addressOf(parts), true)}>Clear</Button></div>}
+      </form>
+    </Panel>
+  );
+}
+
+export function Jobs() {
+  const { query } = place.value;
+  const isEnqueuing = useSignal(false);
+  const after = query.get("after");
+  const key = query.toString();
+  const found = useLoad<JobList>(
+    async () => {
+      const id = query.get("id");
+      if (id) go(addressOf(["jobs", id]), true);
+      return post<JobList>("/v1/jobs/search", { where: whereOf(query, Date.now()), limit: PAGE, after, with_total: true });
+    },
+    [key],
+    !after,
+  );
+  const bulk = async (action: "cancel" | "revive" | "delete") => {
+    const where = whereOf(query, Date.now());
+    const everything = Object.keys(where).length === 0;
+    const count = await post<BulkAnswer>("/v1/jobs/bulk", { action, where, everything, dry_run: true }).catch((error: Error) => error);
+    if (count instanceof Error) {
+      await act(() => Promise.reject(count), "");
+      return;
+    }
+    const jobs = `${counted(count.matched, count.matched_is_exact)} ${count.matched === 1 ? "job" : "jobs"}`;
+    const words = { cancel: "Cancel", revive: "Revive", delete: "Delete" }[action];
+    const what = { cancel: "that have not ended will be cancelled; running ones are asked to stop.", revive: "that are dead or cancelled go back to their queues.", delete: "that do not run will be deleted for good." }[action];
+    if (await sure(`${words} all that fit?`, `${jobs} ${what}`, `${words} ${jobs}`, action !== "revive")) {
+      await act(() => post<BulkAnswer>("/v1/jobs/bulk", { action, where, everything }), (answer: BulkAnswer) => `${answer.done} of ${answer.matched} done.`);
+      found.reload();
+    }
+  };
+  const total = found.data?.total;
+  const queue = query.get("queue") ?? undefined;
+  return (
+    <Page
+      title="Jobs"
+      sub={total === undefined || total === null ? "Newest first" : `${counted(total, found.data?.total_is_exact)} fit, newest first`}
+      actions={
+        <>
+          {may("bulk", queue) && (
+            <>
+              <Button onClick={() => void bulk("revive")}>Revive all…</Button>
+              <Button onClick={() => void bulk("cancel")}>Cancel all…</Button>
+              <Button kind="danger" onClick={() => void bulk("delete")}>Delete all…</Button>
+            </>
+          )}
+          {may("enqueue", queue) && <Button kind="main" onClick={() => (isEnqueuing.value = true)}>Enqueue</Button>}
+        </>
+      }
+    >
+      <Filters fields={["queue", "state", "task", "text", "tag", "since"]} />
+      <Panel>
+        <Waiting error={found.error} isThere={!!found.data} />
+        {found.data && <JobTable jobs={found.data.jobs} />}
+        {found.data && (after || found.data.has_more) && (
+          <div class="buttons">
+            {after && <Button onClick={() => go(addressOf(["jobs"], { ...Object.fromEntries(query), after: undefined }))}>Newest</Button>}
+            {found.data.has_more && <Button onClick={() => go(addressOf(["jobs"], { ...Object.fromEntries(query), after: found.data!.after! }))}>Older</Button>}
+          </div>
+        )}
+      </Panel>
+      {isEnqueuing.value && <Enqueue close={() => (isEnqueuing.value = false)} />}
+    </Page>
+  );
+}
+
+export function JobTable({ jobs }: { jobs: JobLine[] }) {
+  if (!jobs.length) return <Empty>No job fits.</Empty>;
+  return (
+    <Table label="Jobs" head={["Job", "State", "Task", "Queue", "Enqueued", ">Took", ">Attempt", "Reason"]}>
+      {jobs.map((job) => (
+        <tr key={job.id}>
+          <td class="tight"><JobLink id={job.id} /></td>
+          <td class="tight"><Badge state={job.state} /></td>
+          <td class="clip">{job.task}{job.tags.map((tag) => <span class="muted" key={tag}> #{tag}</span>)}</td>
+          <td class="tight"><QueueLink name={job.queue} /></td>
+          <td class="tight"><time dateTime={job.created_at} title={exact(job.created_at)}>{moment(job.created_at, now.value)}</time></td>
+          <td class="right">{length(job.duration_seconds)}</td>
+          <td class="right">{job.attempt}</td>
+          <td class="clip" title={job.reason ?? ""}>{job.reason ?? ""}</td>
+        </tr>
+      ))}
+    </Table>
+  );
+}

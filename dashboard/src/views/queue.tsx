@@ -1,0 +1,158 @@
+/** One queue: how its jobs are spread, how fast they go, what fails, and what to do about it. */
+
+import { useSignal } from "@preact/signals";
+import { ask, enc, get, may, post } from "../api";
+import { length, number, plural } from "../format";
+import { queues } from "../live";
+import { useLoad } from "../load";
+import { addressOf } from "../router";
+import { act, Badge, Button, Dialog, Empty, Facts, Field, JobLink, Page, Panel, STATES, StateBar, sure, Table, Waiting, When } from "../ui";
+import type { BulkAnswer, JobList, PeekAnswer, QueueShape } from "../types";
+import { LiveChart, SeriesChart } from "./series";
+
+type Deed = "pause" | "resume" | "drain";
+const DONE: Record<Deed, string> = { pause: "gives out no more jobs", resume: "is active", drain: "takes no new jobs" };
+
+export function steer(queue: QueueShape, deed: Deed): Promise<boolean> {
+  const path = `/v1/queues/${enc(queue.name)}`;
+  const back: Deed = queue.state === "active" ? "resume" : queue.state === "paused" ? "pause" : "drain";
+  return act(() => post(`${path}/${deed}`), `Queue ${queue.name} ${DONE[deed]}.`, () => post(`${path}/${back}`));
+}
+
+export function QueueButtons({ queue }: { queue: QueueShape }) {
+  if (!may("pause_queue", queue.name)) return null;
+  return (
+    <div class="actions">
+      {queue.state === "active" ? (
+        <Button aria-label={`Pause ${queue.name}`} onClick={() => void steer(queue, "pause")}>Pause</Button>
+      ) : (
+        <Button aria-label={`Resume ${queue.name}`} onClick={() => void steer(queue, "resume")}>Resume</Button>
+      )}
+    </div>
+  );
+}
+
+/** The tasks that fail most among these jobs, with the newest reason. */
+export function worst(jobs: JobList["jobs"]): { task: string; count: number; reason: string }[] {
+  const found = new Map<string, { task: string; count: number; reason: string }>();
+  for (const job of jobs) {
+    const known = found.get(job.task) ?? { task: job.task, count: 0, reason: job.reason ?? "" };
+    found.set(job.task, { ...known, count: known.count + 1 });
+  }
+  return [...found.values()].sort((a, b) => b.count - a.count);
+}
+
+export function QueueView({ id: name }: { id: string }) {
+  const queue = queues.value?.find((one) => one.name === name);
+  const isEditing = useSignal(false);
+  const next = useLoad<PeekAnswer>(() => get(`/v1/queues/${enc(name)}/peek?limit=10`), [name]);
+  const dead = useLoad<JobList>(() => post("/v1/dead/search", { where: { queues: [name] }, limit: 100 }), [name]);
+  if (!queue) return <Page title={name}><Empty>{queues.value ? "There is no such queue, or you may not see it." : "Waiting for the server…"}</Empty></Page>;
+  const purge = async () => {
+    const path = `/v1/queues/${enc(name)}/purge`;
+    const found = await post<BulkAnswer>(path, { dry_run: true });
+    if (await sure(`Delete what waits in ${name}?`, `${plural(found.matched, "job")} that wait will be deleted for good. Running ones stay.`, "Delete them")) {
+      await act(() => post<BulkAnswer>(path), (answer: BulkAnswer) => `${plural(answer.done, "job")} deleted.`);
+    }
+  };
+  const drop = async () => {
+    const live = queue.counts.live;
+    if (await sure(`Close ${name} for good?`, live ? `${plural(live, "job")} have not ended: those that wait become dead letters.` : "It has no jobs that wait or run.", "Close it")) {
+      await act(() => ask("DELETE", `/v1/queues/${enc(name)}?force=${live > 0}`), `Queue ${name} is closed.`);
+    }
+  };
+  return (
+    <Page
+      title={<>{name} <Badge state={queue.state} /></>}
+      sub={queue.counts.pending ? `At its pace of the last minute, drained in ${length(queue.drain_seconds)}` : "Nothing is pending"}
+      actions={
+        <>
+          {may("configure_queue", name) && <Button onClick={() => (isEditing.value = true)}>Settings</Button>}
+          {may("drain_queue", name) && queue.state === "active" && <Button onClick={() => void steer(queue, "drain")}>Drain</Button>}
+          <QueueButtons queue={queue} />
+          {may("purge_queue", name) && <Button kind="danger" onClick={() => void purge()}>Delete what waits</Button>}
+          {may("delete_queue", name) && <Button kind="danger" onClick={() => void drop()}>Close</Button>}
+        </>
+      }
+    >
+      <Panel title="Jobs by state">
+        <StateBar counts={queue.counts} />
+        <div class="legend">
+          {STATES.map((state) => (
+            <span key={state} class={`s-${state}`}>
+              <i /><a href={addressOf(["jobs"], { queue: name, state })}>{state} <b>{number(queue.counts[state])}</b></a>
+            </span>
+          ))}
+        </div>
+      </Panel>
+      <div class="cols">
+        <SeriesChart title="Throughput" queue={name} metrics={["completed", "failed"]} fallback={<LiveChart kind="rate" />} />
+        <SeriesChart title="Backlog" queue={name} metrics={["pending", "running"]} fallback={<LiveChart kind="backlog" />} />
+      </div>
+      <div class="cols">
+        <Panel title="Next in line">
+          <Waiting error={next.error} isThere={!!next.data} />
+          {next.data && (next.data.jobs.length ? (
+            <Table label="Next in line" head={["Job", "Task", ">Priority", "Waits since"]}>
+              {next.data.jobs.map((job) => (
+                <tr key={job.id}><td><JobLink id={job.id} /></td><td class="clip">{job.task}</td><td class="right">{job.priority}</td><td><When at={job.run_at} /></td></tr>
+              ))}
+            </Table>
+          ) : <Empty>Nothing is pending.</Empty>)}
+        </Panel>
+        <Panel title="What fails most" actions={<a href={addressOf(["dead"], { queue: name })}>Dead letters</a>}>
+          <Waiting error={dead.error} isThere={!!dead.data} />
+          {dead.data && (dead.data.jobs.length ? (
+            <Table label="What fails most" head={["Task", ">Dead letters", "Newest reason"]}>
+              {worst(dead.data.jobs).slice(0, 8).map((one) => (
+                <tr key={one.task}><td class="clip"><a href={addressOf(["dead"], { queue: name, task: one.task })}>{one.task}</a></td><td class="right">{number(one.count)}</td><td class="clip" title={one.reason}>{one.reason}</td></tr>
+              ))}
+            </Table>
+          ) : <Empty>No dead letters.</Empty>)}
+        </Panel>
+      </div>
+      <Panel title="Settings">
+        <Facts rows={Object.entries(queue.settings).map(([setting, value]) => [setting.replaceAll("_", " "), value === null ? "none" : typeof value === "object" ? JSON.stringify(value) : setting.endsWith("_seconds") ? length(value as number) : String(value)])} />
+      </Panel>
+      {isEditing.value && <Settings queue={queue} close={() => (isEditing.value = false)} />}
+    </Page>
+  );
+}
+
+const NUMBERS: [string, string, string][] = [
+  ["weight", "Weight", "Turns beside other queues, 1 to 1,000."],
+  ["lease_seconds", "Lease (s)", "How long a worker has before it must renew."],
+  ["max_length", "Most pending", "Empty takes the limit away."],
+  ["default_priority", "Priority", "Of jobs that name none, -100 to 100."],
+  ["keep_finished_seconds", "Keep finished (s)", ""],
+  ["keep_dead_seconds", "Keep dead letters (s)", ""],
+];
+
+function Settings({ queue, close }: { queue: QueueShape; close: () => void }) {
+  const values = useSignal<Record<string, string>>(Object.fromEntries(NUMBERS.map(([name]) => [name, String(queue.settings[name] ?? "")])));
+  const save = async (event: Event) => {
+    event.preventDefault();
+    const changed: Record<string, number | null> = {};
+    for (const [name] of NUMBERS) {
+      const text = values.value[name] ?? "";
+      if (text !== String(queue.settings[name] ?? "")) changed[name] = text === "" ? null : Number(text);
+    }
+    const before = Object.fromEntries(Object.keys(changed).map((name) => [name, queue.settings[name] ?? null]));
+    const path = `/v1/queues/${enc(queue.name)}`;
+    if (await act(() => ask("PATCH", path, changed), "Saved; workers follow at once.", () => ask("PATCH", path, before))) close();
+  };
+  return (
+    <Dialog title={`Settings of ${queue.name}`} close={close}>
+      <form onSubmit={save}>
+        <div class="form">
+          {NUMBERS.map(([name, label, hint]) => (
+            <Field key={name} label={label} hint={hint}>
+              {(id) => <input id={id} type="number" step="any" value={values.value[name]} onInput={(event) => (values.value = { ...values.value, [name]: event.currentTarget.value })} />}
+            </Field>
+          ))}
+        </div>
+        <div class="buttons"><Button onClick={close}>Cancel</Button><Button kind="main" type="submit">Save</Button></div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,194 @@
+/** Jobs by the clock. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ask, enc, get, may, post } from "../api";
+import { exact, number, shown } from "../format";
+import { queues } from "../live";
+import { useLoad } from "../load";
+import { act, Badge, Button, Dialog, Empty, Field, JobLink, Page, Panel, sure, Table, Waiting, When } from "../ui";
+import type { Accepted, FiringList, PreviewAnswer, ScheduleList, ScheduleRequest, ScheduleShape } from "../types";
+import { read } from "./enqueue";
+
+export function Schedules() {
+  const editing = useSignal<ScheduleShape | "new" | null>(null);
+  const history = useSignal<string | null>(null);
+  const found = useLoad<ScheduleList>(() => get("/v1/schedules"), []);
+  const path = (one: ScheduleShape) => `/v1/schedules/${enc(one.name)}`;
+  const deed = async (work: () => Promise<unknown>, done: string, undo?: () => Promise<unknown>) => {
+    await act(work, done, undo && (() => undo().then(found.reload)));
+    found.reload();
+  };
+  const fire = async (one: ScheduleShape) => {
+    await act(() => post<Accepted>(`${path(one)}/fire`), (answer: Accepted) => (answer.is_duplicate ? "Its job of before has not ended." : `Enqueued ${answer.id}.`));
+    found.reload();
+  };
+  const remove = async (one: ScheduleShape) => {
+    if (await sure(`Remove ${one.name}?`, "It goes with its history; jobs that it made stay.", "Remove it")) await deed(() => ask("DELETE", path(one)), "Removed.");
+  };
+  return (
+    <Page title="Schedules" sub="What is enqueued by the clock" actions={may("save_schedule") && <Button kind="main" onClick={() => (editing.value = "new")}>New schedule</Button>}>
+      <Panel>
+        <Waiting error={found.error} isThere={!!found.data} />
+        {found.data && (found.data.schedules.length ? (
+          <Table label="Schedules" head={["Schedule", "When", "Task", "Queue", "Next", "Last", ">Fired", ">Skipped", ""]}>
+            {found.data.schedules.map((one) => (
+              <tr key={one.name}>
+                <td>{one.name} {one.is_paused && <Badge state="paused" />}{one.is_declared && <span class="muted" title="A program declares it at each start"> declared</span>}</td>
+                <td class="mono">{one.when}</td>
+                <td class="clip">{one.task}</td>
+                <td>{one.queue}</td>
+                <td class="tight">{one.is_paused ? "–" : <When at={one.next_at} />}</td>
+                <td class="tight">{one.last_job_id ? <JobLink id={one.last_job_id}><When at={one.last_at} /></JobLink> : <When at={one.last_at} />}</td>
+                <td class="right">{number(one.fired)}</td>
+                <td class="right">{number(one.skipped)}</td>
+                <td class="tight">
+                  <div class="actions">
+                    <Button onClick={() => (history.value = one.name)}>History</Button>
+                    {may("fire_schedule") && <Button onClick={() => void fire(one)}>Run now</Button>}
+                    {may("pause_schedule") && (one.is_paused
+                      ? <Button onClick={() => void deed(() => post(`${path(one)}/resume`), `${one.name} goes on.`, () => post(`${path(one)}/pause`))}>Resume</Button>
+                      : <Button onClick={() => void deed(() => post(`${path(one)}/pause`), `${one.name} is paused.`, () => post(`${path(one)}/resume`))}>Pause</Button>)}
+                    {may("save_schedule") && <Button disabled={one.is_declared} title={one.is_declared ? "A program declares it: change it there" : ""} onClick={() => (editing.value = one)}>Edit</Button>}
+                    {may("remove_schedule") && <Button kind="danger" onClick={() => void remove(one)}>Remove</Button>}
+                  </div>
+                </td>
+              </tr>
+            ))}
+          </Table>
+        ) : <Empty>There are no schedules.</Empty>)}
+      </Panel>
+      {editing.value && <Editor schedule={editing.value === "new" ? undefined : editing.value} close={() => { editing.value = null; found.reload(); }} />}
+      {history.value && <History name={history.value} close={() => (history.value = null)} />}
+    </Page>
+  );
+}
+
+function History({ name, close }: { name: string; close: () => void }) {
+  const found = useLoad<FiringList>(() => get(`/v1/schedules/${enc(name)}/history?limit=50`), [name]);
+  return (
+    <Dialog title={`What became of the runs of ${name}`} wide close={close}>
+      <Waiting error={found.error} isThere={!!found.data} />
+      {found.data && (found.data.firings.length ? (
+        <Table label="Runs" head={["Run", "What became of it", "Job", ""]}>
+          {found.data.firings.map((one) => (
+            <tr key={`${one.at} ${one.status}`}><td>{exact(one.at)}</td><td>{one.status}{one.count > 1 ? ` × ${one.count}` : ""}</td><td>{one.job_id && <JobLink id={one.job_id} />}</td><td class="clip">{one.reason}</td></tr>
+          ))}
+        </Table>
+      ) : <Empty>It has not run yet.</Empty>)}
+      <div class="buttons"><Button onClick={close}>Close</Button></div>
+    </Dialog>
+  );
+}
+
+type Kind = "cron" | "every" | "at";
+
+interface Draft {
+  name: string;
+  task: string;
+  queue: string;
+  kind: Kind;
+  cron: string;
+  every: string;
+  at: string;
+  timezone: string;
+  overlap: ScheduleShape["overlap"];
+  catchUp: ScheduleShape["catch_up"];
+  args: string;
+  kwargs: string;
+}
+
+function draftOf(schedule: ScheduleShape | undefined): Draft {
+  return {
+    name: schedule?.name ?? "",
+    task: schedule?.task ?? "",
+    queue: schedule?.queue ?? queues.value?.[0]?.name ?? "default",
+    kind: schedule?.every_seconds ? "every" : schedule?.at ? "at" : "cron",
+    cron: schedule?.cron ?? "0 * * * *",
+    every: String(schedule?.every_seconds ?? 3600),
+    at: schedule?.at ?? new Date(Date.now() + 3_600_000).toISOString(),
+    timezone: schedule?.timezone ?? "UTC",
+    overlap: schedule?.overlap ?? "allow",
+    catchUp: schedule?.catch_up ?? "all",
+    args: shown(schedule?.args ?? []),
+    kwargs: shown(schedule?.kwargs ?? {}),
+  };
+}
+
+/** A draft as it is saved; what the form does not show stays as it was. */
+export function requestOf(draft: Draft, before?: ScheduleShape): ScheduleRequest {
+  const kept = before
+    ? {
+        priority: before.priority, metadata: before.metadata, start_at: before.start_at, end_at: before.end_at, jitter_seconds: before.jitter_seconds,
+        catch_up_most: before.catch_up_most, catch_up_seconds: before.catch_up_seconds, max_firings: before.max_firings,
+      }
+    : {};
+  return {
+    ...kept,
+    task: draft.task,
+    queue: draft.queue,
+    args: read(draft.args, "list").value as unknown[],
+    kwargs: read(draft.kwargs, "object").value as Record<string, unknown>,
+    timezone: draft.timezone,
+    overlap: draft.overlap,
+    catch_up: draft.catchUp,
+    ...(draft.kind === "cron" ? { cron: draft.cron } : draft.kind === "every" ? { every_seconds: Number(draft.every) } : { at: draft.at }),
+  };
+}
+
+function Editor({ schedule, close }: { schedule: ScheduleShape | undefined; close: () => void }) {
+  const draft = useSignal<Draft>(draftOf(schedule));
+  const preview = useSignal<PreviewAnswer | null>(null);
+  const wrong = useSignal("");
+  const one = draft.value;
+  const set = (some: Partial<Draft>) => (draft.value = { ...draft.value, ...some });
+  const badArgs = read(one.args, "list").wrong;
+  const badKwargs = read(one.kwargs, "object").wrong;
+  const hasSecrets = `${one.args}${one.kwargs}`.includes('"***"');
+  useEffect(() => {
+    if (badArgs || badKwargs) return;
+    const timer = setTimeout(() => {
+      const body = requestOf({ ...one, task: one.task || "task" }, schedule);
+      post<PreviewAnswer>(`/v1/schedules/${enc(one.name || "new")}/preview?runs=5`, body).then(
+        (answer) => { preview.value = answer; wrong.value = ""; },
+        (error: Error) => { preview.value = null; wrong.value = error.message; },
+      );
+    }, 250);
+    return () => clearTimeout(timer);
+  }, [one]);
+  const save = async (event: Event) => {
+    event.preventDefault();
+    const path = `/v1/schedules/${enc(one.name)}`;
+    const undo = schedule ? () => ask("PUT", path, requestOf(draftOf(schedule), schedule)) : () => ask("DELETE", path);
+    if (await act(() => ask("PUT", path, requestOf(one, schedule)), `Schedule ${one.name} is saved.`, undo)) close();
+  };
+  return (
+    <Dialog title={schedule ? `Schedule ${schedule.name}` : "New schedule"} wide close={close}>
+      <form onSubmit={save}>
+        <div class="form">
+          <Field label="Name">{(id) => <input id={id} required disabled={!!schedule} value={one.name} onInput={(event) => set({ name: event.currentTarget.value })} />}</Field>
+          <Field label="Task">{(id) => <input id={id} required value={one.task} onInput={(event) => set({ task: event.currentTarget.value })} />}</Field>
+          <Field label="Queue">{(id) => <input id={id} required pattern="[A-Za-z0-9_.\-]{1,50}" value={one.queue} onInput={(event) => set({ queue: event.currentTarget.value })} />}</Field>
+          <Field label="When">
+            {(id) => <select id={id} value={one.kind} onChange={(event) => set({ kind: event.currentTarget.value as Kind })}><option value="cron">Cron line</option><option value="every">Every so often</option><option value="at">Once</option></select>}
+          </Field>
+          {one.kind === "cron" && <Field label="Cron line" hint="minute hour day month weekday">{(id) => <input id={id} class="mono" required value={one.cron} onInput={(event) => set({ cron: event.currentTarget.value })} />}</Field>}
+          {one.kind === "every" && <Field label="Seconds between runs">{(id) => <input id={id} type="number" min={1} step="any" required value={one.every} onInput={(event) => set({ every: event.currentTarget.value })} />}</Field>}
+          {one.kind === "at" && <Field label="At" hint="ISO 8601 with a time zone">{(id) => <input id={id} required value={one.at} onInput={(event) => set({ at: event.currentTarget.value })} />}</Field>}
+          <Field label="Time zone">{(id) => <input id={id} required value={one.timezone} onInput={(event) => set({ timezone: event.currentTarget.value })} />}</Field>
+          <Field label="While one still runs">{(id) => <select id={id} value={one.overlap} onChange={(event) => set({ overlap: event.currentTarget.value as Draft["overlap"] })}><option value="allow">run beside it</option><option value="skip">skip</option><option value="queue">one waits</option></select>}</Field>
+          <Field label="Missed runs">{(id) => <select id={id} value={one.catchUp} onChange={(event) => set({ catchUp: event.currentTarget.value as Draft["catchUp"] })}><option value="all">catch up</option><option value="latest">only the last</option><option value="none">forget</option></select>}</Field>
+          <div class="all"><Field label="Arguments" hint="A JSON list" error={badArgs}>{(id) => <textarea id={id} value={one.args} onInput={(event) => set({ args: event.currentTarget.value })} />}</Field></div>
+          <div class="all"><Field label="Named arguments" hint="A JSON object" error={badKwargs}>{(id) => <textarea id={id} value={one.kwargs} onInput={(event) => set({ kwargs: event.currentTarget.value })} />}</Field></div>
+        </div>
+        {hasSecrets && <p class="notice warn">Secrets are not shown: write them again before you save.</p>}
+        <h3>It would run</h3>
+        <div aria-live="polite">
+          {wrong.value && <p class="wrong">{wrong.value}</p>}
+          {preview.value && (preview.value.runs.length ? <ul class="preview">{preview.value.runs.map((at) => <li key={at}>{exact(at)} <span class="muted"><When at={at} /></span></li>)}</ul> : <p class="muted">never again</p>)}
+        </div>
+        <div class="buttons"><Button onClick={close}>Cancel</Button><Button kind="main" type="submit" disabled={!!(wrong.value || badArgs || badKwargs || hasSecrets)}>Save</Button></div>
+      </form>
+    </Dialog>
+  );
+}

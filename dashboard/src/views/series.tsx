@@ -1,0 +1,92 @@
+/** Charts of what the service has counted, and of what was seen while the page was open where it counts nothing. */
+
+import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
+import { enc, get, may } from "../api";
+import { Chart, type Line } from "../chart";
+import { rate, short } from "../format";
+import { samples } from "../live";
+import { useLoad } from "../load";
+import { prefer, settings, type Settings } from "../settings";
+import { Panel, Waiting } from "../ui";
+
+const RANGES = { "1h": 3_600, "24h": 86_400, "7d": 604_800 };
+const COLORS: Record<string, string> = { completed: "--s-completed", failed: "--s-dead", pending: "--s-pending", running: "--s-running", dead: "--s-dead", enqueued: "--s-scheduled" };
+const COUNTS = new Set(["enqueued", "claimed", "completed", "failed", "retried", "dead", "cancelled", "snoozed", "lost"]);
+
+/** A server that keeps no metrics does not know this operation. */
+const SERIES = "series";
+
+interface Series {
+  resolution_seconds: number;
+  times: string[];
+  series: { name: string; unit: string; values: (number | null)[] }[];
+}
+
+export function Choices<T extends string>({ label, value, choices, choose }: { label: string; value: T; choices: readonly T[]; choose: (value: T) => void }) {
+  return (
+    <div class="choices" role="group" aria-label={label}>
+      {choices.map((one) => (
+        <button type="button" key={one} aria-pressed={one === value} onClick={() => choose(one)}>
+          {one}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+export function SeriesChart({ title, metrics, queue, fallback }: { title: string; metrics: string[]; queue?: string; fallback: ComponentChildren }) {
+  const { range } = settings.value;
+  const { data, error } = useLoad<Series | null>(
+    async () => {
+      if (!may(SERIES)) return null;
+      const start = new Date(Date.now() - RANGES[range] * 1_000).toISOString();
+      return get<Series>(`/v1/metrics/series?metrics=${metrics.join(",")}&start=${enc(start)}${queue ? `&queue=${enc(queue)}` : ""}`);
+    },
+    [range, queue, metrics.join()],
+  );
+  const times = useMemo(() => data?.times.map((at) => Date.parse(at) / 1000) ?? [], [data]);
+  const lines = useMemo<Line[]>(
+    () =>
+      data?.series.map((one) => ({
+        label: COUNTS.has(one.name) ? `${one.name} / s` : one.name,
+        color: COLORS[one.name] ?? "--accent",
+        isFilled: one.name === metrics[0],
+        values: COUNTS.has(one.name) ? one.values.map((value) => (value === null ? null : value / data.resolution_seconds)) : one.values,
+      })) ?? [],
+    [data],
+  );
+  if (data === null) return <Panel title={`${title}, while this page is open`}>{fallback}</Panel>;
+  return (
+    <Panel title={title} actions={<Choices label="Range" value={range} choices={["1h", "24h", "7d"] as const} choose={(one: Settings["range"]) => prefer({ range: one })} />}>
+      <Waiting error={error} isThere={data !== undefined} />
+      {data && <Chart label={`${title}: ${metrics.join(", ")}`} times={times} lines={lines} unit={rate} />}
+    </Panel>
+  );
+}
+
+/** Differences between neighbours as jobs a second; the first has none. */
+export function rates(values: number[], at: number[]): (number | null)[] {
+  return values.map((value, index) => {
+    const seconds = index ? (at[index]! - at[index - 1]!) / 1_000 : 0;
+    return seconds > 0 ? Math.max(0, (value - values[index - 1]!) / seconds) : null;
+  });
+}
+
+export function LiveChart({ kind }: { kind: "rate" | "backlog" }) {
+  const seen = samples.value;
+  const times = seen.map((one) => one.at / 1000);
+  const at = seen.map((one) => one.at);
+  const lines: Line[] =
+    kind === "rate"
+      ? [
+          { label: "completed / s", color: "--s-completed", isFilled: true, values: rates(seen.map((one) => one.completed), at) },
+          { label: "dead / s", color: "--s-dead", values: rates(seen.map((one) => one.dead), at) },
+        ]
+      : [
+          { label: "pending", color: "--s-pending", isFilled: true, values: seen.map((one) => one.pending) },
+          { label: "running", color: "--s-running", values: seen.map((one) => one.running) },
+          { label: "retrying", color: "--s-retrying", values: seen.map((one) => one.failing) },
+        ];
+  return <Chart label={kind === "rate" ? "Jobs that ended in each second" : "Jobs that wait and run"} times={times} lines={lines} unit={kind === "rate" ? rate : short} />;
+}

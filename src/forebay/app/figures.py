@@ -1,0 +1,127 @@
+"""How queues do: what has happened lately and over time, put together from what the store keeps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from forebay.domain.histogram import Histogram
+from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.metrics import (
+    HOUR,
+    MINUTE,
+    TEN_SECONDS,
+    Happened,
+    MetricRow,
+    Tally,
+    merged_tasks,
+    start_of,
+)
+from forebay.domain.query import Counts
+from forebay.domain.series import Span, Steps, span_between, spans, values
+from forebay.domain.worker import Pulse, WorkerInfo
+from forebay.errors import ConfigError
+from forebay.stores.measuring import every_row
+from forebay.stores.protocol import Reader
+
+USUAL_WINDOW_MS: Final = 5 * MINUTE
+LONGEST_WINDOW_MS: Final = 90 * DAY_MS
+Sees = Callable[[QueueName], bool]
+
+
+class QueueFigures(NamedTuple):
+    """What a queue has and what it has done in so many milliseconds."""
+
+    queue: QueueName
+    window_ms: int
+    counts: Counts
+    span: Span
+    tasks: dict[str, Tally]
+    waits_ms: int | None  # how long the job has waited that is the next; None if none does
+    consumers: int
+
+    def per_second(self, jobs: int | None) -> float | None:
+        return None if jobs is None else jobs * 1_000 / self.window_ms
+
+    @property
+    def throughput(self) -> float:
+        """Completed jobs a second."""
+        return self.span.count(Happened.COMPLETED) * 1_000 / self.window_ms
+
+    @property
+    def wait(self) -> Histogram:
+        return self.span.tally.wait
+
+    @property
+    def run(self) -> Histogram:
+        return self.span.tally.run
+
+
+def queue_figures(
+    reader: Reader, queues: Sequence[QueueName] = (), window_ms: int = USUAL_WINDOW_MS
+) -> list[QueueFigures]:
+    """The figures of these queues, or of all; by name. Those of the last seconds are not there yet: workers
+    write every ten seconds."""
+    if not TEN_SECONDS <= window_ms <= LONGEST_WINDOW_MS:
+        raise ConfigError("a window is from 10 seconds to 90 days long")
+    now = reader.now()
+    counts = reader.counts(queues)
+    tier = TEN_SECONDS if window_ms <= HOUR else MINUTE if window_ms <= DAY_MS else HOUR
+    start = start_of(now - window_ms, tier)
+    by_queue: defaultdict[QueueName, list[MetricRow]] = defaultdict(list)
+    for row in every_row(reader, tier, start - tier, now + tier):
+        by_queue[row.queue].append(row)
+    workers = [one for one in reader.workers() if one.pulse(now) is not Pulse.DEAD]
+    return [
+        _figures(reader, name, counts[name], by_queue[name], workers, (now, start, window_ms))
+        for name in sorted(counts)
+    ]
+
+
+def _figures(
+    reader: Reader,
+    name: QueueName,
+    counts: Counts,
+    rows: Sequence[MetricRow],
+    workers: Sequence[WorkerInfo],
+    times: tuple[int, int, int],
+) -> QueueFigures:
+    now, start, window_ms = times
+    first = reader.peek(name, 1) if counts.pending else []
+    return QueueFigures(
+        queue=name,
+        window_ms=window_ms,
+        counts=counts,
+        span=span_between(rows, start),
+        tasks=merged_tasks(row.tasks for row in rows if row.start >= start),
+        waits_ms=max(0, now - first[0].run_at) if first else None,
+        consumers=sum(name in one.queues for one in workers),
+    )
+
+
+def series(
+    reader: Reader,
+    names: Sequence[str],
+    steps: Steps,
+    *,
+    queue: QueueName | None = None,
+    task: str | None = None,
+    sees: Sees | None = None,
+) -> list[list[float | None]]:
+    """The values of each of these metrics in each step: of a queue, or of all that `sees` allows."""
+    rows = [
+        row
+        for row in every_row(reader, steps.tier, steps.since, steps.end)
+        if (queue is None or row.queue == queue) and (sees is None or sees(row.queue))
+    ]
+    found = spans(rows, steps, task)
+    return [values(found, name) for name in names]
+
+
+def everything(reader: Reader) -> dict[QueueName, dict[str, Tally]]:
+    """All that was ever counted, by queue and task. The rows of days make it up, so that it only grows."""
+    rows: defaultdict[QueueName, list[dict[str, Tally]]] = defaultdict(list)
+    for row in every_row(reader, DAY_MS, 0, reader.now() + DAY_MS):
+        rows[row.queue].append(row.tasks)
+    return {queue: merged_tasks(tasks) for queue, tasks in sorted(rows.items())}

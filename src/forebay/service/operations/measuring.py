@@ -1,0 +1,87 @@
+"""Metrics for whoever looks: the figures of queues, and time series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from forebay.app.figures import QueueFigures, Sees, queue_figures, series
+from forebay.domain.job import QueueName
+from forebay.domain.metrics import HOUR
+from forebay.domain.series import METRICS, Steps, steps_between
+from forebay.errors import ConfigError, QueueNotFound
+from forebay.service.operations.desk import Desk
+from forebay.service.schema.metrics import (
+    QueueMetrics,
+    QueueMetricsList,
+    SeriesAnswer,
+    SeriesShape,
+    queue_metrics,
+)
+from forebay.service.schema.shared import in_ms, length, moment_of
+from forebay.stores.protocol import Reader
+
+
+class Measuring:
+    """What has happened, in figures."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def queues(self, window_seconds: float, sees: Sees) -> QueueMetricsList:
+        """All queues that somebody may see."""
+        window_ms = length(window_seconds) or 0
+
+        def look(reader: Reader) -> list[QueueFigures]:
+            names = [queue.name for queue in reader.queues() if sees(queue.name)]
+            return queue_figures(reader, names, window_ms) if names else []
+
+        return QueueMetricsList(queues=[queue_metrics(one) for one in await self._desk.read(look)])
+
+    async def queue(self, name: str, window_seconds: float) -> QueueMetrics:
+        """One queue; raises QueueNotFound."""
+        wanted, window_ms = QueueName(name), length(window_seconds) or 0
+
+        def look(reader: Reader) -> QueueFigures:
+            if not reader.queues([wanted]):
+                raise QueueNotFound(f"there is no queue {name}")
+            [found] = queue_figures(reader, [wanted], window_ms)
+            return found
+
+        return queue_metrics(await self._desk.read(look))
+
+    async def series(
+        self,
+        names: Sequence[str],
+        sees: Sees,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        resolution_seconds: float | None = None,
+    ) -> SeriesAnswer:
+        """Metrics over time, of a queue or of all that somebody may see, of a task or of all; the last hour
+        unless a time is given."""
+        for name in names:
+            if name not in METRICS:
+                raise ConfigError(f"there is no metric {name!r:.60}; there are {', '.join(METRICS)}")
+        wanted = None if queue is None else QueueName(queue)
+
+        def look(reader: Reader) -> tuple[Steps, list[list[float | None]]]:
+            until = in_ms("end", end) or reader.now()
+            since = in_ms("start", start)
+            steps = steps_between(until - HOUR if since is None else since, until, length(resolution_seconds))
+            return steps, series(reader, names, steps, queue=wanted, task=task, sees=sees)
+
+        steps, found = await self._desk.read(look)
+        return SeriesAnswer(
+            start=moment_of(steps.start),
+            end=moment_of(steps.end),
+            resolution_seconds=steps.length / 1_000,
+            times=[moment_of(at) for at in steps.starts],
+            series=[
+                SeriesShape(name=name, unit=METRICS[name].unit, values=values)
+                for name, values in zip(names, found, strict=True)
+            ],
+        )

@@ -1,0 +1,44 @@
+"""Who may see which figures: those of the queues that they may see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from forebay.service.permitting.permit import Permit
+from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, SeriesAnswer
+
+
+async def queue_metrics(permit: Permit, queue: str, window_seconds: float) -> QueueMetrics:
+    """Show what a queue has done lately."""
+    return await permit.allowed("queue_metrics", queue).measuring.queue(queue, window_seconds)
+
+
+async def all_metrics(permit: Permit, window_seconds: float) -> QueueMetricsList:
+    """Show what all queues have done lately."""
+    may = permit.caller.may
+    return await permit.service.measuring.queues(window_seconds, lambda name: may("queue_metrics", name))
+
+
+async def metric_series(
+    permit: Permit,
+    metrics: Sequence[str],
+    *,
+    queue: str | None = None,
+    task: str | None = None,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    resolution_seconds: float | None = None,
+) -> SeriesAnswer:
+    """Show metrics over time."""
+    may = permit.caller.may
+    service = permit.service if queue is None else permit.allowed("metric_series", queue)
+    return await service.measuring.series(
+        metrics,
+        lambda name: may("metric_series", name),
+        queue=queue,
+        task=task,
+        start=start,
+        end=end,
+        resolution_seconds=resolution_seconds,
+    )

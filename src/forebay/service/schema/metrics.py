@@ -1,0 +1,139 @@
+"""Shapes of metrics: the figures of queues, and time series."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from forebay.app.figures import QueueFigures
+from forebay.domain.histogram import Histogram
+from forebay.domain.metrics import Happened, Tally
+from forebay.domain.series import Span
+from forebay.service.schema.queues import CountsShape, counts_shape
+from forebay.service.schema.shared import Shape, seconds
+
+
+class SpreadShape(Shape, frozen=True, kw_only=True):
+    """How long something took, in milliseconds; null where nothing did. Percentiles are right to 3.2 %."""
+
+    count: int
+    average_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    least_ms: float | None
+    most_ms: float | None
+
+
+class TaskMetrics(Shape, frozen=True, kw_only=True):
+    """What became of the jobs of a task. `failed` counts attempts: they were `retried`, or their jobs are
+    `dead`; some were `lost` with their workers. `error_rate` is the share of failed attempts."""
+
+    task: str
+    claimed: int
+    completed: int
+    failed: int
+    lost: int
+    retried: int
+    dead: int
+    cancelled: int
+    snoozed: int
+    error_rate: float | None
+    errors: dict[str, int]
+    wait: SpreadShape
+    run: SpreadShape
+
+
+class QueueMetrics(Shape, frozen=True, kw_only=True):
+    """A queue now and in the last seconds. `oldest_pending_age_seconds` is how long the job has waited that
+    would be claimed next; `enqueued_per_second` is null while jobs were counted only once."""
+
+    queue: str
+    window_seconds: float
+    counts: CountsShape
+    claimed: int
+    completed: int
+    failed: int
+    lost: int
+    retried: int
+    dead: int
+    cancelled: int
+    snoozed: int
+    error_rate: float | None
+    errors: dict[str, int]
+    wait: SpreadShape
+    run: SpreadShape
+    enqueued_per_second: float | None
+    throughput_per_second: float
+    oldest_pending_age_seconds: float | None
+    consumers_active: int
+    tasks: list[TaskMetrics]
+
+
+class QueueMetricsList(Shape, frozen=True, kw_only=True):
+    """Queues by name."""
+
+    queues: list[QueueMetrics]
+
+
+class SeriesShape(Shape, frozen=True, kw_only=True):
+    """One metric: a value for each time, null where nothing is known. `unit` is jobs, ms or share."""
+
+    name: str
+    unit: str
+    values: list[float | None]
+
+
+class SeriesAnswer(Shape, frozen=True, kw_only=True):
+    """Metrics over time. `times` are the beginnings of the steps, oldest first and without gaps."""
+
+    start: datetime
+    end: datetime
+    resolution_seconds: float
+    times: list[datetime]
+    series: list[SeriesShape]
+
+
+def queue_metrics(found: QueueFigures) -> QueueMetrics:
+    return QueueMetrics(
+        queue=found.queue,
+        window_seconds=found.window_ms / 1_000,
+        counts=counts_shape(found.counts),
+        **_counted(found.span),
+        error_rate=found.span.error_rate,
+        errors=found.span.tally.errors,
+        wait=_spread(found.wait),
+        run=_spread(found.run),
+        enqueued_per_second=found.per_second(found.span.enqueued),
+        throughput_per_second=found.throughput,
+        oldest_pending_age_seconds=seconds(found.waits_ms),
+        consumers_active=found.consumers,
+        tasks=[_task(name, tally) for name, tally in sorted(found.tasks.items())],
+    )
+
+
+def _task(name: str, tally: Tally) -> TaskMetrics:
+    span = Span(tally)
+    return TaskMetrics(
+        task=name,
+        **_counted(span),
+        error_rate=span.error_rate,
+        errors=tally.errors,
+        wait=_spread(tally.wait),
+        run=_spread(tally.run),
+    )
+
+
+def _counted(span: Span) -> dict[str, int]:
+    return {what.value: span.count(what) for what in Happened}
+
+
+def _spread(lengths: Histogram) -> SpreadShape:
+    return SpreadShape(
+        count=lengths.count,
+        average_ms=lengths.average_ms,
+        p50_ms=lengths.percentile_ms(50),
+        p95_ms=lengths.percentile_ms(95),
+        p99_ms=lengths.percentile_ms(99),
+        least_ms=lengths.least_ms,
+        most_ms=lengths.most_ms,
+    )

@@ -1,0 +1,2 @@
+-- removed: how many jobs of each queue are gone.
+select queue, jobs from forebay.removed;

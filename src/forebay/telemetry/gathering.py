@@ -1,0 +1,146 @@
+"""What one worker has seen of its jobs, gathered in memory for ten seconds at a time.
+
+For each job a claim and an end append two numbers to lists; all else is done once for thousands of them, or
+when the ten seconds are over.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from forebay.domain.histogram import NOTHING, histogram_of, merged_histogram
+from forebay.domain.job import Job, QueueName
+from forebay.domain.metrics import (
+    MAX_SERIES,
+    OTHER,
+    TEN_SECONDS,
+    Happened,
+    MetricRow,
+    Tally,
+    bounded_errors,
+    happened,
+    start_of,
+)
+from forebay.domain.settlement import Ending, Settlement
+
+# So many lengths are kept as they came before they become a histogram.
+RAW: Final = 20_000
+MAX_ERROR_NAME: Final = 100
+_COMPLETED: Final = Ending.COMPLETED
+
+
+class _Series:
+    """What is known of one task in one queue."""
+
+    __slots__ = ("claimed", "completed", "counts", "errors", "run", "runs", "wait", "waits")
+
+    def __init__(self) -> None:
+        self.waits: list[int] = []  # milliseconds
+        self.runs: list[float] = []  # seconds
+        self.wait = self.run = NOTHING
+        self.claimed = self.completed = 0
+        self.counts: defaultdict[str, int] = defaultdict(int)
+        self.errors: defaultdict[str, int] = defaultdict(int)
+
+    def fold(self) -> None:
+        """Make a histogram of what came since the last time."""
+        self.claimed += len(self.waits)
+        self.wait = merged_histogram((self.wait, histogram_of([ms * 1_000 for ms in self.waits])))
+        self.run = merged_histogram((self.run, histogram_of([int(s * 1_000_000) for s in self.runs])))
+        self.waits, self.runs = [], []
+
+    def failed(self, end: Settlement) -> None:
+        """Count an attempt that has not ended well."""
+        what = happened(end.ending, end.state)
+        for one in what:
+            self.counts[one.value] += 1
+        if end.error is not None and Happened.FAILED in what:
+            self.errors[end.error.type[:MAX_ERROR_NAME]] += 1
+
+    def tally(self) -> Tally:
+        self.fold()
+        own = {Happened.CLAIMED.value: self.claimed, Happened.COMPLETED.value: self.completed}
+        counts = {what: count for what, count in (own | self.counts).items() if count}
+        return Tally(counts, bounded_errors(dict(self.errors)), self.wait, self.run)
+
+
+class Gathering:
+    """The figures of one worker. Times are the store's: what a claim says about itself is taken for the
+    present, so that clocks of workers need not agree. Not for several threads."""
+
+    def __init__(self, worker: str, most: int = MAX_SERIES) -> None:
+        self._worker = worker
+        self._most = most
+        self._offset_ms = 0.0
+        self._start: int | None = None
+        self._raw = 0
+        self._series: dict[tuple[QueueName, str], _Series] = {}
+        self._closed: list[MetricRow] = []
+
+    def claimed(self, jobs: Sequence[Job], now: float) -> None:
+        """These jobs were claimed at this moment of the monotonic clock."""
+        if not jobs:
+            return
+        self._offset_ms = (jobs[0].started_at or 0) - now * 1_000
+        self._make_room(now, len(jobs))
+        series = self._series
+        for job in jobs:
+            one = series.get((job.queue, job.task)) or self._new(job)
+            due_at = job.run_at if job.run_at > job.ready_at else job.ready_at
+            one.waits.append((job.started_at or due_at) - due_at)
+
+    def ended(self, ends: Iterable[tuple[Job, Settlement, float | None]], now: float) -> None:
+        """These attempts were settled like this; some have run, for so many seconds."""
+        self._make_room(now, 0)
+        series = self._series
+        for job, end, seconds in ends:
+            one = series.get((job.queue, job.task)) or self._new(job)
+            if end.ending is _COMPLETED:
+                one.completed += 1
+            else:
+                one.failed(end)
+            if seconds is not None:
+                one.runs.append(seconds)
+                self._raw += 1
+
+    def take(self, now: float) -> list[MetricRow]:
+        """The rows of all spans that are over, once."""
+        self._make_room(now, 0)
+        closed, self._closed = self._closed, []
+        return closed
+
+    def take_all(self) -> list[MetricRow]:
+        """The rows of the present span too, because nothing comes any more."""
+        self._close()
+        closed, self._closed = self._closed, []
+        return closed
+
+    def _new(self, job: Job) -> _Series:
+        """A place for what was not seen before in this span; one for all tasks where there are too many."""
+        key = (job.queue, job.task if len(self._series) < self._most else OTHER)
+        return self._series.setdefault(key, _Series())
+
+    def _make_room(self, now: float, jobs: int) -> None:
+        """Begin another span if it is time, and fold what has piled up."""
+        start = start_of(int(now * 1_000 + self._offset_ms), TEN_SECONDS)
+        if start != self._start:
+            self._close()
+            self._start = start
+        self._raw += jobs
+        if self._raw > RAW:
+            self._raw = 0
+            for one in self._series.values():
+                one.fold()
+
+    def _close(self) -> None:
+        by_queue: defaultdict[QueueName, dict[str, Tally]] = defaultdict(dict)
+        for (queue, task), one in self._series.items():
+            by_queue[queue][task] = one.tally()
+        self._closed += [
+            MetricRow(tier=TEN_SECONDS, start=self._start or 0, queue=queue, worker=self._worker, tasks=tasks)
+            for queue, tasks in by_queue.items()
+        ]
+        self._series = {}
+        self._raw = 0

@@ -1,0 +1,65 @@
+"""The figures of a worker on their way to the store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from forebay.clock import Clock
+from forebay.domain.job import Job, WorkerId
+from forebay.domain.metrics import MetricRow
+from forebay.domain.settlement import Settlement
+from forebay.errors import StoreError
+from forebay.stores.protocol import Store
+from forebay.telemetry.gathering import Gathering
+
+# Whoever rolls rows up looks back for two minutes, and puts those of all workers together after five. A row
+# that came later would not be rolled up; one that was written, and is offered again after that because its
+# answer was lost, would count twice.
+GIVE_UP_SECONDS: Final = 90.0
+AGAIN_SECONDS: Final = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class Measuring:
+    """Gathers what the coordinator sees, and writes what is over, a few rows every ten seconds. Figures are
+    never worth a job: a store that does not take them is asked again later, and for a while only."""
+
+    def __init__(self, worker: WorkerId, clock: Clock) -> None:
+        self._clock = clock
+        self._gathering = Gathering(worker)
+        self._unwritten: list[tuple[float, Sequence[MetricRow]]] = []
+        self._again_at = 0.0
+
+    def claimed(self, jobs: Sequence[Job], now: float) -> None:
+        self._gathering.claimed(jobs, now)
+
+    def ended(self, ends: Iterable[tuple[Job, Settlement, float | None]]) -> None:
+        self._gathering.ended(ends, self._clock.monotonic())
+
+    def record(self, store: Store) -> None:
+        """Write what is over, if there is something."""
+        now = self._clock.monotonic()
+        rows = self._gathering.take(now)
+        if rows:
+            self._unwritten.append((now, rows))
+        if self._unwritten and now >= self._again_at:
+            self._write(store, now)
+
+    def record_all(self, store: Store) -> None:
+        """Write everything, because the worker ends."""
+        now = self._clock.monotonic()
+        self._unwritten.append((now, self._gathering.take_all()))
+        self._write(store, now)
+
+    def _write(self, store: Store, now: float) -> None:
+        self._unwritten = [(at, rows) for at, rows in self._unwritten if now < at + GIVE_UP_SECONDS]
+        try:
+            store.record_metrics([row for _, rows in self._unwritten for row in rows])
+        except StoreError as exc:
+            self._again_at = now + AGAIN_SECONDS
+            logger.warning("metrics are not written now: %s", exc)
+        else:
+            self._unwritten = []

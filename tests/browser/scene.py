@@ -1,0 +1,137 @@
+"""A system to look at, a server with its page, and a browser that looks."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any, Final, NamedTuple
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from forebay import Forebay, RetryPolicy, chain, current_job, group
+from forebay.dashboard.pages import Pages
+from forebay.domain.access import Grant
+from forebay.service.keys import Keys
+from forebay.service.server import Security
+from forebay.stores.opening import open_engine
+from tests.service.serving import Served, serving
+
+PATIENCE_MS: Final = 60_000
+OPTIONS: Final = (
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--no-first-run", "--disable-quic", "--disable-dev-shm-usage"),
+)
+AXE: Final = Path(__file__).resolve().parents[2] / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+class Scene(NamedTuple):
+    """What the tests of one store share."""
+
+    app: Forebay
+    address: str
+    is_mended: Event
+    dead: str
+    flow: str
+
+
+@contextmanager
+def playing(url: str) -> Iterator[Scene]:
+    """An app with a worker, jobs of every kind, and a server without keys."""
+    app, is_mended = Forebay(url), Event()
+
+    @app.task(name="shop.charge", queue="money", retry=RetryPolicy(max_retries=0))
+    def charge(name: str, card_token: str = "") -> str:
+        if not is_mended.is_set():
+            raise ConnectionError(f"the bank of {name} does not answer")
+        return f"charged {name}"
+
+    @app.task(name="shop.count", queue="reports")
+    def count(page: int) -> int:
+        return page
+
+    @app.task(name="shop.total", queue="reports")
+    def total() -> int:
+        return sum(current_job().results())
+
+    @app.task(name="shop.mail", queue="mail")
+    def mail(to: str) -> None:
+        return None
+
+    with app:
+        app.schedules.save("nightly", mail, ["all@example.com"], cron="0 3 * * *")
+        with app.working(threads=2):
+            handles = [charge.enqueue(name, card_token="4242") for name in ("ada", "grace", "tony")]  # noqa: S106
+            flow = app.workflow(chain(group(*(count.job(page) for page in range(3))), total.job())).enqueue()
+            flow.results(timeout=60)
+            for one in handles:
+                one.wait(timeout=60)
+            mail.using(delay=86_400, tags=["newsletter"]).enqueue("ada@example.com")
+            with serving(open_engine(url), around=Pages) as served:
+                yield Scene(app, served.address, is_mended, str(handles[0].id), str(flow.last[0].id))
+
+
+@contextmanager
+def guarded(url: str) -> Iterator[tuple[Served, dict[str, str]]]:
+    """A server that asks for keys, and the tokens of a viewer and of an admin."""
+    engine = open_engine(url)
+    store, reader = engine.store(), engine.reader()
+    keys = Keys(store, reader, actor="ann")
+    store.save_queue("mail")  # type: ignore[arg-type]  # a plain text names it
+    tokens = {role: keys.create(role, [Grant.parse(role)]).token for role in ("view", "admin")}
+    with serving(engine, security=Security(asks_for_keys=True), around=Pages) as served:
+        yield served, tokens
+    store.close()
+    reader.close()
+
+
+@contextmanager
+def browsing() -> Iterator[Browser]:
+    with sync_playwright() as player:
+        browser = player.chromium.launch(
+            executable_path=os.environ["FOREBAY_CHROMIUM"], headless=True, args=list(OPTIONS)
+        )
+        yield browser
+        browser.close()
+
+
+class Sight:
+    """A page that minds its console."""
+
+    def __init__(self, browser: Browser, address: str, **options: Any) -> None:
+        self._context = browser.new_context(viewport={"width": 1280, "height": 860}, **options)
+        self._address = address
+        self.complaints: list[str] = []
+        self.page: Page = self._context.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        # A browser tells its console of every answer that is a refusal, also of those that are asked for.
+        is_refusal = re.search(r"status of (401|403|422)", message.text)
+        if message.type in ("error", "warning") and not is_refusal:
+            self.complaints.append(message.text)
+
+    def open(self, view: str) -> Page:
+        self.page.goto(f"{self._address}/dashboard/{view}")
+        self.page.wait_for_selector("h1")
+        return self.page
+
+    def faults(self) -> list[str]:
+        """What is serious for who cannot see or point well, by axe."""
+        # Not by a script tag: the policy of the page lets no other script in.
+        self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = self.page.evaluate("async () => (await axe.run()).violations")
+        return [
+            f"{one['id']}: {node['html'][:160]}"
+            for one in found
+            if one["impact"] in ("serious", "critical")
+            for node in one["nodes"]
+        ]
+
+    def close(self) -> None:
+        self._context.close()

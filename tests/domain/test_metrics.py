@@ -1,0 +1,153 @@
+"""Rows of metrics: what is counted, how rows are put together, and that there is a bound to everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.domain.histogram import histogram_of
+from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.metrics import (
+    FINER,
+    HOUR,
+    KEPT_MS,
+    MAX_ERRORS,
+    MAX_SERIES,
+    MINUTE,
+    OTHER,
+    TEN_SECONDS,
+    TOGETHER,
+    MetricRow,
+    Stock,
+    Tally,
+    bounded_errors,
+    happened,
+    merged,
+    merged_tasks,
+    packed,
+    rolled,
+    start_of,
+    unpacked,
+)
+from forebay.domain.query import Counts
+from forebay.domain.settlement import Ending
+
+START = 1_700_000_040_000  # a whole minute
+MAIL = QueueName("mail")
+
+
+def tally(completed: int = 1, ms: int = 5, **errors: int) -> Tally:
+    lengths = histogram_of([ms * 1_000] * completed)
+    return Tally({"completed": completed}, errors, lengths, lengths)
+
+
+def row(
+    start: int = START,
+    worker: str = "w",
+    queue: QueueName = MAIL,
+    stock: Stock | None = None,
+    **tasks: Tally,
+) -> MetricRow:
+    return MetricRow(tier=TEN_SECONDS, start=start, queue=queue, worker=worker, tasks=tasks, stock=stock)
+
+
+def stock(at: int, pending: int) -> Stock:
+    return Stock(at, Counts(pending=pending), pending, pending)
+
+
+@pytest.mark.parametrize(
+    ("ending", "state", "counted"),
+    [
+        (Ending.COMPLETED, JobState.COMPLETED, ["completed"]),
+        (Ending.FAILED, JobState.RETRYING, ["failed", "retried"]),
+        (Ending.FAILED, JobState.DEAD, ["failed", "dead"]),
+        (Ending.DISCARDED, JobState.DEAD, ["failed", "dead"]),
+        (Ending.LOST, JobState.PENDING, ["lost", "failed", "retried"]),
+        (Ending.CANCELLED, JobState.CANCELLED, ["cancelled"]),
+        (Ending.SNOOZED, JobState.SCHEDULED, ["snoozed"]),
+        (Ending.INTERRUPTED, JobState.PENDING, []),
+        (Ending.HELD, JobState.PENDING, []),
+    ],
+)
+def test_each_end_of_an_attempt_is_counted_for_what_it_is(
+    ending: Ending, state: JobState, counted: list[str]
+) -> None:
+    assert happened(ending, state) == counted
+
+
+def test_a_row_comes_back_as_it_was_stored() -> None:
+    kept = row(send=tally(3, Boom=1), stock=stock(START, 4))
+
+    assert unpacked(TEN_SECONDS, START, "mail", "w", packed(kept)) == kept
+
+
+def test_a_span_begins_at_a_whole_multiple_of_itself() -> None:
+    assert start_of(START + 19_999, TEN_SECONDS) == START + TEN_SECONDS
+    assert start_of(START + 59_999, MINUTE) == START
+
+
+@pytest.mark.shows("R-MET-34", "R-MET-38")
+def test_rows_are_rolled_up_by_queue_and_time_with_all_workers_together() -> None:
+    other = QueueName("other")
+    rows = [
+        row(send=tally(1, ms=1, Boom=1), stock=stock(START, 9)),
+        row(worker="v", send=tally(2, ms=4, Boom=2), sort=tally(1)),
+        row(START + 50_000, stock=stock(START + 50_000, 3)),
+        row(START + MINUTE, queue=other, sort=tally(1)),
+    ]
+
+    first, second = rolled(reversed(rows), MINUTE)
+
+    assert (first.tier, first.start, first.queue, first.worker) == (MINUTE, START, MAIL, TOGETHER)
+    assert first.tasks["send"].counts == {"completed": 3}
+    assert first.tasks["send"].errors == {"Boom": 3}
+    assert (first.tasks["send"].run.least_ms, first.tasks["send"].run.most_ms) == (1.0, 4.0)
+    assert first.tasks["sort"] == tally(1)
+    assert first.stock == Stock(START + 50_000, Counts(pending=3), 3, 9)
+    assert (second.start, second.queue, second.stock) == (START + MINUTE, other, None)
+
+
+def test_rolled_up_in_two_steps_or_in_one_it_is_the_same() -> None:
+    rows = [row(START + place * 10_000, send=tally(place + 1)) for place in range(20)]
+
+    assert rolled(rolled(rows, MINUTE), HOUR) == rolled(rows, HOUR)
+    assert rolled(rolled(rows, TEN_SECONDS), MINUTE) == rolled(rows, MINUTE)
+
+
+def test_nothing_at_all_makes_an_empty_tally() -> None:
+    assert merged([]) == Tally()
+
+
+def test_of_too_many_tasks_the_least_busy_ones_are_one() -> None:
+    tasks = {f"t{number}": tally(2 if number == MAX_SERIES else 1) for number in range(MAX_SERIES + 1)}
+
+    found = merged_tasks([tasks])
+
+    assert len(found) == MAX_SERIES
+    assert f"t{MAX_SERIES}" in found
+    assert sum(one.counts["completed"] for one in found.values()) == MAX_SERIES + 2
+    assert OTHER in found
+    again = merged_tasks([found, tasks])
+    assert len(again) <= MAX_SERIES
+    assert sum(one.counts["completed"] for one in again.values()) == 2 * (MAX_SERIES + 2)
+
+
+def test_of_too_many_types_of_error_the_rare_ones_are_one() -> None:
+    errors = {OTHER: 100} | {f"E{number:02}": number + 1 for number in range(MAX_ERRORS)}
+
+    found = bounded_errors(errors)
+
+    assert len(found) == MAX_ERRORS
+    assert found[OTHER] == 100 + 1
+    assert sum(found.values()) == sum(errors.values())
+    assert bounded_errors(found) is found
+
+
+def test_tiers_are_kept_for_a_week_a_month_and_a_quarter() -> None:
+    assert {tier: kept // DAY_MS for tier, kept in KEPT_MS.items()} == {
+        10_000: 7,
+        60_000: 30,
+        3_600_000: 90,
+        DAY_MS: 1_100,
+    }
+    assert all(tier % finer == 0 for tier, finer in FINER.items())

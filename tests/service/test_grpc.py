@@ -1,0 +1,326 @@
+"""The service over gRPC: who is let in, what is refused, how long anybody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from threading import Event
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from forebay.domain.access import Grant
+from forebay.domain.limits import Limit
+from forebay.errors import InvalidJob, StoreUnavailable
+from forebay.service.generated import forebay_pb2 as pb
+from forebay.service.grpc.answering import MARGIN_SECONDS, address_of, read, within
+from forebay.service.grpc.methods import SERVICES
+from forebay.service.grpc.requests import (
+    DequeueRequest,
+    EnqueueRequest,
+    SendCommandRequest,
+    UpdateQueueConfigRequest,
+)
+from forebay.service.keys import Keys
+from forebay.service.operations.service import Service
+from forebay.service.schema.unreadable import Unreadable
+from forebay.service.server import Security
+from forebay.stores.opening import open_engine
+from tests.service.serving import PATIENCE
+from tests.service.speaking import Spoken, speaking
+from tests.worker.support import eventually
+
+
+@pytest.fixture(scope="module")
+def spoken() -> Iterator[Spoken]:
+    with speaking(open_engine("memory://")) as found:
+        yield found
+
+
+def refused(call: Callable[..., Any], request: Any, **more: Any) -> tuple[str, dict[str, Any]]:
+    """How a call ended, and what was told behind it."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call(request, timeout=PATIENCE, **more)
+    error: Any = caught.value
+    return error.code().name, dict(error.trailing_metadata())
+
+
+# Messages
+
+
+@pytest.mark.parametrize(
+    ("job", "field"),
+    [
+        ({"args_json": "[1,"}, "args_json"),
+        ({"args_json": '{"a": 1}'}, "job.args"),
+        ({"delay_seconds": float("nan")}, "delay_seconds"),
+        ({"timeout_seconds": float("inf")}, "timeout_seconds"),
+        ({"without": ["task"]}, "without"),
+        ({"without": ["timeout_seconds"], "timeout_seconds": 5}, "without"),
+        ({"queue": "no spaces"}, "job.queue"),
+    ],
+)
+def test_a_message_that_says_what_cannot_be_is_refused_with_its_field(
+    job: dict[str, Any], field: str
+) -> None:
+    body = pb.EnqueueRequest(job=pb.NewJob(task="t", **job)).SerializeToString()
+
+    with pytest.raises(Unreadable) as caught:
+        read(EnqueueRequest, body)
+
+    assert caught.value.field == field
+
+
+def test_a_moment_beyond_the_calendar_is_refused() -> None:
+    message = pb.EnqueueRequest(job=pb.NewJob(task="t"))
+    message.job.run_at.seconds = 2**60
+
+    with pytest.raises(Unreadable) as caught:
+        read(EnqueueRequest, message.SerializeToString())
+
+    assert caught.value.field == "run_at"
+
+
+def test_what_is_no_message_is_refused(spoken: Spoken) -> None:
+    call = spoken.channel.unary_unary("/forebay.v1.Producer/Enqueue")
+
+    code, told = refused(call, b"\xff\xff\xff")
+
+    assert (code, told["forebay-code"]) == ("INVALID_ARGUMENT", "bad_request")
+
+
+def test_what_is_left_out_has_its_default_and_what_is_taken_away_is_null() -> None:
+    plain = read(EnqueueRequest, pb.EnqueueRequest(job=pb.NewJob(task="t")).SerializeToString())
+    without = pb.UpdateQueueConfigRequest(
+        name="q", settings=pb.QueueSettings(without=["max_length"], weight=2)
+    )
+    settings = read(UpdateQueueConfigRequest, without.SerializeToString())
+
+    assert isinstance(plain, EnqueueRequest)
+    assert (plain.job.timeout_seconds, plain.job.queue, plain.job.args) == (1_800, "default", [])
+    assert isinstance(settings, UpdateQueueConfigRequest)
+    assert settings.settings.changes() == {"weight": 2, "max_length": None}
+
+
+def test_a_list_of_workers_that_is_empty_is_nobody() -> None:
+    with pytest.raises(InvalidJob):
+        SendCommandRequest(kind="stop", workers=[]).checked()
+    with pytest.raises(InvalidJob):
+        SendCommandRequest(kind="stop", workers=["w"], all_workers=True).checked()
+
+    assert SendCommandRequest(kind="stop", all_workers=True).checked().workers is None
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [("ipv4:127.0.0.1:4711", "127.0.0.1"), ("ipv6:%5B::1%5D:4711", "::1"), ("unix:/tmp/x", "")],
+)
+def test_a_client_is_known_by_its_address(peer: str, address: str) -> None:
+    assert address_of(peer) == address
+
+
+# Deadlines
+
+
+@pytest.mark.shows("R-GRPC-04")
+def test_nobody_waits_for_longer_than_the_deadline_of_the_call_leaves() -> None:
+    [dequeue] = [method for method in SERVICES["Consumer"] if method.asked is DequeueRequest]
+    request = DequeueRequest(wait_seconds=10)
+
+    waits = [within(dequeue, request, left) for left in (None, 60.0, 5.0, 0.1)]
+
+    assert [getattr(one, "wait_seconds", None) for one in waits] == [10, 10, 5 - MARGIN_SECONDS, 0]
+
+
+@pytest.mark.shows("R-GRPC-04", "R-LEASE-14")
+def test_a_claim_and_a_wait_are_answered_when_something_comes(spoken: Spoken) -> None:
+    queue = spoken.queue("long")
+    claiming = spoken.consumer.Dequeue.future(pb.DequeueRequest(queues=[queue]), timeout=PATIENCE)
+    eventually(lambda: any(queue in kind.queues for kind in list(spoken.service.waiting._groups)))
+
+    job_id = spoken.enqueue(queue)
+    [job] = claiming.result().jobs
+    waiting = spoken.producer.WaitForCompletion.future(
+        pb.WaitForCompletionRequest(id=job_id), timeout=PATIENCE
+    )
+    done = pb.AckTaskRequest(id=job_id, lease=job.lease, result_json='{"n": 1}')
+    assert spoken.consumer.AckTask(done, timeout=PATIENCE).is_kept
+
+    assert waiting.result().state == "completed"
+    result = spoken.producer.GetTaskResult(pb.GetTaskResultRequest(id=job_id), timeout=PATIENCE)
+    assert result.result_json == '{"n":1}'
+
+
+def test_a_claim_that_is_cancelled_takes_no_job(spoken: Spoken) -> None:
+    queue = spoken.queue("left")
+    claiming = spoken.consumer.Dequeue.future(pb.DequeueRequest(queues=[queue]), timeout=PATIENCE)
+    groups = spoken.service.waiting._groups
+    eventually(lambda: any(queue in kind.queues for kind in list(groups)))
+
+    claiming.cancel()
+    eventually(lambda: not any(queue in kind.queues for kind in list(groups)))
+
+    assert spoken.state(spoken.enqueue(queue)) == "pending"
+
+
+# Who is let in
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[tuple[Spoken, Keys]]:
+    engine = open_engine("memory://")
+    store, reader = engine.store(), engine.reader()
+    store.save_queue("mail")  # type: ignore[arg-type]  # a plain text names it
+    with speaking(
+        engine, security=Security(asks_for_keys=True, rate=Limit(scope="global", rate=1_000))
+    ) as found:
+        yield found, Keys(store, reader, actor="test")
+    store.close()
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    "shown", [(), (("authorization", "Bearer fbk_x.y"),), (("authorization", "Basic x"),)]
+)
+@pytest.mark.shows("R-GRPC-03", "R-SEC-01")
+def test_nobody_is_let_in_without_a_key(guarded: tuple[Spoken, Keys], shown: tuple[Any, ...]) -> None:
+    spoken, _ = guarded
+
+    for stub, methods in (
+        (spoken.producer, "Producer"),
+        (spoken.consumer, "Consumer"),
+        (spoken.admin, "Admin"),
+    ):
+        for method in SERVICES[methods]:
+            call, request = getattr(stub, method.name), getattr(pb, method.asked.__name__)()
+            answered = (lambda *args, call=call, **more: list(call(*args, **more))) if method.stream else call
+            code, told = refused(answered, request, metadata=shown)
+            assert (code, told["forebay-code"]) == ("UNAUTHENTICATED", "unauthenticated"), method.name
+
+
+def test_a_client_has_one_rate_for_both_protocols(guarded: tuple[Spoken, Keys]) -> None:
+    spoken, keys = guarded
+    token = keys.create("slow", [Grant.parse("view")], rate=1, burst=2).token
+    shown = (("authorization", f"Bearer {token}"),)
+    headers = {"Authorization": f"Bearer {token}"}
+    eventually(lambda: spoken.client.get("/v1/workers", headers=headers).status_code == 200)
+    eventually(lambda: spoken.client.get("/v1/workers", headers=headers).status_code == 429)
+
+    ends = set()
+
+    def is_refused() -> bool:
+        try:
+            spoken.admin.ListWorkers(pb.ListWorkersRequest(), metadata=shown, timeout=PATIENCE)
+        except grpc.RpcError as exc:
+            told = dict(exc.trailing_metadata())
+            ends.add((exc.code().name, told["forebay-code"], told["x-ratelimit-remaining"]))
+            return int(told["retry-after"]) >= 1
+        return False
+
+    eventually(is_refused)  # the bucket may get a token between the two calls
+
+    assert ends == {("RESOURCE_EXHAUSTED", "too_many_requests", "0")}
+
+
+def test_who_has_asked_is_in_the_audit_log(guarded: tuple[Spoken, Keys]) -> None:
+    spoken, keys = guarded
+    token = keys.create("boss", [Grant.parse("operate:mail")]).token
+    shown = (("authorization", f"Bearer {token}"), ("x-request-id", "r-7"))
+
+    def is_paused() -> bool:
+        try:
+            call = spoken.admin.PauseQueue.with_call
+            _, answer = call(pb.PauseQueueRequest(name="mail"), metadata=shown, timeout=PATIENCE)
+        except grpc.RpcError as exc:  # keys are seen within a few seconds
+            return exc.code() is not grpc.StatusCode.UNAUTHENTICATED
+        return ("x-request-id", "r-7") in [tuple(one) for one in answer.trailing_metadata()]
+
+    eventually(is_paused)
+
+    reader = spoken.service.desk.engine.reader()
+    assert ("boss", "r-7") in {(event.who, event.request) for _, event in reader.audit()}
+    reader.close()
+
+
+# Faults
+
+
+def test_a_fault_of_ours_is_told_to_the_log_and_to_nobody_else(
+    spoken: Spoken, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(spoken.service.administering, "queues", fail)
+
+    with pytest.raises(grpc.RpcError) as caught:
+        spoken.admin.ListQueues(pb.ListQueuesRequest(), timeout=PATIENCE)
+
+    error: Any = caught.value
+    assert (error.code().name, dict(error.trailing_metadata())["forebay-code"]) == ("INTERNAL", "internal")
+    assert "secret" not in error.details()
+    assert "secret" in caplog.text
+
+
+@pytest.mark.shows("R-GRPC-03")
+def test_a_store_that_is_away_is_unavailable_and_says_when_to_come_again(
+    spoken: Spoken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(spoken.service.administering, "queues", fail)
+
+    code, told = refused(spoken.admin.ListQueues, pb.ListQueuesRequest())
+
+    assert (code, told["forebay-code"], told["retry-after"]) == ("UNAVAILABLE", "store_unavailable", "1")
+
+
+# Health and reflection
+
+
+def test_health_is_told_to_everybody_as_it_is(
+    guarded: tuple[Spoken, Keys], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoken, _ = guarded
+    health = health_pb2_grpc.HealthStub(spoken.channel)
+    is_away = Event()
+    check = Service.check
+
+    async def looked(service: Service) -> None:
+        if is_away.is_set():
+            raise StoreUnavailable("away")
+        await check(service)
+
+    monkeypatch.setattr(Service, "check", looked)
+    watching = health.Watch(health_pb2.HealthCheckRequest(service="forebay.v1.Producer"), timeout=PATIENCE)
+    seen = [next(watching).status]
+    is_away.set()
+    seen.append(next(watching).status)
+    watching.cancel()
+
+    assert seen == [health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING]
+    answer = health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
+    assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
+    with pytest.raises(grpc.RpcError) as caught:
+        health.Check(health_pb2.HealthCheckRequest(service="other"), timeout=PATIENCE)
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.shows("R-GRPC-05")
+def test_a_client_can_ask_the_server_for_its_messages(spoken: Spoken) -> None:
+    described = ProtoReflectionDescriptorDatabase(spoken.channel)
+
+    names = set(described.get_services())
+    file = described.FindFileContainingSymbol("forebay.v1.Consumer")
+
+    assert {
+        "forebay.v1.Producer",
+        "forebay.v1.Consumer",
+        "forebay.v1.Admin",
+        "grpc.health.v1.Health",
+    } <= names
+    assert file.name == "forebay/v1/forebay.proto"
+    assert file.SerializeToString() == pb.DESCRIPTOR.serialized_pb

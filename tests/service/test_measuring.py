@@ -1,0 +1,115 @@
+"""Metrics over HTTP: what queues have done lately, and time series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+
+import pytest
+
+from forebay.domain.histogram import histogram_of
+from forebay.domain.job import QueueName
+from forebay.domain.metrics import SAMPLE, TEN_SECONDS, MetricRow, Stock, Tally, start_of
+from forebay.domain.query import Counts
+from forebay.domain.worker import WorkerInfo
+from forebay.stores.protocol import Store
+from tests.service.serving import Served
+from tests.stores.support import WORKER
+
+LENGTHS = histogram_of([4_000] * 30)
+
+
+@pytest.fixture
+def store(plain: Served) -> Iterator[Store]:
+    with closing(plain.service.desk.engine.store()) as opened:
+        yield opened
+
+
+def recorded(store: Store, queue: str, now: int) -> int:
+    """Write down what a worker may have seen, and when that was."""
+    at = start_of(now, TEN_SECONDS) - 2 * TEN_SECONDS
+    counts = {"claimed": 31, "completed": 30, "failed": 10, "retried": 9, "dead": 1}
+    tasks = {"send": Tally(counts, {"Boom": 10}, LENGTHS, LENGTHS), "sort": Tally()}
+    name = QueueName(queue)
+    store.record_metrics(
+        [
+            MetricRow(tier=TEN_SECONDS, start=at, queue=name, worker="w", tasks=tasks),
+            *(_counted(name, at + place * TEN_SECONDS, 100 + place * 60) for place in (-1, 0)),
+        ]
+    )
+    return at
+
+
+def _counted(queue: QueueName, at: int, accepted: int) -> MetricRow:
+    stock = Stock(at, Counts(pending=7), accepted, 7)
+    return MetricRow(tier=TEN_SECONDS, start=at, queue=queue, worker=SAMPLE, stock=stock)
+
+
+@pytest.mark.shows("R-HTTP-18", "R-MET-15", "R-MET-16", "R-MET-17", "R-MET-18", "R-MET-21", "R-TEST-35")
+def test_a_queue_tells_what_it_has_and_what_it_has_done_lately(plain: Served, store: Store) -> None:
+    queue = plain.queue()
+    plain.enqueue(queue)
+    recorded(store, queue, plain.service.desk.clock.now_ms())
+    store.beat(WorkerInfo(id=WORKER, queues=(QueueName(queue),), beat_at=2**52))
+
+    found = plain.done("GET", f"/v1/metrics/queues/{queue}?window_seconds=60")
+
+    assert (found["counts"]["pending"], found["consumers_active"]) == (1, 1)
+    assert (found["completed"], found["failed"], found["retried"], found["dead"]) == (30, 10, 9, 1)
+    assert (found["throughput_per_second"], found["error_rate"], found["errors"]) == (0.5, 0.25, {"Boom": 10})
+    assert found["wait"]["count"] == 30
+    for percentile in ("p50_ms", "p95_ms", "p99_ms", "average_ms"):
+        assert found["wait"][percentile] == found["run"][percentile] == pytest.approx(4.0, rel=0.032)
+    assert found["oldest_pending_age_seconds"] >= 0
+    assert [task["task"] for task in found["tasks"]] == ["send", "sort"]
+    assert found["tasks"][0]["run"] == found["run"]
+    assert found["tasks"][1]["run"]["p99_ms"] is None
+    assert queue in [one["queue"] for one in plain.done("GET", "/v1/metrics/queues")["queues"]]
+
+
+@pytest.mark.shows("R-HTTP-19", "R-MET-23", "R-MET-24", "R-MET-53")
+def test_metrics_over_time_have_a_value_for_each_step(plain: Served, store: Store) -> None:
+    queue = plain.queue()
+    at = recorded(store, queue, plain.service.desk.clock.now_ms())
+    start, end = (datetime.fromtimestamp((at + ms) / 1_000, UTC) for ms in (-TEN_SECONDS, 2 * TEN_SECONDS))
+    times = f"start={start:%Y-%m-%dT%H:%M:%SZ}&end={end:%Y-%m-%dT%H:%M:%SZ}"
+
+    wanted = "completed,enqueued,pending"
+    found = plain.done("GET", f"/v1/metrics/series?metrics={wanted}&queue={queue}&{times}")
+
+    assert (found["resolution_seconds"], len(found["times"])) == (10, 3)
+    assert found["times"][0] == f"{start:%Y-%m-%dT%H:%M:%SZ}"
+    assert [(one["name"], one["unit"], one["values"]) for one in found["series"]] == [
+        ("completed", "jobs", [0, 30, 0]),
+        ("enqueued", "jobs", [None, 60, None]),
+        ("pending", "jobs", [7, 7, None]),
+    ]
+    of_task = plain.done("GET", f"/v1/metrics/series?metrics=completed&queue={queue}&task=sort&{times}")
+    assert of_task["series"][0]["values"] == [0, 0, 0]
+
+
+def test_a_time_series_is_that_of_the_last_hour_and_of_all_queues(plain: Served, store: Store) -> None:
+    recorded(store, plain.queue(), plain.service.desk.clock.now_ms())
+
+    found = plain.done("GET", "/v1/metrics/series?metrics=completed")
+
+    assert found["resolution_seconds"] == 10
+    assert sum(found["series"][0]["values"]) >= 30
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("queues/nowhere", 404, "queue_not_found"),
+        ("queues?window_seconds=1", 400, "bad_request"),
+        ("series?metrics=nonsense", 422, "invalid"),
+        ("series?metrics=completed&resolution_seconds=15", 422, "invalid"),
+        ("series?metrics=completed&start=2026-01-01T00:00:00Z&end=2025-01-01T00:00:00Z", 422, "invalid"),
+        ("series?metrics=a,,b", 400, "bad_request"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(plain: Served, path: str, status: int, code: str) -> None:
+    answer = plain.ask("GET", f"/v1/metrics/{path}")
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)

@@ -1,0 +1,117 @@
+"""Metrics: rows are kept under their keys, read in pages, put together and forgotten; jobs are counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.domain.histogram import histogram_of
+from forebay.domain.job import QueueName
+from forebay.domain.metrics import MINUTE, TEN_SECONDS, TOGETHER, MetricRow, Stock, Tally, rolled
+from forebay.domain.query import Counts
+from forebay.stores.measuring import every_row
+from forebay.stores.protocol import Reader, Store
+from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import T0
+from tests.stores.support import WORKER, claim, complete, new_job
+
+START = T0 - T0 % MINUTE
+
+
+def row(place: int = 0, worker: str = "w", queue: str = "mail", jobs: int = 1) -> MetricRow:
+    lengths = histogram_of([1_000] * jobs)
+    return MetricRow(
+        tier=TEN_SECONDS,
+        start=START + place * TEN_SECONDS,
+        queue=QueueName(queue),
+        worker=worker,
+        tasks={"send": Tally({"completed": jobs}, {"Büm": 1}, lengths, lengths)},
+    )
+
+
+def rows_in(reader: Reader | Store) -> list[MetricRow]:
+    return list(every_row(reader, TEN_SECONDS, 0, START + MINUTE))
+
+
+@pytest.mark.shows("R-MET-35")
+def test_a_row_that_is_written_again_takes_the_place_of_the_first(store: Store, reader: Reader) -> None:
+    store.record_metrics([row(), row(queue="a"), row(worker="v"), row(1)])
+
+    store.record_metrics([row(jobs=5), row(1)])
+
+    kept = [row(queue="a"), row(worker="v"), row(jobs=5), row(1)]
+    assert rows_in(reader) == kept
+    assert rows_in(store) == kept
+
+
+def test_nothing_to_record_writes_nothing(store: Store, reader: Reader) -> None:
+    store.record_metrics([])
+
+    assert rows_in(reader) == []
+    assert reader.last_metrics(TEN_SECONDS) is None
+
+
+def test_rows_are_read_by_tier_and_time_in_pages_of_whole_starts(store: Store, reader: Reader) -> None:
+    minute = rolled([row()], MINUTE)
+    store.record_metrics([row(place, worker) for place in range(4) for worker in "uvw"] + minute)
+
+    page = reader.metrics(TEN_SECONDS, START + TEN_SECONDS, START + 3 * TEN_SECONDS, limit=2)
+    rest = reader.metrics(TEN_SECONDS, page.then or 0, START + 3 * TEN_SECONDS, limit=4)
+
+    assert page.rows == [row(1, "u"), row(1, "v"), row(1, "w")]
+    assert rest == ([row(2, "u"), row(2, "v"), row(2, "w")], None)
+    assert list(reader.metrics(MINUTE, 0, START + 1).rows) == minute
+    assert (reader.last_metrics(TEN_SECONDS), store.last_metrics(MINUTE)) == (START + 30_000, START)
+
+
+def test_rows_that_were_put_together_give_way_to_the_whole(store: Store, reader: Reader) -> None:
+    store.record_metrics([row(worker="u"), row(worker="v"), row(1, "u")])
+    parts = [row(worker="u"), row(worker="v")]
+
+    for _ in range(2):
+        store.record_metrics(rolled(parts, TEN_SECONDS), instead_of=parts)
+
+    whole, other = rows_in(reader)
+    assert (whole.worker, whole.tasks["send"].counts) == (TOGETHER, {"completed": 2})
+    assert other == row(1, "u")
+
+
+@pytest.mark.shows("R-STORE-42")
+def test_old_rows_are_forgotten_a_few_at_a_time(store: Store, reader: Reader) -> None:
+    store.record_metrics([row(place, worker) for place in range(4) for worker in "uv"])
+    before = START + 3 * TEN_SECONDS
+
+    assert store.forget_metrics(TEN_SECONDS, before, limit=3) == 4
+    assert store.forget_metrics(TEN_SECONDS, before) == 2
+    assert store.forget_metrics(TEN_SECONDS, before) == 0
+    assert store.forget_metrics(MINUTE, before) == 0
+
+    assert rows_in(reader) == [row(3, "u"), row(3, "v")]
+
+
+def test_rows_that_were_all_removed_leave_nothing_to_find(store: Store, reader: Reader) -> None:
+    store.record_metrics([row()])
+
+    store.record_metrics([], instead_of=[row()])
+
+    assert reader.last_metrics(TEN_SECONDS) is None
+
+
+@pytest.mark.shows("R-MET-26")
+def test_stock_says_how_many_jobs_are_here_and_how_many_have_ever_come(
+    store: Store, clock: ManualClock
+) -> None:
+    mail = QueueName("mail")
+    receipts = store.insert([new_job(queue=mail) for _ in range(4)])
+    store.insert([new_job(queue=mail, delay_ms=60_000), new_job()])
+    first = store.take_stock()
+    store.exchange(WORKER, [complete(job) for job in claim(store, 2, queue=mail)])
+    ids = [receipt.id for receipt in receipts if receipt.id is not None]
+    store.delete([ids[3]])
+    clock.advance(ms=8 * 86_400_000)
+    store.prune()
+
+    last = store.take_stock()
+
+    assert first[mail] == Stock(T0, Counts(pending=4, scheduled=1), 5, 4)
+    assert last[mail].counts.total < 5
+    assert (last[mail].accepted, last[QueueName("default")].accepted) == (5, 1)

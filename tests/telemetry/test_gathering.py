@@ -1,0 +1,109 @@
+"""Gathering: claims and ends become rows of ten seconds by queue and task, by the store's time."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.domain.job import Job, QueueName
+from forebay.domain.metrics import MAX_SERIES, OTHER, TEN_SECONDS, MetricRow
+from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Interrupted, Outcome
+from forebay.domain.settlement import Settlement, decide
+from forebay.telemetry.gathering import RAW, Gathering
+from tests.domain.making import NOW, a_job
+
+START = NOW - NOW % TEN_SECONDS
+BOOM = AttemptError(type="Boom", message="it broke")
+
+
+def job(task: str = "send", wait_ms: int = 0, queue: str = "mail") -> Job:
+    due_at = NOW - wait_ms
+    return a_job(task=task, queue=QueueName(queue), ready_at=due_at, run_at=due_at, started_at=NOW)
+
+
+def end(
+    outcome: Outcome | None = None, seconds: float | None = 0.002, task: str = "send", queue: str = "mail"
+) -> tuple[Job, Settlement, float | None]:
+    one = job(task, queue=queue)
+    return one, decide(one, outcome or Completed(b"1"), 0.0), seconds
+
+
+def only(rows: list[MetricRow]) -> MetricRow:
+    [row] = rows
+    return row
+
+
+@pytest.mark.shows("R-MET-27", "R-MET-28", "R-MET-29", "R-MET-34")
+def test_claims_and_ends_of_ten_seconds_become_a_row_for_each_queue() -> None:
+    gathering = Gathering("w")
+    gathering.claimed([job(wait_ms=5), job(wait_ms=15), job("sort", queue="a")], 100.0)
+    ends = [end(), end(Failed(BOOM), 0.004), end(Discarded(BOOM), None), end(task="sort", queue="a")]
+    gathering.ended(ends, 101.0)
+    assert gathering.take(101.0) == []
+
+    rows = {row.queue: row for row in gathering.take(111.0)}
+
+    mail = rows[QueueName("mail")]
+    assert (mail.tier, mail.start, mail.worker) == (TEN_SECONDS, START, "w")
+    assert mail.tasks["send"].counts == {
+        "claimed": 2,
+        "completed": 1,
+        "failed": 2,
+        "retried": 1,
+        "dead": 1,
+    }
+    assert mail.tasks["send"].errors == {"Boom": 2}
+    assert (mail.tasks["send"].wait.least_ms, mail.tasks["send"].wait.most_ms) == (5.0, 15.0)
+    assert (mail.tasks["send"].run.count, mail.tasks["send"].run.most_ms) == (2, 4.0)
+    assert rows[QueueName("a")].tasks["sort"].counts == {"claimed": 1, "completed": 1}
+    assert gathering.take(200.0) == []
+
+
+def test_what_was_handed_back_counts_for_nothing() -> None:
+    gathering = Gathering("w")
+    gathering.ended([end(Interrupted(started=False), None)], 1.0)
+
+    assert only(gathering.take_all()).tasks["send"].counts == {}
+
+
+def test_a_span_begins_by_the_store_time_that_the_last_claim_has_told() -> None:
+    gathering = Gathering("w")
+    gathering.claimed([job()], 50.0)
+    gathering.claimed([replace(job(), started_at=NOW + 3 * TEN_SECONDS)], 60.0)
+
+    assert only(gathering.take(60.0)).start == START
+    assert only(gathering.take_all()).start == START + 3 * TEN_SECONDS
+
+
+def test_no_claim_at_all_changes_nothing() -> None:
+    gathering = Gathering("w")
+    gathering.claimed([], 5.0)
+
+    assert gathering.take_all() == []
+
+
+def test_a_job_that_waited_for_its_time_has_waited_since_then() -> None:
+    gathering = Gathering("w")
+    gathering.claimed([replace(job(wait_ms=60_000), run_at=NOW - 10)], 5.0)
+
+    assert only(gathering.take_all()).tasks["send"].wait.most_ms == 10.0
+
+
+def test_a_long_list_of_lengths_is_folded_before_the_span_is_over() -> None:
+    gathering = Gathering("w")
+    for _ in range(3):
+        gathering.claimed([job(wait_ms=1)] * (RAW // 2 + 1), 5.0)
+        gathering.ended([end()] * 10, 5.0)
+
+    tally = only(gathering.take_all()).tasks["send"]
+    assert tally.counts["claimed"] == tally.wait.count == 3 * (RAW // 2 + 1)
+    assert tally.counts["completed"] == tally.run.count == 30
+
+
+@pytest.mark.shows("R-EDGE-84")
+def test_of_too_many_tasks_the_last_ones_are_one() -> None:
+    gathering = Gathering("w", most=3)
+    gathering.claimed([job(f"t{number}") for number in range(5)], 5.0)
+
+    assert set(only(gathering.take_all()).tasks) == {"t0", "t1", "t2", OTHER}
+    assert MAX_SERIES == 1_000

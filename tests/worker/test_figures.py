@@ -1,0 +1,82 @@
+"""From a worker's turns to figures: what queues have done lately, over time, and ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.app.figures import everything, queue_figures, series
+from forebay.domain.job import DAY_MS, DEFAULT_QUEUE, QueueName
+from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS
+from forebay.domain.outcome import AttemptError, Failed
+from forebay.domain.series import steps_between
+from forebay.domain.worker import WorkerInfo
+from forebay.errors import ConfigError
+from forebay.scheduler.measuring import Measuring
+from tests.stores.support import WORKER
+from tests.worker.rig import Rig
+
+BOOM = AttemptError(type="Boom", message="it broke")
+
+
+def worked(rig: Rig) -> None:
+    """A queue of four jobs, one of them there before, of which a worker has ended three; another waits."""
+    measuring = Measuring()
+    rig.insert(1)
+    rig.insert(1, queue=QueueName("other"))
+    measuring.run(rig.store)
+    rig.clock.advance(ms=TEN_SECONDS)
+    rig.insert(3)
+    rig.store.beat(WorkerInfo(id=WORKER, queues=(DEFAULT_QUEUE,), beat_at=rig.clock.now_ms()))
+    rig.clock.advance(ms=300)
+    coordinator = rig.coordinator(threads=3)
+    coordinator.turn()
+    [first, *others] = rig.threads.begin()
+    rig.clock.advance(ms=40)
+    rig.threads.finish(first, Failed(BOOM, after_ms=HOUR))
+    for one in others:
+        rig.threads.finish(one)
+    coordinator.is_claiming = False
+    coordinator.turn()
+    coordinator.last_figures()
+    measuring.run(rig.store)
+
+
+@pytest.mark.shows(
+    "R-MET-16", "R-MET-17", "R-MET-18", "R-MET-20", "R-MET-22", "R-MET-45", "R-MET-46", "R-TEST-35"
+)
+def test_what_a_worker_does_is_told_by_the_figures_of_its_queue(rig: Rig) -> None:
+    worked(rig)
+
+    found, other = queue_figures(rig.reader, window_ms=MINUTE)
+
+    assert (found.queue, other.queue) == (DEFAULT_QUEUE, "other")
+    assert (found.counts.pending, found.counts.completed, found.counts.retrying) == (1, 2, 1)
+    assert (found.throughput, found.span.error_rate) == (2 / 60, 1 / 3)
+    assert found.per_second(found.span.enqueued) == 3 / 60
+    assert (found.wait.count, found.run.count) == (3, 3)
+    assert found.wait.percentile_ms(50) == pytest.approx(300, rel=0.032)
+    assert found.run.percentile_ms(99) == pytest.approx(40, rel=0.032)
+    assert (found.waits_ms, found.consumers, other.consumers) == (340, 1, 0)
+    for window in (2 * HOUR, 2 * DAY_MS):
+        assert queue_figures(rig.reader, [DEFAULT_QUEUE], window)[0].span.count("completed") == 2
+
+
+@pytest.mark.shows("R-MET-23", "R-MET-53")
+def test_what_a_worker_does_is_told_over_time_and_as_a_whole(rig: Rig) -> None:
+    worked(rig)
+
+    steps = steps_between(rig.clock.now_ms() - MINUTE, rig.clock.now_ms() + TEN_SECONDS)
+    for of in (None, DEFAULT_QUEUE):
+        completed, enqueued = series(rig.reader, ["completed", "enqueued"], steps, queue=of)
+        assert sum(value or 0 for value in completed) == 2
+        assert sum(value or 0 for value in enqueued) == 3
+    [hidden] = series(rig.reader, ["completed"], steps, sees=lambda name: name == "other")
+    assert sum(value or 0 for value in hidden) == 0
+    [tally] = everything(rig.reader)[DEFAULT_QUEUE].values()
+    assert tally.counts == {"claimed": 3, "completed": 2, "failed": 1, "retried": 1}
+
+
+@pytest.mark.parametrize("window_ms", [0, TEN_SECONDS - 1, 91 * DAY_MS])
+def test_a_window_that_cannot_be_is_refused(rig: Rig, window_ms: int) -> None:
+    with pytest.raises(ConfigError, match="a window is from 10 seconds to 90 days long"):
+        queue_figures(rig.reader, [], window_ms)

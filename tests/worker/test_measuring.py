@@ -1,0 +1,112 @@
+"""A worker's figures: counted with its turns, written when ten seconds are over, never worth a job."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from forebay.domain.metrics import TEN_SECONDS, MetricRow
+from forebay.domain.outcome import AttemptError, Failed
+from forebay.errors import StoreUnavailable
+from forebay.stores.measuring import every_row
+from forebay.stores.protocol import Reader
+from tests.app.watching import Watched
+from tests.stores.support import OTHER_WORKER, WORKER
+from tests.worker.rig import Rig
+
+BOOM = AttemptError(type="Boom", message="it broke")
+
+
+def rows(reader: Reader) -> list[MetricRow]:
+    return list(every_row(reader, TEN_SECONDS, 0, 2**52))
+
+
+@pytest.mark.shows("R-MET-33")
+def test_what_a_worker_has_done_is_written_once_the_ten_seconds_are_over(rig: Rig) -> None:
+    rig.insert(3)
+    coordinator = rig.coordinator(threads=3)
+    coordinator.turn()
+    [first, *others] = rig.threads.begin()
+    rig.clock.advance(ms=20)
+    rig.threads.finish(first, Failed(BOOM))
+    for one in others:
+        rig.threads.finish(one)
+    coordinator.turn()
+    assert rows(rig.reader) == []
+
+    rig.clock.advance(ms=TEN_SECONDS)
+    coordinator.turn()
+    coordinator.turn()
+
+    [row] = rows(rig.reader)
+    assert row.worker == WORKER
+    [tally] = row.tasks.values()
+    assert tally.counts == {"claimed": 3, "completed": 2, "failed": 1, "retried": 1}
+    assert tally.errors == {"Boom": 1}
+    assert (tally.run.least_ms, tally.run.most_ms) == (20.0, 20.0)
+
+
+def test_what_somebody_else_has_taken_over_is_not_counted(rig: Rig) -> None:
+    rig.insert(1)
+    coordinator = rig.coordinator(threads=1)
+    coordinator.turn()
+    [one] = rig.threads.begin()
+    rig.store.sweep(OTHER_WORKER, dead=[WORKER])
+    rig.threads.finish(one)
+
+    coordinator.turn()
+    coordinator.last_figures()
+
+    [row] = rows(rig.reader)
+    assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]
+
+
+@pytest.mark.shows("R-MET-33", "R-MET-41")
+def test_a_store_that_takes_no_figures_is_asked_again_for_a_while(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_full = True
+
+    def trouble(name: str, _: object) -> None:
+        if name == "record_metrics" and is_full:
+            raise StoreUnavailable("it is full")
+
+    rig.insert(1)
+    watched = Watched(rig.store, trouble)
+    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator.turn()
+    rig.threads.begin()
+    rig.clock.advance(ms=TEN_SECONDS)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            coordinator.turn()
+    assert watched.calls.count("record_metrics") == 1
+    assert "metrics are not written now: it is full" in caplog.text
+
+    is_full = False
+    rig.clock.advance(ms=TEN_SECONDS)
+    coordinator.turn()
+
+    assert [row.worker for row in rows(rig.reader)] == [WORKER]
+
+
+def test_figures_that_nobody_took_in_time_are_given_up(rig: Rig) -> None:
+    is_full = True
+
+    def trouble(name: str, _: object) -> None:
+        if name == "record_metrics" and is_full:
+            raise StoreUnavailable("it is full")
+
+    rig.insert(1)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble).seam)
+    coordinator.turn()
+    rig.threads.begin()
+    rig.clock.advance(ms=TEN_SECONDS)
+    coordinator.turn()
+    is_full = False
+    rig.clock.advance(ms=10 * TEN_SECONDS)
+
+    coordinator.turn()
+
+    assert rows(rig.reader) == []
