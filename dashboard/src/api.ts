@@ -1,7 +1,7 @@
 /** The service's API. Everything the page knows and does goes through `ask`. */
 
 import { signal } from "@preact/signals";
-import type { Problem, SessionShape } from "./types";
+import type { Problem, Role, SessionShape } from "./types";
 
 /** Who is here: `undefined` until the server has said, `null` where it asks for a key. */
 export const session = signal<SessionShape | null | undefined>(undefined);
@@ -65,15 +65,21 @@ const OPERATE = new Set([
   "revive_dead", "purge_dead", "cancel", "amend",
 ]);
 
+const VIEW = new Set(["metric_series", "queue_metrics", "result", "graph"]);
+
 /** Whether an action is worth offering. The server decides; this only hides what it would refuse. */
 export function may(operation: string, queue?: string): boolean {
   const who = session.value;
   if (!who) return false;
   if (who.operations.includes(operation)) return true;
   if (queue === undefined) return false;
-  return who.grants.some(
-    (grant) => covers(grant.queues, queue) && (grant.role === "admin" || (grant.role === "operate" && OPERATE.has(operation))),
-  );
+  return who.grants.some((grant) => covers(grant.queues, queue) && gives(grant.role, operation));
+}
+
+function gives(role: Role, operation: string): boolean {
+  if (role === "admin") return true;
+  if (role === "produce") return ["enqueue", "cancel", "amend", "result"].includes(operation);
+  return (VIEW.has(operation) && role !== "consume") || (OPERATE.has(operation) && role === "operate");
 }
 
 export const enc = encodeURIComponent;

@@ -29,7 +29,7 @@ export function length(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds < 0) return `-${length(-seconds)}`;
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  if (seconds < 60) return `${seconds < 10 && seconds % 1 ? seconds.toFixed(1) : Math.round(seconds)} s`;
   const parts: [number, string, string, number][] = [
     [3_600, "min", "s", 60],
     [86_400, "h", "min", 60],

@@ -158,6 +158,20 @@ def test_the_page_fits_a_phone(browser: Browser, scene: Scene) -> None:
     sight.close()
 
 
+@pytest.mark.shows("R-DASH-08")
+def test_the_page_polls_while_the_stream_is_down_and_comes_back_to_it(browser: Browser, scene: Scene) -> None:
+    sight = Sight(browser, scene.address)
+    sight.page.route("**/v1/events/stream**", lambda route: route.abort())
+
+    page = sight.open("queues")
+    expect(page.locator(".link")).to_have_text("Polling")
+    expect(page.get_by_role("row", name=re.compile("^money"))).to_be_visible()
+    page.unroute("**/v1/events/stream**")
+
+    expect(page.locator(".link")).to_have_text("Live")
+    sight.close()
+
+
 @pytest.mark.shows("R-DASH-22")
 def test_a_viewer_logs_in_looks_and_is_offered_nothing_else(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory

@@ -68,7 +68,7 @@ def looking(served: Served, query: str = "", **headers: str) -> Iterator[Looking
         yield Looking(answer)
 
 
-@pytest.mark.shows("R-HTTP-42", "R-DASH-10")
+@pytest.mark.shows("R-HTTP-42")
 def test_who_comes_is_told_how_everything_is(served: Served) -> None:
     queue = served.queue()
     served.enqueue(queue)
@@ -86,7 +86,7 @@ def test_who_comes_is_told_how_everything_is(served: Served) -> None:
     assert stream.headers["X-Accel-Buffering"] == "no"
 
 
-@pytest.mark.shows("R-TEST-34", "R-DASH-08")
+@pytest.mark.shows("R-TEST-34")
 def test_cp5_1_dashboard_stream_shows_a_change(served: Served) -> None:
     queue = served.queue()
 

@@ -58,7 +58,7 @@ export function Audit() {
                 <td>{line.queue && <QueueLink name={line.queue} />}</td>
                 <td>{line.job_id && <JobLink id={line.job_id} />}</td>
                 <td class="clip" title={line.detail}>{line.detail}</td>
-                <td class="clip">{Object.keys({ ...line.before, ...line.after }).map((name) => <div key={name} title={shown({ before: line.before[name], after: line.after[name] })}>{name}: {short(line.before[name])} → {short(line.after[name])}</div>)}</td>
+                <td class="clip"><Changed before={line.before} after={line.after} /></td>
               </tr>
             ))}
           </Table>
@@ -71,6 +71,18 @@ export function Audit() {
         )}
       </Panel>
     </Page>
+  );
+}
+
+const MOST_CHANGES = 3;
+
+function Changed({ before, after }: { before: Record<string, unknown>; after: Record<string, unknown> }) {
+  const names = Object.keys({ ...before, ...after });
+  return (
+    <span title={shown({ before, after })}>
+      {names.slice(0, MOST_CHANGES).map((name) => <span key={name}>{name}: {short(before[name])} → {short(after[name])} </span>)}
+      {names.length > MOST_CHANGES && <span class="muted">and {names.length - MOST_CHANGES} more</span>}
+    </span>
   );
 }
 

@@ -7,7 +7,7 @@ import { exact, length, moment, number, shown } from "../format";
 import { now } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go } from "../router";
-import { act, Badge, Button, Code, Empty, Facts, JobLink, Page, Panel, QueueLink, sure, Waiting, When } from "../ui";
+import { act, Badge, Button, Code, Facts, JobLink, Page, Panel, QueueLink, sure, Waiting, When } from "../ui";
 import type { JobShape, ResultAnswer, Verdict } from "../types";
 import { Enqueue } from "./enqueue";
 import { GraphPanel } from "./graph";
@@ -81,18 +81,16 @@ export function JobView({ id }: { id: string }) {
               ))}
             </ol>
           </Panel>
-          <Panel title={`Attempts that failed (${job.attempts.length})`}>
-            {job.attempts.length ? (
-              [...job.attempts].reverse().map((one, index) => (
+          {job.attempts.length > 0 && (
+            <Panel title={`Attempts that failed (${job.attempts.length})`}>
+              {[...job.attempts].reverse().map((one, index) => (
                 <details key={one.attempt} open={index === 0}>
                   <summary>Attempt {one.attempt}: <b>{one.error_type}</b> {one.error} <span class="muted">{length(one.duration_seconds)}, <When at={one.ended_at} /></span></summary>
                   {one.traceback ? <Code label={`Traceback of attempt ${one.attempt}`} text={one.traceback} /> : <p class="muted">There is no traceback.</p>}
                 </details>
-              ))
-            ) : (
-              <Empty>None.</Empty>
-            )}
-          </Panel>
+              ))}
+            </Panel>
+          )}
         </div>
       </div>
       {(job.depends_on.length > 0 || job.dependants.length > 0) && <GraphPanel id={id} />}

@@ -41,7 +41,7 @@ export function Overview() {
       )}
       <div class="cols">
         <SeriesChart title="Throughput" metrics={["completed", "failed"]} fallback={<LiveChart kind="rate" />} />
-        <SeriesChart title="Backlog" metrics={["pending", "running"]} fallback={<LiveChart kind="backlog" />} />
+        <SeriesChart title="Backlog" metrics={["pending", "running", "retrying"]} fallback={<LiveChart kind="backlog" />} />
       </div>
       <div class="cols wide-left">
         <Panel title="Queues">

@@ -6,9 +6,10 @@ import { length, number, plural } from "../format";
 import { queues } from "../live";
 import { useLoad } from "../load";
 import { addressOf } from "../router";
+import { settings } from "../settings";
 import { act, Badge, Button, Dialog, Empty, Facts, Field, JobLink, Page, Panel, STATES, StateBar, sure, Table, Waiting, When } from "../ui";
-import type { BulkAnswer, JobList, PeekAnswer, QueueShape } from "../types";
-import { LiveChart, SeriesChart } from "./series";
+import type { BulkAnswer, JobList, PeekAnswer, QueueMetrics, QueueShape } from "../types";
+import { SeriesChart } from "./series";
 
 type Deed = "pause" | "resume" | "drain";
 const DONE: Record<Deed, string> = { pause: "gives out no more jobs", resume: "is active", drain: "takes no new jobs" };
@@ -42,9 +43,38 @@ export function worst(jobs: JobList["jobs"]): { task: string; count: number; rea
   return [...found.values()].sort((a, b) => b.count - a.count);
 }
 
+const NO_METRICS = <Empty>Your key shows no metrics of this queue.</Empty>;
+
+function LastMinutes({ name }: { name: string }) {
+  const found = useLoad<QueueMetrics | null>(async () => (may("queue_metrics", name) ? get<QueueMetrics>(`/v1/metrics/queues/${enc(name)}?window_seconds=300`) : null), [name]);
+  if (found.data === null) return null;
+  return (
+    <Panel title="By task, in the last five minutes">
+      <Waiting error={found.error} isThere={!!found.data} />
+      {found.data && (found.data.tasks.length ? (
+        <Table label="By task" head={["Task", ">Completed", ">Failed", ">Run p50", ">p95", ">p99", ">Wait p95"]}>
+          {found.data.tasks.map((one) => (
+            <tr key={one.task}>
+              <td class="clip"><a href={addressOf(["jobs"], { queue: name, task: one.task })}>{one.task}</a></td>
+              <td class="right">{number(one.completed)}</td>
+              <td class={`right ${one.failed ? "wrong" : ""}`}>{number(one.failed)}</td>
+              <td class="right">{ms(one.run.p50_ms)}</td><td class="right">{ms(one.run.p95_ms)}</td><td class="right">{ms(one.run.p99_ms)}</td><td class="right">{ms(one.wait.p95_ms)}</td>
+            </tr>
+          ))}
+        </Table>
+      ) : <Empty>Nothing has run.</Empty>)}
+    </Panel>
+  );
+}
+
+function ms(value: number | null): string {
+  return value === null ? "–" : length(value / 1000);
+}
+
 export function QueueView({ id: name }: { id: string }) {
   const queue = queues.value?.find((one) => one.name === name);
   const isEditing = useSignal(false);
+  const { spread } = settings.value;
   const next = useLoad<PeekAnswer>(() => get(`/v1/queues/${enc(name)}/peek?limit=10`), [name]);
   const dead = useLoad<JobList>(() => post("/v1/dead/search", { where: { queues: [name] }, limit: 100 }), [name]);
   if (!queue) return <Page title={name}><Empty>{queues.value ? "There is no such queue, or you may not see it." : "Waiting for the server…"}</Empty></Page>;
@@ -86,8 +116,10 @@ export function QueueView({ id: name }: { id: string }) {
         </div>
       </Panel>
       <div class="cols">
-        <SeriesChart title="Throughput" queue={name} metrics={["completed", "failed"]} fallback={<LiveChart kind="rate" />} />
-        <SeriesChart title="Backlog" queue={name} metrics={["pending", "running"]} fallback={<LiveChart kind="backlog" />} />
+        <SeriesChart title="Throughput" queue={name} metrics={["completed", "failed", "enqueued"]} fallback={NO_METRICS} />
+        <SeriesChart title="Backlog" queue={name} metrics={["pending", "running", "retrying"]} fallback={NO_METRICS} />
+        <SeriesChart title="Waiting and running" queue={name} metrics={[`wait_${spread}_ms`, `run_${spread}_ms`]} unit={(ms) => length(ms / 1000)} fallback={NO_METRICS} />
+        <LastMinutes name={name} />
       </div>
       <div class="cols">
         <Panel title="Next in line">

@@ -1,27 +1,23 @@
 /** Charts of what the service has counted, and of what was seen while the page was open where it counts nothing. */
 
 import type { ComponentChildren } from "preact";
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { enc, get, may } from "../api";
 import { Chart, type Line } from "../chart";
 import { rate, short } from "../format";
 import { samples } from "../live";
 import { useLoad } from "../load";
 import { prefer, settings, type Settings } from "../settings";
+import type { SeriesAnswer } from "../types";
 import { Panel, Waiting } from "../ui";
 
 const RANGES = { "1h": 3_600, "24h": 86_400, "7d": 604_800 };
-const COLORS: Record<string, string> = { completed: "--s-completed", failed: "--s-dead", pending: "--s-pending", running: "--s-running", dead: "--s-dead", enqueued: "--s-scheduled" };
+const COLORS: Record<string, string> = { completed: "--s-completed", failed: "--s-dead", pending: "--s-pending", running: "--s-running", dead: "--s-dead", enqueued: "--s-scheduled", wait: "--s-scheduled", run: "--s-running", retrying: "--s-retrying" };
 const COUNTS = new Set(["enqueued", "claimed", "completed", "failed", "retried", "dead", "cancelled", "snoozed", "lost"]);
 
 /** A server that keeps no metrics does not know this operation. */
-const SERIES = "series";
-
-interface Series {
-  resolution_seconds: number;
-  times: string[];
-  series: { name: string; unit: string; values: (number | null)[] }[];
-}
+const SERIES = "metric_series";
+const EVERY_MS = 10_000; // workers keep what they have seen every ten seconds
 
 export function Choices<T extends string>({ label, value, choices, choose }: { label: string; value: T; choices: readonly T[]; choose: (value: T) => void }) {
   return (
@@ -35,32 +31,37 @@ export function Choices<T extends string>({ label, value, choices, choose }: { l
   );
 }
 
-export function SeriesChart({ title, metrics, queue, fallback }: { title: string; metrics: string[]; queue?: string; fallback: ComponentChildren }) {
+export function SeriesChart({ title, metrics, queue, fallback, unit = rate }: { title: string; metrics: string[]; queue?: string; fallback: ComponentChildren; unit?: (value: number) => string }) {
   const { range } = settings.value;
-  const { data, error } = useLoad<Series | null>(
+  const { data, error, reload } = useLoad<SeriesAnswer | null>(
     async () => {
-      if (!may(SERIES)) return null;
+      if (!may(SERIES, queue)) return null;
       const start = new Date(Date.now() - RANGES[range] * 1_000).toISOString();
-      return get<Series>(`/v1/metrics/series?metrics=${metrics.join(",")}&start=${enc(start)}${queue ? `&queue=${enc(queue)}` : ""}`);
+      return get<SeriesAnswer>(`/v1/metrics/series?metrics=${metrics.join(",")}&start=${enc(start)}${queue ? `&queue=${enc(queue)}` : ""}`);
     },
     [range, queue, metrics.join()],
+    false,
   );
+  useEffect(() => {
+    const timer = setInterval(reload, EVERY_MS);
+    return () => clearInterval(timer);
+  }, [range, queue, metrics.join()]);
   const times = useMemo(() => data?.times.map((at) => Date.parse(at) / 1000) ?? [], [data]);
   const lines = useMemo<Line[]>(
     () =>
       data?.series.map((one) => ({
-        label: COUNTS.has(one.name) ? `${one.name} / s` : one.name,
-        color: COLORS[one.name] ?? "--accent",
+        label: COUNTS.has(one.name) ? `${one.name} / s` : one.name.replace(/_ms$/, "").replaceAll("_", " "),
+        color: COLORS[one.name.split("_")[0]!] ?? "--accent",
         isFilled: one.name === metrics[0],
         values: COUNTS.has(one.name) ? one.values.map((value) => (value === null ? null : value / data.resolution_seconds)) : one.values,
       })) ?? [],
     [data],
   );
-  if (data === null) return <Panel title={`${title}, while this page is open`}>{fallback}</Panel>;
+  if (data === null) return <Panel title={title}>{fallback}</Panel>;
   return (
     <Panel title={title} actions={<Choices label="Range" value={range} choices={["1h", "24h", "7d"] as const} choose={(one: Settings["range"]) => prefer({ range: one })} />}>
       <Waiting error={error} isThere={data !== undefined} />
-      {data && <Chart label={`${title}: ${metrics.join(", ")}`} times={times} lines={lines} unit={rate} />}
+      {data && <Chart label={`${title}: ${metrics.join(", ")}`} times={times} lines={lines} unit={unit} />}
     </Panel>
   );
 }

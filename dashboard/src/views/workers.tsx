@@ -64,16 +64,16 @@ export function Workers() {
           <Table label="Workers" head={["Worker", "Pulse", "State", "Queues", "Runs", ">Completed", ">Failed", ">Memory", "Started", "Beat", ""]}>
             {found.map((worker) => (
               <tr key={worker.id}>
-                <td title={worker.id}>{worker.host} · {worker.pid}</td>
+                <td class="tight" title={worker.id}>{worker.host} · {worker.pid}</td>
                 <td><Badge state={worker.pulse} /></td>
                 <td><Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}</td>
                 <td class="clip" title={worker.queues.join(", ")}>{worker.queues.join(", ")}{worker.paused.length > 0 && <span class="muted"> (paused: {worker.paused.join(", ")})</span>}</td>
-                <td class="clip">{worker.running.length ? worker.running.map((id) => <span key={id}><JobLink id={id} /> </span>) : <span class="muted">nothing</span>}</td>
+                <td class="clip">{worker.running.length ? <><JobLink id={worker.running[0]!} />{worker.running.length > 1 && <span class="muted"> and {worker.running.length - 1} more</span>}</> : <span class="muted">nothing</span>}</td>
                 <td class="right">{number(worker.completed)}</td>
                 <td class="right">{number(worker.failed)}</td>
                 <td class="right">{bytes(worker.memory)}</td>
-                <td><When at={worker.started_at} /></td>
-                <td><When at={worker.beat_at} /></td>
+                <td class="tight"><When at={worker.started_at} /></td>
+                <td class="tight"><When at={worker.beat_at} /></td>
                 <td class="tight">
                   {canSteer && (
                     <div class="actions">

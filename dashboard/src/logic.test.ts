@@ -1,0 +1,82 @@
+// @vitest-environment happy-dom
+import { expect, test, vi } from "vitest";
+
+vi.stubGlobal("EventSource", class {});
+
+const { covers, may, session } = await import("./api");
+const { merged, sampled } = await import("./live");
+const { addressOf, placeOf } = await import("./router");
+const { kindOf, patterns } = await import("./views/dead");
+const { read } = await import("./views/enqueue");
+const { layout } = await import("./views/graph");
+const { timeline } = await import("./views/job");
+const { whereOf } = await import("./views/jobs");
+const { perSecond } = await import("./views/overview");
+const { worst } = await import("./views/queue");
+const { rates } = await import("./views/series");
+
+const queue = (name: string, counts: object = {}) => ({ name, state: "active", settings: {}, counts: { pending: 0, running: 0, completed: 0, dead: 0, retrying: 0, ...counts } }) as never;
+const line = (id: string, more: object = {}) => ({ id, task: "t", queue: "q", state: "dead", reason: "ValueError: 1", tags: [], ...more }) as never;
+
+test("news of queues are put into what is known", () => {
+  const known = merged([], { queues: [queue("b"), queue("a")], gone: [], is_all: true });
+  const next = merged(known, { queues: [queue("a", { pending: 3 })], gone: ["b"], is_all: false });
+  expect(known.map((one) => one.name)).toEqual(["a", "b"]);
+  expect(next.map((one) => [one.name, one.counts.pending])).toEqual([["a", 3]]);
+});
+
+test("samples and rates", () => {
+  expect(sampled([queue("a", { pending: 2 }), queue("b", { pending: 3, dead: 1 })], 5)).toMatchObject({ at: 5, pending: 5, dead: 1 });
+  expect(rates([10, 12, 12], [0, 1_000, 3_000])).toEqual([null, 2, 0]);
+  const seen = [0, 1, 2].map((second) => ({ at: second * 1_000, completed: second * 5 })) as never[];
+  expect(perSecond(seen, (one) => one.completed)).toBe(5);
+  expect(perSecond([], (one) => one.completed)).toBe(0);
+});
+
+test("an address says what is looked for", () => {
+  const place = placeOf("/dashboard/jobs/a%2Fb", "?queue=mail");
+  expect(place.parts).toEqual(["jobs", "a/b"]);
+  expect(addressOf(["jobs", "a/b"], { queue: "mail", state: undefined })).toBe("/dashboard/jobs/a%2Fb?queue=mail");
+  const where = whereOf(new URLSearchParams("queue=mail&state=dead&tag=x&since=1h"), Date.parse("2026-01-01T12:00:00Z"));
+  expect(where).toEqual({ queues: ["mail"], states: ["dead"], tags: ["x"], created_from: "2026-01-01T11:00:00.000Z" });
+});
+
+test("what is offered depends on the key", () => {
+  expect([covers("*", "a"), covers("mail-*", "mail-x"), covers("mail", "mail-x")]).toEqual([true, true, false]);
+  session.value = { name: "ops", is_open: false, grants: [{ role: "operate", queues: "mail" }], operations: [], engine: "", version: "" };
+  expect([may("pause_queue", "mail"), may("pause_queue", "other"), may("configure_queue", "mail"), may("pause_queue")]).toEqual([true, false, false, false]);
+  session.value = { ...session.value, grants: [{ role: "view", queues: "*" }], operations: ["search"] };
+  expect([may("search"), may("pause_queue", "mail"), may("metric_series", "mail")]).toEqual([true, false, true]);
+});
+
+test("dead letters are put together by task and error", () => {
+  expect([kindOf("ValueError: no 7"), kindOf("job 1234 was lost"), kindOf(null)]).toEqual(["ValueError", "job … was lost", "unknown"]);
+  expect(patterns([line("1"), line("2"), line("3", { task: "u" })]).map((one) => [one.task, one.count])).toEqual([["t", 2], ["u", 1]]);
+  expect(worst([line("1"), line("2", { task: "u" }), line("3", { task: "u" })])[0]).toMatchObject({ task: "u", count: 2 });
+});
+
+test("arguments are JSON of the right kind", () => {
+  expect(read("", "list")).toEqual({ value: [] });
+  expect(read('{"a": 1}', "object")).toEqual({ value: { a: 1 } });
+  expect(read("{}", "list").wrong).toContain("list");
+  expect(read("[", "list").wrong).toContain("not JSON");
+});
+
+test("a workflow goes from left to right", () => {
+  const edge = (parent: string, child: string) => ({ parent, child, edge: "open", on_failure: "cancel" });
+  const placed = layout({ jobs: ["d", "a", "b", "c"].map((id) => line(id)), edges: [edge("a", "b"), edge("a", "c"), edge("b", "d"), edge("c", "d")], is_whole: true });
+  const x = (id: string) => placed.get(id)!.x;
+  expect(x("a")).toBe(0);
+  expect(x("b")).toBe(x("c"));
+  expect(x("d")).toBeGreaterThan(x("b"));
+  expect(placed.get("b")!.y).not.toBe(placed.get("c")!.y);
+});
+
+test("the life of a job is told in order", () => {
+  const steps = timeline({
+    created_at: "2026-01-01T00:00:00Z", started_at: "2026-01-01T00:00:05Z", finished_at: "2026-01-01T00:00:06Z", state: "completed", attempt: 2, worker: "w", parent_id: null, reason: null,
+    attempts: [{ attempt: 1, ending: "failed", worker: "w", started_at: "2026-01-01T00:00:01Z", ended_at: "2026-01-01T00:00:02Z", error_type: "E", error: "x" }],
+    events: [{ kind: "revived", at: "2026-01-01T00:00:03Z", actor: "ann", detail: "", attempt: null }],
+  } as never);
+  expect(steps.map((step) => step.what)).toEqual(["enqueued", "attempt 1 started", "attempt 1 failed", "revived", "attempt 2 started", "completed"]);
+});
