@@ -126,6 +126,8 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
             "rotate_key",
             "revoke_key",
             "audit",
+            "migrate",
+            "record",
             "contents",
             "trace",
             "inspect",
@@ -135,6 +137,8 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
         ),
         _ADMINS,
     ),
+    # Workers: what they do by the clock
+    "duty": _CONSUMERS,
 }
 
 

@@ -12,8 +12,11 @@ from typing import Any, Final
 
 import msgspec
 from litestar import Request
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.handlers import BaseRouteHandler
+from litestar.types import Receive
 
+from forebay.service.http.calling import Gone
 from forebay.service.schema.unreadable import Unreadable
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
@@ -39,6 +42,22 @@ def decoded(handler: BaseRouteHandler, body: bytes) -> Any:
         raise Unreadable(str(exc)) from exc
     except _UNREADABLE as exc:
         raise Unreadable(str(exc)) from exc
+
+
+async def whole_body(receive: Receive, most: int) -> bytes:
+    """The bytes of a request; raises RequestEntityTooLarge, and Gone if the client has left meanwhile."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Gone
+        parts.append(message["body"])
+        size += len(message["body"])
+        if size > most:
+            raise RequestEntityTooLarge
+        if not message.get("more_body", False):
+            return b"".join(parts)
 
 
 def _with_whole_numbers(value: Any) -> Any:
