@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -15,6 +15,7 @@ import psycopg
 import redis
 
 from benchmarks.outages import Server, ask, sessions
+from evidence.proxy import Proxy
 from tests.servers import Postgres
 
 SAMPLES: Final = 400  # in a run; and no more often than once a second
@@ -46,15 +47,19 @@ class Levels:
         self._next = 0.0
         self._samples: dict[str, list[float]] = defaultdict(list)
 
-    def look(self, processes: dict[str, int], server: Server | None, jobs: int) -> None:
-        """Take samples if it is time: of these processes by name, and of the server if it is there."""
+    def look(
+        self, processes: dict[str, int], server: Server | None, jobs: int, proxies: Sequence[Proxy] = ()
+    ) -> None:
+        """Take samples if it is time: of these processes by name, and of the server if it is there. What
+        proxies have open in this process is not its own: others connect, and come and go."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._every
         for name, pid in processes.items():
             with suppress(OSError):
                 self._sample(f"{name}, MB", memory_of(pid))
-                self._sample(f"{name}, descriptors", len(os.listdir(f"/proc/{pid}/fd")))
+                lent = sum(proxy.sockets for proxy in proxies) if pid == os.getpid() else 0
+                self._sample(f"{name}, descriptors", len(os.listdir(f"/proc/{pid}/fd")) - lent)
                 self._sample(f"{name}, threads", len(os.listdir(f"/proc/{pid}/task")))
         if server is not None:
             with suppress(psycopg.Error, redis.RedisError):

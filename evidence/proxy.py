@@ -151,6 +151,11 @@ class Proxy:
             self._thread.join()
             self._loop.close()
 
+    @property
+    def sockets(self) -> int:
+        """How many it has open for others at the moment."""
+        return self._now(lambda: sum(2 + (link.double is not None) for link in self._links))
+
     # How it is done, on the loop
 
     def _heal(self) -> None:

@@ -46,6 +46,8 @@ STORE_CALLS: Final = (
 LEFT_OUT: Final = frozenset({
     "standing", "record", "send", "take_commands", "answer", "save_limit", "drop_limit", "save_schedule",
     "drop_schedule", "save_document", "drop_document", "migrate", "close",
+    # Metrics are written and met by faults here too, but no promise hangs on them.
+    "record_metrics", "forget_metrics", "take_stock", "metrics", "last_metrics",
 })  # fmt: skip
 # Called by programs that nobody kills here.
 BY_HAND: Final = frozenset({"insert", "cancel", "revive", "delete", "amend", "save_queue", "drop_queue"})

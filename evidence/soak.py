@@ -131,9 +131,8 @@ class Soak:
             if is_blowing:
                 feed.give(lasts)
                 storm.blow(others)
-                self._levels.look(
-                    {"worker": steady.popen.pid, "soak": os.getpid()}, self._server, feed.kinds.total()
-                )
+                pids = {"worker": steady.popen.pid, "soak": os.getpid()}
+                self._levels.look(pids, self._server, feed.kinds.total(), storm.proxies)
             else:
                 storm.calm()
             self._man(posts)
@@ -213,9 +212,9 @@ def main() -> int:
     chosen = parser.parse_args()
     own = server_of_our_own(ENGINES[chosen.engine])
     with tempfile.TemporaryDirectory(prefix="forebay-soak-") as folder, own as server:
-        command = " ".join(("python -m evidence.soak", *sys.argv[1:]))
         soak = Soak(Path(folder).resolve(), chosen.minutes * 60, chosen.pace, server)
-        soak.findings.command, soak.findings.began = command, time.strftime("%Y-%m-%d")
+        words = f"--engine {chosen.engine} --minutes {chosen.minutes:g} --pace {chosen.pace:g}"
+        soak.findings.command, soak.findings.began = f"python -m evidence.soak {words}", time.strftime("%F")
         try:
             soak.run()
         except Exception:  # the findings are written in any case, and say what has ended the run

@@ -39,7 +39,7 @@ class Storm:
     def __init__(self, dice: random.Random, server: Server | None, proxies: list[Proxy]) -> None:
         self._dice = dice
         self._outages = None if server is None else Outages(server, dice)
-        self._proxies = proxies
+        self.proxies = proxies
         # Workers come first: while a server is away there is little else to hit.
         self._often = (*SIGNALS, *SIGNALS, *NETWORK) if proxies else SIGNALS
         self._kinds = self._often if server is None else (*self._often, *outages.KINDS)
@@ -72,7 +72,7 @@ class Storm:
         if kind in SIGNALS:
             self._hit_process(post, signal.Signals[kind])
         elif kind in NETWORK:
-            self._hit_network(self._dice.choice(self._proxies), kind)
+            self._hit_network(self._dice.choice(self.proxies), kind)
         elif self._outages is not None:
             self.hits[f"{kind} server"] += 1
             self._outages.strike(kind)

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from forebay.clock import SystemClock
+from forebay.domain.histogram import histogram_of
 from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
+from forebay.domain.metrics import TEN_SECONDS, MetricRow, Tally, start_of
 from forebay.domain.worker import WorkerInfo
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
-from tests.cli.calling import answer, call, ids, make, put, refusal
+from tests.cli.calling import DEADLINE, answer, call, ids, make, put, refusal
 from tests.stores.contract import steps
 
 MAIL = QueueName("mail")
@@ -108,3 +113,48 @@ def test_a_pending_job_says_how_many_go_before_it(store: Store) -> None:
     second = put(store)
 
     assert answer("jobs", "show", second)["position"] == {"ahead": 1, "is_exact": True}
+
+
+def test_what_became_of_jobs_lately_is_shown(store: Store) -> None:
+    now = SystemClock().now_ms()
+    lengths = histogram_of([4_000] * 30)
+    tasks = {"t": Tally({"completed": 30, "failed": 10, "dead": 1}, {"Boom": 10}, lengths, lengths)}
+    start = start_of(now, TEN_SECONDS) - TEN_SECONDS
+    store.record_metrics([MetricRow(tier=TEN_SECONDS, start=start, queue=MAIL, worker="w", tasks=tasks)])
+    steps.put_many(store, 1, queue=MAIL)
+    steps.put_many(store, 1)
+
+    mail = next(one for one in answer("stats", "--window", "60")["metrics"] if one["queue"] == "mail")
+    page = call("stats", "--window", "60").stdout
+
+    assert (mail["completed"], mail["throughput_per_second"], mail["error_rate"]) == (30, 0.5, 0.25)
+    assert "In the last 1m" in page
+    [line] = [line for line in page.splitlines() if line.startswith("mail") and "ms" in line]
+    assert line.split()[:5] == ["mail", "0.5", "30", "10", "1"]
+
+
+def test_a_look_is_repeated_until_somebody_stops_it(store: Store) -> None:
+    steps.put_many(store, 1)
+    command = [
+        sys.executable,
+        "-m",
+        "forebay",
+        "stats",
+        "--url",
+        "sqlite:///jobs.db",
+        "--watch",
+        "--every",
+        "0.1",
+    ]
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert watching.stdout is not None
+
+    looks = 0
+    while looks < 3:
+        line = watching.stdout.readline()
+        assert line, "it has ended by itself"
+        looks += "1 live, 1 in all" in line
+    watching.send_signal(signal.SIGINT)
+
+    watching.communicate(timeout=DEADLINE)
+    assert watching.returncode == 0

@@ -93,6 +93,12 @@ ELSEWHERE: Final = {
         )
         for language in ("console", "sh")
     },
+    **{
+        ("guide/remote.md", language): (
+            "end_to_end/test_remote.py::test_the_programs_of_the_page_work_over_the_service"
+        )
+        for language in ("python", "console")
+    },
     ("guide/redis.md", "python"): (
         "stores/test_redis_guide.py::test_the_program_of_the_page_runs_against_a_server"
     ),

@@ -35,6 +35,7 @@ def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return found
 
 
+@pytest.mark.shows("R-NFR-05", "R-TEST-54")
 def test_workers_that_are_killed_stopped_and_asked_to_leave_break_no_promise_and_leave_nothing(
     findings: dict[str, Any],
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_server_that_may_only_be_read_is_said_to_be_and_used_again_later(
     assert papers.starts() == 2
 
 
+@pytest.mark.shows("R-TEST-54")
 def test_a_server_without_memory_refuses_jobs_and_lets_what_runs_come_to_its_end(tmp_path: Path) -> None:
     papers, server = Papers(tmp_path), RedisServer()
     try:

@@ -43,9 +43,10 @@ def test_an_exchange_that_is_cut_is_made_again_and_each_job_runs_once(
     assert papers.starts() == len(cuts)
 
 
-@pytest.mark.shows("R-EDGE-04", "R-EDGE-75")
+@pytest.mark.shows("R-EDGE-04", "R-EDGE-56", "R-EDGE-75")
+@pytest.mark.parametrize("ways", [(), (Way.ANSWERS,)], ids=["nothing passes", "no answer passes"])
 def test_a_worker_that_is_cut_off_alone_is_fenced_and_works_again_afterwards(
-    network: Network, proxy: Proxy, tmp_path: Path
+    network: Network, proxy: Proxy, ways: tuple[Way, ...], tmp_path: Path
 ) -> None:
     papers = Papers(tmp_path)
     with (
@@ -56,7 +57,7 @@ def test_a_worker_that_is_cut_off_alone_is_fenced_and_works_again_afterwards(
         job = work.enqueue("hold it")
         papers.accepted(job)
         eventually(lambda: papers.holders(job), DEADLINE)
-        proxy.hold()  # and what it says meanwhile arrives when others have its job
+        proxy.hold(*ways)  # and what it says meanwhile arrives when others have its job, or nobody answers
         with a_worker(network.url, tmp_path, "other") as other:
             taken_over(app, papers, job)
             assert {*papers.holders(job)[1:]} == {other.worker}

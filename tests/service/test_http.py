@@ -25,6 +25,7 @@ from tests.service.serving import PATIENCE, Served, serving
         (b'{"task":"t","queue":"a:b"}', "queue"),
         (b'{"task":"t","run_at":"tomorrow"}', "run_at"),
         (b'{"task":"\xff"}', None),
+        (b"2\x1c\xff%", None),  # of the wrong shape before it is no JSON
         (b'{"task":"t","args":' + b"[" * 100_000, None),
     ],
 )

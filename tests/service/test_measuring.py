@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from forebay.domain.histogram import histogram_of
-from forebay.domain.job import QueueName
+from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.metrics import SAMPLE, TEN_SECONDS, MetricRow, Stock, Tally, start_of
 from forebay.domain.query import Counts
 from forebay.domain.worker import WorkerInfo
@@ -113,3 +113,45 @@ def test_what_cannot_be_shown_is_refused(plain: Served, path: str, status: int, 
     answer = plain.ask("GET", f"/v1/metrics/{path}")
 
     assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+@pytest.mark.shows(
+    "R-MET-02", "R-MET-05", "R-MET-07", "R-MET-08", "R-MET-09", "R-MET-10", "R-MET-12", "R-MET-14"
+)
+def test_all_metrics_are_shown_as_prometheus_reads_them(plain: Served, store: Store) -> None:
+    queue = plain.queue()
+    now = plain.service.desk.clock.now_ms()
+    odd = {'A"B\\C\nD': 2}
+    tasks = {"send": Tally({"claimed": 31, "completed": 30, "dead": 1}, odd, LENGTHS, LENGTHS)}
+    store.record_metrics(
+        [
+            MetricRow(
+                tier=DAY_MS,
+                start=start_of(now, DAY_MS) - DAY_MS,
+                queue=QueueName(queue),
+                worker="",
+                tasks=tasks,
+            )
+        ]
+    )
+
+    answer = plain.ask("GET", "/metrics")
+
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    lines = [line for line in answer.text.splitlines() if f'queue="{queue}"' in line]
+    for line in (
+        f'tasks_dequeued_total{{queue="{queue}"}} 31',
+        f'tasks_completed_total{{queue="{queue}",status="completed"}} 30',
+        f'tasks_completed_total{{queue="{queue}",status="dead"}} 1',
+        f'task_failures_total{{queue="{queue}",error_type="A\\"B\\\\C\\nD"}} 2',
+        f'task_wait_time_seconds_bucket{{queue="{queue}",le="0.005"}} 30',
+        f'task_processing_time_seconds_bucket{{queue="{queue}",le="+Inf"}} 30',
+        f'task_processing_time_seconds_sum{{queue="{queue}"}} 0.12',
+        f'task_processing_time_seconds_count{{queue="{queue}"}} 30',
+        f'queue_depth{{queue="{queue}",status="pending"}} 0',
+        f'queue_oldest_pending_task_age_seconds{{queue="{queue}"}} 0',
+        f'dead_letter_queue_size{{queue="{queue}"}} 0',
+        f'active_consumers{{queue="{queue}"}} 0',
+    ):
+        assert line in lines
+    assert "# TYPE task_wait_time_seconds histogram" in answer.text.splitlines()

@@ -15,7 +15,7 @@ from tests.service.serving import PATIENCE
 from tests.service.speaking import Spoken, fields_of, message_of
 
 STATUS: Final = {code: kind.grpc for code, kind in codes().items()}
-BY_CHANCE: Final = {"token", "used_at"}
+BY_CHANCE: Final = {"token", "used_at", "enqueued_per_second"}
 LENGTHS: Final = {"heartbeat_seconds", "duration_seconds", "drain_seconds", "starts_in_seconds"}
 MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT")
 ID: Final = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b")
@@ -54,7 +54,15 @@ WAYS: Final = {
     "peek": Way("GET", "/v1/queues/{queue}/peek", "Consumer.PeekNext", ("limit",)),
     "queues": Way("GET", "/v1/queues", "Admin.ListQueues"),
     "create_queue": Way("POST", "/v1/queues", "Admin.CreateQueue"),
-    "queue": Way("GET", "/v1/queues/{name}", "Admin.GetQueueMetrics"),
+    "queue": Way("GET", "/v1/queues/{name}", "Admin.GetQueue"),
+    "queue_metrics": Way("GET", "/v1/metrics/queues/{queue}", "Admin.GetQueueMetrics", ("window_seconds",)),
+    "all_metrics": Way("GET", "/v1/metrics/queues", "Admin.ListQueueMetrics", ("window_seconds",)),
+    "metric_series": Way(
+        "GET",
+        "/v1/metrics/series",
+        "Admin.GetQueueMetricsTimeSeries",
+        ("metrics", "queue", "task", "start", "end", "resolution_seconds"),
+    ),
     "configure_queue": Way("PATCH", "/v1/queues/{name}", "Admin.UpdateQueueConfig"),
     "delete_queue": Way("DELETE", "/v1/queues/{name}", "Admin.DeleteQueue", ("force",)),
     "pause_queue": Way("POST", "/v1/queues/{name}/pause", "Admin.PauseQueue"),
@@ -131,6 +139,11 @@ def _endings(seen: Seen) -> Fields:
     }
 
 
+_SERIES: Final = {
+    "metrics": ["completed", "wait_p95_ms"],
+    "start": "2026-01-01T00:00:00+00:00",
+    "end": "2026-01-01T00:05:00+00:00",
+}
 _TO_MAIL: Final = {"task": "t", "queue": "mail"}
 _NOW: Final = {"queues": ["mail"], "wait_seconds": 0}
 _DAILY: Final = {"name": "daily", "task": "report", "queue": "mail", "cron": "0 7 * * *", "args": [7]}
@@ -147,6 +160,11 @@ STEPS: Final = (
         "configure_queue",
         {"name": "mail", "max_length": None, "weight": 3, "lease_seconds": 3_600.5},
     ),
+    Step("metrics", "queue_metrics", {"queue": "mail", "window_seconds": 60}),
+    Step("metrics of nothing", "queue_metrics", {"queue": "none"}),
+    Step("metrics of all", "all_metrics"),
+    Step("series", "metric_series", {**_SERIES, "queue": "mail", "resolution_seconds": 60}),
+    Step("series of what is unknown", "metric_series", {**_SERIES, "metrics": ["mood"]}),
     Step("configure beyond", "configure_queue", {"name": "mail", "weight": 0}),
     Step("configure unknown", "configure_queue", {"name": "none", "weight": 3}),
     Step(
@@ -304,6 +322,8 @@ class ByHttp:
                 del left[name]
         query = {name: left.pop(name) for name in way.query if name in left}
         query = {name: str(one).lower() if isinstance(one, bool) else one for name, one in query.items()}
+        if operation == "metric_series":
+            query["metrics"] = ",".join(query["metrics"])
         body = None if way.method in ("GET", "DELETE") else left
         answer = self._spoken.client.request(way.method, path, params=query, json=body, headers=self._headers)
         said = answer.json()

@@ -43,6 +43,14 @@ def redis() -> Iterator[ModuleType]:
     support.release()
 
 
+@pytest.fixture
+def remote() -> Iterator[ModuleType]:
+    """What makes stores behind a server of the tests, started when somebody first asks for it."""
+    support = import_module("tests.stores.remote_support")
+    yield support
+    support.release()
+
+
 @pytest.fixture(params=ENGINES)
 def make_engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> MakeEngine:
     """Makes engines that know nothing of each other."""
@@ -51,30 +59,31 @@ def make_engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Pa
 
 def maker(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> MakeEngine:
     name: str = request.param
+    for support in ("postgres", "redis", "remote"):
+        if name.startswith(support):
+            # Before the stores that are made on it, so that it ends after them.
+            request.getfixturevalue(support)
     made = iter(range(1_000))
+    return lambda: _made(request, name, clock, tmp_path / f"jobs-{next(made)}.db")
 
-    def make() -> Engine:
-        engine: Engine
-        if name == "memory":
-            engine = MemoryEngine(clock=clock)
-        elif name.startswith("postgresql"):
-            support, is_pooled = request.getfixturevalue("postgres"), name.endswith("pooled")
-            engine = support.make_engine(clock, pooled=is_pooled, keeps_sessions=not is_pooled)
-        elif name.startswith("redis"):
-            is_clustered = name.endswith("cluster")
-            engine = request.getfixturevalue("redis").make_engine(clock, is_clustered=is_clustered)
-        else:
-            sqlite = import_module("forebay.stores.sqlite.store")
-            path = import_module("tests.stores.sqlite_support").put_empty(tmp_path / f"jobs-{next(made)}.db")
-            engine = sqlite.SqliteEngine(str(path), clock=clock)
-        return engine
 
-    if name.startswith("redis"):
-        request.getfixturevalue("redis")
-    if name.startswith("postgresql"):
-        # Before the stores that are made on it, so that it ends after them.
-        request.getfixturevalue("postgres")
-    return make
+def _made(request: pytest.FixtureRequest, name: str, clock: ManualClock, path: Path) -> Engine:
+    engine: Engine
+    if name == "memory":
+        engine = MemoryEngine(clock=clock)
+    elif name.startswith("postgresql"):
+        support, is_pooled = request.getfixturevalue("postgres"), name.endswith("pooled")
+        engine = support.make_engine(clock, pooled=is_pooled, keeps_sessions=not is_pooled)
+    elif name.startswith("redis"):
+        is_clustered = name.endswith("cluster")
+        engine = request.getfixturevalue("redis").make_engine(clock, is_clustered=is_clustered)
+    elif name == "remote":
+        engine = request.getfixturevalue("remote").make_engine(clock)
+    else:
+        sqlite = import_module("forebay.stores.sqlite.store")
+        import_module("tests.stores.sqlite_support").put_empty(path)
+        engine = sqlite.SqliteEngine(str(path), clock=clock)
+    return engine
 
 
 @pytest.fixture

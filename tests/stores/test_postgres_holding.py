@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from forebay.domain.job import Job, JobId
+from forebay.domain.job import Amendment, Job, JobId, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.stores.postgres import holding
+from forebay.stores.postgres import holding, operating
 from forebay.stores.postgres.store import PostgresEngine, PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Verdict
@@ -98,3 +98,44 @@ def test_what_is_named_twice_is_judged_twice(store: PostgresStore) -> None:
     ]
     assert told(revived) == [(True, JobState.PENDING), (False, JobState.PENDING)]
     assert told(deleted) == [(True, None), (True, None), (False, None), (False, None)]
+
+
+@pytest.mark.shows("R-LEASE-04")
+@pytest.mark.parametrize("is_claimed", [True, False])
+def test_what_is_revived_and_ends_again_before_it_is_revived_keeps_what_has_happened(
+    engine: PostgresEngine,
+    store: PostgresStore,
+    other: PostgresStore,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    is_claimed: bool,
+) -> None:
+    """An attempt that counted backwards would give one token to two runs."""
+    [receipt] = store.insert([new_job()])
+    job_id = JobId(receipt.id or "")
+    if is_claimed:
+        claim(store)
+    store.cancel([job_id], force=True)
+    judge, seen = operating._objection_to_revival, []
+
+    def meanwhile(tx: Transaction, job: Job, name: QueueName) -> str:
+        seen.append(job)
+        if len(seen) == 1:
+            other.revive([job_id])
+            if is_claimed:
+                claim(other)
+            else:
+                other.amend(job_id, Amendment(priority=7))
+                clock.advance(ms=1)
+            other.cancel([job_id], force=True)
+        return judge(tx, job, name)
+
+    monkeypatch.setattr(operating, "_objection_to_revival", meanwhile)
+    verdicts = store.revive([job_id])
+
+    reader = engine.reader()
+    [job] = reader.jobs([job_id])
+    reader.close()
+    assert [verdict.done for verdict in verdicts] == [True]
+    assert job is not None
+    assert (job.attempt, job.priority) == ((2, 0) if is_claimed else (0, 7))

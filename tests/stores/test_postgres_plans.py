@@ -90,7 +90,7 @@ SOME: Final[dict[str, Any]] = {
     "lows": [1, 1], "whole_at": [1, 1], "is_pending": True, "payloads": [b"x"] * 100,
     "unique_keys": [None] * 100, "settings": "{}", "channel": "c", "scope": "key:a",
     "scopes": [f"key:a:{number}" for number in HUNDRED], "looks": [1] * 100, "rooms": [1] * 100,
-    "dependants": [False] * 100,
+    "dependants": [0] * 100,
     "unmet": [1] * 100, "children": IDS, "numbers": list(HUNDRED), "parents": IDS, "child": "l1",
     "on_failure": "cancel", "aftermaths": ["dead"] * 100, "aftermath": "dead", "readies": [1] * 100,
     "after_child": "", "after_number": 0, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,

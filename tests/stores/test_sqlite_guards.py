@@ -98,6 +98,7 @@ class Bench:
             "sweeper": "s",
             "queue": "default",
             "was": "running",
+            "unmet": 0,
             "gate": None,
         }
         return {**END, **PLACE, **token, **rest}

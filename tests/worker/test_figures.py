@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.app.figures import everything, queue_figures, series
+from forebay.app.figures import queue_figures, series, totals
 from forebay.domain.job import DAY_MS, DEFAULT_QUEUE, QueueName
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS
 from forebay.domain.outcome import AttemptError, Failed
@@ -72,8 +72,9 @@ def test_what_a_worker_does_is_told_over_time_and_as_a_whole(rig: Rig) -> None:
         assert sum(value or 0 for value in enqueued) == 3
     [hidden] = series(rig.reader, ["completed"], steps, sees=lambda name: name == "other")
     assert sum(value or 0 for value in hidden) == 0
-    [tally] = everything(rig.reader)[DEFAULT_QUEUE].values()
-    assert tally.counts == {"claimed": 3, "completed": 2, "failed": 1, "retried": 1}
+    found = totals(rig.reader)
+    assert found[DEFAULT_QUEUE].tally.counts == {"claimed": 3, "completed": 2, "failed": 1, "retried": 1}
+    assert (found[DEFAULT_QUEUE].accepted, found[QueueName("other")].accepted) == (4, 1)
 
 
 @pytest.mark.parametrize("window_ms", [0, TEN_SECONDS - 1, 91 * DAY_MS])

@@ -63,7 +63,8 @@ class Forebay(Declares, Queueing):
     `defaults` are options for all jobs, unless their task or their call says otherwise. `max_payload` is the
     most bytes that the arguments of one job may take. With `encryption_keys` (by id, the newest first)
     arguments, results and steps are encrypted in the store; `blobs` is a folder, or a place of your own, for
-    those of more than 256 KiB. `actor` is what the audit log calls this program, `app@HOST` if nobody says.
+    those of more than 256 KiB. `key` is an API key, for a store behind a service (`https://`). `actor` is
+    what the audit log calls this program, `app@HOST` if nobody says.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Forebay(Declares, Queueing):
         max_payload: int = MAX_PAYLOAD,
         encryption_keys: Keys | Mapping[str, bytes | str] | str | None = None,
         blobs: Blobs | Path | str | None = None,
+        key: str | None = None,
         actor: str | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -82,12 +84,12 @@ class Forebay(Declares, Queueing):
         self.defaults = _checked_defaults(defaults)
         check_limit(max_payload)
         self.max_payload = max_payload
-        self.engine = open_engine(url, clock=clock)
+        self.engine = open_engine(url, clock=clock, key=key)
         if encryption_keys is not None or blobs is not None:
             from forebay.app.sealed import sealed_engine  # noqa: PLC0415 - programs without them never load it
 
             self.engine = sealed_engine(self.engine, encryption_keys, blobs)
-        self._url = url  # for the supervisor of a worker process; it may hold a password
+        self._url, self._key = url, key  # for the supervisor of a worker process; both may be secrets
         self.clock = clock or SystemClock()
         self.registry = Registry()
         self.client = Client(self.engine, self.clock, self.registry.returned, actor=actor)
@@ -348,6 +350,8 @@ class Forebay(Declares, Queueing):
         from forebay.scheduler.standard import standard_duties  # noqa: PLC0415
 
         def duties() -> Sequence[Duty]:
+            if self.engine.features.does_duties:
+                return ()
             return standard_duties(sweeper=new_worker(), clock=self.clock, roll=random)
 
         return Consumer(self.engine, duties, default_queue=self.default_queue)

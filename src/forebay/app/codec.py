@@ -17,6 +17,7 @@ from zlib import crc32
 
 import msgspec
 
+from forebay.app.masking import masked
 from forebay.app.tags import Unfit, UnknownTag, key_step, tag, tag_items, tag_named, untag
 from forebay.domain.job import MAX_PAYLOAD
 from forebay.errors import BlobGone, ConfigError, CorruptPayload, NewerPayload, PayloadError, UnknownKey
@@ -101,6 +102,16 @@ def decode_call(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         values = _untagged([call.args, list(call.kwargs.values())])
         return tuple(values[0]), dict(zip(call.kwargs, values[1], strict=True))
     return tuple(call.args), call.kwargs
+
+
+def masked_call(data: bytes) -> bytes:
+    """A payload with a mask in place of what stands under names that look secret; as it is where it cannot
+    be read."""
+    try:
+        call = _parsed(_CALLS, _opened(data))
+    except PayloadError:
+        return data
+    return _sealed(_ENCODE(_Call(call.v, masked(call.args), masked(call.kwargs))))
 
 
 def encode_result(value: Any, *, limit: int = MAX_PAYLOAD) -> bytes:

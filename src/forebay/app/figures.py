@@ -15,6 +15,7 @@ from forebay.domain.metrics import (
     Happened,
     MetricRow,
     Tally,
+    merged,
     merged_tasks,
     start_of,
 )
@@ -119,9 +120,26 @@ def series(
     return [values(found, name) for name in names]
 
 
-def everything(reader: Reader) -> dict[QueueName, dict[str, Tally]]:
-    """All that was ever counted, by queue and task. The rows of days make it up, so that it only grows."""
-    rows: defaultdict[QueueName, list[dict[str, Tally]]] = defaultdict(list)
+class Totals(NamedTuple):
+    """All that was ever counted of a queue; `accepted` is None until somebody has counted its jobs."""
+
+    tally: Tally
+    accepted: int | None
+
+    def count(self, what: str) -> int:
+        return self.tally.counts.get(what, 0)
+
+
+def totals(reader: Reader) -> dict[QueueName, Totals]:
+    """All that was ever counted, by queue. The rows of days make it up, so it only grows, until the first of
+    them are forgotten after three years."""
+    rows: defaultdict[QueueName, list[MetricRow]] = defaultdict(list)
     for row in every_row(reader, DAY_MS, 0, reader.now() + DAY_MS):
-        rows[row.queue].append(row.tasks)
-    return {queue: merged_tasks(tasks) for queue, tasks in sorted(rows.items())}
+        rows[row.queue].append(row)
+    return {queue: _totals(of_queue) for queue, of_queue in sorted(rows.items())}
+
+
+def _totals(rows: Sequence[MetricRow]) -> Totals:
+    stocks = [row.stock for row in rows if row.stock is not None]
+    accepted = max((stock.accepted for stock in stocks), default=None)
+    return Totals(merged([tally for row in rows for tally in row.tasks.values()]), accepted)

@@ -25,7 +25,7 @@ from forebay.domain.query import Counts, HeldJobs
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.share import is_fair_gate
 from forebay.domain.worker import Pulse, WorkerInfo
-from forebay.errors import ConfigError, StoreError
+from forebay.errors import ConfigError, Forbidden, StoreError, Unauthenticated
 from forebay.stores.opening import open_engine, without_password
 
 _SIGNS: Final = {"ok": "ok      ", "note": "note    ", "problem": "PROBLEM "}
@@ -76,7 +76,7 @@ def examined(settings: Settings, *, quick: bool) -> tuple[list[Finding], Status]
         findings += of_app(settings)
         with opened(settings) as desk:
             findings += of_store(desk, quick=quick)
-    except (StoreError, ConfigError) as exc:
+    except (StoreError, ConfigError, Unauthenticated) as exc:
         findings.append(Finding(about="store", message=str(exc), level="problem"))
         return findings, status_of(exc)
     is_well = all(finding.level != "problem" for finding in findings)
@@ -130,12 +130,33 @@ def of_both(settings: Settings, app: Forebay) -> Iterator[Finding]:
 
 def of_store(desk: Desk, *, quick: bool) -> Iterator[Finding]:
     """Everything that is learned from the store itself."""
+    if desk.engine.features.does_duties:
+        yield Finding(about="store", message=f"{desk.name} answers; it is a service, which keeps its store")
+    else:
+        yield from of_engine(desk)
+    try:
+        yield from of_contents(desk, quick=quick)
+    except Forbidden as exc:
+        yield Finding(
+            about="key",
+            message=str(exc),
+            level="note",
+            todo="look with a key that has the role view for all queues",
+        )
+
+
+def of_engine(desk: Desk) -> Iterator[Finding]:
+    """Whether the store can be used as it is."""
     schema = desk.store.migrate()
     engine = desk.engine.features.name
     yield Finding(about="store", message=f"{desk.name} answers; engine {engine}, schema {schema}")
     # A real write, though nobody reads it: an empty one would find room on a full disk.
     desk.store.take_duty("doctor", 0)
     yield Finding(about="permissions", message="this user may write")
+
+
+def of_contents(desk: Desk, *, quick: bool) -> Iterator[Finding]:
+    """What is wrong with what the store holds."""
     if not quick:
         yield from of_health(desk.reader.health().problems)
     now, workers = desk.reader.now(), desk.reader.workers()

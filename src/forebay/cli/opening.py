@@ -96,10 +96,16 @@ def _by_app(settings: Settings, named: str) -> Desk:
 def _by_url(settings: Settings, url: str, *, create: bool) -> Desk:
     if "\0" in unquote(url):
         raise ConfigError(f"{without_password(url)!r} cannot name a store: there is a NUL in it")
-    engine = _wrapped(settings, open_engine(url))
+    engine = _wrapped(settings, engine_at(settings, url))
     if not create:
         _check_file(url, is_named="url" in settings.found)
     return Desk(settings, engine, without_password(url))
+
+
+def engine_at(settings: Settings, url: str) -> Engine:
+    """The engine at this address; a service is shown the key that is set."""
+    is_service = url.partition("://")[0].lower() in ("http", "https")
+    return open_engine(url, key=settings.get("key") if is_service else None)
 
 
 def _wrapped(settings: Settings, engine: Engine) -> Engine:

@@ -66,7 +66,7 @@ def work(app: str, options: Options, child: str | None) -> None:
             os.set_inheritable(descriptor, False)  # not for what tasks start
         channel = Channel(socket.socket(fileno=tie[1]), TO_WORKER)
         features = found.engine.features
-        leash = Leash(channel, Page(tie[2]), found._url, features.is_shared)
+        leash = Leash(channel, Page(tie[2]), found._url, features.is_shared, found._key)
         worker.be_supervised(leash)
     run(found, worker, options.drain, is_supervised=tie is not None)
 

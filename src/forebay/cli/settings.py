@@ -27,6 +27,7 @@ CONFIG: Final = "FOREBAY_CONFIG"
 # Every setting with the type it must have in a file; in the environment all are texts.
 KINDS: Final[dict[str, Any]] = {
     "url": str,
+    "key": str,
     "app": str,
     "actor": str,
     "queues": list[str] | str,
@@ -45,7 +46,7 @@ KINDS: Final[dict[str, Any]] = {
 }
 
 # Settings of other commands.
-_OTHERS: Final = ("url", "actor", "encryption_keys", "blobs")
+_OTHERS: Final = ("url", "key", "actor", "encryption_keys", "blobs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

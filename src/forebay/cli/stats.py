@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from threading import Event
+from typing import Any, Final
 
 import click
+import msgspec
 
+from forebay.app.figures import LONGEST_WINDOW_MS, USUAL_WINDOW_MS, QueueFigures, queue_figures
 from forebay.cli.opening import Desk
 from forebay.cli.options import at_store
 from forebay.cli.output import Output, length, table
@@ -15,11 +18,17 @@ from forebay.cli.queues import count_table
 from forebay.cli.shapes import counts_json, iso, queue_json, summary_json, worker_json
 from forebay.domain.job import JobSummary
 from forebay.domain.lifecycle import JobState
+from forebay.domain.metrics import Happened
 from forebay.domain.query import MAX_PAGE, Counts, JobQuery
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo
+from forebay.service.schema.metrics import queue_metrics
 from forebay.stores.protocol import Reader
 
 HOUR_MS: Final = 3_600_000
+_FIGURE_COLUMNS: Final = (
+    *("queue", "came/s", "done/s", "done", "failed", "died"),
+    *("wait p50", "wait p95", "run p50", "run p95", "run p99"),
+)
 _WORKER_COLUMNS: Final = (
     *("worker", "host", "pid", "is", "pulse", "queues"),
     *("runs", "done", "failed", "memory", "up", "last beat"),
@@ -27,29 +36,82 @@ _WORKER_COLUMNS: Final = (
 
 
 @click.command()
+@click.option("--watch", is_flag=True, help="Show it again and again until Ctrl-C.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.1, 3_600),
+    default=2.0,
+    show_default=True,
+    help="How many seconds between two looks.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(10, LONGEST_WINDOW_MS // 1_000),
+    default=USUAL_WINDOW_MS // 1_000,
+    show_default=True,
+    help="What happened in so many seconds.",
+)
 @at_store()
-def stats(desk: Desk, out: Output) -> None:
-    """Jobs by queue and state, and who works on them."""
+def stats(desk: Desk, out: Output, watch: bool, every: float, window: int) -> None:
+    """Jobs by queue and state, what became of them lately, and who works on them."""
+    if not watch:
+        return _look(desk, out, window * 1_000)
+    pause = Event()
+    try:
+        while True:
+            click.clear()
+            _look(desk, out, window * 1_000)
+            pause.wait(every)
+    except KeyboardInterrupt:
+        return None
+
+
+def _look(desk: Desk, out: Output, window_ms: int) -> None:
     reader = desk.reader
     now, workers = reader.now(), reader.workers()
     # Dropped queues have jobs too, and a total without them would not add up.
     counts = reader.counts()
     queues = reader.queues(list(counts)) if counts else []
+    figures = queue_figures(reader, list(counts), window_ms) if counts else []
     total = added(list(counts.values()))
     answer = {
         "store": desk.name,
         "at": iso(now),
         "total": counts_json(total),
         "queues": [queue_json(queue, counts[queue.name]) for queue in queues],
+        "metrics": [figures_json(one) for one in figures],
         "workers": [worker_json(worker, now) for worker in workers],
     }
 
     def people() -> None:
         count_table((queue, counts[queue.name]) for queue in queues)
         click.echo(f"{total.live:,} live, {total.total:,} in all")
+        figure_table(figures)
         worker_table(workers, now)
 
     out.answer(answer, people)
+
+
+def figures_json(one: QueueFigures) -> dict[str, Any]:
+    """What became of the jobs of a queue, as the service tells it."""
+    told: dict[str, Any] = msgspec.to_builtins(queue_metrics(one))
+    return {name: value for name, value in told.items() if name != "counts"}
+
+
+def figure_table(figures: Sequence[QueueFigures]) -> None:
+    """What became of jobs lately, of queues where something happened."""
+    busy = [one for one in figures if one.span.tally.counts or one.span.enqueued]
+    if busy:
+        title = f"In the last {length(busy[0].window_ms)}"
+        table(_FIGURE_COLUMNS, [_figure_row(one) for one in busy], title=title)
+
+
+def _figure_row(one: QueueFigures) -> tuple[object, ...]:
+    came = one.per_second(one.span.enqueued)
+    lengths = [*map(one.wait.percentile_ms, (50, 95)), *map(one.run.percentile_ms, (50, 95, 99))]
+    counts = (one.span.count(what) for what in (Happened.COMPLETED, Happened.FAILED, Happened.DEAD))
+    rates = ("" if came is None else f"{came:.1f}", f"{one.throughput:.1f}")
+    return (one.queue, *rates, *counts, *("" if ms is None else f"{ms:.3g} ms" for ms in lengths))
 
 
 def added(counts: list[Counts]) -> Counts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final, NewType, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NewType, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -17,7 +17,10 @@ from forebay.errors import InvalidJob, PayloadError
 JobId = NewType("JobId", str)
 QueueName = NewType("QueueName", str)
 WorkerId = NewType("WorkerId", str)
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+if TYPE_CHECKING:
+    Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+else:
+    Json = Any  # msgspec knows no type that contains itself, and decodes whatever is there
 
 DEFAULT_QUEUE: Final = QueueName("default")
 MAX_PAYLOAD: Final = 1_048_576

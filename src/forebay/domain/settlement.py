@@ -94,7 +94,7 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
         )
     cost = _cost_of(outcome)
     end = _ended(job, outcome, roll)
-    return end if cost is None or cost == job.cost else replace(end, charge=_charge(job, cost - job.cost))
+    return end if cost is None or cost == job.cost else replace(end, charge=charge_of(job, cost - job.cost))
 
 
 def _cost_of(outcome: Outcome) -> int | None:
@@ -108,7 +108,8 @@ def _cost_of(outcome: Outcome) -> int | None:
             return outcome.cost
 
 
-def _charge(job: Job, tokens: int) -> Charge:
+def charge_of(job: Job, tokens: int) -> Charge:
+    """What a job has cost more than was taken when it started, under all limits that it counts for."""
     narrow = (scope for _, scope in narrow_scopes(job.task, job.limit_keys))
     return Charge((*scopes_of(job.queue), *narrow), tokens)
 

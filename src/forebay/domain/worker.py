@@ -45,6 +45,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     `paused` are queues it does not claim from; `running` are jobs it runs, at most ten are named; `stuck`
     counts jobs that did not stop when they were told to; `is_overdue` says that the worker itself should have
     stopped by now. `supervisor` is the pid of the process that keeps its leases, 0 where it does so itself.
+    One that `is_remote` beats through a server: the process that writes it down lives and dies by itself.
     """
 
     id: WorkerId
@@ -64,6 +65,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     memory: int | None = None
     supervisor: int = 0
+    is_remote: bool = False
 
     def pulse(self, now: int) -> Pulse:
         missed = (now - self.beat_at) / self.beat_ms

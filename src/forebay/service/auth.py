@@ -74,6 +74,7 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
             "queue_metrics",
             "all_metrics",
             "metric_series",
+            "exposition",
             "search",
             "dead",
             "schedules",
@@ -125,6 +126,8 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
             "rotate_key",
             "revoke_key",
             "audit",
+            "migrate",
+            "record",
             "contents",
             "trace",
             "inspect",
@@ -134,6 +137,8 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
         ),
         _ADMINS,
     ),
+    # Workers: what they do by the clock
+    "duty": _CONSUMERS,
 }
 
 

@@ -69,15 +69,15 @@ class Following(Protocol):
         ...
 
 
-def follow(engine: Following) -> int:
-    """Work through the list; answers how many edges were looked at, at most `RELEASED_AT_ONCE`.
+def follow(engine: Following, most: int = RELEASED_AT_ONCE) -> int:
+    """Work through the list; answers how many edges were looked at, at most so many.
 
     However many jobs depend on one, and however deep a failure goes, a transaction has this much to do and no
     more. What it leaves is on the list: it was put there in the transaction that ended the job.
     """
     looked_at = 0
-    while looked_at < RELEASED_AT_ONCE and (entry := engine.next_entry()) is not None:
-        room = RELEASED_AT_ONCE - looked_at
+    while looked_at < most and (entry := engine.next_entry()) is not None:
+        room = most - looked_at
         if entry.aftermath in ENDS:
             engine.leave_sequence(entry.parent)
         edges = engine.edges_behind(entry.parent, CONCERNED[entry.aftermath], room)

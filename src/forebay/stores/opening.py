@@ -14,6 +14,7 @@ from forebay.stores.protocol import Engine
 
 Durability = Literal["default", "relaxed", "full"]
 
+_SERVICE: Final = ("http", "https")
 _DURABILITIES: Final[dict[str, Durability]] = {
     "default": "default",
     "relaxed": "relaxed",
@@ -30,14 +31,14 @@ _SECRET_OPTION: Final = re.compile(
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
 _FORMS: Final = (
     "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/database, "
-    "redis://host:6379/0"
+    "redis://host:6379/0, https://host"
 )
 _ESCAPED: Final = "with %2F, %40, %3A, %3F and %23 for /, @, :, ? and # in a password"
 _TLS_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _TLS: Final = (*_TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname")
 
 
-def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
+def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None) -> Engine:
     """The engine at this address; nothing is opened yet.
 
     `memory://` makes a new one each time. `sqlite:///jobs.db` is a path from the current folder,
@@ -50,10 +51,14 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
     one behind TLS (with the options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, ...),
     `unix:///run/redis.sock?db=0` one behind a socket; their options are `namespace` (forebay), `keep` (10000:
     how many final jobs of a queue), `keep_bytes` (0: how much memory they may take), `answer_wait` (30) and
-    `persistence` (none: its loss is accepted). Raises ConfigError for everything else.
+    `persistence` (none: its loss is accepted). `https://one,two:8443/prefix` is a service on one or several
+    servers, opened with an API `key`; its options are `ssl_ca_certs` and `answer_wait` (30). Raises
+    ConfigError for everything else.
     """
     parts = _split(url)
     shown = without_password(url)
+    if key is not None and parts.scheme not in _SERVICE:
+        raise ConfigError(f"a key is for the store behind a service; {shown!r} is none")
     match parts.scheme:
         case "memory":
             return _memory(shown, parts, clock)
@@ -63,6 +68,8 @@ def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
             return _postgres(shown, parts)
         case "redis" | "rediss" | "valkey" | "valkeys" | "redis+sentinel" | "rediss+sentinel" | "unix":
             return _redis(shown, parts)
+        case "http" | "https":
+            return _remote(shown, parts, key)
         case _:
             raise ConfigError(f"{shown!r} names no store that Forebay knows; write one of {_FORMS}")
 
@@ -173,6 +180,32 @@ def _redis(url: str, parts: SplitResult) -> Engine:
     )
 
 
+def _remote(url: str, parts: SplitResult, key: str | None) -> Engine:
+    """A service tells its store's time, so it is given none."""
+    if "@" in parts.netloc:
+        raise ConfigError(f"{url!r}: there is no user in the address of a service; give it a key instead")
+    if not _is_server(parts) or not all(parts.netloc.split(",")):
+        raise ConfigError(f"{url!r} is not the address of a service: write https://host:8080")
+    options = _options(url, parts, known=("answer_wait", "ssl_ca_certs"))
+    _check_files(options)
+    try:
+        from forebay.stores.remote.asking import ANSWER_SECONDS, Address
+        from forebay.stores.remote.store import RemoteEngine
+    except ModuleNotFoundError as exc:
+        if exc.name is None or not exc.name.startswith("httpx2"):
+            raise
+        raise ConfigError(f"{url!r} needs httpx2: pip install 'forebay[remote]'") from exc
+    path = parts.path.rstrip("/")
+    return RemoteEngine(
+        Address(
+            urls=tuple(f"{parts.scheme}://{host}{path}" for host in parts.netloc.split(",")),
+            key=key,
+            answer_wait=_answer_wait(url, options.get("answer_wait"), ANSWER_SECONDS),
+            ca_certs=options.get("ssl_ca_certs"),
+        )
+    )
+
+
 def _check_redis(url: str, options: Mapping[str, str]) -> None:
     if options.get("persistence", "none") != "none":
         raise ConfigError(f"{url!r}: persistence can only be none, which accepts that a server keeps nothing")
@@ -180,6 +213,10 @@ def _check_redis(url: str, options: Mapping[str, str]) -> None:
         raise ConfigError(f"{url!r}: keep must be a number of jobs, or 0 to keep them for their time")
     if not re.fullmatch(r"[0-9]{1,15}", options.get("keep_bytes", "0")):
         raise ConfigError(f"{url!r}: keep_bytes must be a number of bytes, or 0 for any number")
+    _check_files(options)
+
+
+def _check_files(options: Mapping[str, str]) -> None:
     for name in _TLS_FILES:
         path = options.get(name)
         if path is not None and not Path(path).is_file():

@@ -60,6 +60,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     notices_death: bool = False
     # One hint may stand for all new jobs of the next moments: whoever has heard it looks again for a while.
     holds_hints_back: bool = False
+    # Somebody behind it does the duties, so those who consume leave them alone.
+    does_duties: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -396,7 +398,7 @@ class Store(KeepsSchedules, KeepsLimits, KeepsDocuments, KeepsMetrics, Protocol)
 
     def beat(self, worker: WorkerInfo) -> None:
         """Say that a worker is alive. From its first beat on, engines that can tell when the process dies
-        do: see `sweep`."""
+        do, unless it `is_remote`: see `sweep`."""
         ...
 
     def forget_worker(self, worker: WorkerId) -> None:

@@ -88,6 +88,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed: int = 0
     memory: int | None = None
     supervisor: int = 0
+    is_remote: bool = False
 
 
 _said: Final = msgspec.json.Decoder(Said)

@@ -19,11 +19,12 @@ _KEPT: Final = 1_048_576
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """A worker process has loaded its app and would like to begin. The store's address may hold a password:
-    it is said here, and on no command line."""
+    it is said here, as is the key for a service, and on no command line."""
 
     info: WorkerInfo
     url: str
     is_shared: bool
+    key: str | None = None
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, tag="said"):

@@ -51,6 +51,7 @@ class Leash(NamedTuple):
     page: Page
     url: str
     is_shared: bool
+    key: str | None = None
 
 
 class Steered(NamedTuple):
@@ -110,7 +111,8 @@ class Supervised:
     def start(self) -> None:
         """Say hello, and wait until the supervisor keeps our leases: nothing is claimed before."""
         info = self._report()
-        self._channel.send(Hello(info=info, url=self._leash.url, is_shared=self._leash.is_shared))
+        leash = self._leash
+        self._channel.send(Hello(info=info, url=leash.url, is_shared=leash.is_shared, key=leash.key))
         self._thread.start()
         self._welcome.wait()
 

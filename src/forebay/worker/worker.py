@@ -12,6 +12,7 @@ from contextlib import closing
 from math import inf
 from threading import Event, Thread
 
+from forebay.app.duty import Duty
 from forebay.app.registry import Registry
 from forebay.app.schedules import declare
 from forebay.clock import Clock, SystemClock
@@ -167,13 +168,7 @@ class Worker:
             slots=self._slots,
             inbox=self._inbox,
             executors=self._executors,
-            duties=standard_duties(
-                sweeper=WorkerId(new_id()),
-                clock=self._clock,
-                roll=random.random,
-                hooks=self._hooks,
-                notices_death=self._engine.features.notices_death,
-            ),
+            duties=self._duties(),
             clock=self._clock,
             roll=random.random,
             steering=self._steering,
@@ -191,6 +186,18 @@ class Worker:
         self._thread = thread
         # Threads of ours do not keep a program alive; one that forgets to stop its worker lets jobs end here.
         atexit.register(self.stop)
+
+    def _duties(self) -> Sequence[Duty]:
+        features = self._engine.features
+        if features.does_duties:
+            return ()
+        return standard_duties(
+            sweeper=WorkerId(new_id()),
+            clock=self._clock,
+            roll=random.random,
+            hooks=self._hooks,
+            notices_death=features.notices_death,
+        )
 
     def _declare(self, store: Store) -> None:
         """Save the schedules that the program declares."""

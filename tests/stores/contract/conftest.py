@@ -1,4 +1,4 @@
-"""The contract holds through a pooler of transactions and on a cluster as well."""
+"""The contract holds through a pooler of transactions, on a cluster and through a service as well."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.stores.conftest import ENGINES, MakeEngine, maker
 # Other ways to the same engines: they change how statements travel, and not what they are given. So a test
 # with many sets of values goes there with the first of them only, unless they are what makes it take every
 # way there is.
-WAYS: Final = ("postgresql-pooled", "redis-cluster")
+WAYS: Final = ("postgresql-pooled", "redis-cluster", "remote")
 SETS: Final = 2
 EVERY_SET: Final = ("test_a_legal_move_is_made",)
 

@@ -46,7 +46,7 @@ def test_an_interval_counts_from_when_the_duty_was_last_taken(store: Store, cloc
 
 
 def test_a_worker_is_listed_from_its_first_beat_with_its_last_one(
-    store: Store, reader: Reader, clock: ManualClock
+    engine: Engine, store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     info = WorkerInfo(id=W1, host="h", pid=7, queues=(DEFAULT, MAIL), state=WorkerState.WORKING)
     store.beat(info)
@@ -63,6 +63,7 @@ def test_a_worker_is_listed_from_its_first_beat_with_its_last_one(
             state=WorkerState.STOPPING,
             started_at=T0,
             beat_at=T0 + 5_000,
+            is_remote=engine.features.does_duties,
         )
     ]
 
@@ -83,6 +84,7 @@ EVERYTHING = WorkerInfo(
     failed=3,
     memory=1_000_000,
     supervisor=99,
+    is_remote=True,
 )
 
 
@@ -93,12 +95,13 @@ def test_all_that_a_worker_says_is_on_the_list(store: Store, reader: Reader) -> 
     assert reader.workers() == [replace(EVERYTHING, beat_at=T0)]
 
 
-def test_what_a_worker_no_longer_says_is_off_the_list(store: Store, reader: Reader) -> None:
+def test_what_a_worker_no_longer_says_is_off_the_list(engine: Engine, store: Store, reader: Reader) -> None:
     store.beat(EVERYTHING)
 
     store.beat(WorkerInfo(id=W1))
 
-    assert reader.workers() == [WorkerInfo(id=W1, started_at=T0 - 9, beat_at=T0)]
+    is_remote = engine.features.does_duties
+    assert reader.workers() == [WorkerInfo(id=W1, started_at=T0 - 9, beat_at=T0, is_remote=is_remote)]
 
 
 @pytest.mark.parametrize("state", WorkerState)

@@ -707,11 +707,177 @@ class Counts(_message.Message):
     total: int
     def __init__(self, scheduled: _Optional[int] = ..., blocked: _Optional[int] = ..., pending: _Optional[int] = ..., running: _Optional[int] = ..., retrying: _Optional[int] = ..., completed: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., live: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
-class GetQueueMetricsRequest(_message.Message):
+class GetQueueRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetQueueMetricsRequest(_message.Message):
+    __slots__ = ("queue", "window_seconds")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    window_seconds: float
+    def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ...) -> None: ...
+
+class QueueMetrics(_message.Message):
+    __slots__ = ("queue", "window_seconds", "counts", "claimed", "completed", "failed", "lost", "retried", "dead", "cancelled", "snoozed", "error_rate", "errors", "wait", "run", "enqueued_per_second", "throughput_per_second", "oldest_pending_age_seconds", "consumers_active", "tasks")
+    class ErrorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    RETRIED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    SNOOZED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_RATE_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ENQUEUED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    THROUGHPUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PENDING_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    window_seconds: float
+    counts: Counts
+    claimed: int
+    completed: int
+    failed: int
+    lost: int
+    retried: int
+    dead: int
+    cancelled: int
+    snoozed: int
+    error_rate: float
+    errors: _containers.ScalarMap[str, int]
+    wait: Spread
+    run: Spread
+    enqueued_per_second: float
+    throughput_per_second: float
+    oldest_pending_age_seconds: float
+    consumers_active: int
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskMetrics]
+    def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping]] = ..., run: _Optional[_Union[Spread, _Mapping]] = ..., enqueued_per_second: _Optional[float] = ..., throughput_per_second: _Optional[float] = ..., oldest_pending_age_seconds: _Optional[float] = ..., consumers_active: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskMetrics, _Mapping]]] = ...) -> None: ...
+
+class Spread(_message.Message):
+    __slots__ = ("count", "average_ms", "p50_ms", "p95_ms", "p99_ms", "least_ms", "most_ms")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    AVERAGE_MS_FIELD_NUMBER: _ClassVar[int]
+    P50_MS_FIELD_NUMBER: _ClassVar[int]
+    P95_MS_FIELD_NUMBER: _ClassVar[int]
+    P99_MS_FIELD_NUMBER: _ClassVar[int]
+    LEAST_MS_FIELD_NUMBER: _ClassVar[int]
+    MOST_MS_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    average_ms: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    least_ms: float
+    most_ms: float
+    def __init__(self, count: _Optional[int] = ..., average_ms: _Optional[float] = ..., p50_ms: _Optional[float] = ..., p95_ms: _Optional[float] = ..., p99_ms: _Optional[float] = ..., least_ms: _Optional[float] = ..., most_ms: _Optional[float] = ...) -> None: ...
+
+class TaskMetrics(_message.Message):
+    __slots__ = ("task", "claimed", "completed", "failed", "lost", "retried", "dead", "cancelled", "snoozed", "error_rate", "errors", "wait", "run")
+    class ErrorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    RETRIED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    SNOOZED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_RATE_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    claimed: int
+    completed: int
+    failed: int
+    lost: int
+    retried: int
+    dead: int
+    cancelled: int
+    snoozed: int
+    error_rate: float
+    errors: _containers.ScalarMap[str, int]
+    wait: Spread
+    run: Spread
+    def __init__(self, task: _Optional[str] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping]] = ..., run: _Optional[_Union[Spread, _Mapping]] = ...) -> None: ...
+
+class ListQueueMetricsRequest(_message.Message):
+    __slots__ = ("window_seconds",)
+    WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    window_seconds: float
+    def __init__(self, window_seconds: _Optional[float] = ...) -> None: ...
+
+class QueueMetricsList(_message.Message):
+    __slots__ = ("queues",)
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[QueueMetrics]
+    def __init__(self, queues: _Optional[_Iterable[_Union[QueueMetrics, _Mapping]]] = ...) -> None: ...
+
+class GetQueueMetricsTimeSeriesRequest(_message.Message):
+    __slots__ = ("metrics", "queue", "task", "start", "end", "resolution_seconds")
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    RESOLUTION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    metrics: _containers.RepeatedScalarFieldContainer[str]
+    queue: str
+    task: str
+    start: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
+    resolution_seconds: float
+    def __init__(self, metrics: _Optional[_Iterable[str]] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., resolution_seconds: _Optional[float] = ...) -> None: ...
+
+class SeriesAnswer(_message.Message):
+    __slots__ = ("start", "end", "resolution_seconds", "times", "series")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    RESOLUTION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    SERIES_FIELD_NUMBER: _ClassVar[int]
+    start: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
+    resolution_seconds: float
+    times: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
+    series: _containers.RepeatedCompositeFieldContainer[Series]
+    def __init__(self, start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., resolution_seconds: _Optional[float] = ..., times: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ..., series: _Optional[_Iterable[_Union[Series, _Mapping]]] = ...) -> None: ...
+
+class Series(_message.Message):
+    __slots__ = ("name", "unit", "values_json")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_JSON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    unit: str
+    values_json: str
+    def __init__(self, name: _Optional[str] = ..., unit: _Optional[str] = ..., values_json: _Optional[str] = ...) -> None: ...
 
 class CreateQueueRequest(_message.Message):
     __slots__ = ("name", "settings")

@@ -889,10 +889,25 @@ class AdminStub:
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.ListQueuesRequest.SerializeToString,
                 response_deserializer=forebay_dot_v1_dot_forebay__pb2.QueueList.FromString,
                 _registered_method=True)
+        self.GetQueue = channel.unary_unary(
+                '/forebay.v1.Admin/GetQueue',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.GetQueueRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Queue.FromString,
+                _registered_method=True)
         self.GetQueueMetrics = channel.unary_unary(
                 '/forebay.v1.Admin/GetQueueMetrics',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.GetQueueMetricsRequest.SerializeToString,
-                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Queue.FromString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.QueueMetrics.FromString,
+                _registered_method=True)
+        self.ListQueueMetrics = channel.unary_unary(
+                '/forebay.v1.Admin/ListQueueMetrics',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.ListQueueMetricsRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.QueueMetricsList.FromString,
+                _registered_method=True)
+        self.GetQueueMetricsTimeSeries = channel.unary_unary(
+                '/forebay.v1.Admin/GetQueueMetricsTimeSeries',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.GetQueueMetricsTimeSeriesRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.SeriesAnswer.FromString,
                 _registered_method=True)
         self.CreateQueue = channel.unary_unary(
                 '/forebay.v1.Admin/CreateQueue',
@@ -1091,8 +1106,29 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetQueueMetrics(self, request, context):
+    def GetQueue(self, request, context):
         """Show a queue with its settings and its jobs by state.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetQueueMetrics(self, request, context):
+        """Show what a queue has done lately.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQueueMetrics(self, request, context):
+        """Show what all queues have done lately.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetQueueMetricsTimeSeries(self, request, context):
+        """Show metrics over time: of all queues or one, of all tasks or one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1365,10 +1401,25 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListQueuesRequest.FromString,
                     response_serializer=forebay_dot_v1_dot_forebay__pb2.QueueList.SerializeToString,
             ),
+            'GetQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQueue,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.GetQueueRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Queue.SerializeToString,
+            ),
             'GetQueueMetrics': grpc.unary_unary_rpc_method_handler(
                     servicer.GetQueueMetrics,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.GetQueueMetricsRequest.FromString,
-                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Queue.SerializeToString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.QueueMetrics.SerializeToString,
+            ),
+            'ListQueueMetrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQueueMetrics,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListQueueMetricsRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.QueueMetricsList.SerializeToString,
+            ),
+            'GetQueueMetricsTimeSeries': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQueueMetricsTimeSeries,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.GetQueueMetricsTimeSeriesRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.SeriesAnswer.SerializeToString,
             ),
             'CreateQueue': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateQueue,
@@ -1594,6 +1645,33 @@ class Admin:
             _registered_method=True)
 
     @staticmethod
+    def GetQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/GetQueue',
+            forebay_dot_v1_dot_forebay__pb2.GetQueueRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Queue.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetQueueMetrics(request,
             target,
             options=(),
@@ -1609,7 +1687,61 @@ class Admin:
             target,
             '/forebay.v1.Admin/GetQueueMetrics',
             forebay_dot_v1_dot_forebay__pb2.GetQueueMetricsRequest.SerializeToString,
-            forebay_dot_v1_dot_forebay__pb2.Queue.FromString,
+            forebay_dot_v1_dot_forebay__pb2.QueueMetrics.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQueueMetrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/ListQueueMetrics',
+            forebay_dot_v1_dot_forebay__pb2.ListQueueMetricsRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.QueueMetricsList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetQueueMetricsTimeSeries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/GetQueueMetricsTimeSeries',
+            forebay_dot_v1_dot_forebay__pb2.GetQueueMetricsTimeSeriesRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.SeriesAnswer.FromString,
             options,
             channel_credentials,
             insecure,

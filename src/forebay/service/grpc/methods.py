@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 from forebay.service.grpc import requests as asked
-from forebay.service.permitting import administering, consuming, keeping, producing, steering
+from forebay.service.permitting import administering, consuming, keeping, measuring, producing, steering
 from forebay.service.permitting.permit import Permit
 from forebay.service.schema import consuming as jobs
 from forebay.service.schema import keeping as kept
-from forebay.service.schema import looking, queues, searching
+from forebay.service.schema import looking, metrics, queues, searching
 from forebay.service.schema import producing as new
 from forebay.service.schema import steering as steered
 from forebay.service.schema.shared import Asked, Shape
@@ -123,9 +123,30 @@ CONSUMER: Final = (
 ADMIN: Final = (
     one(asked.ListQueuesRequest, queues.QueueList, lambda permit, _: administering.queues(permit)),
     one(
+        asked.GetQueueRequest, queues.QueueShape, lambda permit, data: administering.queue(permit, data.name)
+    ),
+    one(
         asked.GetQueueMetricsRequest,
-        queues.QueueShape,
-        lambda permit, data: administering.queue(permit, data.name),
+        metrics.QueueMetrics,
+        lambda permit, data: measuring.queue_metrics(permit, data.queue, data.window_seconds),
+    ),
+    one(
+        asked.ListQueueMetricsRequest,
+        metrics.QueueMetricsList,
+        lambda permit, data: measuring.all_metrics(permit, data.window_seconds),
+    ),
+    one(
+        asked.GetQueueMetricsTimeSeriesRequest,
+        metrics.SeriesAnswer,
+        lambda permit, data: measuring.metric_series(
+            permit,
+            data.metrics,
+            queue=data.queue,
+            task=data.task,
+            start=data.start,
+            end=data.end,
+            resolution_seconds=data.resolution_seconds,
+        ),
     ),
     one(asked.CreateQueueRequest, queues.QueueShape, administering.create_queue),
     one(

@@ -11,6 +11,8 @@ from typing import Annotated
 from msgspec import Meta, field
 from msgspec.structs import replace
 
+from forebay.app.figures import LONGEST_WINDOW_MS, USUAL_WINDOW_MS
+from forebay.domain.job import DAY_MS
 from forebay.errors import InvalidJob
 from forebay.service.schema.consuming import (
     AckRequest,
@@ -33,10 +35,11 @@ from forebay.service.schema.searching import (
     ReviveRequest,
     SearchRequest,
 )
-from forebay.service.schema.shared import LONGEST_WAIT_SECONDS, Asked, JobId, Queue, WaitSeconds
+from forebay.service.schema.shared import LONGEST_WAIT_SECONDS, Asked, JobId, Moment, Queue, Task, WaitSeconds
 from forebay.service.schema.steering import CommandRequest, LimitRequest, ScheduleRequest
 
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")]
+WindowSeconds = Annotated[float, Meta(ge=10, le=LONGEST_WINDOW_MS / 1_000)]
 Most = Annotated[int, Meta(ge=1, le=1_000)]
 
 # Producers
@@ -158,10 +161,36 @@ class ListQueuesRequest(Asked, frozen=True, kw_only=True):
     """List the queues with their jobs by state."""
 
 
-class GetQueueMetricsRequest(Asked, frozen=True, kw_only=True):
+class GetQueueRequest(Asked, frozen=True, kw_only=True):
     """Show a queue with its settings and its jobs by state."""
 
     name: Queue
+
+
+class GetQueueMetricsRequest(Asked, frozen=True, kw_only=True):
+    """Show what a queue has done lately."""
+
+    queue: Queue
+    window_seconds: WindowSeconds = USUAL_WINDOW_MS / 1_000
+
+
+class ListQueueMetricsRequest(Asked, frozen=True, kw_only=True):
+    """Show what all queues have done lately."""
+
+    window_seconds: WindowSeconds = USUAL_WINDOW_MS / 1_000
+
+
+class GetQueueMetricsTimeSeriesRequest(Asked, frozen=True, kw_only=True):
+    """Show metrics over time: of all queues or one, of all tasks or one."""
+
+    metrics: Annotated[
+        list[Annotated[str, Meta(pattern="^[a-z0-9_]{1,40}$")]], Meta(min_length=1, max_length=20)
+    ]
+    queue: Queue | None = None
+    task: Task | None = None
+    start: Moment | None = None
+    end: Moment | None = None
+    resolution_seconds: Annotated[float, Meta(ge=10, le=30 * DAY_MS / 1_000)] | None = None
 
 
 class CreateQueueRequest(NewQueue, frozen=True, kw_only=True):

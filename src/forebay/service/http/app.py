@@ -32,6 +32,7 @@ from forebay.service.http.document import Document
 from forebay.service.http.errors import HANDLERS
 from forebay.service.http.reading import Reading
 from forebay.service.http.shortcut import Shortcut
+from forebay.service.http.storing import StoreDoor
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 
@@ -61,8 +62,9 @@ def http_app(
     guard everybody is let in; `hosts` are names by which such a server may be asked. With `debug`
     there are routes for who looks for a fault."""
     framework = framework_app(service, version=version, max_body=max_body, debug=debug)
-    routes = Arriving(Shortcut(framework, _ANSWERS, max_body), arrives_within)
-    return Admitting(routes, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
+    routes = StoreDoor(Shortcut(framework, _ANSWERS, max_body), service, max_body)
+    admitted = Arriving(routes, arrives_within)
+    return Admitting(admitted, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
 
 
 def framework_app(

@@ -11,6 +11,7 @@ from litestar.params import QueryParameter
 from forebay.app.figures import LONGEST_WINDOW_MS, USUAL_WINDOW_MS
 from forebay.domain.job import DAY_MS, MAX_TASK_NAME
 from forebay.service.http.calling import Asking, QueuePath, permit_of
+from forebay.service.operations.exposing import CONTENT_TYPE
 from forebay.service.permitting import measuring as permitted
 from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, SeriesAnswer
 
@@ -76,4 +77,10 @@ async def metric_series(
     )
 
 
-ROUTES = (all_metrics, queue_metrics, metric_series)
+@get("/metrics", tags=["metrics"], media_type=CONTENT_TYPE)
+async def exposition(request: Asking) -> str:
+    """Show all metrics as Prometheus reads them."""
+    return await permitted.exposition(permit_of(request))
+
+
+ROUTES = (exposition, all_metrics, queue_metrics, metric_series)

@@ -12,10 +12,14 @@ from typing import Any, Final
 
 import msgspec
 from litestar import Request
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.handlers import BaseRouteHandler
+from litestar.types import Receive
 
+from forebay.service.http.calling import Gone
 from forebay.service.schema.unreadable import Unreadable
 
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _EXACT: Final = 2.0**53  # a larger float does not say which whole number is meant
 
 
@@ -33,11 +37,27 @@ def decoded(handler: BaseRouteHandler, body: bytes) -> Any:
     try:
         return _decoder(kind).decode(body)
     except msgspec.ValidationError as exc:
-        with suppress(msgspec.ValidationError, RecursionError):
+        with suppress(*_UNREADABLE):
             return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), kind)
         raise Unreadable(str(exc)) from exc
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+    except _UNREADABLE as exc:
         raise Unreadable(str(exc)) from exc
+
+
+async def whole_body(receive: Receive, most: int) -> bytes:
+    """The bytes of a request; raises RequestEntityTooLarge, and Gone if the client has left meanwhile."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Gone
+        parts.append(message["body"])
+        size += len(message["body"])
+        if size > most:
+            raise RequestEntityTooLarge
+        if not message.get("more_body", False):
+            return b"".join(parts)
 
 
 def _with_whole_numbers(value: Any) -> Any:

@@ -12,13 +12,11 @@ from typing import Any, Final, cast
 import msgspec
 from litestar import Litestar, Response
 from litestar.enums import ScopeType
-from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Receive, Scope, Send
 
 from forebay.service.http import consuming, producing
-from forebay.service.http.calling import Gone
-from forebay.service.http.reading import Reading, decoded
+from forebay.service.http.reading import Reading, decoded, whole_body
 
 HANDLERS: Final = (producing.enqueue, producing.enqueue_many, consuming.claim, consuming.settle)
 # What such a handler takes beside the body: who sends that goes the usual way.
@@ -44,7 +42,7 @@ class Shortcut:
         scope["litestar_app"] = self._app
         request = Reading(scope, receive, send)
         try:
-            body = await self._body(receive)
+            body = await whole_body(receive, self._max_body)
             data = decoded(handler, body)
             answer = msgspec.json.encode(await handler.fn(request, data))
         except Exception as exc:  # as at every request boundary: the table has an answer for each
@@ -52,20 +50,6 @@ class Shortcut:
             await refusal.to_asgi_response(None, request)(scope, receive, send)
             return
         await _send(send, handler, answer)
-
-    async def _body(self, receive: Receive) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise Gone
-            parts.append(message["body"])
-            size += len(message["body"])
-            if size > self._max_body:
-                raise RequestEntityTooLarge
-            if not message.get("more_body", False):
-                return b"".join(parts)
 
     def _refusal(self, request: Reading, error: Exception) -> Response[Any]:
         found = next(self._answers[kind] for kind in type(error).__mro__ if kind in self._answers)

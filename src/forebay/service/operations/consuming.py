@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Sequence
 
@@ -14,7 +16,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note, Progress
 from forebay.domain.outcome import Outcome
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import ForebayError, JobNotFound, LeaseLost, StoreUnavailable
+from forebay.errors import ForebayError, JobNotFound, LeaseLost, StoreError, StoreUnavailable
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.merging import Merging
 from forebay.service.operations.telling import problem_of
@@ -39,6 +41,8 @@ from forebay.service.schema.consuming import (
 )
 from forebay.service.schema.shared import length, moment_of
 from forebay.stores.protocol import Exchange, Reader, Renewal, Store
+
+logger = logging.getLogger(__name__)
 
 
 class Ended:
@@ -65,6 +69,7 @@ class Consuming:
         self._waiting = waiting
         self._roll = roll
         self._windows = Windows()
+        self._returning: set[asyncio.Future[None]] = set()
         self._settle: Merging[Ended, bool] = Merging(self._settle_together)
 
     async def claim(self, request: ClaimRequest) -> ClaimAnswer:
@@ -104,11 +109,23 @@ class Consuming:
         return ClaimAnswer(jobs=[claimed(job, now_ms) for job in jobs])
 
     async def give_back(self, answer: ClaimAnswer) -> None:
-        """Hand back what was claimed for somebody who is gone."""
+        """Hand back what was claimed for somebody who is gone; goes on if whoever says so is gone too."""
+        # Shielded: a call of gRPC may find out by a message that cannot be sent that its client has gone, and
+        # is cancelled for the same reason while it gives back what it has.
+        returning = asyncio.ensure_future(self._give_back(answer))
+        self._returning.add(returning)
+        returning.add_done_callback(self._returning.discard)
+        await asyncio.shield(returning)
+
+    async def _give_back(self, answer: ClaimAnswer) -> None:
         endings = [EndingRequest(id=job.id, lease=job.lease, outcome="released") for job in answer.jobs]
-        if endings:
+        if not endings:
+            return
+        try:
             await self.settle(SettleRequest(endings=endings))
-            self._waiting.poke()
+        except StoreError as exc:  # whoever hands back has something else to say or to do
+            logger.warning("jobs that nobody is there to run wait for the end of their leases: %s", exc)
+        self._waiting.poke()
 
     # Ends
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from forebay.app.figures import QueueFigures, Sees, queue_figures, series
+from forebay.app.figures import QueueFigures, Sees, queue_figures, series, totals
 from forebay.domain.job import QueueName
 from forebay.domain.metrics import HOUR
 from forebay.domain.series import METRICS, Steps, steps_between
 from forebay.errors import ConfigError, QueueNotFound
 from forebay.service.operations.desk import Desk
+from forebay.service.operations.exposing import exposition
 from forebay.service.schema.metrics import (
     QueueMetrics,
     QueueMetricsList,
@@ -37,6 +38,16 @@ class Measuring:
             return queue_figures(reader, names, window_ms) if names else []
 
         return QueueMetricsList(queues=[queue_metrics(one) for one in await self._desk.read(look)])
+
+    async def exposition(self, sees: Sees) -> str:
+        """All metrics of the queues that somebody may see, as Prometheus reads them."""
+
+        def look(reader: Reader) -> str:
+            names = [queue.name for queue in reader.queues() if sees(queue.name)]
+            figures = queue_figures(reader, names) if names else []
+            return exposition(figures, {name: one for name, one in totals(reader).items() if sees(name)})
+
+        return await self._desk.read(look)
 
     async def queue(self, name: str, window_seconds: float) -> QueueMetrics:
         """One queue; raises QueueNotFound."""

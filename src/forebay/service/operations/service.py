@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import random
 
 from forebay.app.consumer import new_worker
+from forebay.app.duty import Duty
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import WorkerId
 from forebay.errors import StoreUnavailable
@@ -28,7 +29,8 @@ from forebay.stores.protocol import Engine
 class Service:
     """The operations on one store. Made and started on an event loop; it remembers nobody but those who wait,
     so any number may run beside each other. Nobody waits for longer than `longest_wait` seconds, whatever
-    they ask for: something between here and them may cut a connection that is silent for long."""
+    they ask for: something between here and them may cut a connection that is silent for long. It does
+    `duties`, those of every worker if none are given."""
 
     def __init__(
         self,
@@ -37,10 +39,12 @@ class Service:
         clock: Clock | None = None,
         roll: Callable[[], float] = random,
         longest_wait: float = LONGEST_WAIT_SECONDS,
+        duties: Sequence[Duty] | None = None,
     ) -> None:
         used = clock or SystemClock()
         self.desk = Desk(engine, used)
-        duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll)
+        if duties is None:
+            duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll)
         worker = WorkerId(f"service-{new_worker()}")
         self.waiting = Waiting(self.desk, worker, duties, longest_wait, roll)
         self.watching = Watching(self.desk)

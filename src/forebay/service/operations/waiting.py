@@ -91,12 +91,14 @@ class Group:
 
     def share(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Give jobs to those who wait, as many as each wants; what is left, since somebody has gone."""
+        given = 0
         for wish in list(self.wishes):
-            mine, jobs = list(jobs[: wish.most]), jobs[wish.most :]
+            mine = list(jobs[given : given + wish.most])
+            given += len(mine)
             if mine or not wish.is_patient:
                 del self.wishes[wish]
                 wish.grant(mine)
-        return jobs
+        return jobs[given:]
 
     def fail(self, error: Exception) -> None:
         for wish in self.wishes:
@@ -133,6 +135,8 @@ class Waiting:
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
         self._is_over = asyncio.Event()
+        self._hints = 0
+        self._hinted = asyncio.Event()
 
     def start(self) -> None:
         """Begin to listen; on the event loop."""
@@ -188,6 +192,23 @@ class Waiting:
         finally:
             working.cancel()
             ending.cancel()
+
+    async def hint(self, seen: str | None) -> str:
+        """A word that changes with every hint of the store, and that no other server says; who has seen the
+        last one waits for the next, for as long as anybody may."""
+        if seen == self._word():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.longest):
+                    await self.unless_over(self._hinted.wait())
+        return self._word()
+
+    def _word(self) -> str:
+        return f"{self.worker}:{self._hints}"
+
+    def _tell_hint(self) -> None:
+        self._hints += 1
+        self._hinted.set()
+        self._hinted = asyncio.Event()
 
     # Wishing
 
@@ -245,6 +266,10 @@ class Waiting:
 
     def _hear(self) -> None:
         self.poke()
+        self._tell_hint()
+        if self._desk.engine.features.holds_hints_back:
+            # Those who listen from afar do not look again by themselves.
+            asyncio.get_running_loop().call_later(AGAIN_SECONDS[-1], self._tell_hint)
         if self._desk.engine.features.holds_hints_back and self._groups:
             loop = asyncio.get_running_loop()
             for timer in self._again:

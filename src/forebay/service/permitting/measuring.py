@@ -20,6 +20,12 @@ async def all_metrics(permit: Permit, window_seconds: float) -> QueueMetricsList
     return await permit.service.measuring.queues(window_seconds, lambda name: may("queue_metrics", name))
 
 
+async def exposition(permit: Permit) -> str:
+    """Show all metrics as Prometheus reads them."""
+    may = permit.caller.may
+    return await permit.service.measuring.exposition(lambda name: may("exposition", name))
+
+
 async def metric_series(
     permit: Permit,
     metrics: Sequence[str],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -30,7 +31,7 @@ from forebay.service.schema.producing import (
 async def enqueue(permit: Permit, data: EnqueueRequest, *, with_position: bool = False) -> Accepted:
     """Ask for a job."""
     service = permit.allowed("enqueue", data.queue)
-    await _check_reach(permit, "enqueue", [data])
+    await check_reach(permit, "enqueue", [data], _naming([data]))
     return await service.producing.enqueue(
         _of_caller(permit, data), with_position=with_position, may_raise=_may_raise(permit)
     )
@@ -39,7 +40,7 @@ async def enqueue(permit: Permit, data: EnqueueRequest, *, with_position: bool =
 async def enqueue_many(permit: Permit, data: EnqueueManyRequest) -> EnqueueManyAnswer:
     """Ask for several jobs, in one or several queues."""
     service = permit.allowed("enqueue_many", *{job.queue for job in data.jobs})
-    await _check_reach(permit, "enqueue_many", data.jobs)
+    await check_reach(permit, "enqueue_many", data.jobs, _naming(data.jobs))
     jobs = [_of_caller(permit, job) for job in data.jobs]
     return await service.producing.enqueue_many(replace(data, jobs=jobs), may_raise=_may_raise(permit))
 
@@ -98,8 +99,28 @@ def _of_caller(permit: Permit, data: EnqueueRequest) -> EnqueueRequest:
     return data if permit.caller.key is None else replace(data, client=permit.caller.name)
 
 
-async def _check_reach(permit: Permit, operation: str, jobs: Sequence[EnqueueRequest]) -> None:
-    """A key that is not for all queues reaches into no other one by what a new job names.
+class Asks(Protocol):
+    """What is to be known of a new job, whoever has asked for it."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def sequence(self) -> str | None: ...
+
+    @property
+    def allow_missing(self) -> bool: ...
+
+
+def _naming(jobs: Sequence[EnqueueRequest]) -> dict[JobId, EnqueueRequest]:
+    return {JobId(one.id): job for job in jobs for one in job.depends_on if one.id is not None}
+
+
+async def check_reach(
+    permit: Permit, operation: str, jobs: Sequence[Asks], naming: Mapping[JobId, Asks]
+) -> None:
+    """A key that is not for all queues reaches into no other one by what a new job names; `naming` has those
+    that wait for a stored job, by its id.
 
     Jobs of a sequence wait for each other wherever they are, so it takes a key for all queues to join one. A
     parent in a queue that the key may not see is answered as if there were none. Ids are of one kind for all
@@ -110,7 +131,6 @@ async def _check_reach(permit: Permit, operation: str, jobs: Sequence[EnqueueReq
         return
     if any(job.sequence is not None for job in jobs):
         raise Forbidden(f"{caller.name} may not use a sequence: that needs the role produce for all queues")
-    naming = {JobId(one.id): job for job in jobs for one in job.depends_on if one.id is not None}
     for parent in await permit.service.desk.jobs(list(naming)) if naming else ():
         if parent is not None and not caller.may_see(parent.queue):
             job = naming[parent.id]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from forebay.domain.job import JobId, NewJob
+from forebay.domain.job import JobId, NewJob, OnFailure
 from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.queue import Queue
 from forebay.domain.workflow import (
@@ -86,7 +86,7 @@ class Edges:
         self._tx = tx
         self._is_borrowed = is_borrowed
         # By what the failure of a parent means and how an edge stands: most are alike.
-        self._rows: defaultdict[tuple[str, str], list[tuple[JobId, int, JobId]]] = defaultdict(list)
+        self._rows: dict[tuple[OnFailure, EdgeState], tuple[list[JobId], list[int], list[JobId]]] = {}
         self._aftermaths: dict[JobId, str] = {}
         self._states: dict[JobId, JobState] = {}
         needs = [need for job in jobs for need in job.depends_on]
@@ -104,23 +104,30 @@ class Edges:
         found = []
         for need in job.depends_on:
             parent = need.parent if not isinstance(need.parent, int) else _at(job, need.parent, before)
-            if parent in new:
-                into = EdgeState.OPEN
-            elif parent in self._states:
-                state = self._states[parent]
-                into = EdgeState.OPEN if self._is_borrowed else starting_state(state, need.on_failure)
-            elif job.allow_missing and is_forgotten(parent, queue.settings.keep_finished_ms, self._tx.now):
-                into = EdgeState.MET
-            else:
-                raise missing_parent(job.task, parent, job.allow_missing)
+            into = EdgeState.OPEN
+            if parent not in new:
+                into = self._standing(job, queue, parent, need.on_failure)
             found.append((parent, into))
         return found
+
+    def _standing(self, job: NewJob, queue: Queue, parent: JobId, on_failure: OnFailure) -> EdgeState:
+        if parent in self._states:
+            state = self._states[parent]
+            return EdgeState.OPEN if self._is_borrowed else starting_state(state, on_failure)
+        if job.allow_missing and is_forgotten(parent, queue.settings.keep_finished_ms, self._tx.now):
+            return EdgeState.MET
+        raise missing_parent(job.task, parent, job.allow_missing)
 
     def add(self, child: JobId, job: NewJob, parents: Parents) -> None:
         """Take note of the edges of a job that is written."""
         for number, (need, (parent, state)) in enumerate(zip(job.depends_on, parents, strict=True)):
-            self._rows[need.on_failure.value, state.value].append((child, number, parent))
-            known = self._states.get(parent)
+            alike = need.on_failure, state
+            if (rows := self._rows.get(alike)) is None:
+                rows = self._rows[alike] = ([], [], [])
+            rows[0].append(child)
+            rows[1].append(number)
+            rows[2].append(parent)
+            known = self._states.get(parent) if self._states else None
             if state is EdgeState.OPEN and known is not None and is_final(known) and not self._is_borrowed:
                 self._aftermaths[parent] = known.value
         if self._is_borrowed:
@@ -128,9 +135,8 @@ class Edges:
 
     def flush(self) -> None:
         """Write what has been gathered."""
-        for (on_failure, state), rows in self._rows.items():
-            children, numbers, parents = map(list, zip(*rows, strict=True))
-            alike = {"on_failure": on_failure, "state": state}
+        for (on_failure, state), (children, numbers, parents) in self._rows.items():
+            alike = {"on_failure": on_failure.value, "state": state.value}
             self._tx.run("edges_add", {**alike, "children": children, "numbers": numbers, "parents": parents})
         if self._rows:
             self._tx.list_aftermaths(list(self._aftermaths.items()))

@@ -8,7 +8,7 @@ may release the same jobs, and would hold what they have ended while they wait f
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -52,9 +52,9 @@ class Done(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """A blocked job that this transaction holds."""
+    """Blocked jobs that this transaction holds and that stand alike."""
 
-    id: JobId
+    ids: list[JobId]
     unmet: int
     queue: QueueName
     priority: int
@@ -143,8 +143,7 @@ def _move_up(tx: Transaction, ids: Sequence[JobId]) -> None:
     """Jobs that are the first of their sequences now; those that somebody has ended meanwhile leave in their
     turn."""
     blocked = _blocked(tx, sorted(ids)) if ids else []
-    _lower(tx, {job.id: job.unmet - 1 for job in blocked if job.unmet > 1})
-    _release(tx, [job for job in blocked if job.unmet == 1])
+    _lower_by(tx, blocked, dict.fromkeys(ids, 1))
 
 
 def _aftermath(state: JobState | None) -> str | None:
@@ -158,8 +157,7 @@ def _meet(tx: Transaction, lines: Sequence[tuple[int, JobId]], room: int) -> int
     rows = tx.all("edges_met", {"parents": [parent for _, parent in lines], "limit": room})
     met: dict[JobId, int] = dict(rows)
     blocked = _blocked(tx, list(met)) if met else []
-    _lower(tx, {job.id: job.unmet - met[job.id] for job in blocked if job.unmet > met[job.id]})
-    _release(tx, [job for job in blocked if job.unmet == met[job.id]])
+    _lower_by(tx, blocked, met)
     if (edges := sum(met.values())) < room:
         tx.run("aftermaths_remove", {"numbers": [number for number, _ in lines], "states": []})
     return max(edges, 1)
@@ -200,21 +198,34 @@ def _revive(tx: Transaction, edges: Sequence[Edge]) -> None:
 def _move_children(tx: Transaction, aftermath: Aftermath, edges: Sequence[Edge]) -> None:
     """End or release the children of edges that are settled; those that somebody has ended meanwhile find
     their edges as they are now if they are revived."""
-    ids = sorted({edge.child for edge in edges})
-    blocked = {job.id: job for job in _blocked(tx, ids)}
+    blocked = _blocked(tx, sorted({edge.child for edge in edges}))
+    ids = {child for jobs in blocked for child in jobs.ids}
     met: Counter[JobId] = Counter()
     ends: dict[JobId, tuple[JobState, str]] = {}
     for edge in edges:
         into, end = sequel(aftermath, edge.on_failure)
-        if edge.child not in blocked:
+        if edge.child not in ids:
             continue
         if end is not None:
             ends.setdefault(edge.child, (end, why_ended(aftermath, edge.parent)))
         met[edge.child] += (edge.state in WAITS) - (into in WAITS)
     _end(tx, ends)
-    lowered = {child: blocked[child].unmet - met[child] for child in blocked if child not in ends}
-    _lower(tx, {child: unmet for child, unmet in lowered.items() if unmet and met[child]})
-    _release(tx, [blocked[child] for child, unmet in lowered.items() if not unmet])
+    for child in ends:
+        del met[child]
+    _lower_by(tx, blocked, met)
+
+
+def _lower_by(tx: Transaction, blocked: Sequence[Blocked], met: Mapping[JobId, int]) -> None:
+    """So many edges fewer block each of these; release those that nothing blocks any more."""
+    fewer: dict[JobId, int] = {}
+    free: list[Blocked] = []
+    for jobs in blocked:
+        left = [(child, jobs.unmet - met[child]) for child in jobs.ids if child in met]
+        fewer |= {child: unmet for child, unmet in left if unmet and met[child]}
+        if released := [child for child, unmet in left if not unmet]:
+            free.append(jobs._replace(ids=released))
+    _lower(tx, fewer)
+    _release(tx, free)
 
 
 def _blocked(tx: Transaction, ids: list[JobId]) -> list[Blocked]:
@@ -267,13 +278,15 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
             share = share_in(job.options)
             shares.append((job.queue, share))
         gate = None if share is None else fair_gate(share)
-        alike[ready_at, where, gate].append(job.id)
-        tx.move(job.queue, JobState.BLOCKED, JobState.PENDING if ready_at <= tx.now else JobState.SCHEDULED)
-    tx.run("blocked_remove", {"ids": [job.id for job in jobs]})
+        alike[ready_at, where, gate] += job.ids
+        state = JobState.PENDING if ready_at <= tx.now else JobState.SCHEDULED
+        tx.move(job.queue, JobState.BLOCKED, state, len(job.ids))
+    released = sorted(child for job in jobs for child in job.ids)
+    tx.run("blocked_remove", {"ids": released})
     if len(alike) > 1:
-        tx.run("release_hold", {"ids": [job.id for job in jobs]})
+        tx.run("release_hold", {"ids": released})
     for (ready_at, where, gate), ids in alike.items():
-        values = {"ids": ids, "ready_at": ready_at, "gate": gate, "now": tx.now}
+        values = {"ids": sorted(ids), "ready_at": ready_at, "gate": gate, "now": tx.now}
         tx.run("release", {**where._asdict(), **values})
     come(tx, shares)
     tx.has_new_jobs = True

@@ -25,6 +25,7 @@ from forebay.errors import (
     QueueNotFound,
     StoreRefused,
 )
+from forebay.stores.ids import several_ids
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.edges import Edges
 from forebay.stores.postgres.sequences import Turns
@@ -77,7 +78,7 @@ class Lot:
         self.options: list[str | None] = []
         self.unique_keys: list[str | None] = []
         self.payloads: list[bytes] = []
-        self.dependants: list[bool] = []  # whether others of this insert depend on it
+        self.dependants: list[int] = []  # 1 if others of this insert depend on it
         self.unmet: list[int] = []  # how many edges block it
         self.size = 0
 
@@ -99,6 +100,7 @@ class Intake:
         self._lots: list[Lot] = []
         self._open_lots: dict[tuple[object, ...], Lot] = {}
         self._asked_seqs = tx.run("seqs", {"jobs": len(jobs)})
+        self._ids = iter(several_ids(tx.new_id, len(jobs)))
         self._seqs: Iterator[tuple[int]] | None = None
         tx.load_queues({job.queue for job in jobs})
         self._rated: set[str] = set()  # queues that take jobs at some rate only
@@ -148,7 +150,9 @@ class Intake:
         """Accept a job that waits for others, which may be jobs of this very batch."""
         queue = self._tx.queue(job.queue) or self._tx.fresh_queue(job.queue)
         parents = self._edges.needed(job, queue, self.receipts, self._spots)
-        unmet = sum(state is not EdgeState.MET for _, state in parents) + self._turns.must_wait(job.sequence)
+        unmet = sum([state is not EdgeState.MET for _, state in parents]) + self._turns.must_wait(
+            job.sequence
+        )
         if unmet:
             lot = self._lot_of(job, is_blocked=True)
         elif lot.state is JobState.PENDING and job.queue in self._room:
@@ -159,11 +163,11 @@ class Intake:
         self._edges.add(job_id, job, parents)
         if job.sequence is not None:
             self._turns.join(job.sequence, job_id)
-            lot.dependants[-1] = True  # the next one of its sequence will be
+            lot.dependants[-1] = 1  # the next one of its sequence will be
         for parent, _ in parents:
-            if parent in self._spots:
-                of, place = self._spots[parent]
-                of.dependants[place] = True
+            if (spot := self._spots.get(parent)) is not None:
+                of, place = spot
+                of.dependants[place] = 1
         return Receipt(id=job_id, is_new=True, state=lot.state)
 
     def _lot_of(self, job: NewJob, *, is_blocked: bool = False) -> Lot:
@@ -240,7 +244,7 @@ class Intake:
         return Receipt(id=holder, is_new=False, state=self._states.get(holder))
 
     def _write(self, job: NewJob, lot: Lot, unmet: int = 0) -> JobId:
-        job_id = job.id or self._tx.new_id()
+        job_id = job.id or next(self._ids)
         if job.id is not None:
             self._brought.add(job.id)
         # Jobs of this very batch hold their keys and ids against those that follow.
@@ -259,7 +263,7 @@ class Intake:
         lot.options.append(new_options_text(job))
         lot.unique_keys.append(job.unique_key)
         lot.payloads.append(job.payload)
-        lot.dependants.append(False)
+        lot.dependants.append(0)
         lot.unmet.append(unmet)
         lot.size += len(job.payload)
         if self._edges.is_used:

@@ -242,10 +242,16 @@ def _taken(tx: Transaction, jobs: Sequence[Job]) -> list[tuple[str | None, str |
     answers = [
         tx.run("take_dead" if job.state is JobState.DEAD else "take_finished", {"id": job.id}) for job in jobs
     ]
-    rows = [row for answer in answers if (row := answer.fetchone()) is not None]
-    if len(rows) < len(jobs):
-        raise TryAgain  # somebody else has revived, deleted or pruned one since we looked
-    return [(options, errors) for _, _, options, errors in rows]
+    taken = []
+    for job, answer in zip(jobs, answers, strict=True):
+        row = answer.fetchone()
+        # Nobody holds a final job while we look at it. Somebody else may have revived, deleted or pruned it
+        # since, and it may even have ended once more: what we saw would set its attempt back, and the next
+        # run would have the token of one that was before.
+        if row is None or row[:2] != (job.finished_at, job.attempt):
+            raise TryAgain
+        taken.append(row[2:])
+    return taken
 
 
 def _revived(

@@ -34,13 +34,16 @@ Keys that callers give
 
 Jobs that depend on others
   edges:<id>               hash    number -> what the failure of a parent means, and its id
-  behind:<id>              sorted set by state: the edges that lead from a job, each a child and its number
+  single_edges             hash    id -> the same for jobs that depend on one
+  behind:<id>              sorted set by state: the edges that lead from a job, each a child and its number;
+                           those of a job that has completed stay as they were
   unmet                    hash    id -> how many edges block a job; those before it in its sequence are one
   edge_count               string  how many edges there are; no key while there is none
   sequence:<name>          sorted set by turn: live jobs of a sequence, of which the first may run
   sequence_of              hash    id -> the sequence of a live job
   turn                     string  the last turn given to a job of a sequence
-  aftermaths               list    jobs that have ended, and what that means for others is not done yet
+  aftermaths               list    jobs that have ended, and what that means for others is not done yet; those
+                           that have completed together are one line
 
 What is remembered
   attempts:<id>            list    attempts that ended badly, oldest first

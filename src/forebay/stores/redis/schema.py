@@ -8,10 +8,10 @@ from typing import Any, Final
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnusable
 from forebay.stores.redis.connection import Connection
 
-# 1 and 2 were never released. A program of 2 would end a job without a word to the next one of its sequence.
-SCHEMA: Final = 3
+# 1 to 3 were never released. A program of 3 would not know which edges are met.
+SCHEMA: Final = 4
 # The oldest layout that programs must know to work with what this one writes.
-READABLE_FROM: Final = 3
+READABLE_FROM: Final = 4
 
 
 def prepare(connection: Connection) -> None:

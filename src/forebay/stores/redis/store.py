@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from forebay.domain.worker import (
 from forebay.domain.workflow import RELEASED_AT_ONCE
 from forebay.errors import ConfigError, StoreUnavailable
 from forebay.stores import ids as job_ids
+from forebay.stores.ids import several_ids
 from forebay.stores.protocol import (
     BATCH,
     Exchange,
@@ -158,7 +160,7 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics):
     ) -> list[Receipt]:
         if jobs and are_plain(jobs) and (receipts := self._inserted_plain(jobs)) is not None:
             return self._followed(receipts)
-        intake = Intake(self._new_id)
+        intake = Intake(partial(next, iter(several_ids(self._new_id, len(jobs)))))
         for place, job in enumerate(jobs):
             intake.add(job, place)
         rules = {"on_conflict": on_conflict, "atomic": atomic, "create_queues": create_queues}

@@ -1,11 +1,12 @@
-"""The edges of new jobs."""
+"""The edges of new jobs, and how edges stand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
-from forebay.domain.job import JobId, NewJob
+from forebay.domain.job import JobId, NewJob, OnFailure
 from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.queue import Queue
 from forebay.domain.workflow import (
@@ -14,12 +15,52 @@ from forebay.domain.workflow import (
     is_forgotten,
     missing_parent,
     missing_place,
+    reopened_state,
     starting_state,
 )
 from forebay.stores.protocol import Receipt
-from forebay.stores.sqlite.transaction import Transaction
+from forebay.stores.rows import json_text
+from forebay.stores.sqlite.transaction import Asking, Transaction, states_of
 
-WIDTH: Final = 5  # values of one row in `edges_add`
+WIDTH: Final = 3  # values of one row in `edges_add`, after those that many share
+
+
+def met_since(
+    asking: Asking | Transaction, edges: Iterable[tuple[JobId, int, JobId]]
+) -> set[tuple[JobId, int]]:
+    """Which of these open edges (child, number, parent) are met: their parents have completed, and that many
+    edges fewer block their children. A parent that is gone had completed, or the list would say otherwise;
+    and while one is on the list, some of its children have not heard of it."""
+    given = list(edges)
+    parents = {parent for _, _, parent in given}
+    if not parents:
+        return set()
+    states = states_of(asking, parents)
+    ended = {one for one in parents if states.get(one, JobState.COMPLETED) is JobState.COMPLETED}
+    rows = asking.all("aftermaths_among", {"parents": json_text(ended)}) if ended else []
+    told = {parent: (child, number) for parent, child, number in rows}
+    return {
+        (child, number)
+        for child, number, parent in given
+        if parent in ended and (parent not in told or (child, number) <= told[parent])
+    }
+
+
+def reopen(tx: Transaction, child: JobId, together: Collection[JobId], *, with_parent: bool) -> None:
+    """Look at the parents of a job that is revived, and whose edges have failed or are open: those that have
+    completed lowered a number that went when the job ended. `together` are jobs that are revived in the same
+    call, so they are as good as alive."""
+    rows = tx.all("edges_unsure", {"child": child}) if tx.has_edges() else []
+    failed = [(number, parent) for number, parent, state in rows if state == EdgeState.FAILED]
+    states = tx.states(parent for _, parent in failed if parent not in together)
+    numbers: defaultdict[EdgeState, list[int]] = defaultdict(list)
+    for number, parent in failed:
+        state = JobState.PENDING if parent in together else states.get(parent)
+        numbers[reopened_state(state, with_parent=with_parent)].append(number)
+    still = ((child, number, parent) for number, parent, state in rows if state == EdgeState.OPEN)
+    numbers[EdgeState.MET] += sorted(number for _, number in met_since(tx, still))
+    for into, some in numbers.items():
+        tx.run("edges_set", {"child": child, "numbers": json_text(some), "state": into.value})
 
 
 class Edges:
@@ -29,7 +70,8 @@ class Edges:
         self._tx = tx
         self._flush = flush  # writes the jobs that were gathered
         self._states: dict[JobId, JobState | None] = {}
-        self._rows: list[object] = []
+        # By what the failure of a parent means and how an edge stands: most are alike.
+        self._rows: defaultdict[tuple[OnFailure, EdgeState], list[object]] = defaultdict(list)
         self._failed: dict[JobId, Aftermath] = {}
 
     def needed(self, job: NewJob, queue: Queue, before: Sequence[Receipt]) -> list[tuple[JobId, EdgeState]]:
@@ -37,44 +79,44 @@ class Edges:
         there."""
         found = []
         for need in job.depends_on:
-            parent, state = self._parent(job, need.parent, before)
-            if state is not None:
-                into = starting_state(state, need.on_failure)
-            elif job.allow_missing and is_forgotten(parent, queue.settings.keep_finished_ms, self._tx.now):
-                into = EdgeState.MET
+            parent, receipt = need.parent, None
+            if isinstance(parent, int):
+                receipt = before[-parent] if parent <= len(before) else None
+                if receipt is None or receipt.id is None:
+                    raise missing_place(job.task, parent)
+                parent = receipt.id
+            if receipt is not None and receipt.is_new:
+                into = EdgeState.OPEN  # a new one is live, whatever it waits for
             else:
-                raise missing_parent(job.task, parent, job.allow_missing)
+                into = self._standing(job, queue, parent, need.on_failure)
             found.append((parent, into))
         return found
+
+    def _standing(self, job: NewJob, queue: Queue, parent: JobId, on_failure: OnFailure) -> EdgeState:
+        state = self._state_of(parent)
+        if state is not None:
+            return starting_state(state, on_failure)
+        if job.allow_missing and is_forgotten(parent, queue.settings.keep_finished_ms, self._tx.now):
+            return EdgeState.MET
+        raise missing_parent(job.task, parent, job.allow_missing)
 
     def add(self, child: JobId, job: NewJob, parents: Sequence[tuple[JobId, EdgeState]]) -> None:
         """Take note of the edges of a job that is written."""
         for number, (need, (parent, state)) in enumerate(zip(job.depends_on, parents, strict=True)):
-            self._rows += (child, number, parent, need.on_failure.value, state.value)
-            known = self._states.get(parent)
+            self._rows[need.on_failure, state] += (child, number, parent)
+            known = self._states.get(parent) if self._states else None
             if state is EdgeState.OPEN and known is not None and is_final(known):
                 self._failed[parent] = Aftermath(known.value)
 
     def flush(self) -> None:
         """Write what has been gathered."""
-        if self._rows:
-            self._tx.run_rows("edges_add", (), self._rows, WIDTH)
-            self._rows = []
+        for (on_failure, state), rows in self._rows.items():
+            self._tx.run_rows("edges_add", (on_failure.value, state.value), rows, WIDTH)
             self._tx.now_has_edges()
+        self._rows.clear()
         for parent, aftermath in self._failed.items():
             self._tx.list_aftermath([parent], aftermath)
         self._failed = {}
-
-    def _parent(
-        self, job: NewJob, parent: JobId | int, before: Sequence[Receipt]
-    ) -> tuple[JobId, JobState | None]:
-        if not isinstance(parent, int):
-            return parent, self._state_of(parent)
-        receipt = before[-parent] if parent <= len(before) else None
-        if receipt is None or receipt.id is None:
-            raise missing_place(job.task, parent)
-        # A new one is live, whatever it waits for.
-        return receipt.id, receipt.state if receipt.is_new else self._state_of(receipt.id)
 
     def _state_of(self, parent: JobId) -> JobState | None:
         if self._states.get(parent) is None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import JobId, QueueName
+from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState, is_final
-from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath, Edge, EdgeState
+from forebay.domain.workflow import RELEASED_AT_ONCE, WAITS, Aftermath, Edge, EdgeState
 from forebay.stores import following
 from forebay.stores.following import Entry
 from forebay.stores.ids import seq_in_id
@@ -19,61 +19,104 @@ from forebay.stores.sqlite.operating import revive
 from forebay.stores.sqlite.sharing import join
 from forebay.stores.sqlite.transaction import Transaction
 
-
-class Blocked(NamedTuple):
-    """What has to be known of a blocked job to release it."""
-
-    seq: int
-    queue: QueueName
-    priority: int
-    failures: int
-    deadline_at: int | None
-    run_at: int
-    share: str | None
-
-
-def _blocked(row: Row) -> Blocked:
-    seq, queue, priority, failures, deadline_at, run_at, options = row
-    return Blocked(seq, queue, priority, failures, deadline_at, run_at, share_in(options))
+# What it takes to release a blocked job: seq, queue, priority, failures, deadline_at, run_at, options.
+Blocked: TypeAlias = Sequence[Any]
 
 
 def follow(tx: Transaction) -> int:
-    """Work on the list of what the ends of jobs mean for others."""
-    if not tx.may_have_aftermaths():
-        return 0
-    if tx.has_new_jobs:
+    """Do what the ends of jobs mean for others, as much as one transaction takes; how many edges that was
+    about."""
+    if tx.has_new_jobs and (tx.completed or tx.may_have_aftermaths()):
         tx.count_new()  # a job of this very insert may end because of a parent
-    met = 0
-    while met < RELEASED_AT_ONCE and (more := _met_at_once(tx, RELEASED_AT_ONCE - met)):
-        met += more
-    return met if met >= RELEASED_AT_ONCE else met + following.follow(_Following(tx))
+    looked_at = _met_at_once(tx) if tx.completed else 0
+    while looked_at < RELEASED_AT_ONCE and tx.may_have_aftermaths():
+        room = RELEASED_AT_ONCE - looked_at
+        more = _met_from_list(tx, room) or following.follow(_Following(tx), room)
+        if not more:
+            tx.has_no_aftermaths()
+        looked_at += more
+    return looked_at
 
 
-def _met_at_once(tx: Transaction, room: int) -> int:
-    """What most ends are, together: jobs that have completed. To do this one by one would take six statements
-    for each edge; how many edges were settled."""
+def _met_at_once(tx: Transaction) -> int:
+    """What most ends are: jobs of this transaction have completed, and nothing that happened before is left
+    to be looked at. What is too much for one transaction is put on the list."""
+    ids, tx.completed = tx.completed, []
+    is_first = not tx.may_have_aftermaths() or tx.one("aftermath_next", {}) is None
+    met = _met_by(tx, ids, RELEASED_AT_ONCE) if is_first else None
+    if met is None:
+        tx.list_aftermath(ids, Aftermath.COMPLETED)
+        return 0
+    moved_up = _leave_sequences(tx, _Following(tx), ids)
+    _lower(tx, met)
+    return sum(met.values()) + moved_up
+
+
+def _met_from_list(tx: Transaction, room: int) -> int:
+    """The same for jobs that are the oldest on the list; how many edges that was about.
+
+    The edges stay as they are, and only the numbers of those that block a child are lowered: to change each
+    edge and its place in an index would take half as long as the job. It is done once for each edge, because
+    the line that asks for it goes, or moves behind the edge, in the same transaction.
+    """
     lines = tx.all("aftermaths_completed", {"limit": room})
     if not lines:
         return 0
-    parents = json_text([parent for _, parent in lines])
-    met = tx.all("edges_met", {"parents": parents, "limit": room})
-    _leave_sequences(tx, _Following(tx), [parent for _, parent in lines])
-    _release_among(tx, sorted({child for (child,) in met}))
-    if len(met) < room:
-        tx.run("aftermaths_remove", {"number": lines[-1][0]})
-    return max(len(met), 1)
+    parents = [parent for _, parent, _, _ in lines]
+    _leave_sequences(tx, _Following(tx), parents)
+    met: dict[JobId, int] | None = None
+    # Half of them, and half of these, until they are not too many. One that was begun comes alone.
+    while lines[0][2] == "" and (met := _met_by(tx, parents, room)) is None and len(parents) > 1:
+        parents = parents[: len(parents) // 2]
+    if met is None:
+        return _met_in_part(tx, lines[0], room)
+    _lower(tx, met)
+    tx.run("aftermaths_remove", {"number": lines[len(parents) - 1][0]})
+    return max(sum(met.values()), 1)
 
 
-def _release_among(tx: Transaction, children: Sequence[JobId]) -> None:
-    """Release those that no edge blocks any more. Most are where their ids say, and found together."""
-    seqs = {child: seq_in_id(child) for child in children}
+def _met_by(tx: Transaction, parents: Sequence[JobId], room: int) -> dict[JobId, int] | None:
+    """How many edges to each child lead from these jobs; None if they are too many."""
+    values = {"parents": json_text(parents), "limit": room + 1}
+    met: dict[JobId, int] = dict(tx.all("edges_done", values))
+    return met if sum(met.values()) <= room else None
+
+
+def _met_in_part(tx: Transaction, line: Row, room: int) -> int:
+    """The same for one job on which many depend, from the edge on up to which it is done."""
+    number, parent, after_child, after_number = line
+    span = {"after_child": after_child, "after_number": after_number}
+    rows = tx.all("edges_after", {"parent": parent, "limit": room, **span})
+    _lower(tx, Counter(child for child, _ in rows))
+    if len(rows) < room:
+        tx.run("aftermaths_remove", {"number": number})
+    else:
+        child, last = rows[-1]
+        tx.run("aftermath_move", {"number": number, "after_child": child, "after_number": last})
+    return max(len(rows), 1)
+
+
+def _lower(tx: Transaction, met: Mapping[JobId, int]) -> None:
+    """Fewer edges block some jobs; release those that nothing blocks any more. Most are where their ids say,
+    and found together."""
+    seqs = {child: seq_in_id(child) for child in met}
     named = {seq: child for child, seq in seqs.items() if seq is not None}
-    rows = tx.all("unblocked", {"children": json_text(named)}) if named else []
-    _release(tx, [_blocked((row[0], *row[2:])) for row in rows])
+    rows = tx.all("blocked_among", {"children": json_text(named)}) if named else []
+    found = {row[1] for row in rows}
     engine = _Following(tx)
-    for child in sorted(seqs.keys() - {row[1] for row in rows}):
-        if engine.is_blocked(child) and not engine.has_unmet(child):
-            engine.release(child)
+    for child in sorted(met.keys() - found):
+        if engine.is_blocked(child):
+            rows.append((engine.unmet, child, engine.is_behind(child), *engine.blocked))
+    fewer: defaultdict[int, list[int]] = defaultdict(list)
+    free = []
+    for unmet, child, is_behind, *job in rows:
+        if unmet > met[child] or is_behind:
+            fewer[met[child]].append(job[0])
+        else:
+            free.append(job)
+    for edges, some in fewer.items():
+        tx.run("lower", {"met": edges, "seqs": json_text(some)})
+    _release(tx, free)
 
 
 def _release(tx: Transaction, jobs: Sequence[Blocked]) -> None:
@@ -81,12 +124,12 @@ def _release(tx: Transaction, jobs: Sequence[Blocked]) -> None:
     if not jobs:
         return
     (walked_to,) = tx.one("walked_to", {"name": CAP_WALK}) or (0,)
-    alike: defaultdict[tuple[bool, Blocked], list[int]] = defaultdict(list)
-    for job in jobs:
-        kind = job._replace(seq=0, run_at=max(job.run_at, tx.now))
-        alike[job.seq > walked_to, kind].append(job.seq)
-    for (is_young, kind), seqs in alike.items():
-        _, queue, priority, failures, deadline_at, ready_at, share = kind
+    alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for seq, queue, priority, failures, deadline_at, run_at, options in jobs:
+        share = None if options is None else share_in(options)
+        kind = (queue, priority, failures, deadline_at, max(run_at, tx.now), share)
+        alike[seq > walked_to, *kind].append(seq)
+    for (is_young, queue, priority, failures, deadline_at, ready_at, share), seqs in alike.items():
         state = JobState.SCHEDULED if ready_at > tx.now else JobState.PENDING
         where = tx.place(queue, ready_at, priority, failures, deadline_at)
         # A young one is found by its number before its age is capped, as those are that were never blocked.
@@ -107,8 +150,10 @@ def _release(tx: Transaction, jobs: Sequence[Blocked]) -> None:
         tx.has_news = True
 
 
-def _leave_sequences(tx: Transaction, engine: _Following, ids: Sequence[JobId]) -> None:
-    """Jobs that do not live any more are out of their sequences, and the next ones may run."""
+def _leave_sequences(tx: Transaction, engine: _Following, ids: Sequence[JobId]) -> int:
+    """Jobs that do not live any more are out of their sequences, and the next ones may run; how many these
+    are."""
+    moved_up = 0
     for job_id, name, number in tx.all("sequences_of", {"ids": json_text(ids)}):
         found = tx.find(job_id)
         if found is not None and not is_final(found[1]):
@@ -117,17 +162,20 @@ def _leave_sequences(tx: Transaction, engine: _Following, ids: Sequence[JobId]) 
         first = tx.one("sequence_first", {"name": name, "number": number})
         if first is not None and engine.is_blocked(first[0]) and not engine.has_unmet(first[0]):
             engine.release(first[0])
+            moved_up += 1
+    return moved_up
 
 
 class _Following:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
-        self._blocked: Row | None = None  # the child that was last looked at
+        self.blocked: list[Any] = []  # the child that was last looked at, if it is blocked
+        self.unmet = 0  # how many edges block it
 
     def next_entry(self) -> Entry | None:
         row = self._tx.one("aftermath_next", {})
-        if row is None:
-            self._tx.has_no_aftermaths()
+        # Jobs that have completed are gone through together.
+        if row is None or row[2] == Aftermath.COMPLETED:
             return None
         return Entry(row[0], row[1], Aftermath(row[2]))
 
@@ -145,23 +193,32 @@ class _Following:
         return [edge_from_row(row) for row in self._tx.all("edges_behind", values)]
 
     def set_edge(self, edge: Edge, state: EdgeState) -> None:
-        self._tx.run("edge_set", {"child": edge.child, "number": edge.number, "state": state.value})
+        values = {"child": edge.child, "number": edge.number, "was": edge.state.value, "state": state.value}
+        # A child that was revived because of another edge to this parent has reopened this one too.
+        if not self._tx.run("edge_set", values).rowcount:
+            return
+        fewer = (edge.state in WAITS) - (state in WAITS)
+        if fewer and self.is_blocked(edge.child):
+            self._tx.run("lower", {"met": fewer, "seqs": json_text([self.blocked[0]])})
 
     def is_blocked(self, child: JobId) -> bool:
-        self._blocked = self._tx.one("blocked", {"seq": seq_in_id(child), "job_id": child})
-        return self._blocked is not None
+        row = self._tx.one("blocked", {"seq": seq_in_id(child), "job_id": child})
+        *self.blocked, self.unmet = row or (0,)
+        return row is not None
+
+    def is_behind(self, child: JobId) -> bool:
+        """Whether a job before it in its sequence blocks a child."""
+        return self._tx.one("sequence_behind", {"child": child}) == (1,)
 
     def has_unmet(self, child: JobId) -> bool:
-        return self._tx.one("unmet", {"child": child}) == (1,)
+        return self.unmet > 0 or self.is_behind(child)
 
     def release(self, child: JobId) -> None:
-        if self._blocked is not None:
-            _release(self._tx, [_blocked(self._blocked)])
+        _release(self._tx, [self.blocked])
 
     def end_blocked(self, child: JobId, state: JobState, reason: str) -> None:
-        if self._blocked is not None:
-            queue = end_waiting(self._tx, self._blocked[0], child, state, reason)
-            self._tx.record(Event(kind=EventKind.PARENT, job_id=child, queue=queue, detail=reason))
+        queue = end_waiting(self._tx, self.blocked[0], child, state, reason)
+        self._tx.record(Event(kind=EventKind.PARENT, job_id=child, queue=queue, detail=reason))
 
     def revive_ended(self, child: JobId) -> None:
         revive(self._tx, child, None, 0, "", reset=True, dependants=True, with_parent=True)

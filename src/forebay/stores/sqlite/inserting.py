@@ -48,6 +48,7 @@ class Lot:
 
     __slots__ = (
         "due_at", "max_length", "priority", "queue", "rated", "rows", "share", "shared", "state", "uncounted",
+        "unmet",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +64,7 @@ class Lot:
         self.shared: tuple[object, ...] = ()  # known with the first row
         self.rows: list[object] = []
         self.uncounted = 0  # jobs that were written since the last count
+        self.unmet = 0  # how many edges block each of them
 
 
 class Intake:
@@ -114,8 +116,9 @@ class Intake:
         parents = edges.needed(job, queue, self.receipts)
         is_behind = job.sequence is not None and self._tx.is_after_others(job.sequence)
         rated = lot.rated
-        if is_behind or any(state is not EdgeState.MET for _, state in parents):
-            lot = self._blocked_lot(alike, lot)
+        unmet = sum(state is not EdgeState.MET for _, state in parents)
+        if is_behind or unmet:
+            lot = self._blocked_lot(alike, lot, unmet)
         elif lot.max_length is not None:
             self._check_length(job.queue, lot.max_length)
         if rated is not None:
@@ -126,12 +129,13 @@ class Intake:
             self._tx.join_sequence(job.sequence, job_id)
         return Receipt(id=job_id, is_new=True, state=lot.state)
 
-    def _blocked_lot(self, alike: tuple[object, ...], free: Lot) -> Lot:
+    def _blocked_lot(self, alike: tuple[object, ...], free: Lot, unmet: int) -> Lot:
         """The lot of jobs that would be in this one if they depended on nothing."""
-        alike = (*alike, JobState.BLOCKED)
+        alike = (*alike, JobState.BLOCKED, unmet)
         lot = self._lots.get(alike)
         if lot is None:
             lot = self._lots[alike] = Lot(free.queue, free.priority, free.due_at, JobState.BLOCKED, None)
+            lot.unmet = unmet
         return lot
 
     def flush(self) -> None:
@@ -233,6 +237,8 @@ class Intake:
             found = self._tx.find(job.id)
             if found is not None:
                 return self._id_taken(job.id, found[1])
+            if self._tx.has_edges():
+                self._tx.run("edges_renamed", {"parent": job.id})
         for kind, key in (("unique", job.unique_key), ("once", job.once_key)):
             holder = None if key is None else self._tx.key_holder(job.queue, kind, key)
             if holder is not None:
@@ -278,7 +284,7 @@ class Intake:
         return (
             int(job.id is not None or self._new_id is not None), job.queue, job.task, lot.state.value,
             lot.priority, tx.now, tx.now, lot.due_at, lot.due_at, where.rank, int(where.capped),
-            where.rescore_at if rescores else None, job.deadline_at, job.expires_at,
+            where.rescore_at if rescores else None, job.deadline_at, job.expires_at, lot.unmet,
         )  # fmt: skip
 
 

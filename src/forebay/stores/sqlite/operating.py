@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from msgspec.structs import replace
@@ -15,11 +14,12 @@ from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.share import SHARE
 from forebay.domain.worker import WorkerInfo
-from forebay.domain.workflow import Aftermath, EdgeState, reopened_state
+from forebay.domain.workflow import Aftermath
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.protocol import Verdict
 from forebay.stores.rows import json_text, said_text
 from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_edges, forget_history
+from forebay.stores.sqlite.edges import reopen
 from forebay.stores.sqlite.limiting import free_places
 from forebay.stores.sqlite.noting import forget_notes
 from forebay.stores.sqlite.rows import job_from_row
@@ -191,7 +191,7 @@ def revive_all(
         else:
             together[job_id] = found
     for job_id, job in together.items():
-        _reopen(tx, job_id, together, with_parent=False)
+        reopen(tx, job_id, together, with_parent=False)
         verdicts[job_id] = _put_back(tx, job, queue, delay_ms, actor, reset=reset, dependants=dependants)
     return [
         verdicts.pop(job_id, None)
@@ -214,7 +214,7 @@ def revive(
     found = _judged(tx, job_id, queue)
     if isinstance(found, Verdict):
         return found
-    _reopen(tx, job_id, (), with_parent=with_parent)
+    reopen(tx, job_id, (), with_parent=with_parent)
     return _put_back(tx, found, queue, delay_ms, actor, reset=reset, dependants=dependants)
 
 
@@ -254,9 +254,12 @@ def _put_back(
     state = JobState.SCHEDULED if delay_ms else JobState.PENDING
     if job.sequence is not None:
         tx.join_sequence(job.sequence, job.id)
-    if tx.has_edges() and tx.one("unmet", {"child": job.id}) == (1,):
-        state = JobState.BLOCKED
-    _put_among_live(tx, job, target, delay_ms, state, reset=reset)
+    unmet = 0
+    if tx.has_edges():
+        (unmet,) = tx.one("edges_unmet", {"child": job.id}) or (0,)
+        if unmet or tx.one("sequence_behind", {"child": job.id}) == (1,):
+            state = JobState.BLOCKED
+    _put_among_live(tx, job, target, delay_ms, state, unmet, reset=reset)
     tx.list_aftermath([job.id], Aftermath.REVIVE if dependants else Aftermath.REVIVED)
     changes = revival_changes(job, state, target.name)
     tx.record(Event(kind=EventKind.REVIVED, job_id=job.id, queue=target.name, actor=actor, changes=changes))
@@ -264,21 +267,8 @@ def _put_back(
     return Verdict(job_id=job.id, done=True, state=state)
 
 
-def _reopen(tx: Transaction, child: JobId, together: Collection[JobId], *, with_parent: bool) -> None:
-    """Look at the parents of a job that is revived, and whose edges have failed. `together` are jobs that are
-    revived in the same call, so they are as good as alive."""
-    failed = tx.all("edges_failed", {"child": child}) if tx.has_edges() else []
-    states = tx.states(parent for _, parent in failed if parent not in together)
-    numbers: defaultdict[EdgeState, list[int]] = defaultdict(list)
-    for number, parent in failed:
-        state = JobState.PENDING if parent in together else states.get(parent)
-        numbers[reopened_state(state, with_parent=with_parent)].append(number)
-    for into, some in numbers.items():
-        tx.run("edges_set", {"child": child, "numbers": json_text(some), "state": into.value})
-
-
 def _put_among_live(
-    tx: Transaction, job: Job, target: Queue, delay_ms: int, state: JobState, *, reset: bool
+    tx: Transaction, job: Job, target: Queue, delay_ms: int, state: JobState, unmet: int, *, reset: bool
 ) -> None:
     tx.existing_queue(target.name)
     failures = 0 if reset else job.failures
@@ -295,6 +285,7 @@ def _put_among_live(
         "rank": where.rank,
         "capped": where.capped and state is JobState.PENDING,
         "rescore_at": where.rescore_at if state is JobState.PENDING else None,
+        "unmet": unmet,
         "now": tx.now,
     }
     table = "dead" if job.state is JobState.DEAD else "finished"

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from msgspec.structs import replace
+
 from forebay.clock import Clock
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName
@@ -26,7 +28,7 @@ from forebay.domain.query import (
 )
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
-from forebay.domain.workflow import Edge
+from forebay.domain.workflow import Edge, EdgeState
 from forebay.errors import StoreError
 from forebay.stores.ids import seq_in_id
 from forebay.stores.pressure import pace_from_row, pace_values
@@ -47,11 +49,13 @@ from forebay.stores.rows import (
 )
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
 from forebay.stores.sqlite.documents import LooksAtSqliteDocuments
+from forebay.stores.sqlite.edges import met_since
 from forebay.stores.sqlite.limiting import LooksAtSqliteLimits
 from forebay.stores.sqlite.measuring import LooksAtSqliteMetrics
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.scheduling import LooksAtSqliteSchedules
 from forebay.stores.sqlite.schema import PACKAGE, schema_number
+from forebay.stores.sqlite.transaction import Asking
 from forebay.stores.statements import load_statements
 
 LATE_MS: Final = 60_000
@@ -202,7 +206,16 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDoc
 
     def parents(self, ids: Sequence[JobId]) -> list[Edge]:
         with self._looking():
-            return [edge_from_row(row) for row in self._all("parents", {"ids": json_text(ids)})]
+            return self._as_they_stand(self._all("parents", {"ids": json_text(ids)}))
+
+    def _as_they_stand(self, rows: list[Row]) -> list[Edge]:
+        """Edges from rows, where those of parents that have completed are as they were before."""
+        edges = [edge_from_row(row) for row in rows]
+        still = [(edge.child, edge.number, edge.parent) for edge in edges if edge.state is EdgeState.OPEN]
+        met = met_since(Asking(self._all), still)
+        return [
+            replace(edge, state=EdgeState.MET) if (edge.child, edge.number) in met else edge for edge in edges
+        ]
 
     def first_in_sequence(self, name: str) -> JobId | None:
         with self._looking():
@@ -215,7 +228,7 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDoc
         check_limit(limit)
         values = {"ids": json_text(ids), "limit": limit, **start_after(after)}
         with self._looking():
-            return [edge_from_row(row) for row in self._all("dependants", values)]
+            return self._as_they_stand(self._all("dependants", values))
 
     def notes(self, job_id: JobId) -> Notes:
         with self._looking():

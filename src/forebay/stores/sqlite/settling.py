@@ -126,7 +126,7 @@ def complete(tx: Transaction, worker: WorkerId, successes: Mapping[int, Settleme
     for queue, jobs in Counter(row[1] for row in rows).items():
         tx.move(queue, JobState.RUNNING, JobState.COMPLETED, jobs)
     if tx.has_edges():
-        tx.list_aftermath([successes[row[0]].job_id for row in rows], Aftermath.COMPLETED)
+        tx.has_completed([successes[row[0]].job_id for row in rows])
     return {row[0] for row in rows}
 
 

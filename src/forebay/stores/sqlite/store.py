@@ -12,6 +12,7 @@ from forebay.clock import Clock, SystemClock
 from forebay.domain.history import Event
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
@@ -274,7 +275,10 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics)
         def cancel(tx: Transaction) -> list[Verdict]:
             if dependants:
                 # Before the lines of their ends, by which some dependants would be released, or die.
-                tx.list_aftermath(ids, Aftermath.CANCEL)
+                # What has completed has met its edges, whatever these say.
+                states = tx.states(ids)
+                left = [one for one in ids if states.get(one, JobState.COMPLETED) is not JobState.COMPLETED]
+                tx.list_aftermath(left, Aftermath.CANCEL)
             return [operating.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
 
         return self._write(cancel)
@@ -316,7 +320,8 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics)
         return self._write(lambda tx: operating.drop_queue(tx, name, limit, actor, force=force), durable=True)
 
     def beat(self, worker: WorkerInfo) -> None:
-        self._liveness.hold(worker.id)
+        if not worker.is_remote:
+            self._liveness.hold(worker.id)
         self._write(lambda tx: operating.beat(tx, worker), moves=False)
 
     def forget_worker(self, worker: WorkerId) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from random import getrandbits
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from forebay.domain.history import MAX_EVENTS, Event
 from forebay.domain.job import JobId, QueueName
@@ -23,6 +23,25 @@ from forebay.stores.rows import STATES, Row, changes_text, json_text, queue_from
 
 UNCOUNTED: Final = 256
 Values = Mapping[str, object] | tuple[object, ...]
+
+
+class Asking(NamedTuple):
+    """How somebody asks who only looks."""
+
+    all: Callable[[str, Mapping[str, object]], list[Row]]
+
+
+def states_of(asking: Asking | Transaction, ids: Iterable[JobId]) -> dict[JobId, JobState]:
+    """The states of these jobs, wherever they are; most are where their ids say, and found together."""
+    wanted = set(ids)
+    seqs = {job_id: seq_in_id(job_id) for job_id in wanted}
+    named = {seq: job_id for job_id, seq in seqs.items() if seq is not None}
+    rows = asking.all("states", {"ids": json_text(named)}) if named else []
+    states = {job_id: STATES[state] for job_id, state in rows}
+    for job_id in wanted - states.keys():
+        for _, state in asking.all("locate", {"seq": seqs[job_id], "job_id": job_id}):
+            states[job_id] = STATES[state]
+    return states
 
 
 @cache
@@ -89,6 +108,7 @@ class Transaction:
         self.has_new_jobs = False  # inserted by this transaction and not counted
         self.has_news = False  # somebody should look: work has come, or something changed
         self.has_listed = False  # a job has ended that others depend on
+        self.completed: list[JobId] = []  # jobs that others may depend on, and that are not on the list yet
 
     def run(self, name: str, values: Values) -> sqlite3.Cursor:
         return self._raw.execute(self._statements[name], values)
@@ -273,6 +293,13 @@ class Transaction:
             if added.rowcount:
                 self.seen.may_have_aftermaths = self.has_listed = True
 
+    def has_completed(self, ids: Sequence[JobId]) -> None:
+        """Remember that these jobs have completed until the end of the transaction looks at what depends on
+        them: it mostly does so without the list."""
+        if ids and self.has_edges():
+            self.completed += ids
+            self.has_listed = True
+
     def may_have_aftermaths(self) -> bool:
         """Whether the list may hold something: false once this handle has found it empty, until somebody
         else writes."""
@@ -299,13 +326,8 @@ class Transaction:
         return None if row is None else (row[0], STATES[row[1]])
 
     def states(self, ids: Iterable[JobId]) -> dict[JobId, JobState]:
-        """The states of these jobs, wherever they are; most are where their ids say, and found together."""
-        wanted = set(ids)
-        named = {seq: job_id for job_id in wanted if (seq := seq_in_id(job_id)) is not None}
-        rows = self.all("states", {"ids": json_text(named)}) if named else []
-        states = {job_id: STATES[state] for job_id, state in rows}
-        brought = ((job_id, self.find(job_id)) for job_id in wanted - states.keys())
-        return states | {job_id: found[1] for job_id, found in brought if found is not None}
+        """The states of these jobs, wherever they are."""
+        return states_of(self, ids)
 
     def record_all(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -22,7 +22,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.outcome import Interrupted, Lost
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import Command, CommandKind, WorkerState
-from forebay.errors import StoreError, StoreUnavailable
+from forebay.errors import Forbidden, StoreError, StoreUnavailable
 from forebay.scheduler.sweeping import REASON
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import BATCH, Engine, Refusal, Standing, Store
@@ -333,6 +333,9 @@ class Keeper:
             self._former.append(self._sweeper)
             self._sweeper = WorkerId(new_id())
             raise
+        except Forbidden:
+            # A service whose key is for some queues alone: it sweeps by itself when the leases have ended.
+            return []
         if len(swept) < BATCH:
             self._former.clear()
         return swept

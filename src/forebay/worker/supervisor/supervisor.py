@@ -266,7 +266,7 @@ class Supervisor:
         child.info = hello.info
         if self._keeper is None:
             self._keeper = Keeper(
-                engine=open_engine(hello.url),
+                engine=open_engine(hello.url, key=hello.key),
                 clock=self._clock,
                 supervisor=os.getpid(),
                 children=lambda: tuple(self._children.values()),

@@ -8,10 +8,10 @@ with new as (
   )
   select n.id, n.seq, %(queue)s::text, %(task)s::text, %(priority)s::integer, n.options, %(now)s, %(now)s,
     %(due_at)s, %(due_at)s, %(rank)s, %(capped)s::boolean, %(rescore_at)s::bigint, %(deadline_at)s::bigint,
-    %(expires_at)s::bigint, n.unique_key, n.payload, n.has_dependants
+    %(expires_at)s::bigint, n.unique_key, n.payload, n.has_dependants > 0
   from unnest(
     %(ids)b::text[], %(seqs)b::bigint[], %(options)b::text[], %(unique_keys)b::text[], %(payloads)b::bytea[],
-    %(dependants)b::boolean[]
+    %(dependants)b::bigint[]
   ) as n (id, seq, options, unique_key, payload, has_dependants)
   on conflict (id) do nothing
   returning id, seq

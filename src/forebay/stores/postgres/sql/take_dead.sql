@@ -1,4 +1,4 @@
 -- take_dead: take one job out of the dead ones. Who gets an answer is the only one.
 delete from forebay.dead
 where id = %(id)s
-returning queue, state, options, errors;
+returning finished_at, attempt, options, errors;

@@ -8,7 +8,10 @@ load(ask.ids)
 -- Before the lines of their ends, by which some dependants would be released, or die.
 if ask.dependants then
   for _, id in ipairs(ask.ids) do
-    list_aftermath(id, 'cancel')
+    -- What has completed has met its edges, whatever these say.
+    if not has_completed(id) then
+      list_aftermath(id, 'cancel')
+    end
   end
 end
 for i, id in ipairs(ask.ids) do

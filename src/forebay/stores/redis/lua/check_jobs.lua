@@ -20,11 +20,11 @@ end
 
 local function check_edges(head)
   local blocking = 0
-  local all = redis.call('HGETALL', prefix .. 'edges:' .. job.id)
+  local all = edges_of(job.id)
   for i = 1, #all, 2 do
-    local key = prefix .. 'behind:' .. string.match(all[i + 1], '^%a+ (.*)$')
-    local state = tonumber(redis.call('ZSCORE', key, edge_name(job.id, all[i])))
-    blocking = blocking + ((state == OPEN or state == HELD) and 1 or 0)
+    local parent = string.match(all[i + 1], '^%a+ (.*)$')
+    local state = tonumber(redis.call('ZSCORE', prefix .. 'behind:' .. parent, edge_name(job.id, all[i])))
+    blocking = blocking + ((state == HELD or (state == OPEN and not is_met(parent))) and 1 or 0)
   end
   local sequence = redis.call('HGET', prefix .. 'sequence_of', job.id)
   if sequence and redis.call('ZRANK', prefix .. 'sequence:' .. sequence, job.id) ~= 0 then

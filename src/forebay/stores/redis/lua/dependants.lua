@@ -6,10 +6,12 @@
 local rows = {}
 for _, parent in ipairs(ask.ids) do
   local all = redis.call('ZRANGE', prefix .. 'behind:' .. parent, 0, -1, 'WITHSCORES')
+  local is_over = #all > 0 and has_completed(parent)
   for i = 1, #all, 2 do
     local id, number = string.match(all[i], '^(.*)%z(%d+)$')
-    local how = redis.call('HGET', prefix .. 'edges:' .. id, tonumber(number))
-    rows[#rows + 1] = {id, tonumber(number), parent, string.match(how or '', '^%a+'), tonumber(all[i + 1])}
+    local state = tonumber(all[i + 1])
+    state = state == OPEN and is_over and MET or state
+    rows[#rows + 1] = {id, tonumber(number), parent, policy_of(id, tonumber(number)), state}
   end
 end
 return rows

@@ -144,8 +144,7 @@ local function settle_edge(word, parent, name)
     redis.call('ZREM', prefix .. 'behind:' .. parent, name)
     return
   end
-  local how = redis.call('HGET', prefix .. 'edges:' .. id, tonumber(number))
-  local into, ending = sequel(word, string.match(how or '', '^%a+'))
+  local into, ending = sequel(word, policy_of(id, tonumber(number)))
   -- As it stands now: a child that was revived because of another edge to this parent has reopened this one too.
   local was = tonumber(redis.call('ZSCORE', prefix .. 'behind:' .. parent, name))
   redis.call('ZADD', prefix .. 'behind:' .. parent, into, name)
@@ -191,21 +190,27 @@ local function follow_line(line, room)
   return math.max(#ids, 1)
 end
 
--- The edges behind a job that has completed are met; answers how many, and counts them by child.
+-- The edges behind a job that has completed are met; answers how many, and counts them by child. They keep their scores (see
+-- `is_met`): to give each a new one would be a command for each parent of a join. Only where more of them are left than
+-- there is room for are they told apart that way.
 local function meet(parent, room, met, ids)
   local key = prefix .. 'behind:' .. parent
-  local found, entries = redis.call('ZRANGEBYSCORE', key, OPEN, OPEN, 'LIMIT', 0, room), {}
-  for _, name in ipairs(found) do
-    local id = string.sub(name, 1, -7)
+  local found = redis.call('ZRANGEBYSCORE', key, OPEN, OPEN, 'LIMIT', 0, room)
+  for i = 1, #found do
+    local id = string.sub(found[i], 1, -7)
     if not met[id] then
       met[id] = 0
       ids[#ids + 1] = id
     end
     met[id] = met[id] + 1
-    entries[#entries + 1] = MET
-    entries[#entries + 1] = name
   end
-  send('ZADD', key, entries)
+  if #found == room then
+    local entries = {}
+    for i, name in ipairs(found) do
+      entries[2 * i - 1], entries[2 * i] = MET, name
+    end
+    send('ZADD', key, entries)
+  end
   return #found
 end
 
@@ -214,19 +219,28 @@ end
 local function meet_all(room)
   local met, ids, looked_at, over = {}, {}, 0, 0
   local has_sequences = redis.call('EXISTS', prefix .. 'sequence_of') == 1
+  local rest
   for _, packed in ipairs(redis.call('LRANGE', prefix .. 'aftermaths', 0, room - 1)) do
-    local line = cmsgpack.unpack(packed)
-    local left = room - looked_at
-    if line[2] ~= 'completed' or left == 0 then
+    local parents, word = unpack(cmsgpack.unpack(packed))
+    if word ~= 'completed' or looked_at >= room then
       break
     end
-    if has_sequences then
-      leave_sequence(line[1])
+    parents = type(parents) == 'table' and parents or {parents}
+    for i, parent in ipairs(parents) do
+      local left = room - looked_at
+      local found = left > 0 and meet(parent, left, met, ids) or left
+      if found == left then
+        rest = {unpack(parents, i)}  -- there may be more behind this one
+        break
+      end
+      if has_sequences then
+        leave_sequence(parent)
+      end
+      looked_at = looked_at + math.max(found, 1)
     end
-    local found = meet(line[1], left, met, ids)
-    looked_at = looked_at + math.max(found, 1)
-    if found == left then
-      break  -- there may be more behind this one
+    if rest then
+      looked_at = room
+      break
     end
     over = over + 1
   end
@@ -242,6 +256,9 @@ local function meet_all(room)
   flush()
   if over > 0 then
     redis.call('LTRIM', prefix .. 'aftermaths', over, -1)
+  end
+  if rest then
+    redis.call('LSET', prefix .. 'aftermaths', 0, cmsgpack.pack({rest, 'completed'}))
   end
   return looked_at
 end

@@ -5,11 +5,15 @@
 -- Returns {child, number, parent, what its failure means, state} for each, by child as asked.
 local rows = {}
 for _, id in ipairs(ask.ids) do
-  local all = redis.call('HGETALL', prefix .. 'edges:' .. id)
+  local is_free = redis.call('HEXISTS', prefix .. 'unmet', id) == 0
+  local all = edges_of(id)
   for i = 1, #all, 2 do
     local how, parent = string.match(all[i + 1], '^(%a+) (.*)$')
-    local state = redis.call('ZSCORE', prefix .. 'behind:' .. parent, edge_name(id, all[i]))
-    rows[#rows + 1] = {id, tonumber(all[i]), parent, how, tonumber(state)}
+    local state = tonumber(redis.call('ZSCORE', prefix .. 'behind:' .. parent, edge_name(id, all[i])))
+    if state == OPEN and (is_free or has_completed(parent)) then
+      state = MET
+    end
+    rows[#rows + 1] = {id, tonumber(all[i]), parent, how, state}
   end
 end
 return rows

@@ -1,5 +1,6 @@
--- edges_add: edges of new jobs.
-insert into forebay_edges (child, number, parent, on_failure, state)
-values
-(?, ?, ?, ?, ?)
-;
+-- edges_add: edges of new jobs that stand alike.
+insert into forebay_edges (on_failure, state, child, number, parent)
+select ?, ?, new.*
+from (values
+(?, ?, ?)
+) as new;

@@ -2,6 +2,6 @@
 -- Guarantees: a seq or a brought id that is taken fails.
 insert into forebay_jobs (
   by_id, queue, task, state, priority, created_at, updated_at, ready_at, run_at, rank, capped, rescore_at,
-  deadline_at, expires_at, seq, id, options, unique_key, payload
+  deadline_at, expires_at, unmet, seq, id, options, unique_key, payload
 )
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);

@@ -6,5 +6,6 @@ set state = :state,
     rank = :rank,
     capped = :capped,
     rescore_at = :rescore_at,
+    unmet = 0,
     updated_at = :now
 where seq in (select value from json_each(:seqs)) and state = 'blocked';

@@ -21,6 +21,7 @@ local told = {}       -- events
 local gone = {}       -- jobs to be forgotten
 local noted = {}      -- functions that keep notes
 local edges = {}      -- new child -> number, what the failure of a parent means and its id, ...
+local single_edges = {} -- the same for children with one parent: id, what its failure means and its id, ...
 local behind = {}     -- its parent -> state and name of an edge, ...
 local edge_count = 0  -- how many these are
 local unmet = {}      -- id -> how many edges block it
@@ -42,12 +43,17 @@ local function has_edges()
   return are_edges_known
 end
 
--- Remember to look at what depends on a job, or comes after it in a sequence; nothing does on most.
-local function list_aftermath(id, word)
-  local is_awaited = behind[id] or (has_edges() and (
+-- Whether any job depends on this one, or comes after it in a sequence; none does on most.
+local function is_awaited(id)
+  return behind[id] or (has_edges() and (
     redis.call('EXISTS', prefix .. 'behind:' .. id) == 1 or redis.call('HEXISTS', prefix .. 'sequence_of', id) == 1
   ))
-  if is_awaited then
+end
+
+-- Remember to look at what depends on a job. A line of the list is {id, word}; jobs that have completed together are one
+-- line, with a list of ids.
+local function list_aftermath(id, word)
+  if is_awaited(id) then
     aftermaths[#aftermaths + 1] = cmsgpack.pack({id, word})
   end
 end

@@ -52,13 +52,15 @@ end
 
 -- The edges to the parents of a job that goes.
 local function forget_edges(id)
-  local all = redis.call('HGETALL', prefix .. 'edges:' .. id)
+  local single = redis.call('HGET', prefix .. 'single_edges', id)
+  local all = single and {0, single} or redis.call('HGETALL', prefix .. 'edges:' .. id)
   redis.call('HDEL', prefix .. 'unmet', id)
   for i = 1, #all, 2 do
     redis.call('ZREM', prefix .. 'behind:' .. string.match(all[i + 1], '^%a+ (.*)$'), edge_name(id, all[i]))
   end
   if #all > 0 then
     redis.call('UNLINK', prefix .. 'edges:' .. id)
+    redis.call('HDEL', prefix .. 'single_edges', id)
     if redis.call('DECRBY', prefix .. 'edge_count', #all / 2) <= 0 then
       redis.call('DEL', prefix .. 'edge_count')
     end
@@ -173,6 +175,7 @@ local function write_new_edges()
   for id, needs in pairs(edges) do
     send('HSET', prefix .. 'edges:' .. id, needs)
   end
+  send('HSET', prefix .. 'single_edges', single_edges)
   for parent, entries in pairs(behind) do
     send('ZADD', prefix .. 'behind:' .. parent, entries)
   end
@@ -229,7 +232,7 @@ local function write_edges()
     send('RPUSH', prefix .. 'aftermaths', aftermaths)
     has_listed = true
   end
-  edges, behind, unmet, aftermaths, edge_count, turns, joined = {}, {}, {}, {}, 0, {}, {}
+  edges, single_edges, behind, unmet, aftermaths, edge_count, turns, joined = {}, {}, {}, {}, {}, 0, {}, {}
 end
 
 local function write_queue(name, queue)

@@ -130,22 +130,32 @@ end
 
 local function add_edges(id, found, blocking)
   unmet[id] = blocking
-  local needs = {}
+  local needs, several = {}, #found / 4
   for at = 1, #found, 4 do
-    local parent, into, ended = found[at], found[at + 1], found[at + 2]
+    local parent, into = found[at], found[at + 1]
     local number = (at - 1) / 4
-    needs[#needs + 1] = number
-    needs[#needs + 1] = found[at + 3] .. ' ' .. parent
-    local entries = behind[parent] or {}
-    behind[parent] = entries
-    entries[#entries + 1] = into
-    entries[#entries + 1] = edge_name(id, number)
-    if into == OPEN and ended then
-      list_aftermath(parent, ended)
+    local text = found[at + 3] .. ' ' .. parent
+    if several == 1 then
+      single_edges[#single_edges + 1] = id
+      single_edges[#single_edges + 1] = text
+    else
+      needs[2 * number + 1], needs[2 * number + 2] = number, text
+    end
+    local entries = behind[parent]
+    if entries then
+      entries[#entries + 1] = into
+      entries[#entries + 1] = edge_name(id, number)
+    else
+      behind[parent] = {into, edge_name(id, number)}
+    end
+    if into == OPEN and found[at + 2] then
+      list_aftermath(parent, found[at + 2])
     end
   end
-  edges[id] = needs
-  edge_count = edge_count + #found / 4
+  if several > 1 then
+    edges[id] = needs
+  end
+  edge_count = edge_count + several
 end
 
 -- Somebody else of this batch may ask for a job that has keys.
@@ -286,6 +296,7 @@ local function accept_one(number, on_conflict, is_follow_up)
   end
   if keys and keys[4] and has_edges() then
     leave_later(ARGV[ask.first + 2 * number - 2])
+    meet_later(ARGV[ask.first + 2 * number - 2])
   end
   local found, refused, blocking = nil, nil, 0
   if ask.needs and ask.needs[number] then

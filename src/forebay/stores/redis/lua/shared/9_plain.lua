@@ -60,7 +60,7 @@ local function complete_plainly(most)
   local byte, sub = string.byte, string.sub
   local packs, opened_jobs, written, over = stored, loaded, heads, list_in(removals, leases_here)
   local others, at, completed = {}, #heads, {}
-  local may_be_parents = most > 0 and (has_edges() or edge_count > 0)
+  local may_be_parents, parents = most > 0 and (has_edges() or edge_count > 0), {}
   for number = 1, most do
     local id = ARGV[2 * number]
     local packed = packs[id]
@@ -83,8 +83,8 @@ local function complete_plainly(most)
         over[#over + 1] = sub(packed, own_at + 1, own_at + 13) .. ':' .. id
         add_later(shape.final, now, id)
         shape.jobs = shape.jobs + 1
-        if may_be_parents then
-          list_aftermath(id, 'completed')
+        if may_be_parents and is_awaited(id) then
+          parents[#parents + 1] = id
         end
       end
     end
@@ -93,6 +93,9 @@ local function complete_plainly(most)
     end
   end
   count_plain('running', 'completed')
+  if #parents > 0 then
+    aftermaths[#aftermaths + 1] = cmsgpack.pack({parents, 'completed'})
+  end
   return others
 end
 

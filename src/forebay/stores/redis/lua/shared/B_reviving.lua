@@ -16,19 +16,22 @@ local function reopened_state(parent, into)
   return (state == 'dead' or state == 'cancelled') and into or OPEN
 end
 
--- Look at the parents of a job that is revived, and whose edges have failed. Answers how many edges block it.
+-- Look at the parents of a job that is revived, and whose edges have failed or are open. Answers how many edges block it.
 local function reopened(id, into)
   local blocking = 0
   if not has_edges() then
     return blocking
   end
-  local all = redis.call('HGETALL', prefix .. 'edges:' .. id)
+  local all = edges_of(id)
   for i = 1, #all, 2 do
     local parent, name = string.match(all[i + 1], '^%a+ (.*)$'), edge_name(id, all[i])
     local key = prefix .. 'behind:' .. parent
     local state = tonumber(redis.call('ZSCORE', key, name))
     if state == FAILED then
       state = reopened_state(parent, into)
+      redis.call('ZADD', key, state, name)
+    elseif state == OPEN and is_met(parent) then
+      state = MET
       redis.call('ZADD', key, state, name)
     end
     blocking = blocking + ((state == OPEN or state == HELD) and 1 or 0)

@@ -1,0 +1,108 @@
+"""The store seam over HTTP, for Python programs elsewhere: POST /v1/store/METHOD with MessagePack.
+
+It is no part of the document: what it takes is the seam itself, and other languages have the routes. It
+stands before the framework, because workers ask for nothing else, and often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import msgspec
+from litestar.enums import ScopeType
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from forebay.errors import ForebayError
+from forebay.service import problems
+from forebay.service.http.admitting import CALLER
+from forebay.service.http.calling import Gone
+from forebay.service.http.errors import PROBLEM_JSON, TooSlow
+from forebay.service.http.reading import whole_body
+from forebay.service.operations.service import Service
+from forebay.service.operations.telling import made
+from forebay.service.permitting.permit import Permit
+from forebay.service.permitting.storing import HINT, call_store
+from forebay.service.problems import Kind, kind_of
+from forebay.stores.wire import MEDIA_TYPE, PATH, encoded
+
+_OK: Final = 200
+
+logger = logging.getLogger(__name__)
+
+
+class StoreDoor:
+    """The app behind the seam: what is not for the seam goes on to it."""
+
+    def __init__(self, app: ASGIApp, service: Service, max_body: int) -> None:
+        self._app = app
+        self._service = service
+        self._max_body = max_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP or not scope["path"].startswith(PATH):
+            await self._app(scope, receive, send)
+            return
+        try:
+            if scope["method"] != "POST":
+                await _tell(send, problems.UNSUPPORTED, "calls of the store are made by POST")
+                return
+            body = await whole_body(receive, self._max_body)
+            permit = Permit(self._service, cast("dict[str, Any]", scope)[CALLER])
+            await self._serve(permit, scope["path"].removeprefix(PATH), body, receive, send)
+        except Gone:
+            pass
+        except RequestEntityTooLarge:
+            await _tell(send, problems.TOO_LARGE, f"a request has at most {self._max_body:,} bytes")
+        except TooSlow as exc:
+            await _tell(send, problems.TOO_SLOW, str(exc))
+
+    async def _serve(self, permit: Permit, operation: str, body: bytes, receive: Receive, send: Send) -> None:
+        if operation == HINT:
+            await self._hint(permit, body, receive, send)
+            return
+        try:
+            answer = await call_store(permit, operation, body)
+        except ForebayError as exc:
+            await _answer(send, kind_of(exc).status, encoded(exc))
+        except Exception as exc:  # the request boundary: a fault of ours is told to our log alone
+            logger.error("a call of the store has met a fault of the service", exc_info=exc)
+            await _tell(send, problems.INTERNAL, "the service has met a fault of its own; its log says more")
+        else:
+            await _answer(send, _OK, answer)
+
+    async def _hint(self, permit: Permit, body: bytes, receive: Receive, send: Send) -> None:
+        """The head of the answer at once, so that the client knows where it waits; it may leave meanwhile."""
+        await send(_head(_OK, {"content-type": MEDIA_TYPE}))
+        hinting = asyncio.ensure_future(call_store(permit, HINT, body))
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait((hinting, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if hinting.done():
+                word = b"" if isinstance(hinting.exception(), ForebayError) else hinting.result()
+                await send({"type": "http.response.body", "body": word, "more_body": False})
+        finally:
+            hinting.cancel()
+            leaving.cancel()
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _tell(send: Send, kind: Kind, detail: str) -> None:
+    await _answer(send, kind.status, msgspec.json.encode(made(kind, detail)), PROBLEM_JSON)
+
+
+async def _answer(send: Send, status: int, body: bytes, media_type: str = MEDIA_TYPE) -> None:
+    await send(_head(status, {"content-type": media_type, "content-length": str(len(body))}))
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _head(status: int, headers: Mapping[str, str]) -> Any:
+    told = [(name.encode(), value.encode()) for name, value in headers.items()]
+    return {"type": "http.response.start", "status": status, "headers": told}

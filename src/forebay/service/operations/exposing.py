@@ -1,0 +1,102 @@
+"""Metrics in the text form that Prometheus reads. Lengths of time are in seconds here, as it wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from forebay.app.figures import QueueFigures, Totals
+from forebay.domain.histogram import Histogram
+from forebay.domain.job import QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.metrics import Happened
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4"  # the framework adds the charset
+BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0)
+_ENDS: Final = (Happened.COMPLETED, Happened.DEAD, Happened.CANCELLED)
+_ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+Sample = tuple[str, Mapping[str, str], float]
+
+
+def exposition(figures: Iterable[QueueFigures], totals: Mapping[QueueName, Totals]) -> str:
+    """All metrics of these queues."""
+    lines: list[str] = []
+    for name, kind, about, samples in _families(list(figures), totals):
+        lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+        lines += [_line(name + end, labels, value) for end, labels, value in samples]
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, labels: Mapping[str, str], value: float) -> str:
+    shown = ",".join(f'{key}="{text.translate(_ESCAPED)}"' for key, text in labels.items())
+    return f"{name}{{{shown}}} {value:.15g}"
+
+
+def _families(
+    figures: list[QueueFigures], totals: Mapping[QueueName, Totals]
+) -> Iterator[tuple[str, str, str, Iterator[Sample]]]:
+    yield (
+        *("tasks_enqueued_total", "counter", "Jobs that have ever come."),
+        (("", {"queue": queue}, one.accepted) for queue, one in totals.items() if one.accepted is not None),
+    )
+    yield (
+        *("tasks_dequeued_total", "counter", "Jobs that workers have claimed, once for each attempt."),
+        (("", {"queue": queue}, one.count(Happened.CLAIMED)) for queue, one in totals.items()),
+    )
+    yield (
+        *("tasks_completed_total", "counter", "Jobs that workers have ended, by how."),
+        (
+            ("", {"queue": queue, "status": end.value}, one.count(end))
+            for queue, one in totals.items()
+            for end in _ENDS
+        ),
+    )
+    yield (
+        *("task_failures_total", "counter", "Attempts that failed, by the type of the error."),
+        (
+            ("", {"queue": queue, "error_type": error}, count)
+            for queue, one in totals.items()
+            for error, count in sorted(one.tally.errors.items())
+        ),
+    )
+    yield (
+        *("task_wait_time_seconds", "histogram", "From when a job could have run until it was claimed."),
+        (sample for queue, one in totals.items() for sample in _histogram(queue, one.tally.wait)),
+    )
+    yield (
+        *("task_processing_time_seconds", "histogram", "How long attempts ran."),
+        (sample for queue, one in totals.items() for sample in _histogram(queue, one.tally.run)),
+    )
+    yield from _gauges(figures)
+
+
+def _gauges(figures: list[QueueFigures]) -> Iterator[tuple[str, str, str, Iterator[Sample]]]:
+    yield (
+        *("queue_depth", "gauge", "Jobs by state."),
+        (
+            ("", {"queue": one.queue, "status": state.value}, getattr(one.counts, state))
+            for one in figures
+            for state in JobState
+        ),
+    )
+    yield (
+        *("queue_oldest_pending_task_age_seconds", "gauge", "How long the next job has waited."),
+        (("", {"queue": one.queue}, (one.waits_ms or 0) / 1_000) for one in figures),
+    )
+    yield (
+        *("dead_letter_queue_size", "gauge", "Jobs in the dead letters."),
+        (("", {"queue": one.queue}, one.counts.dead) for one in figures),
+    )
+    yield (
+        *("active_consumers", "gauge", "Workers that are alive and work for the queue."),
+        (("", {"queue": one.queue}, one.consumers) for one in figures),
+    )
+
+
+def _histogram(queue: QueueName, lengths: Histogram) -> Iterator[Sample]:
+    for bound in BOUNDS:
+        yield "_bucket", {"queue": queue, "le": f"{bound:g}"}, lengths.within(bound * 1_000)
+    yield "_bucket", {"queue": queue, "le": "+Inf"}, lengths.count
+    yield "_sum", {"queue": queue}, lengths.total_us / 1_000_000
+    yield "_count", {"queue": queue}, lengths.count

@@ -1,0 +1,401 @@
+"""How far the key of somebody who calls the store from elsewhere reaches.
+
+For each method of the seam there is a function that raises Forbidden or JobNotFound, or changes the call so
+that it touches and answers only what the caller may. A key for all queues costs nothing here; one for some
+queues costs a look at the jobs that it names. A job that is moved to another queue between the look and the
+call was one that the caller might have dealt with a moment ago.
+
+Jobs of queues that a caller may not see are answered as if there were none: nobody shall learn which ids they
+have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from forebay.app.codec import masked_call
+from forebay.domain.history import Timeline
+from forebay.domain.job import Job, JobId, NewJob, QueueName
+from forebay.domain.lease import Lease
+from forebay.domain.metrics import MetricPage
+from forebay.domain.note import Notes
+from forebay.domain.queue import QueueState
+from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.settlement import Settlement, charge_of
+from forebay.domain.workflow import Edge
+from forebay.errors import QueueNotFound
+from forebay.service.auth import Caller
+from forebay.service.keys import KIND
+from forebay.service.permitting.producing import check_reach
+from forebay.service.permitting.reach import Reach
+from forebay.stores.protocol import Exchange, Refusal, Renewal, Standing
+
+Narrow = Callable[[Any], Awaitable[Any]]
+Need = Callable[[Reach, Any], Awaitable[Narrow | None]]
+
+GONE: Final = "gone"
+_OF_STATE: Final = {
+    QueueState.ACTIVE: "resume_queue",
+    QueueState.PAUSED: "pause_queue",
+    QueueState.DRAINING: "drain_queue",
+    QueueState.DROPPED: "delete_queue",
+}
+
+
+# For several calls
+
+
+def everywhere(operation: str) -> Need:
+    """For what is about no queue, or about all of them."""
+
+    async def need(reach: Reach, asked: Any) -> None:
+        reach.caller.check(operation)
+        if hasattr(asked, "actor"):
+            reach.sign(asked)
+
+    return need
+
+
+def on_jobs(operation: str) -> Need:
+    """For what an operator does to jobs."""
+
+    async def need(reach: Reach, asked: Any) -> None:
+        await reach.allowed_for(operation, *([asked.job_id] if hasattr(asked, "job_id") else asked.ids))
+        if getattr(asked, "dependants", False):  # they may be in any queue
+            reach.caller.check(operation)
+        if getattr(asked, "queue", None) is not None:
+            reach.caller.check(operation, asked.queue)
+        reach.sign(asked)
+
+    return need
+
+
+def about_job(nothing: Any) -> Need:
+    """For a look at one job: `nothing` is the answer where there is none."""
+
+    async def need(reach: Reach, asked: Any) -> Narrow | None:
+        if not await reach.beyond("job", [asked.job_id]):
+            return None
+        return _instead(nothing)
+
+    return need
+
+
+def about_queues(field: str) -> Need:
+    """For a look at queues: those that are named, or all that the caller may see."""
+
+    async def need(reach: Reach, asked: Any) -> Narrow | None:
+        named = getattr(asked, field)
+        reach.check("queue", named)
+        return None if named or reach.caller.may("queues") else _only(reach.caller)
+
+    return need
+
+
+def _instead(answer: Any) -> Narrow:
+    async def narrow(_: Any) -> Any:
+        return answer
+
+    return narrow
+
+
+def _only(caller: Caller) -> Narrow:
+    async def narrow(found: Any) -> Any:
+        if isinstance(found, Mapping):
+            return {name: one for name, one in found.items() if caller.may("queues", name)}
+        return [one for one in found if caller.may("queues", _queue_of(one))]
+
+    return narrow
+
+
+def _queue_of(one: Any) -> QueueName:
+    name: QueueName = one.queue if hasattr(one, "queue") else one.name
+    return name
+
+
+# Produce
+
+
+async def insert(reach: Reach, asked: Any) -> None:
+    asked.jobs = await checked(reach, asked.jobs)
+    asked.create_queues &= all(reach.caller.may("create_queue", job.queue) for job in asked.jobs)
+
+
+async def checked(reach: Reach, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    """New jobs that a caller may ask for, under its own name."""
+    caller = reach.caller
+    reach.check("enqueue_many", (job.queue for job in jobs))
+    if caller.key is not None:  # nobody spends what a queue takes of another client
+        jobs = [replace(job, client=caller.name) for job in jobs]
+    naming = {JobId(one.parent): job for job in jobs for one in job.depends_on if isinstance(one.parent, str)}
+    await check_reach(reach, "enqueue_many", jobs, naming)
+    return jobs
+
+
+# Consume
+
+
+async def exchange(reach: Reach, asked: Any) -> Narrow | None:
+    reach.check("claim", (want.queue for want in asked.wants))
+    follow_ups = [job for one in asked.settlements for job in one.follow_ups]
+    if follow_ups:
+        allowed = iter(await checked(reach, follow_ups))
+        asked.settlements = [
+            replace(one, follow_ups=tuple(next(allowed) for _ in one.follow_ups)) for one in asked.settlements
+        ]
+    if reach.caller.may("settle"):
+        return None
+    return await _narrowed(reach, asked)
+
+
+async def _narrowed(reach: Reach, asked: Any) -> Narrow:
+    named = [*(one.job_id for one in asked.settlements), *(note.lease.job_id for note in asked.notes)]
+    jobs = {
+        job.id: job
+        for job in (await reach.looked_at(named)).values()
+        if reach.caller.may("settle", job.queue)
+    }
+    refused = [Lease(one.job_id, one.attempt) for one in asked.settlements if one.job_id not in jobs]
+    unnoted = [note.lease for note in asked.notes if note.lease.job_id not in jobs]
+    asked.settlements = [_own(jobs[one.job_id], one) for one in asked.settlements if one.job_id in jobs]
+    asked.notes = [note for note in asked.notes if note.lease.job_id in jobs]
+
+    async def narrow(answer: Exchange) -> Exchange:
+        return replace(
+            answer,
+            refused=(*answer.refused, *_gone(refused)),
+            unnoted=(*answer.unnoted, *_gone(unnoted)),
+            adopted=tuple(job for job in answer.adopted if reach.caller.may("claim", job.queue)),
+            cancels=await reach.cancels(answer.cancels),
+        )
+
+    return narrow
+
+
+def _own(job: Job, settlement: Settlement) -> Settlement:
+    """A settlement that touches nothing but its job, and gives no more back than the job has cost."""
+    charge = settlement.charge and charge_of(job, max(settlement.charge.tokens, -job.cost))
+    return replace(settlement, seq=job.seq, charge=charge)
+
+
+def _gone(leases: Iterable[Lease]) -> list[Refusal]:
+    return [Refusal(lease=lease, reason=GONE) for lease in leases]
+
+
+async def renew(reach: Reach, asked: Any) -> Narrow | None:
+    beyond = await reach.beyond("heartbeat", (lease.job_id for lease in asked.leases))
+    refused = _gone(lease for lease in asked.leases if lease.job_id in beyond)
+    asked.leases = [lease for lease in asked.leases if lease.job_id not in beyond]
+    if reach.caller.may("claim"):
+        return None
+
+    async def narrow(answer: Renewal) -> Renewal:
+        cancels = await reach.cancels(answer.cancels)
+        return replace(answer, refused=(*answer.refused, *refused), cancels=cancels)
+
+    return narrow
+
+
+async def standing(reach: Reach, asked: Any) -> Narrow | None:
+    beyond = await reach.beyond("settle", (lease.job_id for lease in asked.leases))
+
+    async def narrow(answer: list[Standing]) -> list[Standing]:
+        pairs = zip(asked.leases, answer, strict=True)
+        return [Standing.OVER if lease.job_id in beyond else one for lease, one in pairs]
+
+    return narrow if beyond else None
+
+
+async def beat(reach: Reach, asked: Any) -> None:
+    if asked.worker.queues:
+        reach.check("claim", asked.worker.queues)
+    else:
+        reach.caller.check("claim")
+    await reach.check_workers([asked.worker.id])
+    # Its leases are its own, and must not end with the process that writes this down.
+    asked.worker = replace(asked.worker, is_remote=True)
+
+
+async def forget_worker(reach: Reach, asked: Any) -> None:
+    await reach.check_workers([asked.worker])
+
+
+async def take_commands(reach: Reach, asked: Any) -> None:
+    await reach.check_workers(asked.workers)
+
+
+async def answer(reach: Reach, asked: Any) -> None:
+    if not reach.caller.may("claim"):
+        [command] = await reach.service.desk.read(lambda reader: reader.commands([asked.command_id]))
+        await reach.check_workers([] if command is None else [command.worker])
+
+
+async def record_metrics(reach: Reach, asked: Any) -> None:
+    reach.check("claim", (row.queue for row in asked.rows))
+    if asked.instead_of:  # what puts figures of several workers together
+        reach.caller.check("duty")
+
+
+# Steer
+
+
+async def save_queue(reach: Reach, asked: Any) -> None:
+    caller, name = reach.caller, asked.name
+    if asked.changes or asked.state is None:
+        caller.check("configure_queue", name)
+    if asked.state is not None:
+        caller.check(_OF_STATE[asked.state], name)
+        if not caller.may("create_queue", name) and not await reach.service.desk.read(
+            lambda reader: reader.queues([name])
+        ):
+            raise QueueNotFound(f"there is no queue {name}")
+    reach.sign(asked)
+
+
+async def drop_queue(reach: Reach, asked: Any) -> None:
+    reach.caller.check("delete_queue", asked.name)
+    reach.sign(asked)
+
+
+async def of_document(reach: Reach, asked: Any) -> None:
+    reach.caller.check("keys")
+    if asked.event is not None:
+        event = asked.event
+        asked.event = replace(event, actor=reach.actor if reach.caller.key else event.actor)
+
+
+# Look
+
+
+async def jobs(reach: Reach, _: Any) -> Narrow | None:
+    async def narrow(found: list[Job | None]) -> list[Job | None]:
+        return [reach.shown(job) for job in found]
+
+    return None if reach.caller.may("claim") else narrow
+
+
+async def history(reach: Reach, _: Any) -> Narrow | None:
+    async def narrow(found: Timeline | None) -> Timeline | None:
+        job = None if found is None else reach.shown(found.job)
+        return None if found is None or job is None else replace(found, job=job)
+
+    return None if reach.caller.may("claim") else narrow
+
+
+async def schedules(reach: Reach, _: Any) -> Narrow | None:
+    async def narrow(found: list[Schedule]) -> list[Schedule]:
+        return [replace(one, definition=_shown(one.definition)) for one in found]
+
+    reach.caller.check("schedules")
+    return None if reach.caller.may("claim") else narrow
+
+
+def _shown(definition: Definition) -> Definition:
+    job = definition.job
+    return replace(definition, job=job.with_payload(masked_call(job.payload)))
+
+
+async def search(reach: Reach, asked: Any) -> None:
+    reach.check("search", asked.query.queues)
+    if not asked.query.queues:
+        reach.caller.check("search")
+
+
+async def peek(reach: Reach, asked: Any) -> None:
+    reach.caller.check("peek", asked.queue)
+
+
+async def held(reach: Reach, _: Any) -> Narrow | None:
+    return None if reach.caller.may("queues") else _only(reach.caller)
+
+
+async def edges(reach: Reach, _: Any) -> Narrow | None:
+    if reach.caller.may("job"):
+        return None
+
+    async def narrow(found: list[Edge]) -> list[Edge]:
+        beyond = await reach.beyond("job", (job_id for edge in found for job_id in (edge.parent, edge.child)))
+        return [edge for edge in found if beyond.isdisjoint((edge.parent, edge.child))]
+
+    return narrow
+
+
+async def metrics(reach: Reach, _: Any) -> Narrow | None:
+    may = reach.caller.may
+
+    async def narrow(page: MetricPage) -> MetricPage:
+        return page._replace(rows=[row for row in page.rows if may("queue_metrics", row.queue)])
+
+    return None if may("queue_metrics") else narrow
+
+
+async def documents(reach: Reach, asked: Any) -> None:
+    if asked.kind in _PRIVATE:
+        reach.caller.check("keys")
+
+
+async def anybody(_: Reach, __: Any) -> None:
+    return None
+
+
+_PRIVATE: Final = (KIND,)
+
+NEEDS: Final[Mapping[str, Need]] = {
+    "insert": insert,
+    "exchange": exchange,
+    "renew": renew,
+    "standing": standing,
+    "beat": beat,
+    "forget_worker": forget_worker,
+    "take_commands": take_commands,
+    "answer": answer,
+    # What happens by the clock, to jobs of all queues
+    **dict.fromkeys(("sweep", "promote", "rescore", "prune", "take_duty"), everywhere("duty")),
+    **dict.fromkeys(("take_stock", "forget_metrics"), everywhere("duty")),
+    "record_metrics": record_metrics,
+    # These bring jobs along, for any queue
+    **dict.fromkeys(("due_schedules", "fire"), everywhere("save_schedule")),
+    "cancel": on_jobs("cancel"),
+    "amend": on_jobs("amend"),
+    "revive": on_jobs("revive"),
+    "delete": on_jobs("delete_job"),
+    "save_queue": save_queue,
+    "drop_queue": drop_queue,
+    "save_schedule": everywhere("save_schedule"),
+    "drop_schedule": everywhere("remove_schedule"),
+    "save_limit": everywhere("set_limit"),
+    "drop_limit": everywhere("remove_limit"),
+    "save_document": of_document,
+    "drop_document": of_document,
+    "send": everywhere("command"),
+    "record": everywhere("record"),
+    "migrate": everywhere("migrate"),
+    "jobs": jobs,
+    "search": search,
+    "counts": about_queues("queues"),
+    "queues": about_queues("names"),
+    "paces": about_queues("queues"),
+    "peek": peek,
+    "held": held,
+    "position": about_job(None),
+    "notes": about_job(Notes()),
+    "history": history,
+    "parents": edges,
+    "dependants": edges,
+    "first_in_sequence": everywhere("job"),
+    "workers": everywhere("workers"),
+    "commands": everywhere("commands"),
+    "schedules": schedules,
+    "firings": everywhere("firings"),
+    "limits": everywhere("limits"),
+    "documents": documents,
+    "metrics": metrics,
+    "last_metrics": anybody,
+    "audit": everywhere("audit"),
+    "archive": everywhere("search"),
+    "health": everywhere("queues"),
+    "now": anybody,
+}

@@ -1,0 +1,1 @@
+"""The engine on a service: the same seam over HTTP."""

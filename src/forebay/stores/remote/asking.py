@@ -1,0 +1,218 @@
+"""Asking a service: one pool of connections, one or several servers, and what to do when one is away."""
+
+from __future__ import annotations
+
+import os
+import random
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from threading import Lock
+from typing import Any, Final
+
+import httpx2
+import msgspec
+
+from forebay.errors import (
+    Forbidden,
+    ForebayError,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    StoreUnusable,
+    Unauthenticated,
+)
+from forebay.stores.wire import MEDIA_TYPE, PATH, wrong_from
+
+ANSWER_SECONDS: Final = 30.0
+CONNECT_SECONDS: Final = 5.0
+# Before another round through all servers; a longer wait is left to whoever asks and knows how urgent it is.
+PAUSES: Final = (0.1, 0.4)
+# Less than a server keeps a silent connection open (5 s): who uses one at the very moment at which it is
+# closed does not know whether the request was heard.
+KEPT_SECONDS: Final = 2.5
+MOST_CONNECTIONS: Final = 100
+
+# What went wrong before a word was said.
+_UNSAID: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+_KINDS: Final[dict[int, type[ForebayError]]] = {
+    401: Unauthenticated,
+    403: Forbidden,
+    404: StoreUnusable,
+    413: StoreRefused,
+}
+_UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"  # all that is left of the reason by then
+_OK: Final = 200
+_TOO_OFTEN: Final = 429
+_SERVER_ERRORS: Final = 500
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a service is. The key is shown to nobody else."""
+
+    urls: tuple[str, ...]
+    key: str | None = None
+    answer_wait: float = ANSWER_SECONDS
+    ca_certs: str | None = None
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("urls", self.urls)]
+
+    def __repr__(self) -> str:
+        return f"Address({', '.join(self.urls)})"
+
+
+class _Told(msgspec.Struct):
+    """What is read of a problem."""
+
+    detail: str = ""
+    code: str = ""
+
+
+class Unheard(StoreUnavailable):
+    """Nobody has heard the request, so it may be made again, whatever it asks for."""
+
+
+class Asking:
+    """The servers of one service. Any thread may ask; after a fork the child has connections of its own.
+    They are shared by all who `hold` it, and closed when the last one lets go."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._chosen = 0  # the server that answered last; the others are asked when it does not
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._pid = os.getpid()
+        self._lock = Lock()
+        self._holders = 0
+        self._client: httpx2.Client | None = None
+
+    def hold(self) -> None:
+        """Somebody is about to ask."""
+        with self._locked():
+            self._holders += 1
+
+    def let_go(self) -> None:
+        """Somebody asks no more."""
+        with self._locked():
+            self._holders -= 1
+            client = self._client if self._holders <= 0 else None
+            if client is not None:
+                self._client = None
+                client.close()
+
+    def _locked(self) -> Lock:
+        if self._pid != os.getpid():
+            # A fork: what was inherited is the parent's to close, and its lock may be taken for ever.
+            self._start_over()
+        return self._lock
+
+    def ask(self, operation: str, body: bytes, *, may_repeat: bool = False) -> bytes:
+        """The answer to a call. It goes to the next server, and round again after a pause, as long as nobody
+        has heard it; with `may_repeat` also when an answer got lost. Raises StoreUnavailable at last."""
+        ends = time.monotonic() + self.address.answer_wait
+        for pause in (*PAUSES, None):
+            for _ in self.address.urls:
+                try:
+                    return self._ask(operation, body)
+                except StoreUnavailable as exc:
+                    lost = exc
+                    self.go_on()
+                    if not (may_repeat or isinstance(exc, Unheard)):
+                        raise
+            if pause is None or time.monotonic() + pause >= ends:
+                raise lost
+            time.sleep(pause * (0.5 + random.random()))  # noqa: S311 - so that not all come back at once
+        raise AssertionError("the last pause is None")
+
+    def go_on(self) -> None:
+        """Ask another server from now on."""
+        self._chosen += 1
+
+    def _ask(self, operation: str, body: bytes) -> bytes:
+        with self.streaming(operation, body) as response:
+            with _translated(str(response.url)):
+                content = response.read()
+            if response.status_code != _OK:
+                raise _error_of(response, content)
+            return content
+
+    @contextmanager
+    def streaming(self, operation: str, body: bytes) -> Iterator[httpx2.Response]:
+        """A request whose answer has begun."""
+        url = self.address.urls[self._chosen % len(self.address.urls)]
+        request = self._opened().build_request("POST", f"{url}{PATH}{operation}", content=body)
+        with _translated(url):
+            response = self._opened().send(request, stream=True)
+        try:
+            yield response
+        finally:
+            response.close()
+
+    def _opened(self) -> httpx2.Client:
+        with self._locked():
+            if self._client is None:
+                self._client = self._made()
+            return self._client
+
+    @cached_property
+    def _trust(self) -> ssl.SSLContext:
+        """Which certificates are believed. It takes 30 ms to read those of the system, so that is done once,
+        and only where there are some to check."""
+        address = self.address
+        if not address.urls[0].startswith("https:"):
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if address.ca_certs is not None:
+            return ssl.create_default_context(cafile=address.ca_certs)
+        return httpx2.create_ssl_context()
+
+    def _made(self) -> httpx2.Client:
+        address = self.address
+        headers = {"Content-Type": MEDIA_TYPE}
+        if address.key is not None:
+            headers["Authorization"] = f"Bearer {address.key}"
+        return httpx2.Client(
+            headers=headers,
+            verify=self._trust,
+            timeout=httpx2.Timeout(address.answer_wait, connect=CONNECT_SECONDS),
+            limits=httpx2.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=KEPT_SECONDS),
+        )
+
+
+@contextmanager
+def _translated(url: str) -> Iterator[None]:
+    try:
+        yield
+    except _UNSAID as exc:
+        if _UNTRUSTED in str(exc):
+            raise StoreUnusable(
+                f"the certificate of the service at {url} is not trusted: name the one that has signed it in "
+                "ssl_ca_certs"
+            ) from exc
+        raise Unheard(f"the service at {url} cannot be reached: {exc}") from exc
+    except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+        raise StoreUnavailable(
+            f"the service at {url} does not answer: {str(exc) or type(exc).__name__}"
+        ) from exc
+
+
+def _error_of(response: httpx2.Response, content: bytes) -> ForebayError:
+    """What a service has answered instead of what it was asked for."""
+    status = response.status_code
+    if response.headers.get("Content-Type") == MEDIA_TYPE:
+        return wrong_from(content)
+    try:
+        told = msgspec.json.decode(content, type=_Told)
+    except (msgspec.MsgspecError, UnicodeError):
+        told = _Told()
+    said = told.detail or f"status {status}"
+    if status == _TOO_OFTEN:
+        return Unheard(f"the service refuses for now: {said}")
+    if status >= _SERVER_ERRORS:
+        return StoreUnavailable(f"the service at {response.url.host} does not work: {said}")
+    if not told.code:
+        return StoreUnusable(f"what answers at {response.url.host} is no Forebay service: {said}")
+    return _KINDS.get(status, StoreError)(said)

@@ -1,0 +1,16 @@
+-- blocked_among: those among jobs that are blocked, how many edges block each, whether a job before it in its sequence does,
+-- and what has to be known to release it; :children is an object with the id of each by the seq in it.
+select
+  job.unmet,
+  job.id,
+  exists (
+    select 1
+    from forebay_sequences as own
+    where own.id = one.value
+      and exists (select 1 from forebay_sequences as f where f.name = own.name and f.number < own.number)
+  ),
+  job.seq, queue, priority, failures, deadline_at, run_at, options
+from json_each(:children) as one cross join forebay_jobs as job
+where job.seq = one.key
+  and job.id = one.value
+  and job.state = 'blocked';

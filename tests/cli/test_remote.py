@@ -1,0 +1,89 @@
+"""Commands over the service: the key comes from the environment and is shown nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from forebay.domain.access import Grant
+from forebay.domain.job import NewJob, QueueName
+from forebay.service.keys import Keys
+from forebay.service.server import Security
+from forebay.stores.opening import open_engine
+from tests.cli.calling import answer, call, refusal
+from tests.service.serving import serving
+
+WRONG = f"fbk_nobody.{'0123456789' * 4}"
+GRANTS = {"admin": "admin", "crew": "consume:mail", "eye": "view"}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[str, dict[str, str]]]:
+    """A server that asks for keys, with a job in its store, and the keys."""
+    engine = open_engine("memory://")
+    with closing(engine.store()) as store, closing(engine.reader()) as reader:
+        store.insert([NewJob(task="t", queue=QueueName("mail"))])
+        made = Keys(store, reader, actor="ann")
+        tokens = {name: made.create(name, [Grant.parse(grant)]).token for name, grant in GRANTS.items()}
+    with serving(engine, security=Security(asks_for_keys=True)) as found:
+        yield found.address, tokens
+
+
+@pytest.fixture
+def url(served: tuple[str, dict[str, str]]) -> str:
+    return served[0]
+
+
+@pytest.fixture
+def become(served: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Take the key of somebody."""
+    return lambda name: monkeypatch.setenv("FOREBAY_KEY", served[1].get(name, WRONG))
+
+
+def test_commands_look_and_steer_with_the_key_of_the_environment(
+    url: str, become: Callable[[str], None]
+) -> None:
+    become("admin")
+
+    listed = answer("jobs", "list", "--url", url)
+    paused = call("queues", "pause", "mail", "--url", url)
+    resumed = call("queues", "resume", "mail", "--url", url)
+
+    assert [job["queue"] for job in listed["jobs"]] == ["mail"]
+    assert (paused.exit_code, resumed.exit_code) == (0, 0)
+
+
+def test_what_a_key_does_not_allow_has_the_status_of_a_refusal(
+    url: str, become: Callable[[str], None]
+) -> None:
+    become("crew")
+
+    error = refusal("queues", "pause", "mail", "--url", url)
+
+    assert (error["kind"], error["status"]) == ("Forbidden", 5)
+
+
+def test_a_key_that_nobody_knows_is_bad_input(url: str, become: Callable[[str], None]) -> None:
+    become("nobody")
+
+    error = refusal("jobs", "list", "--url", url)
+
+    assert (error["kind"], error["status"]) == ("Unauthenticated", 2)
+
+
+@pytest.mark.parametrize(("name", "status"), [("admin", 1), ("eye", 1), ("crew", 0), ("nobody", 2)])
+def test_the_doctor_says_what_it_may_see_and_no_key(
+    url: str, become: Callable[[str], None], served: tuple[str, dict[str, str]], name: str, status: int
+) -> None:
+    become(name)
+
+    done = call("doctor", "--url", url)
+
+    # The job that nobody works on is a problem to those who see it.
+    assert done.exit_code == status, done.output
+    assert ("it is a service, which keeps its store" in done.output) is (name != "nobody")
+    assert ("a key that has the role view for all queues" in done.output) is (name == "crew")
+    assert "key = ***" in done.output
+    assert not [one for one in (*served[1].values(), WRONG) if one.partition(".")[2] in done.output]

@@ -1,0 +1,480 @@
+"""The store from elsewhere: what a key does not allow is neither done nor told, by whichever call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.app.codec import decode_call, encode_call
+from forebay.app.masking import MASK
+from forebay.domain.access import Grant
+from forebay.domain.document import Document
+from forebay.domain.history import Event, EventKind
+from forebay.domain.job import Amendment, Job, JobId, Need, NewJob, QueueName, WorkerId
+from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState
+from forebay.domain.limits import Limit
+from forebay.domain.metrics import MetricRow
+from forebay.domain.note import Note, Notes, Progress
+from forebay.domain.outcome import Completed, Interrupted
+from forebay.domain.query import JobQuery
+from forebay.domain.queue import QueueState
+from forebay.domain.settlement import Charge, decide
+from forebay.domain.worker import CommandKind, WorkerInfo
+from forebay.errors import (
+    Forbidden,
+    InvalidJob,
+    JobNotFound,
+    QueueFull,
+    QueueNotFound,
+    StoreRefused,
+    StoreUnusable,
+    Unauthenticated,
+)
+from forebay.service.keys import KIND, Keys
+from forebay.service.permitting.reaching import NEEDS
+from forebay.service.server import Security
+from forebay.stores.opening import open_engine
+from forebay.stores.protocol import Reader, Standing, Store, Want
+from forebay.stores.wire import calls
+from tests.service.serving import Served, serving
+
+MINE, OTHER = QueueName("mine"), QueueName("other")
+GRANTS = {
+    "admin": ["admin"],
+    "everywhere": ["consume", "produce"],
+    "producer": [f"produce:{MINE}"],
+    "consumer": [f"consume:{MINE}"],
+    "viewer": [f"view:{MINE}"],
+    "operator": [f"operate:{MINE}"],
+    "owner": [f"admin:{MINE}"],
+    "maker": ["produce:new-*"],
+}
+W1, W2 = WorkerId("w1"), WorkerId("w2")
+
+
+class Far(NamedTuple):
+    """Both sides of a store, as somebody with a key has them."""
+
+    store: Store
+    reader: Reader
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with serving(open_engine("memory://"), security=Security(asks_for_keys=True)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def near(served: Served) -> Iterator[Far]:
+    """The store behind the service."""
+    engine = served.service.desk.engine
+    with closing(engine.store()) as store, closing(engine.reader()) as reader:
+        for name in (MINE, OTHER):
+            store.save_queue(name)
+        yield Far(store, reader)
+
+
+@pytest.fixture(scope="module")
+def far(served: Served, near: Far) -> Iterator[dict[str, Far]]:
+    """The store as each holder of a key sees it."""
+    keys = Keys(near.store, near.reader, actor="ann")
+    with ExitStack() as stack:
+        found = {}
+        for name, grants in GRANTS.items():
+            token = keys.create(name, [Grant.parse(one) for one in grants]).token
+            engine = open_engine(served.address, key=token)
+            store = stack.enter_context(closing(engine.store()))
+            found[name] = Far(store, stack.enter_context(closing(engine.reader())))
+        yield found
+
+
+def put(near: Far, queue: QueueName, **fields: Any) -> JobId:
+    [receipt] = near.store.insert([NewJob(task="t", queue=queue, **fields)])
+    assert receipt.id is not None
+    return receipt.id
+
+
+def started(near: Far, queue: QueueName, worker: WorkerId, **fields: Any) -> Job:
+    job_id = put(near, queue, **fields)
+    while True:
+        [job] = near.store.exchange(worker, wants=[Want(queue, 1)], room=1).jobs
+        if job.id == job_id:
+            return job
+
+
+def state_of(near: Far, job_id: JobId) -> JobState:
+    [job] = near.reader.jobs([job_id])
+    assert job is not None
+    return job.state
+
+
+def test_every_call_of_the_seam_has_its_need() -> None:
+    assert NEEDS.keys() | {"hint"} == calls().keys()
+
+
+# What spans all queues, or is about none, needs a key for all of them
+
+SPANNING: dict[str, Callable[[Far], object]] = {
+    "sweep": lambda far: far.store.sweep(W1),
+    "promote": lambda far: far.store.promote(),
+    "rescore": lambda far: far.store.rescore(),
+    "prune": lambda far: far.store.prune(),
+    "take_duty": lambda far: far.store.take_duty("d", 0),
+    "take_stock": lambda far: far.store.take_stock(),
+    "forget_metrics": lambda far: far.store.forget_metrics(10_000, 0),
+    "due_schedules": lambda far: far.store.due_schedules(),
+    "fire": lambda far: far.store.fire([]),
+    "save_limit": lambda far: far.store.save_limit(Limit(scope="global", concurrency=1_000)),
+    "drop_limit": lambda far: far.store.drop_limit("global"),
+    "drop_schedule": lambda far: far.store.drop_schedule("s"),
+    "send": lambda far: far.store.send(CommandKind.PAUSE, []),
+    "record": lambda far: far.store.record([Event(kind=EventKind.NOTE)]),
+    "migrate": lambda far: far.store.migrate(),
+    "save_document": lambda far: far.store.save_document(Document(kind="d", name="d", body="{}")),
+    "drop_document": lambda far: far.store.drop_document("d", "d"),
+    "keys": lambda far: far.reader.documents(KIND),
+    "search": lambda far: far.reader.search(JobQuery()),
+    "first_in_sequence": lambda far: far.reader.first_in_sequence("s"),
+    "workers": lambda far: far.reader.workers(),
+    "commands": lambda far: far.reader.commands([]),
+    "schedules": lambda far: far.reader.schedules(),
+    "firings": lambda far: far.reader.firings("s"),
+    "limits": lambda far: far.reader.limits(),
+    "audit": lambda far: far.reader.audit(),
+    "archive": lambda far: far.reader.archive(),
+    "health": lambda far: far.reader.health(),
+    "cancel dependants": lambda far: far.store.cancel([], dependants=True),
+    "revive dependants": lambda far: far.store.revive([], dependants=True),
+}
+
+
+@pytest.mark.parametrize("name", SPANNING)
+def test_what_spans_all_queues_needs_a_key_for_all(name: str, far: dict[str, Far]) -> None:
+    for holder in ("producer", "consumer", "viewer", "operator", "owner"):
+        with pytest.raises(Forbidden):
+            SPANNING[name](far[holder])
+
+    SPANNING[name](far["admin"])
+
+
+@pytest.mark.parametrize(
+    "name", ["fire", "record", "migrate", "keys", "save_document", "audit", "save_limit"]
+)
+def test_a_worker_for_all_queues_is_no_administrator(name: str, far: dict[str, Far]) -> None:
+    with pytest.raises(Forbidden):
+        SPANNING[name](far["everywhere"])
+
+
+# Produce
+
+
+def test_a_producer_enqueues_into_its_queue_under_its_own_name(near: Far, far: dict[str, Far]) -> None:
+    near.store.save_queue(MINE, {"client_rate": 1_000})
+    job = NewJob(task="t", queue=MINE, client="somebody-else")
+
+    [receipt] = far["producer"].store.insert([job])
+
+    assert receipt.is_new
+    assert receipt.id is not None
+    assert state_of(near, receipt.id) is JobState.PENDING
+
+
+def test_a_producer_enqueues_into_no_other_queue(near: Far, far: dict[str, Far]) -> None:
+    before = near.reader.counts([OTHER])[OTHER]
+
+    for holder in ("producer", "consumer", "viewer", "operator"):
+        with pytest.raises(Forbidden):
+            far[holder].store.insert([NewJob(task="t", queue=MINE), NewJob(task="t", queue=OTHER)])
+
+    assert near.reader.counts([OTHER])[OTHER] == before
+
+
+def test_a_producer_creates_no_queue(far: dict[str, Far]) -> None:
+    with pytest.raises(QueueNotFound):
+        far["maker"].store.insert([NewJob(task="t", queue=QueueName("new-1"))])
+
+
+def test_a_new_job_reaches_into_no_other_queue(near: Far, far: dict[str, Far]) -> None:
+    hidden = put(near, OTHER)
+    refusals = []
+    for parent in (hidden, JobId("unknown")):
+        with pytest.raises(InvalidJob) as caught:
+            far["producer"].store.insert([NewJob(task="t", queue=MINE, depends_on=(Need(parent),))])
+        refusals.append(str(caught.value).replace(parent, "ID"))
+
+    with pytest.raises(Forbidden):
+        far["producer"].store.insert([NewJob(task="t", queue=MINE, sequence="s")])
+
+    assert len(set(refusals)) == 1
+
+
+# Consume
+
+
+def test_a_worker_claims_from_its_queue_alone(near: Far, far: dict[str, Far]) -> None:
+    mine = put(near, MINE, priority=99)
+    put(near, OTHER)
+    store = far["consumer"].store
+
+    [job] = store.exchange(W1, wants=[Want(MINE, 1)], room=1).jobs
+    answer = store.exchange(W1, [decide(job, Completed(b"1"), 0.0)])
+
+    assert (job.id, answer.settled) == (mine, (mine,))
+    with pytest.raises(Forbidden):
+        store.exchange(W1, wants=[Want(MINE, 1), Want(OTHER, 1)], room=2)
+
+
+def test_a_worker_ends_and_keeps_no_jobs_of_other_queues(near: Far, far: dict[str, Far]) -> None:
+    job = started(near, OTHER, W2)
+    lease = Lease(job.id, job.attempt)
+    store = far["consumer"].store
+
+    answer = store.exchange(
+        W2, [decide(job, Completed(b"1"), 0.0)], notes=[Note(lease=lease, progress=Progress(done=1))]
+    )
+    renewal = store.renew(W2, [lease])
+    [standing] = store.standing(W2, [lease])
+
+    assert [(refusal.lease, refusal.reason) for refusal in answer.refused] == [(lease, "gone")]
+    assert [refusal.lease for refusal in answer.unnoted] == [lease]
+    assert (renewal.renewed, [refusal.lease for refusal in renewal.refused]) == ((), [lease])
+    assert standing is Standing.OVER
+    assert state_of(near, job.id) is JobState.RUNNING
+    assert near.reader.notes(job.id) == Notes()
+
+
+def test_a_worker_under_a_foreign_id_is_told_nothing(near: Far, far: dict[str, Far]) -> None:
+    worker = WorkerId("foreign")
+    theirs, mine = started(near, OTHER, worker), started(near, MINE, worker)
+    near.store.cancel([theirs.id, mine.id], "secret")
+    store = far["consumer"].store
+
+    answer = store.exchange(worker, known=[])
+    renewal = store.renew(worker, [])
+
+    assert {job.queue for job in answer.adopted} == {MINE}
+    assert [one.job_id for one in (*answer.cancels, *renewal.cancels)] == [mine.id] * 2
+
+
+def test_follow_ups_need_leave_to_produce(near: Far, far: dict[str, Far]) -> None:
+    job = started(near, MINE, W1)
+    ending = decide(job, Completed(b"1", follow_ups=(NewJob(task="t", queue=OTHER),)), 0.0)
+
+    with pytest.raises(Forbidden):
+        far["consumer"].store.exchange(W1, [ending])
+    answer = far["everywhere"].store.exchange(W1, [ending])
+
+    assert answer.settled == (job.id,)
+
+
+def test_an_ending_gives_back_no_more_tokens_than_its_job_took(near: Far, far: dict[str, Far]) -> None:
+    rare, scope = QueueName("rare"), "queue:rare"
+    near.store.save_limit(Limit(scope=scope, rate=1, per_ms=86_400_000, burst=1))
+    started(near, rare, W2)  # takes the one token of the day
+    put(near, rare)
+    job = started(near, MINE, W1)
+
+    far["consumer"].store.exchange(
+        W1, [replace(decide(job, Interrupted(), 0.0), charge=Charge((scope,), -100))]
+    )
+
+    assert near.store.exchange(W2, wants=[Want(rare, 1)], room=1).jobs == ()
+
+
+def test_a_worker_speaks_for_no_other_one(near: Far, far: dict[str, Far]) -> None:
+    other = WorkerInfo(id=WorkerId("theirs"), queues=(OTHER,))
+    near.store.beat(other)
+    [command] = near.store.send(CommandKind.PAUSE, [other.id])
+    store = far["consumer"].store
+
+    attempts: list[Callable[[], object]] = [
+        lambda: store.beat(WorkerInfo(id=other.id, queues=(MINE,))),
+        lambda: store.beat(WorkerInfo(id=WorkerId("new"), queues=(OTHER,))),
+        lambda: store.beat(WorkerInfo(id=WorkerId("new"))),
+        lambda: store.forget_worker(other.id),
+        lambda: store.take_commands([other.id]),
+        lambda: store.answer(command.id, "done"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(Forbidden):
+            attempt()
+
+    store.beat(WorkerInfo(id=WorkerId("ours"), queues=(MINE,)))
+    assert store.take_commands([WorkerId("ours")]) == []
+    [listed] = [worker for worker in near.reader.workers() if worker.id == "ours"]
+    assert listed.is_remote
+    store.forget_worker(WorkerId("ours"))
+    near.store.forget_worker(other.id)
+
+
+def test_a_worker_keeps_and_sees_figures_of_its_own_queues(near: Far, far: dict[str, Far]) -> None:
+    mine, other = (MetricRow(tier=10_000, start=0, queue=queue, worker="w") for queue in (MINE, OTHER))
+    near.store.record_metrics([other])
+    store = far["consumer"].store
+
+    store.record_metrics([mine])
+    with pytest.raises(Forbidden):
+        store.record_metrics([mine, other])
+    with pytest.raises(Forbidden):
+        store.record_metrics([mine], instead_of=[mine])
+
+    assert [row.queue for row in far["viewer"].reader.metrics(10_000, 0, 1).rows] == [MINE]
+    assert [row.queue for row in far["admin"].reader.metrics(10_000, 0, 1).rows] == [MINE, OTHER]
+
+
+# Steer
+
+
+@pytest.mark.parametrize("holder", ["producer", "consumer", "viewer"])
+def test_who_is_no_operator_steers_nothing(holder: str, near: Far, far: dict[str, Far]) -> None:
+    job_id, store = put(near, MINE), far[holder].store
+    attempts: list[Callable[[], object]] = [
+        lambda: store.delete([job_id]),
+        lambda: store.revive([job_id]),
+        lambda: store.save_queue(MINE, state=QueueState.PAUSED),
+        lambda: store.save_queue(MINE, {"weight": 2}),
+        lambda: store.drop_queue(MINE, force=True),
+    ]
+
+    for attempt in attempts:
+        with pytest.raises(Forbidden):
+            attempt()
+
+    assert state_of(near, job_id) is JobState.PENDING
+
+
+def test_an_operator_steers_its_own_queue_and_signs(near: Far, far: dict[str, Far]) -> None:
+    job_id, store = put(near, MINE), far["operator"].store
+
+    [verdict] = store.cancel([job_id], actor="somebody-else")
+    store.save_queue(MINE, state=QueueState.PAUSED, actor="somebody-else")
+    store.save_queue(MINE, state=QueueState.ACTIVE)
+    [revived] = store.revive([job_id])
+
+    assert (verdict.done, revived.done) == (True, True)
+    actors = {str(event.actor).partition("#")[0] for _, event in near.reader.audit(limit=4)}
+    assert actors == {"operator"}
+    refused: list[Callable[[], object]] = [
+        lambda: store.save_queue(MINE, {"weight": 2}),
+        lambda: store.save_queue(OTHER, state=QueueState.PAUSED),
+        lambda: store.revive([job_id], queue=OTHER),
+        lambda: store.drop_queue(MINE),
+    ]
+    for attempt in refused:
+        with pytest.raises(Forbidden):
+            attempt()
+
+
+def test_jobs_of_other_queues_are_as_good_as_none(near: Far, far: dict[str, Far]) -> None:
+    job_id = put(near, OTHER)
+    edge = put(near, MINE, depends_on=(Need(job_id),))
+    for holder in ("producer", "operator", "viewer"):
+        store, reader = far[holder]
+        refusal = Forbidden if holder == "viewer" else JobNotFound
+        with pytest.raises((JobNotFound, refusal)):
+            store.cancel([job_id])
+        with pytest.raises((JobNotFound, refusal)):
+            store.amend(job_id, Amendment(priority=1))
+        assert reader.jobs([job_id]) == [None]
+        assert (reader.history(job_id), reader.position(job_id), reader.notes(job_id)) == (
+            None,
+            None,
+            Notes(),
+        )
+        assert (reader.parents([edge]), reader.dependants([job_id])) == ([], [])
+
+    assert [one.parent for one in far["admin"].reader.parents([edge])] == [job_id]
+    assert far["admin"].reader.jobs([job_id])[0] is not None
+
+
+LOOKS: list[Callable[[Reader], object]] = [
+    lambda reader: reader.counts([OTHER]),
+    lambda reader: reader.queues([OTHER]),
+    lambda reader: reader.paces([OTHER]),
+    lambda reader: reader.peek(OTHER),
+    lambda reader: reader.search(JobQuery(queues=(MINE, OTHER))),
+]
+
+
+def test_secrets_are_told_to_who_might_claim_them(near: Far, far: dict[str, Far]) -> None:
+    payload = encode_call([{"token": "s3cret"}], {"password": "s3cret", "to": "ann"})
+    job_id = put(near, MINE, payload=payload)
+
+    for holder, is_told in (("consumer", True), ("producer", False), ("viewer", False)):
+        reader = far[holder].reader
+        [job], timeline = reader.jobs([job_id]), reader.history(job_id)
+        assert job is not None
+        assert timeline is not None
+        told = decode_call(job.payload)
+        assert decode_call(timeline.job.payload) == told
+        assert told == (
+            decode_call(payload) if is_told else (({"token": MASK},), {"password": MASK, "to": "ann"})
+        )
+
+
+def test_looks_show_ones_own_queues(near: Far, far: dict[str, Far]) -> None:
+    for holder in ("viewer", "operator"):
+        reader = far[holder].reader
+        assert set(reader.counts()) == {MINE}
+        assert [queue.name for queue in reader.queues()] == [MINE]
+        assert {one.queue for one in reader.held()} <= {MINE}
+        assert reader.search(JobQuery(queues=(MINE,))).jobs is not None
+        for look in LOOKS:
+            with pytest.raises(Forbidden):
+                look(reader)
+    assert set(far["consumer"].reader.counts([MINE])) == {MINE}
+    assert set(far["admin"].reader.counts()) >= {MINE, OTHER}
+
+
+# Who is nobody, and what is nothing
+
+
+@pytest.mark.parametrize("key", [None, "fbk_admin.wrong"])
+def test_who_shows_no_key_is_let_in_nowhere(key: str | None, served: Served) -> None:
+    with closing(open_engine(served.address, key=key).reader()) as reader, pytest.raises(Unauthenticated):
+        reader.now()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("insert", b"\xc1", 422),
+        ("insert", b"\x80", 422),
+        ("insert", b'{"jobs": []}', 422),
+        ("nothing", b"\x80", 422),
+        ("close", b"\x80", 422),
+        ("__init__", b"\x80", 422),
+        ("exchange", b"\x82\xa6worker\x01\xa5wants\x90", 422),
+    ],
+)
+def test_nonsense_is_refused_and_no_fault_of_ours(path: str, body: bytes, status: int, plain: Served) -> None:
+    answer = plain.client.post(f"/v1/store/{path}", content=body)
+
+    assert answer.status_code == status
+
+
+def test_a_call_is_a_post_and_not_too_large(plain: Served) -> None:
+    looked = plain.client.get("/v1/store/now")
+    with closing(open_engine(plain.address).store()) as store, pytest.raises(StoreRefused):
+        store.insert([NewJob(task="t", payload=b"x" * 1_000_000)] * 17)
+
+    assert (looked.status_code, looked.json()["code"]) == (405, "unsupported")
+
+
+def test_what_is_no_service_is_told_apart(plain: Served) -> None:
+    with closing(open_engine(f"{plain.address}/elsewhere").reader()) as reader, pytest.raises(StoreUnusable):
+        reader.now()
+
+
+def test_an_error_comes_with_all_that_it_says(plain: Served) -> None:
+    queue = QueueName(plain.queue(max_length=1))
+    with closing(open_engine(plain.address).store()) as store, pytest.raises(QueueFull) as caught:
+        store.insert([NewJob(task="t", queue=queue)] * 2)
+
+    assert (caught.value.queue, caught.value.limit, caught.value.retry_after) == (queue, 1, None)
