@@ -34,8 +34,13 @@ export function prefer(some: Partial<Settings>): void {
   }
 }
 
-effect(() => {
+const system = matchMedia("(prefers-color-scheme: dark)");
+
+/** Dark or light: as chosen, or as the system has it. */
+function paint(): void {
   const { theme } = settings.value;
-  if (theme === "system") delete document.documentElement.dataset["theme"];
-  else document.documentElement.dataset["theme"] = theme;
-});
+  document.documentElement.dataset["theme"] = theme === "system" ? (system.matches ? "dark" : "light") : theme;
+}
+
+system.addEventListener("change", paint);
+effect(paint);

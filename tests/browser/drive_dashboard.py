@@ -56,7 +56,7 @@ def sight(browser: Browser, scene: Scene) -> Iterator[Sight]:
 def test_every_view_opens_and_can_be_used_by_everybody(browser: Browser, scene: Scene, scheme: str) -> None:
     sight = Sight(browser, scene.address, color_scheme=scheme)
 
-    faults = {}
+    faults: dict[str, list[str]] = {}
     for view in VIEWS:
         page = sight.open(view.format(dead=scene.dead))
         expect(page.locator(".link")).to_have_text("Live")
