@@ -118,6 +118,7 @@ def test_the_programs_of_the_page_work_over_the_service(tmp_path: Path, options:
     assert not [key for key in (shop_key, crew_key) if key.partition(".")[2] in said]
 
 
+@pytest.mark.shows("R-EDGE-74", "R-SDK-02")
 def test_two_servers_on_one_store_survive_that_one_is_killed(tmp_path: Path) -> None:
     url = url_of("postgresql", tmp_path)
     with closing(open_engine(url).store()) as store:

@@ -84,6 +84,7 @@ def nobody() -> Iterator[str]:
 # Servers that are away
 
 
+@pytest.mark.shows("R-SDK-02")
 def test_another_server_is_asked_where_one_is_away(served: Served) -> None:
     here = served.address.removeprefix("http://")
     with nobody() as away, closing(open_engine(f"http://{away},{here}").store()) as store:
@@ -125,6 +126,7 @@ def test_a_beat_is_repeated_when_its_answer_got_lost(relay: Relay, store: Store,
 # An insert whose answer got lost
 
 
+@pytest.mark.shows("R-SDK-01")
 @pytest.mark.parametrize("on_conflict", ["return", "raise", "ignore"])
 @pytest.mark.parametrize("atomic", [True, False])
 def test_jobs_whose_answer_got_lost_are_stored_once_and_new(
