@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.job import DEFAULT_QUEUE, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, JobId, Need, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import Note, Step
 from forebay.domain.query import Counts
@@ -153,13 +153,20 @@ WORKFLOWS: Final = 5  # the schema with which jobs may depend on others
 
 
 def as_before(monkeypatch: pytest.MonkeyPatch, known: int = 1) -> None:
-    """Let the program know the first migrations only, and nothing of workflows."""
-    first = load_migrations(PACKAGE)[:known]
-    monkeypatch.setattr(schema, "load_migrations", lambda package: first)
+    """Let the program know the first migrations only, and nothing of workflows. It is ours still, which names
+    a column that came later whenever it inserts; `forget_column` takes that away."""
+    first, *others = load_migrations(PACKAGE)[:known]
+    script = first.script.replace("errors text,", "errors text,\n  unmet integer not null default 0,")
+    monkeypatch.setattr(schema, "load_migrations", lambda package: (first._replace(script=script), *others))
     monkeypatch.setattr(Transaction, "has_edges", lambda self: False)
     monkeypatch.setattr(Transaction, "may_have_aftermaths", lambda self: False)
     monkeypatch.setattr(Transaction, "has_limits", False)  # of which it knows nothing
     monkeypatch.setattr(Transaction, "has_shares", False)
+
+
+def forget_column(path: Path) -> None:
+    with raw(path) as connection:
+        connection.execute("alter table forebay_jobs drop column unmet")
 
 
 OLD_BEAT: Final = """
@@ -180,6 +187,7 @@ def test_a_file_of_the_first_schema_goes_on_where_it_was(path: Path, monkeypatch
             connection.execute(OLD_BEAT)
         assert applied(path) == [(1, "jobs")]
         old.close()
+    forget_column(path)
 
     engine = SqliteEngine(str(path))
     store, reader = engine.store(), engine.reader()
@@ -222,10 +230,43 @@ def test_a_program_of_the_first_schema_works_on_beside_a_newer_one(
         connection.execute(OLD_BEAT)
 
     new.close()
+    forget_column(path)
     newest = SqliteEngine(str(path)).store()
     assert newest.send(CommandKind.STOP, [WorkerId("old")])
     newest.close()
     assert problems(SqliteEngine(str(path))) == ()
+
+
+# As schema 9 left it: every edge was written when it was met.
+OLD_EDGES: Final = """
+update forebay_edges set state = 'met' where number = 0;
+alter table forebay_jobs drop column unmet;
+alter table forebay_aftermaths drop column after_child;
+alter table forebay_aftermaths drop column after_number;
+create index forebay_edges_unmet on forebay_edges (child) where state = 'open' or state = 'held';
+delete from forebay_schema where number > 9;
+"""
+
+
+def test_a_graph_of_a_schema_that_wrote_met_edges_goes_on_where_it_was(
+    store: SqliteStore, path: Path
+) -> None:
+    store.insert([new_job(id="first"), new_job(id="second")])
+    store.insert([new_job(id="join", depends_on=(Need(JobId("first")), Need(JobId("second"))))])
+    jobs = {job.id: job for job in claim(store, 2)}
+    store.exchange(WORKER, [complete(jobs[JobId("first")])])
+    store.close()
+    with raw(path) as connection:
+        connection.executescript(OLD_EDGES)
+
+    engine = SqliteEngine(str(path))
+    store = engine.store()
+    assert problems(engine) == ()
+    store.exchange(WORKER, [complete(jobs[JobId("second")])])
+
+    assert [job.id for job in claim(store, 2)] == ["join"]
+    assert problems(engine) == ()
+    store.close()
 
 
 def test_a_program_that_knows_nothing_of_workflows_is_refused_where_there_may_be_some(

@@ -52,8 +52,6 @@ create table forebay_jobs (
   unique_key text,
   cancel_reason text,
   errors text,
-  -- How many of the jobs that a blocked one depends on it still waits for.
-  unmet integer not null default 0,
   -- Last, so that whoever looks at another column need not step over a large one.
   payload blob not null
 ) strict;

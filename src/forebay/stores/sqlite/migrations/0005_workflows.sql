@@ -1,8 +1,6 @@
 -- oldest: 5
 -- Jobs that depend on others. An older program would end jobs without a word to those that wait for them.
--- An edge goes with its child; the one to a parent that is gone stays as it was. A parent that completes lowers the number
--- of edges that block its child, and leaves the edge as it is: an open one is met if its parent has completed, or had and is
--- gone since, and the list has nothing to do for it any more.
+-- An edge goes with its child; the one to a parent that is gone stays as it was.
 
 create table forebay_edges (
   child text not null,
@@ -16,15 +14,14 @@ create table forebay_edges (
 
 -- What depends on a job: all of it, and what its end concerns.
 create index forebay_edges_parent on forebay_edges (parent, state, child, number);
+-- Whether a child is blocked still, however many of its edges are met.
+create index forebay_edges_unmet on forebay_edges (child) where state = 'open' or state = 'held';
 
 -- The list: jobs that others depend on and that have ended, or were revived, and what that means is not done yet.
 create table forebay_aftermaths (
   number integer primary key,
   parent text not null,
-  aftermath text not null,
-  -- The last edge that was looked at, where a job that has completed has more of them than one transaction takes.
-  after_child text not null default '',
-  after_number integer not null default 0
+  aftermath text not null
 ) strict;
 
 -- Blocked jobs of a queue, for when it is dropped.
