@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py end_to_end/test_remote.py)
 ARGS ?=
 
-.PHONY: help setup dashboard check format test test-page test-browser test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service reference requirements audit clean
+.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service reference requirements audit clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ test-page: $(READY) ## Types and tests of the page's own logic
 
 test-browser: $(READY) dashboard ## A real browser drives every view of the dashboard; installs Chromium where it may
 	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/pytest --quiet tests/browser/drive_dashboard.py $(ARGS)
+
+pictures: $(READY) dashboard ## Take the pictures of the dashboard in docs/images again; takes some minutes
+	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/python -m tests.browser.pictures
 
 test-stores: $(READY) ## The store contract, the model test and what one engine alone can do
 	$(BIN)/pytest -n 3 --dist worksteal tests/stores $(ARGS)

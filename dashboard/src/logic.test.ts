@@ -7,12 +7,13 @@ const { covers, may, session } = await import("./api");
 const { merged, sampled } = await import("./live");
 const { addressOf, placeOf } = await import("./router");
 const { kindOf, patterns } = await import("./views/dead");
-const { read } = await import("./views/enqueue");
+const { isExact, read } = await import("./views/enqueue");
 const { layout } = await import("./views/graph");
-const { timeline } = await import("./views/job");
+const { backOf, timeline } = await import("./views/job");
 const { whereOf } = await import("./views/jobs");
 const { perSecond } = await import("./views/overview");
 const { worst } = await import("./views/queue");
+const { draftOf, requestOf } = await import("./views/schedules");
 const { rates } = await import("./views/series");
 
 const queue = (name: string, counts: object = {}) => ({ name, state: "active", settings: {}, counts: { pending: 0, running: 0, completed: 0, dead: 0, retrying: 0, ...counts } }) as never;
@@ -60,6 +61,28 @@ test("arguments are JSON of the right kind", () => {
   expect(read('{"a": 1}', "object")).toEqual({ value: { a: 1 } });
   expect(read("{}", "list").wrong).toContain("list");
   expect(read("[", "list").wrong).toContain("not JSON");
+});
+
+test("numbers that a browser would round are not sent", () => {
+  expect(isExact([9_007_199_254_740_991, 0.5, { a: [null, "9007199254740993"] }])).toBe(true);
+  expect(isExact({ a: [JSON.parse("9007199254740993")] })).toBe(false);
+  expect(read("[9007199254740993]", "list").wrong).toContain("2^53");
+});
+
+test("a cancelled job goes back to what it was", () => {
+  const at = Date.parse("2026-01-01T00:00:00Z");
+  expect(backOf({ run_at: "2026-01-01T00:01:00Z" } as never, at)).toEqual({ delay_seconds: 60, reset: false, dependants: true });
+  expect(backOf({ run_at: "2025-01-01T00:00:00Z" } as never, at).delay_seconds).toBe(0);
+});
+
+test("arguments of a schedule are sent when somebody has changed them", () => {
+  const known = { name: "n", task: "t", queue: "q", cron: "0 3 * * *", args: [], kwargs: { token: "***" }, priority: 4, jitter_seconds: 2 } as never;
+  const draft = { ...draftOf(known), cron: "0 4 * * *" };
+  const told = requestOf(draft, known);
+  expect(told).toMatchObject({ task: "t", cron: "0 4 * * *", priority: 4, jitter_seconds: 2 });
+  expect(Object.keys(told)).not.toContain("args");
+  expect(requestOf({ ...draft, args: "[1]", kwargs: "{}" }, known)).toMatchObject({ args: [1], kwargs: {} });
+  expect(requestOf(draft)).toHaveProperty("args");
 });
 
 test("a workflow goes from left to right", () => {

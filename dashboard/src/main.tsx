@@ -2,7 +2,7 @@
 
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { render } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { findSession, logIn, logOut, may, session } from "./api";
 import { short } from "./format";
 import { link, queues, start, stop, trouble } from "./live";
@@ -97,8 +97,12 @@ function Frame() {
   const view = VIEWS.find((one) => one.name === name);
   const Shown = id !== undefined && view?.one ? view.one : view?.view;
   useEffect(start, []);
+  const isFirst = useRef(true);
   useEffect(() => {
     document.title = `${id ?? view?.title ?? "Nothing"} – Forebay`;
+    // Who cannot see that another view is there is taken to it; a page that was just loaded stays as it is.
+    if (!isFirst.current) document.getElementById("main")?.focus({ preventScroll: true });
+    isFirst.current = false;
   }, [name, id]);
   return (
     <div class="frame">

@@ -657,8 +657,8 @@ export interface ScheduleList {
 export interface ScheduleRequest {
   task: string;
   queue?: string;
-  args?: unknown[];
-  kwargs?: Record<string, unknown>;
+  args?: unknown[] | null;
+  kwargs?: Record<string, unknown> | null;
   priority?: number | null;
   metadata?: Record<string, unknown>;
   cron?: string | null;

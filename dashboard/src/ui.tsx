@@ -119,12 +119,21 @@ export function StateBar({ counts, states = STATES }: { counts: CountsShape; sta
 
 export function Field({ label, hint, error, children }: { label: string; hint?: string; error?: string | undefined; children: (id: string) => ComponentChildren }) {
   const id = useId();
+  const told = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ");
+  useEffect(() => {
+    // What a field is told beside it is read with it.
+    const input = document.getElementById(id);
+    if (told) input?.setAttribute("aria-describedby", told);
+    else input?.removeAttribute("aria-describedby");
+    if (error) input?.setAttribute("aria-invalid", "true");
+    else input?.removeAttribute("aria-invalid");
+  }, [id, told, error]);
   return (
     <div class="field">
       <label for={id}>{label}</label>
       {children(id)}
-      {hint && <small class="muted">{hint}</small>}
-      {error && <small class="wrong" role="alert">{error}</small>}
+      {hint && <small class="muted" id={`${id}-hint`}>{hint}</small>}
+      {error && <small class="wrong" role="alert" id={`${id}-error`}>{error}</small>}
     </div>
   );
 }

@@ -36,6 +36,7 @@ GRANTS = {
     "producer": [f"produce:{MINE}"],
     "consumer": [f"consume:{MINE}"],
     "viewer": [f"view:{MINE}"],
+    "reader": ["view", f"consume:{MINE}"],
     "quick": ["produce"],
     "operator": [f"operate:{MINE}"],
 }
@@ -234,6 +235,7 @@ def unlocked() -> Iterator[Served]:
 
 
 HERE, THERE = {"queues": [MINE]}, {"queues": [MINE, OTHER]}
+SAYS = {**HERE, "text": "s3cret"}
 MOVED = {"action": "revive", "where": HERE, "queue": OTHER}
 OK, NO = 200, 403
 
@@ -260,6 +262,14 @@ OK, NO = 200, 403
         ("POST", "/v1/dead/search", {"where": HERE}, OK, OK),
         ("POST", "/v1/dead/revive", {"where": HERE}, NO, OK),
         ("POST", "/v1/dead/purge", {}, NO, NO),
+        # What a text is found in is not masked.
+        ("POST", f"/v1/queues/{MINE}/purge", {"where": SAYS, "dry_run": True}, NO, NO),
+        ("POST", f"/v1/queues/{MINE}/requeue", {"where": SAYS, "dry_run": True}, NO, NO),
+        ("POST", "/v1/jobs/search", {"where": SAYS}, NO, NO),
+        ("POST", "/v1/jobs/bulk", {"action": "delete", "where": SAYS, "dry_run": True}, NO, NO),
+        ("POST", "/v1/dead/search", {"where": SAYS}, NO, NO),
+        ("POST", "/v1/dead/revive", {"where": SAYS}, NO, NO),
+        ("POST", "/v1/dead/purge", {"where": SAYS}, NO, NO),
         ("GET", "/v1/schedules", None, NO, NO),
         ("PUT", "/v1/schedules/s", {"task": "t", "every_seconds": 9}, NO, NO),
         ("POST", "/v1/schedules/s/fire", None, NO, NO),
@@ -277,6 +287,16 @@ def test_who_may_look_may_not_steer_and_nobody_beyond_their_queues(
     seen = [holders[name].code(method, path, body)[0] for name in ("viewer", "operator")]
 
     assert seen == [viewer, operator]
+
+
+@pytest.mark.shows("R-SEC-03")
+def test_who_might_claim_a_job_may_search_for_what_it_says(holders: dict[str, Holder]) -> None:
+    answer = holders["reader"].ask("POST", "/v1/jobs/search", {"where": SAYS})
+    refused = holders["reader"].ask("POST", "/v1/jobs/search", {"where": {**SAYS, **THERE}})
+
+    assert answer.status_code == OK
+    assert (refused.status_code, refused.json()["code"]) == (NO, "forbidden")
+    assert holders["admin"].code("POST", "/v1/jobs/search", {"where": {"text": "s3cret"}})[0] == OK
 
 
 @pytest.mark.parametrize("what", ["revive", "replay", ""])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from forebay import Forebay, RetryPolicy
+from forebay.app.codec import decode_call
 from forebay.domain.access import Grant
 from forebay.service.keys import Keys
 from forebay.service.server import Security
@@ -130,3 +134,26 @@ def test_a_schedule_tells_all_that_is_needed_to_save_it_again(plain: Served) -> 
     told = plain.done("PUT", "/v1/schedules/told", body)
 
     assert {name: told[name] for name in body} == body
+
+
+def test_a_schedule_keeps_what_a_request_cannot_say(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Forebay(url) as app, serving(open_engine(url)) as served:
+        retry = RetryPolicy(max_retries=1)
+        report = app.task(name="report", retry=retry, timeout=7, tags=["night"])(lambda password: None)
+        app.schedules.save("nightly", report, ["secret"], cron="0 2 * * *", unique="n")
+        before = app.schedules.get("nightly")
+        body = {"task": "report", "cron": "0 3 * * *", "priority": 5}
+
+        served.done("PUT", "/v1/schedules/nightly", body)
+        after = app.schedules.get("nightly")
+        served.done("PUT", "/v1/schedules/nightly", {**body, "args": ["other"]})
+        last = app.schedules.get("nightly")
+
+    assert before is not None
+    assert after is not None
+    assert last is not None
+    assert after.definition == replace(
+        before.definition, cron="0 3 * * *", job=replace(before.definition.job, priority=5)
+    )
+    assert decode_call(last.definition.job.payload) == (("other",), {})

@@ -233,15 +233,19 @@ def test_what_looks_secret_is_told_to_who_claims_and_to_nobody_else(plain: Serve
     assert (claimed["args"], claimed["kwargs"]) == (args, kwargs)
 
 
-def test_a_payload_that_the_service_cannot_read_is_given_as_it_is_stored(plain: Served) -> None:
+def test_a_payload_that_the_service_cannot_read_is_given_as_it_is_stored_to_who_claims_it(
+    plain: Served,
+) -> None:
     queue = plain.queue()
     store = plain.service.desk.engine.store()
     store.insert([NewJob(task="t", queue=QueueName(queue), payload=b"raw")])
 
     [job] = plain.claim(queue)
 
+    shown = plain.job(job["id"])
     assert (job["args"], job["payload_base64"]) == ([], "cmF3")
-    assert "does not begin" in job["payload_error"]
+    assert (shown["args"], shown["payload_base64"]) == ([], None)
+    assert "does not begin" in job["payload_error"] == shown["payload_error"]
 
 
 @pytest.mark.shows("R-HTTP-25", "R-RATE-03", "R-RATE-04", "R-ENQ-33")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from forebay.app.codec import decode_call, encode_call
+from forebay.app.codec import decode_call, encode_call, framed
 from forebay.app.masking import MASK
 from forebay.domain.access import Grant
 from forebay.domain.document import Document
@@ -26,6 +26,7 @@ from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Charge, decide
 from forebay.domain.worker import MIN_BEAT_MS, SHOWN_JOBS, CommandKind, Pulse, WorkerInfo
 from forebay.errors import (
+    CorruptPayload,
     Forbidden,
     InvalidJob,
     JobNotFound,
@@ -452,6 +453,32 @@ def test_secrets_are_told_to_who_might_claim_them(near: Far, far: dict[str, Far]
         assert told == (
             decode_call(payload) if is_told else (({"token": MASK},), {"password": MASK, "to": "ann"})
         )
+
+
+def test_of_what_cannot_be_read_only_the_reason_is_told(near: Far, far: dict[str, Far]) -> None:
+    unread = encode_call([], {"password": "s3cret"}).replace(b"fb1", b"fb2")
+    sealed = framed(b"s3aled", key="k1", nonce="n")
+
+    def payload_for(holder: str, payload: bytes) -> bytes:
+        [job] = far[holder].reader.jobs([put(near, MINE, payload=payload)])
+        assert job is not None
+        return job.payload
+
+    assert payload_for("consumer", unread) == unread
+    assert payload_for("viewer", sealed) == sealed
+    shown = payload_for("viewer", unread)
+    assert b"s3cret" not in shown
+    with pytest.raises(CorruptPayload, match="format 2"):
+        decode_call(shown)
+
+
+def test_a_search_by_text_needs_leave_to_claim(near: Far, far: dict[str, Far]) -> None:
+    put(near, MINE, payload=encode_call([], {"password": "s3arched"}))
+    both, mine = JobQuery(text="s3arched"), JobQuery(queues=(MINE,), text="s3arched")
+
+    assert far["admin"].reader.search(both).jobs == far["owner"].reader.search(mine).jobs != ()
+    with pytest.raises(Forbidden, match="role consume for queue mine; search by task"):
+        far["viewer"].reader.search(mine)
 
 
 def test_looks_show_ones_own_queues(near: Far, far: dict[str, Far]) -> None:

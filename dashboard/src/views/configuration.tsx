@@ -73,7 +73,7 @@ function Limits() {
           {found.data.limits.map((one) => (
             <tr key={one.scope}>
               <td class="mono">{one.scope}</td><td class="right">{one.concurrency ?? "–"}</td><td class="right">{one.rate ? `${number(one.rate)} in ${length(one.per_seconds)}` : "–"}</td><td class="right">{one.burst ?? "–"}</td>
-              <td class="tight">{may("set_limit") && <div class="actions"><Button onClick={() => (editing.value = one)}>Edit</Button><Button kind="danger" onClick={() => void remove(one)}>Remove</Button></div>}</td>
+              <td class="tight">{may("set_limit") && <div class="actions"><Button aria-label={`Edit ${one.scope}`} onClick={() => (editing.value = one)}>Edit</Button><Button kind="danger" aria-label={`Remove ${one.scope}`} onClick={() => void remove(one)}>Remove</Button></div>}</td>
             </tr>
           ))}
         </Table>
@@ -88,9 +88,11 @@ function LimitEditor({ limit, close }: { limit: Partial<LimitShape>; close: () =
   const most = useSignal(limit.concurrency ? String(limit.concurrency) : "");
   const rate = useSignal(limit.rate ? String(limit.rate) : "");
   const per = useSignal(String(limit.per_seconds ?? 1));
+  const burst = useSignal(limit.burst ? String(limit.burst) : "");
+  const told = (text: string) => (text ? Number(text) : null);
   const save = async (event: Event) => {
     event.preventDefault();
-    const body = { scope: scope.value, concurrency: most.value ? Number(most.value) : null, rate: rate.value ? Number(rate.value) : null, per_seconds: Number(per.value) || 1 };
+    const body = { scope: scope.value, concurrency: told(most.value), rate: told(rate.value), ...(rate.value ? { per_seconds: Number(per.value) || 1, burst: told(burst.value) } : {}) };
     if (await act(() => ask("PUT", "/v1/limits", body), "Saved; it holds from the next claim on.")) close();
   };
   return (
@@ -100,6 +102,7 @@ function LimitEditor({ limit, close }: { limit: Partial<LimitShape>; close: () =
           <Field label="Scope" hint="global, queue:NAME, task:NAME or key:KIND">{(id) => <input id={id} required disabled={!!limit.scope} value={scope.value} onInput={(event) => (scope.value = event.currentTarget.value)} />}</Field>
           <Field label="At once">{(id) => <input id={id} type="number" min={1} value={most.value} onInput={(event) => (most.value = event.currentTarget.value)} />}</Field>
           <Field label="Starts">{(id) => <input id={id} type="number" min={1} value={rate.value} onInput={(event) => (rate.value = event.currentTarget.value)} />}</Field>
+          <Field label="Burst" hint="May start together after a pause; twice the starts if empty">{(id) => <input id={id} type="number" min={1} value={burst.value} onInput={(event) => (burst.value = event.currentTarget.value)} />}</Field>
           <Field label="In so many seconds">{(id) => <input id={id} type="number" min={0.001} step="any" value={per.value} onInput={(event) => (per.value = event.currentTarget.value)} />}</Field>
         </div>
         <div class="buttons"><Button onClick={close}>Cancel</Button><Button kind="main" type="submit">Save</Button></div>

@@ -101,7 +101,7 @@ export function DeadLetters() {
                 <td class="clip">{one.kind}</td>
                 <td class="right">{one.count}</td>
                 <td><JobLink id={one.newest.id} /></td>
-                <td class="tight"><div class="actions"><Button onClick={() => go(addressOf(["dead"], { ...Object.fromEntries(query), task: one.task, text: one.kind.includes("…") ? undefined : one.kind, after: undefined }))}>Show these</Button></div></td>
+                <td class="tight"><div class="actions"><Button aria-label={`Show these: ${one.task} ${one.kind}`} onClick={() => go(addressOf(["dead"], { ...Object.fromEntries(query), task: one.task, text: one.kind.includes("…") ? undefined : one.kind, after: undefined }))}>Show these</Button></div></td>
               </tr>
             ))}
           </Table>

@@ -8,12 +8,27 @@ import { addressOf, go } from "../router";
 import { act, Button, Dialog, Field } from "../ui";
 import type { Accepted, JobShape } from "../types";
 
+interface Read {
+  value?: unknown;
+  wrong?: string;
+}
+
+export const INEXACT = "There is an integer beyond 2^53, which a browser rounds: use another client for it.";
+
+/** Whether a browser holds these values as they are: it takes every number for one with 53 bits. */
+export function isExact(value: unknown): boolean {
+  if (typeof value === "number") return !Number.isInteger(value) || Number.isSafeInteger(value);
+  if (typeof value !== "object" || value === null) return true;
+  return Object.values(value).every(isExact);
+}
+
 /** A text as JSON of one kind; what is wrong with it, if it is not. */
-export function read(text: string, kind: "list" | "object"): { value?: unknown; wrong?: string } {
+export function read(text: string, kind: "list" | "object"): Read {
   try {
     const value: unknown = JSON.parse(text || (kind === "list" ? "[]" : "{}"));
     const fits = kind === "list" ? Array.isArray(value) : typeof value === "object" && value !== null && !Array.isArray(value);
-    return fits ? { value } : { wrong: `This must be a JSON ${kind}.` };
+    if (!fits) return { wrong: `This must be a JSON ${kind}.` };
+    return isExact(value) ? { value } : { wrong: INEXACT };
   } catch (error) {
     return { wrong: `This is not JSON: ${(error as Error).message}` };
   }
@@ -27,13 +42,13 @@ export function Enqueue({ close, like }: { close: () => void; like?: JobShape })
   const priority = useSignal(like ? String(like.priority) : "");
   const delay = useSignal("0");
   const isHidden = `${args.value}${kwargs.value}`.includes('"***"');
-  const list = read(args.value, "list");
-  const named = read(kwargs.value, "object");
+  // What is shown masked or rounded is not what the job has: untouched arguments are taken from it.
+  const isSame = like !== undefined && args.value === shown(like.args ?? []) && kwargs.value === shown(like.kwargs ?? {});
+  const list: Read = isSame ? {} : read(args.value, "list");
+  const named: Read = isSame ? {} : read(kwargs.value, "object");
   const submit = async (event: Event) => {
     event.preventDefault();
     if (list.wrong || named.wrong) return;
-    // What is shown masked is not what the job has: untouched arguments are taken from it.
-    const isSame = like && args.value === shown(like.args ?? []) && kwargs.value === shown(like.kwargs ?? {});
     const said = isSame ? {} : { args: list.value, kwargs: named.value };
     const body = { ...said, queue: queue.value, delay_seconds: Number(delay.value) || 0, ...(priority.value === "" ? {} : { priority: Number(priority.value) }) };
     const path = like ? `/v1/jobs/${enc(like.id)}/replay` : "/v1/jobs";
@@ -63,6 +78,8 @@ export function Enqueue({ close, like }: { close: () => void; like?: JobShape })
           <div class="all"><Field label="Arguments" hint="A JSON list" error={list.wrong}>{(id) => <textarea id={id} value={args.value} onInput={(event) => (args.value = event.currentTarget.value)} />}</Field></div>
           <div class="all"><Field label="Named arguments" hint="A JSON object" error={named.wrong}>{(id) => <textarea id={id} value={kwargs.value} onInput={(event) => (kwargs.value = event.currentTarget.value)} />}</Field></div>
         </div>
+        {like?.payload_error && <p class="notice warn">Its arguments cannot be shown. Left as they are, they are those of the job.</p>}
+        {isSame && !isExact([like.args, like.kwargs]) && <p class="notice warn">{INEXACT} Left as they are, all arguments are those of the job.</p>}
         {isHidden && like && <p class="notice warn">Secrets are not shown. Left as they are, all arguments are those of the job; if you change one, write the secrets, too.</p>}
         <div class="buttons"><Button onClick={close}>Cancel</Button><Button kind="main" type="submit" disabled={!!(list.wrong || named.wrong)}>Enqueue it</Button></div>
       </form>

@@ -8,8 +8,8 @@ import { now } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go } from "../router";
 import { act, Badge, Button, Code, Facts, JobLink, Page, Panel, QueueLink, sure, Waiting, When } from "../ui";
-import type { JobShape, ResultAnswer, Verdict } from "../types";
-import { Enqueue } from "./enqueue";
+import type { JobShape, ResultAnswer, ReviveRequest, Verdict } from "../types";
+import { Enqueue, isExact } from "./enqueue";
 import { GraphPanel } from "./graph";
 
 interface Step {
@@ -66,6 +66,7 @@ export function JobView({ id }: { id: string }) {
           <Panel title="Facts"><Facts rows={facts(job)} /></Panel>
           <Panel title="Arguments">
             {job.payload_error ? <p class="notice warn">{job.payload_error}</p> : <Code label="Arguments" text={shown({ args: job.args ?? [], kwargs: job.kwargs ?? {} })} />}
+            {!isExact([job.args, job.kwargs]) && <p class="notice warn">Integers beyond 2^53 are shown rounded here.</p>}
           </Panel>
           {Object.keys(job.metadata).length > 0 && <Panel title="Metadata"><Code label="Metadata" text={shown(job.metadata)} /></Panel>}
           {job.state === "completed" && may("result", job.queue) && <Result id={id} />}
@@ -134,6 +135,11 @@ function Result({ id }: { id: string }) {
   );
 }
 
+/** How a cancelled job goes back to what it was: due when it was, with its failures, and with those that waited for it. */
+export function backOf(job: JobShape, at: number): ReviveRequest {
+  return { delay_seconds: Math.max(0, (Date.parse(job.run_at) - at) / 1_000), reset: false, dependants: true };
+}
+
 function Deeds({ job, reload, replay }: { job: JobShape; reload: () => void; replay: () => void }) {
   const path = `/v1/jobs/${enc(job.id)}`;
   const canRevive = job.state === "dead" || job.state === "cancelled";
@@ -156,7 +162,7 @@ function Deeds({ job, reload, replay }: { job: JobShape; reload: () => void; rep
       {["scheduled", "retrying"].includes(job.state) && may("amend", job.queue) && <Button onClick={() => void deed(() => ask("PATCH", path, { delay_seconds: 0 }), "Due now.")}>Run now</Button>}
       {may("replay", job.queue) && <Button onClick={replay}>Edit and replay</Button>}
       {!job.is_final && may("cancel", job.queue) && (
-        <Button onClick={() => void deed(() => post(`${path}/cancel`, { reason: "cancelled by hand" }), job.state === "running" ? "Asked to stop." : "Cancelled.", job.state === "running" ? undefined : () => post(`${path}/revive`).then(reload))}>Cancel</Button>
+        <Button onClick={() => void deed(() => post(`${path}/cancel`, { reason: "cancelled by hand" }), job.state === "running" ? "Asked to stop." : "Cancelled.", job.state === "running" ? undefined : () => post(`${path}/revive`, backOf(job, Date.now())).then(reload))}>Cancel</Button>
       )}
       {job.state === "running" && may("cancel", job.queue) && <Button kind="danger" onClick={() => void force()}>Take away</Button>}
       {job.state !== "running" && may("delete_job", job.queue) && <Button kind="danger" onClick={() => void remove()}>Delete</Button>}

@@ -37,7 +37,7 @@ export function KeysView() {
                 <td><When at={key.used_at} /></td>
                 <td>{key.expires_at ? <When at={key.expires_at} /> : "never"}</td>
                 <td class="right">{key.rate ? `${key.rate}/s` : "–"}</td>
-                <td class="tight">{key.state === "active" && <div class="actions"><Button onClick={() => void rotate(key)}>Rotate</Button><Button kind="danger" onClick={() => void revoke(key)}>Revoke</Button></div>}</td>
+                <td class="tight">{key.state === "active" && <div class="actions"><Button aria-label={`Rotate ${key.name}`} onClick={() => void rotate(key)}>Rotate</Button><Button kind="danger" aria-label={`Revoke ${key.name}`} onClick={() => void revoke(key)}>Revoke</Button></div>}</td>
               </tr>
             ))}
           </Table>

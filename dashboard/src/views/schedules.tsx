@@ -8,7 +8,9 @@ import { queues } from "../live";
 import { useLoad } from "../load";
 import { act, Badge, Button, Dialog, Empty, Field, JobLink, Page, Panel, sure, Table, Waiting, When } from "../ui";
 import type { Accepted, FiringList, PreviewAnswer, ScheduleList, ScheduleRequest, ScheduleShape } from "../types";
-import { read } from "./enqueue";
+import { isExact, read } from "./enqueue";
+
+const MASK = '"***"';
 
 export function Schedules() {
   const editing = useSignal<ScheduleShape | "new" | null>(null);
@@ -44,13 +46,13 @@ export function Schedules() {
                 <td class="right">{number(one.skipped)}</td>
                 <td class="tight">
                   <div class="actions">
-                    <Button onClick={() => (history.value = one.name)}>History</Button>
-                    {may("fire_schedule") && <Button onClick={() => void fire(one)}>Run now</Button>}
+                    <Button aria-label={`History of ${one.name}`} onClick={() => (history.value = one.name)}>History</Button>
+                    {may("fire_schedule") && <Button aria-label={`Run now: ${one.name}`} onClick={() => void fire(one)}>Run now</Button>}
                     {may("pause_schedule") && (one.is_paused
-                      ? <Button onClick={() => void deed(() => post(`${path(one)}/resume`), `${one.name} goes on.`, () => post(`${path(one)}/pause`))}>Resume</Button>
-                      : <Button onClick={() => void deed(() => post(`${path(one)}/pause`), `${one.name} is paused.`, () => post(`${path(one)}/resume`))}>Pause</Button>)}
-                    {may("save_schedule") && <Button disabled={one.is_declared} title={one.is_declared ? "A program declares it: change it there" : ""} onClick={() => (editing.value = one)}>Edit</Button>}
-                    {may("remove_schedule") && <Button kind="danger" onClick={() => void remove(one)}>Remove</Button>}
+                      ? <Button aria-label={`Resume ${one.name}`} onClick={() => void deed(() => post(`${path(one)}/resume`), `${one.name} goes on.`, () => post(`${path(one)}/pause`))}>Resume</Button>
+                      : <Button aria-label={`Pause ${one.name}`} onClick={() => void deed(() => post(`${path(one)}/pause`), `${one.name} is paused.`, () => post(`${path(one)}/resume`))}>Pause</Button>)}
+                    {may("save_schedule") && <Button aria-label={`Edit ${one.name}`} disabled={one.is_declared} title={one.is_declared ? "A program declares it: change it there" : ""} onClick={() => (editing.value = one)}>Edit</Button>}
+                    {may("remove_schedule") && <Button kind="danger" aria-label={`Remove ${one.name}`} onClick={() => void remove(one)}>Remove</Button>}
                   </div>
                 </td>
               </tr>
@@ -98,7 +100,7 @@ interface Draft {
   kwargs: string;
 }
 
-function draftOf(schedule: ScheduleShape | undefined): Draft {
+export function draftOf(schedule: ScheduleShape | undefined): Draft {
   return {
     name: schedule?.name ?? "",
     task: schedule?.task ?? "",
@@ -115,8 +117,13 @@ function draftOf(schedule: ScheduleShape | undefined): Draft {
   };
 }
 
+/** Whether somebody has written other arguments. Those that nobody has touched are not sent: they may be masked or rounded. */
+export function isCallChanged(draft: Draft, before?: ScheduleShape): boolean {
+  return !before || draft.args !== shown(before.args ?? []) || draft.kwargs !== shown(before.kwargs ?? {});
+}
+
 /** A draft as it is saved; what the form does not show stays as it was. */
-export function requestOf(draft: Draft, before?: ScheduleShape): ScheduleRequest {
+export function requestOf(draft: Draft, before?: ScheduleShape, hasOwnCall = isCallChanged(draft, before)): ScheduleRequest {
   const kept = before
     ? {
         priority: before.priority, metadata: before.metadata, start_at: before.start_at, end_at: before.end_at, jitter_seconds: before.jitter_seconds,
@@ -127,8 +134,7 @@ export function requestOf(draft: Draft, before?: ScheduleShape): ScheduleRequest
     ...kept,
     task: draft.task,
     queue: draft.queue,
-    args: read(draft.args, "list").value as unknown[],
-    kwargs: read(draft.kwargs, "object").value as Record<string, unknown>,
+    ...(hasOwnCall ? { args: read(draft.args, "list").value as unknown[], kwargs: read(draft.kwargs, "object").value as Record<string, unknown> } : {}),
     timezone: draft.timezone,
     overlap: draft.overlap,
     catch_up: draft.catchUp,
@@ -142,11 +148,12 @@ function Editor({ schedule, close }: { schedule: ScheduleShape | undefined; clos
   const wrong = useSignal("");
   const one = draft.value;
   const set = (some: Partial<Draft>) => (draft.value = { ...draft.value, ...some });
-  const badArgs = read(one.args, "list").wrong;
-  const badKwargs = read(one.kwargs, "object").wrong;
-  const hasSecrets = `${one.args}${one.kwargs}`.includes('"***"');
+  const isChanged = isCallChanged(one, schedule);
+  const badArgs = isChanged ? read(one.args, "list").wrong : undefined;
+  const badKwargs = isChanged ? read(one.kwargs, "object").wrong : undefined;
+  const hasSecrets = `${one.args}${one.kwargs}`.includes(MASK);
   useEffect(() => {
-    if (badArgs || badKwargs) return;
+    if (badArgs || badKwargs || (isChanged && hasSecrets)) return;
     const timer = setTimeout(() => {
       const body = requestOf({ ...one, task: one.task || "task" }, schedule);
       post<PreviewAnswer>(`/v1/schedules/${enc(one.name || "new")}/preview?runs=5`, body).then(
@@ -159,8 +166,11 @@ function Editor({ schedule, close }: { schedule: ScheduleShape | undefined; clos
   const save = async (event: Event) => {
     event.preventDefault();
     const path = `/v1/schedules/${enc(one.name)}`;
-    const undo = schedule ? () => ask("PUT", path, requestOf(draftOf(schedule), schedule)) : () => ask("DELETE", path);
-    if (await act(() => ask("PUT", path, requestOf(one, schedule)), `Schedule ${one.name} is saved.`, undo)) close();
+    const before = schedule && draftOf(schedule);
+    // Arguments that this page has only seen masked or rounded cannot be put back from here.
+    const canUndo = !before || !isChanged || (isExact([schedule.args, schedule.kwargs]) && !`${before.args}${before.kwargs}`.includes(MASK));
+    const undo = before ? () => ask("PUT", path, requestOf(before, schedule, isChanged)) : () => ask("DELETE", path);
+    if (await act(() => ask("PUT", path, requestOf(one, schedule)), `Schedule ${one.name} is saved.`, canUndo ? undo : undefined)) close();
   };
   return (
     <Dialog title={schedule ? `Schedule ${schedule.name}` : "New schedule"} wide close={close}>
@@ -178,16 +188,18 @@ function Editor({ schedule, close }: { schedule: ScheduleShape | undefined; clos
           <Field label="Time zone">{(id) => <input id={id} required value={one.timezone} onInput={(event) => set({ timezone: event.currentTarget.value })} />}</Field>
           <Field label="While one still runs">{(id) => <select id={id} value={one.overlap} onChange={(event) => set({ overlap: event.currentTarget.value as Draft["overlap"] })}><option value="allow">run beside it</option><option value="skip">skip</option><option value="queue">one waits</option></select>}</Field>
           <Field label="Missed runs">{(id) => <select id={id} value={one.catchUp} onChange={(event) => set({ catchUp: event.currentTarget.value as Draft["catchUp"] })}><option value="all">catch up</option><option value="latest">only the last</option><option value="none">forget</option></select>}</Field>
+          {schedule?.payload_error ? <p class="notice warn all">Its arguments cannot be shown here and stay as they are: {schedule.payload_error}</p> : <>
           <div class="all"><Field label="Arguments" hint="A JSON list" error={badArgs}>{(id) => <textarea id={id} value={one.args} onInput={(event) => set({ args: event.currentTarget.value })} />}</Field></div>
           <div class="all"><Field label="Named arguments" hint="A JSON object" error={badKwargs}>{(id) => <textarea id={id} value={one.kwargs} onInput={(event) => set({ kwargs: event.currentTarget.value })} />}</Field></div>
+          </>}
         </div>
-        {hasSecrets && <p class="notice warn">Secrets are not shown: write them again before you save.</p>}
+        {hasSecrets && <p class="notice warn">Secrets are not shown. Left as they are, all arguments stay; if you change one, write the secrets, too.</p>}
         <h3>It would run</h3>
         <div aria-live="polite">
           {wrong.value && <p class="wrong">{wrong.value}</p>}
           {preview.value && (preview.value.runs.length ? <ul class="preview">{preview.value.runs.map((at) => <li key={at}>{exact(at)} <span class="muted"><When at={at} /></span></li>)}</ul> : <p class="muted">never again</p>)}
         </div>
-        <div class="buttons"><Button onClick={close}>Cancel</Button><Button kind="main" type="submit" disabled={!!(wrong.value || badArgs || badKwargs || hasSecrets)}>Save</Button></div>
+        <div class="buttons"><Button onClick={close}>Cancel</Button><Button kind="main" type="submit" disabled={!!(wrong.value || badArgs || badKwargs || (isChanged && hasSecrets))}>Save</Button></div>
       </form>
     </Dialog>
   );

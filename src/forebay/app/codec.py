@@ -105,12 +105,13 @@ def decode_call(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def masked_call(data: bytes) -> bytes:
-    """A payload with a mask in place of what stands under names that look secret; as it is where it cannot
-    be read."""
+    """A payload with a mask in place of what stands under names that look secret. What is encrypted or in a
+    blob shows nothing, and stays; of what else cannot be read only the reason is left."""
     try:
         call = _parsed(_CALLS, _opened(data))
-    except PayloadError:
-        return data
+    except PayloadError as exc:
+        fields, _ = parted(data) or ({}, b"")
+        return data if fields.keys() & {"key", "blob"} else spoiled(exc)
     return _sealed(_ENCODE(_Call(call.v, masked(call.args), masked(call.kwargs))))
 
 
@@ -199,8 +200,8 @@ def parted(data: bytes) -> tuple[dict[str, str], bytes] | None:
     return {name: value for name, _, value in fields}, data[header.end() :]
 
 
-def spoiled(error: CorruptPayload) -> bytes:
-    """What stands for stored bytes that turned out to be broken before they came here. Never stored."""
+def spoiled(error: PayloadError) -> bytes:
+    """What stands for stored bytes that could not be read before they came here. Never stored."""
     return (_GONE if isinstance(error, BlobGone) else _SPOILED) + str(error).encode()
 
 

@@ -11,6 +11,7 @@ from forebay.app.registry import Registry
 from forebay.app.schedules import Schedules, all_schedules
 from forebay.domain.firing import next_runs
 from forebay.domain.job import WorkerId
+from forebay.domain.schedule import Definition
 from forebay.domain.worker import CommandKind
 from forebay.errors import ScheduleNotFound
 from forebay.service.operations.desk import Desk
@@ -66,12 +67,12 @@ class Steering:
 
     async def save_schedule(self, name: str, request: ScheduleRequest, actor: str = "") -> ScheduleShape:
         """Make a schedule, or give the one of this name another definition."""
-        definition = request.definition(name)
+        definition = request.definition(name, await self._known(name))
         return schedule_shape(await self._with_schedules(lambda kept: kept.keep(definition), actor))
 
     async def preview_schedule(self, name: str, request: ScheduleRequest, runs: int) -> PreviewAnswer:
         """When a schedule of this kind would run next, with nothing saved."""
-        definition = request.definition(name)
+        definition = request.definition(name, await self._known(name))
         now = await self._desk.read(lambda reader: reader.now())
         found = await asyncio.to_thread(lambda: list(islice(next_runs(definition, now), runs)))
         return PreviewAnswer(when=definition.when(), runs=[moment_of(at) for at in found])
@@ -108,6 +109,10 @@ class Steering:
         await self.schedule(name)
         found = await self._desk.read(lambda reader: reader.firings(name, limit=limit))
         return FiringList(firings=[firing_shape(one) for one in found])
+
+    async def _known(self, name: str) -> Definition | None:
+        found = await self._desk.read(lambda reader: reader.schedules([name]))
+        return found[0].definition if found else None
 
     async def _with_schedules(self, call: Callable[[Schedules], T], actor: str) -> T:
         return await self._desk.use(

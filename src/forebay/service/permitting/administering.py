@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forebay.domain.queue import QueueState
+from forebay.service.operations.service import Service
 from forebay.service.permitting.permit import Permit
 from forebay.service.schema.looking import JobList
 from forebay.service.schema.producing import Accepted, Verdict
@@ -17,6 +18,7 @@ from forebay.service.schema.searching import (
     BulkAnswer,
     BulkRequest,
     FilterRequest,
+    JobFilter,
     ReplayRequest,
     ReviveRequest,
     SearchRequest,
@@ -71,22 +73,26 @@ async def drain_queue(permit: Permit, name: str) -> QueueShape:
 
 async def purge_queue(permit: Permit, name: str, data: FilterRequest) -> BulkAnswer:
     """Delete jobs that wait in a queue, or those that a filter names; running ones stay."""
-    return await permit.allowed("purge_queue", name).administering.purge_queue(name, data, permit.actor)
+    service = permit.allowed("purge_queue", name)
+    permit.check_text(data.where.text, name)
+    return await service.administering.purge_queue(name, data, permit.actor)
 
 
 async def requeue(permit: Permit, name: str, data: FilterRequest) -> BulkAnswer:
     """Put dead and cancelled jobs of a queue back."""
-    return await permit.allowed("requeue", name).administering.requeue(name, data, permit.actor)
+    service = permit.allowed("requeue", name)
+    permit.check_text(data.where.text, name)
+    return await service.administering.requeue(name, data, permit.actor)
 
 
 async def search(permit: Permit, data: SearchRequest) -> JobList:
     """List jobs that fit, newest first."""
-    return await permit.allowed("search", *data.where.queues).administering.search(data)
+    return await _choosing(permit, "search", data.where).administering.search(data)
 
 
 async def bulk(permit: Permit, data: BulkRequest) -> BulkAnswer:
     """Cancel, revive or delete all jobs that fit, or say how many they are."""
-    service = permit.allowed("bulk", *data.where.queues)
+    service = _choosing(permit, "bulk", data.where)
     _check_target(permit, "bulk", data.queue)
     return await service.administering.bulk(data, permit.actor)
 
@@ -115,19 +121,26 @@ async def replay(permit: Permit, job_id: str, data: ReplayRequest) -> Accepted:
 
 async def dead(permit: Permit, data: SearchRequest) -> JobList:
     """List dead letters, newest first."""
-    return await permit.allowed("dead", *data.where.queues).administering.dead(data)
+    return await _choosing(permit, "dead", data.where).administering.dead(data)
 
 
 async def revive_dead(permit: Permit, data: FilterRequest) -> BulkAnswer:
     """Put the dead letters that fit back."""
-    service = permit.allowed("revive_dead", *data.where.queues)
+    service = _choosing(permit, "revive_dead", data.where)
     return await service.administering.revive_dead(data, permit.actor)
 
 
 async def purge_dead(permit: Permit, data: FilterRequest) -> BulkAnswer:
     """Delete the dead letters that fit for good."""
-    service = permit.allowed("purge_dead", *data.where.queues)
+    service = _choosing(permit, "purge_dead", data.where)
     return await service.administering.purge_dead(data, permit.actor)
+
+
+def _choosing(permit: Permit, operation: str, where: JobFilter) -> Service:
+    """The operations, for one about the jobs that fit."""
+    service = permit.allowed(operation, *where.queues)
+    permit.check_text(where.text, *where.queues)
+    return service
 
 
 def _check_target(permit: Permit, operation: str, queue: str | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.domain.job import JobId
-from forebay.errors import ForebayError
+from forebay.errors import Forbidden, ForebayError
 from forebay.service.auth import Caller
 from forebay.service.operations.service import Service
 
@@ -28,6 +28,17 @@ class Permit:
         for queue in queues or (None,):
             self.caller.check(operation, queue)
         return self.service
+
+    def check_text(self, text: str | None, *queues: str) -> None:
+        """Raise Forbidden for a search by text in queues that they may not claim from: it is compared with
+        arguments as they are stored, so whether it fits would tell what a mask hides."""
+        for queue in queues or (None,):
+            if text is not None and not self.caller.may("claim", queue):
+                where = f"queue {queue}" if queue else "all queues"
+                raise Forbidden(
+                    f"{self.caller.name} may not search by text: it finds masked secrets too, and needs the "
+                    f"role consume for {where}; search by task, tags or metadata instead"
+                )
 
     async def allowed_for(self, operation: str, *ids: str) -> Service:
         """The same for what is done to jobs; raises JobNotFound or Forbidden for the first that they may

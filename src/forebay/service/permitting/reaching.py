@@ -314,6 +314,7 @@ async def search(reach: Reach, asked: Any) -> None:
     reach.check("search", asked.query.queues)
     if not asked.query.queues:
         reach.caller.check("search")
+    reach.check_text(asked.query.text, *asked.query.queues)
 
 
 async def peek(reach: Reach, asked: Any) -> None:

@@ -17,7 +17,7 @@ from forebay.service.schema.shared import Shape
 
 class CallShape(Shape, frozen=True, kw_only=True):
     """The arguments of a job. What this service cannot read, such as a payload of a later version, is given
-    as it is stored, with the reason."""
+    to who claims the job as it is stored, with the reason; who only looks is told the reason."""
 
     args: list[Any] = field(default_factory=list)
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -35,9 +35,10 @@ def call_of(payload: bytes) -> CallShape:
 
 
 def shown_call(payload: bytes) -> CallShape:
-    """The same for who only looks: with a mask in place of what stands under names that look secret."""
+    """The same for who only looks: with a mask in place of what stands under names that look secret, and
+    nothing of what cannot be read, since nobody knows what is secret in it."""
     call = call_of(payload)
-    return replace(call, args=masked(call.args), kwargs=masked(call.kwargs))
+    return replace(call, args=masked(call.args), kwargs=masked(call.kwargs), payload_base64=None)
 
 
 def check_told(args: Any, kwargs: Any) -> None:

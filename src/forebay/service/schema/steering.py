@@ -6,13 +6,14 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
+from msgspec.structs import replace
 
-from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.job import DAY_MS, NewJob, QueueName
 from forebay.domain.limits import MAX_LIMIT, Limit
 from forebay.domain.schedule import CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
 from forebay.domain.worker import Command, CommandKind, Pulse, WorkerInfo, WorkerState
 from forebay.service.schema.calls import CallShape, check_told, shown_call
-from forebay.service.schema.producing import EnqueueRequest, new_job
+from forebay.service.schema.producing import payload_of
 from forebay.service.schema.shared import (
     Asked,
     Moment,
@@ -33,12 +34,14 @@ _Length = Annotated[float, Meta(ge=0, le=366 * DAY_MS / 1_000)]
 
 
 class ScheduleRequest(Asked, frozen=True, kw_only=True):
-    """What to enqueue when: one of `cron`, `every_seconds` and `at` says when."""
+    """What to enqueue when: one of `cron`, `every_seconds` and `at` says when. What a known schedule has
+    beside all this, such as retries, tags and keys, stays, and so do its arguments if neither `args` nor
+    `kwargs` is given."""
 
     task: Task
     queue: Queue = "default"
-    args: Annotated[list[Any], Meta(max_length=100)] = field(default_factory=list)
-    kwargs: Annotated[dict[str, Any], Meta(max_length=50)] = field(default_factory=dict)
+    args: Annotated[list[Any], Meta(max_length=100)] | None = None
+    kwargs: Annotated[dict[str, Any], Meta(max_length=50)] | None = None
     priority: Priority | None = None
     metadata: Values = field(default_factory=dict)
     cron: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
@@ -54,33 +57,39 @@ class ScheduleRequest(Asked, frozen=True, kw_only=True):
     overlap: Overlap = Overlap.ALLOW
     max_firings: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
 
-    def definition(self, name: str) -> Definition:
-        """The same for the store; raises what is wrong with it."""
+    def definition(self, name: str, known: Definition | None) -> Definition:
+        """The same for the store, in place of the one it knows; raises what is wrong with it."""
+        job = NewJob(task=self.task, payload=payload_of([], {})) if known is None else known.job
+        fields: Values = {
+            "job": replace(
+                job,
+                task=self.task,
+                payload=self._payload(job.payload),
+                queue=QueueName(self.queue),
+                priority=self.priority,
+                metadata=self.metadata,
+            ),
+            "cron": self.cron,
+            "every_ms": length(self.every_seconds),
+            "at": in_ms("at", self.at),
+            "timezone": self.timezone,
+            "start_at": in_ms("start_at", self.start_at),
+            "end_at": in_ms("end_at", self.end_at),
+            "jitter_ms": length(self.jitter_seconds) or 0,
+            "catch_up": self.catch_up,
+            "catch_up_most": self.catch_up_most,
+            "catch_up_ms": length(self.catch_up_seconds) or 0,
+            "overlap": self.overlap,
+            "max_firings": self.max_firings,
+            "is_declared": False,
+        }
+        return Definition(name=name, **fields) if known is None else replace(known, **fields)
+
+    def _payload(self, known: bytes) -> bytes:
+        if self.args is None and self.kwargs is None:
+            return known
         check_told(self.args, self.kwargs)
-        job = EnqueueRequest(
-            task=self.task,
-            queue=self.queue,
-            args=self.args,
-            kwargs=self.kwargs,
-            priority=self.priority,
-            metadata=self.metadata,
-        )
-        return Definition(
-            name=name,
-            job=new_job(job),
-            cron=self.cron,
-            every_ms=length(self.every_seconds),
-            at=in_ms("at", self.at),
-            timezone=self.timezone,
-            start_at=in_ms("start_at", self.start_at),
-            end_at=in_ms("end_at", self.end_at),
-            jitter_ms=length(self.jitter_seconds) or 0,
-            catch_up=self.catch_up,
-            catch_up_most=self.catch_up_most,
-            catch_up_ms=length(self.catch_up_seconds) or 0,
-            overlap=self.overlap,
-            max_firings=self.max_firings,
-        )
+        return payload_of(self.args or [], self.kwargs or {})
 
 
 class ScheduleShape(CallShape, frozen=True, kw_only=True):
