@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from forebay.domain.histogram import (
     LONGEST_US,
+    MOST_US,
     NOTHING,
     Histogram,
     bounds_us,
@@ -77,3 +78,9 @@ def test_lengths_that_cannot_be_are_brought_within_bounds() -> None:
     found = histogram_of([-5, LONGEST_US + 1])
 
     assert (found.least_us, found.most_us) == (0, LONGEST_US)
+
+
+def test_a_total_does_not_outgrow_what_stores_keep() -> None:
+    many = histogram_of([LONGEST_US] * 2_000)
+
+    assert many.total_us == merged_histogram([many, many]).total_us == MOST_US == 2**63 - 1

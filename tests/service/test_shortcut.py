@@ -101,6 +101,8 @@ def test_who_leaves_before_the_end_has_asked_for_nothing(
             leaving.sendall(
                 b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n" + ending
             )
+            leaving.shutdown(socket.SHUT_WR)
+            assert leaving.recv(1) == b""  # the server has noticed
 
     assert short.claim("empty") == []
     assert not [record for record in caplog.records if record.levelname == "ERROR"]

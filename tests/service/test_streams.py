@@ -13,6 +13,7 @@ import pytest
 
 from forebay.domain.access import Grant
 from forebay.domain.job import Job, JobId
+from forebay.domain.lease import Lease
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
 from forebay.service.keys import Keys
@@ -59,10 +60,10 @@ def test_a_stream_gives_jobs_as_they_come(spoken: Spoken) -> None:
     seen = [next(stream)]
     ids += [spoken.enqueue(queue), spoken.enqueue(queue)]
     seen += islice(stream, 2)
-    stream.cancel()
 
     assert [job.id for job in seen] == ids
-    assert all(acked(spoken, job) for job in seen)  # they are the client's, with the stream or without
+    assert all(acked(spoken, job) for job in seen)
+    stream.cancel()
 
 
 def test_a_stream_has_no_more_jobs_out_than_its_window(spoken: Spoken) -> None:
@@ -80,6 +81,20 @@ def test_a_stream_has_no_more_jobs_out_than_its_window(spoken: Spoken) -> None:
 
     assert [one.id for one in (first, second, third, fourth)] == ids[:4]
     assert running(spoken, queue) == 2
+    stream.cancel()
+
+
+def test_what_somebody_else_says_of_a_job_makes_no_room(spoken: Spoken) -> None:
+    queue = spoken.queue("foreign")
+    spoken.enqueue(queue)
+    stream = streaming(spoken, queue, 1)
+    job = next(stream)
+
+    with pytest.raises(grpc.RpcError) as caught:
+        spoken.consumer.AckTask(pb.AckTaskRequest(id=job.id, lease="1-somebody"), timeout=PATIENCE)
+
+    assert dict(caught.value.trailing_metadata())["forebay-code"] == "lease_lost"
+    assert Lease(JobId(job.id), 1) in spoken.service.consuming._windows._streams
     stream.cancel()
 
 

@@ -75,6 +75,47 @@ def test_a_span_begins_by_the_store_time_that_the_last_claim_has_told() -> None:
     assert only(gathering.take_all()).start == START + 3 * TEN_SECONDS
 
 
+def test_an_answer_that_took_its_time_does_not_begin_a_span_again() -> None:
+    gathering = Gathering("w")
+    gathering.claimed([replace(job(), started_at=START)], 0.0)
+    gathering.ended([end()], 10.001)
+    gathering.claimed([replace(job(), started_at=START + 9_999)], 9.999)
+    gathering.ended([end()], 10.002)
+
+    rows = gathering.take_all()
+
+    assert [row.start for row in rows] == [START, START + TEN_SECONDS]
+    assert [row.tasks["send"].counts for row in rows] == [{"claimed": 1}, {"claimed": 1, "completed": 2}]
+
+
+def test_after_the_clock_of_the_store_was_set_back_no_row_takes_the_place_of_another() -> None:
+    gathering = Gathering("w")
+    for minutes in (0, -1, 0, -1):
+        gathering.claimed([replace(job(), started_at=START + minutes * 60_000)], 5.0)
+
+    rows = gathering.take_all()
+
+    assert [(row.worker, row.start - START) for row in rows] == [
+        ("w", 0),
+        ("w.1", -60_000),
+        ("w.1", 0),
+        ("w.2", -60_000),
+    ]
+
+
+def test_what_was_claimed_some_time_ago_tells_the_time_only_if_nothing_else_does() -> None:
+    gathering = Gathering("w")
+    for minutes in (-2, -3):
+        gathering.claimed([replace(job(), started_at=START + minutes * 60_000)], 5.0, is_new=False)
+    gathering.claimed([job()], 6.0)
+    gathering.claimed([replace(job(), started_at=START - 60_000)], 6.0, is_new=False)
+
+    rows = gathering.take_all()
+
+    assert [(row.worker, row.start - START) for row in rows] == [("w", -120_000), ("w", 0)]
+    assert [row.tasks["send"].counts for row in rows] == [{"claimed": 2}] * 2
+
+
 def test_no_claim_at_all_changes_nothing() -> None:
     gathering = Gathering("w")
     gathering.claimed([], 5.0)

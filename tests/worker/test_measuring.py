@@ -6,9 +6,10 @@ import logging
 
 import pytest
 
+from forebay.domain.job import DEFAULT_QUEUE
 from forebay.domain.metrics import TEN_SECONDS, MetricRow
 from forebay.domain.outcome import AttemptError, Failed
-from forebay.errors import StoreUnavailable
+from forebay.errors import StoreRefused, StoreUnavailable
 from forebay.stores.measuring import every_row
 from forebay.stores.protocol import Reader
 from tests.app.watching import Watched
@@ -110,3 +111,81 @@ def test_figures_that_nobody_took_in_time_are_given_up(rig: Rig) -> None:
     coordinator.turn()
 
     assert rows(rig.reader) == []
+
+
+def test_figures_of_a_worker_that_did_not_come_to_look_in_time_are_given_up(rig: Rig) -> None:
+    rig.insert(1)
+    coordinator = rig.coordinator(threads=1)
+    coordinator.turn()
+    rig.threads.begin()
+    rig.clock.advance(ms=11 * TEN_SECONDS)
+
+    coordinator.turn()
+
+    assert rows(rig.reader) == []
+
+
+@pytest.mark.shows("R-MET-33", "R-MET-41")
+@pytest.mark.parametrize("fault", [StoreRefused("it will not"), OverflowError("too large")], ids=repr)
+def test_figures_that_cannot_be_written_at_all_neither_stop_a_worker_nor_hold_it_up(
+    rig: Rig, fault: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    def trouble(name: str, _: object) -> None:
+        if name == "record_metrics":
+            raise fault
+
+    rig.insert(1)
+    watched = Watched(rig.store, trouble)
+    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator.turn()
+    [one] = rig.threads.begin()
+    rig.clock.advance(ms=TEN_SECONDS)
+
+    coordinator.turn()
+    rig.threads.finish(one)
+    coordinator.turn()
+    coordinator.last_figures()
+
+    assert watched.calls.count("record_metrics") == 2  # when ten seconds were over, and at the end
+    assert f"metrics are not written now: {fault}" in caplog.text
+    assert rig.reader.counts()[DEFAULT_QUEUE].completed == 1
+
+
+def test_a_store_that_is_away_is_not_asked_to_take_the_last_figures(rig: Rig) -> None:
+    is_away = False
+
+    def trouble(_: str, __: object) -> None:
+        if is_away:
+            raise StoreUnavailable("it is away")
+
+    rig.insert(1)
+    watched = Watched(rig.store, trouble)
+    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator.turn()
+    [one] = rig.threads.begin()
+    is_away = True
+    rig.threads.finish(one)
+    coordinator.turn()
+
+    coordinator.last_figures()
+
+    assert "record_metrics" not in watched.calls
+
+
+def test_what_was_claimed_by_a_call_whose_answer_was_lost_is_counted(rig: Rig) -> None:
+    is_away = True
+
+    def trouble(_: str, __: object) -> None:
+        if is_away:
+            raise StoreUnavailable("its answer is lost")
+
+    rig.insert(1)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble, too_late=True).seam)
+    coordinator.turn()
+    is_away = False
+
+    coordinator.turn()
+    coordinator.last_figures()
+
+    [row] = rows(rig.reader)
+    assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]

@@ -15,6 +15,8 @@ import msgspec
 
 # 285 years; what is longer counts as this long.
 LONGEST_US: Final = 2**53 - 1
+# A total is kept in 64 bits.
+MOST_US: Final = 2**63 - 1
 _BITS: Final = 4
 
 
@@ -74,7 +76,7 @@ def histogram_of(lengths: Iterable[int]) -> Histogram:
         steps[step] = steps.get(step, 0) + count
         total += sane * count
     least, most = (min(max(length, 0), LONGEST_US) for length in (min(counts), max(counts)))
-    return Histogram(steps, total, least, most)
+    return Histogram(steps, min(total, MOST_US), least, most)
 
 
 def merged_histogram(histograms: Iterable[Histogram]) -> Histogram:
@@ -88,7 +90,7 @@ def merged_histogram(histograms: Iterable[Histogram]) -> Histogram:
             steps[step] = steps.get(step, 0) + count
     return Histogram(
         steps,
-        sum(one.total_us for one in some),
+        min(sum(one.total_us for one in some), MOST_US),
         min(one.least_us for one in some),
         max(one.most_us for one in some),
     )

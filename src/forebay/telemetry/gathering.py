@@ -73,17 +73,20 @@ class Gathering:
     def __init__(self, worker: str, most: int = MAX_SERIES) -> None:
         self._worker = worker
         self._most = most
-        self._offset_ms = 0.0
-        self._start: int | None = None
+        self._offset_ms: float | None = None
+        self._start = 0
+        self._jumps = 0
         self._raw = 0
         self._series: dict[tuple[QueueName, str], _Series] = {}
         self._closed: list[MetricRow] = []
 
-    def claimed(self, jobs: Sequence[Job], now: float) -> None:
-        """These jobs were claimed at this moment of the monotonic clock."""
+    def claimed(self, jobs: Sequence[Job], now: float, *, is_new: bool = True) -> None:
+        """These jobs were claimed at this moment of the monotonic clock; or some time ago, and are known from
+        now on."""
         if not jobs:
             return
-        self._offset_ms = (jobs[0].started_at or 0) - now * 1_000
+        if is_new or self._offset_ms is None:
+            self._offset_ms = (jobs[0].started_at or 0) - now * 1_000
         self._make_room(now, len(jobs))
         series = self._series
         for job in jobs:
@@ -105,6 +108,10 @@ class Gathering:
                 one.runs.append(seconds)
                 self._raw += 1
 
+    def store_ms(self, now: float) -> int:
+        """The store's time, as far as claims have told it."""
+        return int(now * 1_000 + (self._offset_ms or 0))
+
     def take(self, now: float) -> list[MetricRow]:
         """The rows of all spans that are over, once."""
         self._make_room(now, 0)
@@ -124,9 +131,13 @@ class Gathering:
 
     def _make_room(self, now: float, jobs: int) -> None:
         """Begin another span if it is time, and fold what has piled up."""
-        start = start_of(int(now * 1_000 + self._offset_ms), TEN_SECONDS)
-        if start != self._start:
+        start = start_of(self.store_ms(now), TEN_SECONDS)
+        # A claim tells a time that is over by as long as its answer took, so ends may have been ahead of it.
+        # A span that is closed is not begun again for that: its row would take the place of the first one.
+        if start > self._start or start < self._start - TEN_SECONDS:
             self._close()
+            if start < self._start:
+                self._jumps += 1  # the store's clock was set back: from here on rows have another name
             self._start = start
         self._raw += jobs
         if self._raw > RAW:
@@ -138,8 +149,9 @@ class Gathering:
         by_queue: defaultdict[QueueName, dict[str, Tally]] = defaultdict(dict)
         for (queue, task), one in self._series.items():
             by_queue[queue][task] = one.tally()
+        worker = f"{self._worker}.{self._jumps}" if self._jumps else self._worker
         self._closed += [
-            MetricRow(tier=TEN_SECONDS, start=self._start or 0, queue=queue, worker=self._worker, tasks=tasks)
+            MetricRow(tier=TEN_SECONDS, start=self._start, queue=queue, worker=worker, tasks=tasks)
             for queue, tasks in by_queue.items()
         ]
         self._series = {}

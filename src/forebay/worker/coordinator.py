@@ -269,7 +269,9 @@ class Coordinator:
         asked_at = self._clock.monotonic()
         answer = self._store.renew(self._worker, [Lease(job.id, job.attempt) for job in jobs])
         lost = {refusal.lease for refusal in answer.refused}
-        self._start([job for job in jobs if Lease(job.id, job.attempt) not in lost], asked_at)
+        ours = [job for job in jobs if Lease(job.id, job.attempt) not in lost]
+        self._start(ours, asked_at)
+        self._measuring.adopted(ours, asked_at)
         if not self.is_claiming:
             self.hand_back()
 
@@ -293,8 +295,10 @@ class Coordinator:
                 executor.submit(one)
 
     def last_figures(self) -> None:
-        """Write what was counted since the last time: there will be no other turn."""
-        self._measuring.record_all(self._store)
+        """Write what was counted since the last time: there will be no other turn. Not to a store that is
+        away: nobody waits longer for a worker to stop because of figures."""
+        if not self._was_away:
+            self._measuring.record_all(self._store)
 
     def interrupt_all(self) -> None:
         """The time to drain is over: ask everything that still runs to stop."""

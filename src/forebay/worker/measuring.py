@@ -8,7 +8,7 @@ from typing import Final
 
 from forebay.clock import Clock
 from forebay.domain.job import Job, WorkerId
-from forebay.domain.metrics import MetricRow
+from forebay.domain.metrics import TEN_SECONDS, MetricRow
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreError
 from forebay.stores.protocol import Store
@@ -17,7 +17,7 @@ from forebay.telemetry.gathering import Gathering
 # Whoever rolls rows up looks back for two minutes, and puts those of all workers together after five. A row
 # that came later would not be rolled up; one that was written, and is offered again after that because its
 # answer was lost, would count twice.
-GIVE_UP_SECONDS: Final = 90.0
+GIVE_UP_MS: Final = 90_000
 AGAIN_SECONDS: Final = 5.0
 
 logger = logging.getLogger(__name__)
@@ -30,11 +30,15 @@ class Measuring:
     def __init__(self, worker: WorkerId, clock: Clock) -> None:
         self._clock = clock
         self._gathering = Gathering(worker)
-        self._unwritten: list[tuple[float, Sequence[MetricRow]]] = []
+        self._unwritten: list[MetricRow] = []
         self._again_at = 0.0
 
     def claimed(self, jobs: Sequence[Job], now: float) -> None:
         self._gathering.claimed(jobs, now)
+
+    def adopted(self, jobs: Sequence[Job], now: float) -> None:
+        """These were claimed some time ago, which was not known."""
+        self._gathering.claimed(jobs, now, is_new=False)
 
     def ended(self, ends: Iterable[tuple[Job, Settlement, float | None]]) -> None:
         self._gathering.ended(ends, self._clock.monotonic())
@@ -42,24 +46,23 @@ class Measuring:
     def record(self, store: Store) -> None:
         """Write what is over, if there is something."""
         now = self._clock.monotonic()
-        rows = self._gathering.take(now)
-        if rows:
-            self._unwritten.append((now, rows))
+        self._unwritten += self._gathering.take(now)
         if self._unwritten and now >= self._again_at:
             self._write(store, now)
 
     def record_all(self, store: Store) -> None:
         """Write everything, because the worker ends."""
-        now = self._clock.monotonic()
-        self._unwritten.append((now, self._gathering.take_all()))
-        self._write(store, now)
+        self._unwritten += self._gathering.take_all()
+        self._write(store, self._clock.monotonic())
 
     def _write(self, store: Store, now: float) -> None:
-        self._unwritten = [(at, rows) for at, rows in self._unwritten if now < at + GIVE_UP_SECONDS]
+        self._again_at = now + AGAIN_SECONDS
+        # By the span that a row is of: nobody may have looked for a while after it was over.
+        given_up = self._gathering.store_ms(now) - TEN_SECONDS - GIVE_UP_MS
+        self._unwritten = [row for row in self._unwritten if row.start > given_up]
         try:
-            store.record_metrics([row for _, rows in self._unwritten for row in rows])
-        except StoreError as exc:
-            self._again_at = now + AGAIN_SECONDS
-            logger.warning("metrics are not written now: %s", exc)
+            store.record_metrics(self._unwritten)
+        except Exception as exc:
+            logger.warning("metrics are not written now: %s", exc, exc_info=not isinstance(exc, StoreError))
         else:
             self._unwritten = []

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from forebay.domain.history import EventKind
 from forebay.domain.job import Amendment, Job, JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
+from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed, Failed, Lost
 from forebay.domain.queue import QueueState
 from forebay.stores.protocol import Engine, Reader, Store, Want
@@ -275,6 +275,19 @@ def test_time_before_a_change_counts_by_the_rate_of_a_key_as_it_was_and_later_ti
     clock.advance(ms=HOUR)
 
     assert len(claimed(store, 30)) == 4
+
+
+def test_to_save_a_limit_as_it_is_changes_nothing(store: Store, clock: ManualClock) -> None:
+    limit = Limit(scope=key_scope("tenant"), rate=1, burst=9)
+    store.save_limit(limit)
+    put_many(store, 30, limit_keys={"tenant": "a"})
+    assert len(claimed(store, 30)) == 9
+    clock.advance(ms=5 * SECOND)
+
+    for _ in range(25):
+        store.save_limit(limit)
+
+    assert len(claimed(store, 30)) == 5
 
 
 def test_a_key_whose_limit_gets_a_rate_again_begins_with_a_full_bucket(
@@ -557,6 +570,7 @@ def test_limits_by_task_key_and_queue_hold_together(store: Store) -> None:
     store.save_limit(Limit(scope=key_scope("host"), concurrency=1))
     put_many(store, 3, limit_keys={"tenant": "a", "host": "x"})
     put_many(store, 3, limit_keys={"tenant": "a", "host": "y"})
+    put_many(store, 3, limit_keys={"tenant": "a", "host": "z"})
     put_many(store, 3, limit_keys={"tenant": "b"})
     put_many(store, 3, task="u")
 
@@ -573,25 +587,33 @@ def test_limits_by_task_key_and_queue_hold_together(store: Store) -> None:
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     most=st.integers(1, 3),
-    values=st.lists(st.sampled_from("abc"), min_size=1, max_size=20),
+    values=st.lists(st.sampled_from(["a", "b", "ax", "ay", "by", "cy"]), min_size=1, max_size=20),
     steps=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 8)), max_size=12),
 )
 def test_no_history_of_claims_exceeds_limits_by_key_and_none_is_forgotten(
     store: Store, reader: Reader, most: int, values: list[str], steps: list[tuple[int, int]]
 ) -> None:
-    kind = f"k{next(NUMBERS)}"
-    queue = QueueName(f"q-{kind}")
-    store.save_limit(Limit(scope=key_scope(kind), concurrency=most))
-    ids = [put(store, queue=queue, limit_keys={kind: value}) for value in values]
+    number = next(NUMBERS)
+    kinds = [f"a{number}", f"b{number}"]  # each job has a key of the first kind, some have one of the second
+    queue, task = QueueName(f"q-{number}"), f"t-{number}"
+    store.save_limit(Limit(scope=task_scope(task), concurrency=2 * most))
+    for kind in kinds:
+        store.save_limit(Limit(scope=key_scope(kind), concurrency=most))
+    ids = [
+        put(store, queue=queue, task=task, limit_keys=dict(zip(kinds, value, strict=False)))
+        for value in values
+    ]
     held: list[Job] = []
     for ends, n in [*steps, *[(3, 8)] * 30]:
         settlements = [ended(job, Completed(b"1")) for job in held[:ends]]
         answer = store.exchange(W1, settlements, [Want(queue, n)], room=n)
         held = [*held[ends:], *answer.jobs]
-        counted = Counter(job.limit_keys[kind] for job in held)
-        assert all(number <= most for number in counted.values())
+        counted = Counter(pair for job in held for pair in job.limit_keys.items())
+        assert all(running <= most for running in counted.values())
+        assert len(held) <= 2 * most
     assert set(states(reader, ids)) == {JobState.COMPLETED}
-    store.drop_limit(key_scope(kind))
+    for scope in [task_scope(task), *map(key_scope, kinds)]:
+        store.drop_limit(scope)
 
 
 def test_a_claim_that_looks_further_because_some_are_at_their_limit_keeps_it_there_too(store: Store) -> None:

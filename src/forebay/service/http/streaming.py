@@ -12,7 +12,7 @@ from litestar.params import HeaderParameter, QueryParameter
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from forebay.errors import ForebayError
-from forebay.service.auth import SEEN_SECONDS, Caller
+from forebay.service.auth import Caller
 from forebay.service.http.calling import Asking, caller_of, left, open_service
 from forebay.service.operations.telling import problem_of
 from forebay.service.operations.watching import Listener, News, View, Watching
@@ -96,19 +96,17 @@ class Stream:
     async def _texts(self, listener: Listener) -> AsyncIterator[bytes]:
         yield b"retry: %d\n\n" % COMES_AGAIN_MS
         loop = asyncio.get_running_loop()
-        begun = checked = loop.time()
+        begun = loop.time()
         while loop.time() < begun + self._longest:
             news = await listener.next(COMMENT_SECONDS)
             if news is None and listener.is_over.is_set():
                 return
+            try:
+                await self._caller.check_still()  # before they are told: their key may hold no longer
+            except ForebayError as error:
+                yield _text(News("problem", problem_of(error), 0))
+                return
             yield b": still here\n\n" if news is None else _text(news)
-            if loop.time() >= checked + SEEN_SECONDS:
-                checked = loop.time()
-                try:
-                    await self._caller.check_still()
-                except ForebayError as error:
-                    yield _text(News("problem", problem_of(error), 0))
-                    return
 
 
 def _text(news: News) -> bytes:

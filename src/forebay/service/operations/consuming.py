@@ -183,9 +183,10 @@ class Consuming:
             (worker, job_id) for worker, one in answers.items() for job_id in (*one.settled, *one.repeated)
         }
         lost = {(worker, refusal.lease) for worker, one in answers.items() for refusal in one.refused}
-        # What was refused too: that attempt is over, whoever has ended it.
-        self._windows.tell_ended(one.lease for one in ends)
-        return [(one.worker, one.job.id) in kept and (one.worker, one.lease) not in lost for one in ends]
+        found = [(one.worker, one.job.id) in kept and (one.worker, one.lease) not in lost for one in ends]
+        # Not what was refused: its attempt may go on in other hands. If it is over a look will find that out.
+        self._windows.tell_ended(one.lease for one, is_kept in zip(ends, found, strict=True) if is_kept)
+        return found
 
     def _exchanged(self, store: Store, worker: WorkerId, ends: Sequence[Ended]) -> Exchange:
         jobs = {one.lease: one.job for one in ends}

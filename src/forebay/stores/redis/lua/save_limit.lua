@@ -12,8 +12,10 @@ limit[L_PARTS], limit[L_AT], limit[L_SINCE], limit[L_CHANGES] = most, now, now, 
 if old and old[L_RATE] and limit[L_RATE] then
   limit[L_PARTS] = carried(old, limit, filled(old, old[L_PARTS], old[L_AT]))
   limit[L_SINCE], limit[L_CHANGES] = old[L_SINCE] or 0, old[L_CHANGES] or {}
-  table.insert(limit[L_CHANGES], {false, limit[L_RATE], limit[L_PER_MS], false, limit[L_MOST], false, now})
-  if #limit[L_CHANGES] > MOST_CHANGES then
+  if old[L_RATE] ~= limit[L_RATE] or old[L_PER_MS] ~= limit[L_PER_MS] or old[L_MOST] ~= limit[L_MOST] then
+    table.insert(limit[L_CHANGES], {false, limit[L_RATE], limit[L_PER_MS], false, limit[L_MOST], false, now})
+  end
+  if #limit[L_CHANGES] > MOST_CHANGES + 1 then
     table.remove(limit[L_CHANGES], 1)
   end
 end

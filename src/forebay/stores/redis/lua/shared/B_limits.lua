@@ -2,7 +2,7 @@
 -- A gauge is a limit and what counts under it: how many are running, or the crowd of a scope; parts and at.
 -- A limit by key has changes of its rate behind it, each like a limit with the time from which it held.
 local L_CONCURRENCY, L_RATE, L_PER_MS, L_BURST, L_MOST, L_PARTS, L_AT, L_SINCE, L_CHANGES = 1, 2, 3, 4, 5, 6, 7, 8, 9
-local MOST_CHANGES = 20
+local MOST_CHANGES = 20  -- and one more, whose time alone counts: from there on they are known
 local MOST_BACK, MOST_LOOKS, LOOK_AGAIN_MS = 1000, 100, 1000
 local limits          -- scope -> limit, those of tasks and keys among them; false where there are none
 local gauges = {}     -- scope -> gauge; false for one without a limit
@@ -83,7 +83,7 @@ local function bucket_of(limit, scope)
     if new[L_AT] >= at then
       -- A clock that was set back is before the change: what it has not reached does not count.
       local till = math.min(new[L_AT], now)
-      if i > 1 or #changes < MOST_CHANGES then
+      if i > 1 or #changes <= MOST_CHANGES then
         parts = filled(old, parts, at, till)
       end
       parts, at, old = carried(old, new, parts), till, new

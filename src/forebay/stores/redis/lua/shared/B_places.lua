@@ -94,7 +94,9 @@ local function look_closer(gauge)
     local ends_at = head and head[STATE] == 'running'
       and redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], member(job))
     if not ends_at then
-      leave_crowd(scope, '\0' .. id .. '\0')
+      local field = '\0' .. id .. '\0'
+      leave_crowd(scope, field)
+      left_places[#left_places + 1] = field  -- of other scopes it is found out when they seem to be full
     elseif tonumber(ends_at) > now then
       crowd[C_ENDS_AT] = math.min(crowd[C_ENDS_AT] or tonumber(ends_at), tonumber(ends_at))
     else
@@ -210,7 +212,8 @@ local function has_place(id, task_scope, order, at, ends_at)
     end
   end
   if limits[task_scope] then
-    scopes = (scope or scopes) and {task_scope, scope or unpack(scopes)}
+    -- Apart, as an `or` would leave one of several.
+    scopes = scope and {task_scope, scope} or (scopes and {task_scope, unpack(scopes)})
   elseif scope then
     scopes = {scope}
   end
