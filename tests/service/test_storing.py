@@ -14,7 +14,7 @@ from forebay.app.masking import MASK
 from forebay.domain.access import Grant
 from forebay.domain.document import Document
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Amendment, Job, JobId, Need, NewJob, QueueName, WorkerId
+from forebay.domain.job import MAX_COST, Amendment, Job, JobId, Need, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
@@ -24,7 +24,7 @@ from forebay.domain.outcome import Completed, Interrupted
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Charge, decide
-from forebay.domain.worker import CommandKind, WorkerInfo
+from forebay.domain.worker import MIN_BEAT_MS, SHOWN_JOBS, CommandKind, Pulse, WorkerInfo
 from forebay.errors import (
     CorruptPayload,
     Forbidden,
@@ -288,6 +288,42 @@ def test_an_ending_gives_back_no_more_tokens_than_its_job_took(near: Far, far: d
     assert near.store.exchange(W2, wants=[Want(rare, 1)], room=1).jobs == ()
 
 
+@pytest.mark.parametrize("holder", ["consumer", "everywhere"])
+def test_an_ending_charges_no_more_than_a_job_can_cost_and_for_itself_alone(
+    holder: str, near: Far, far: dict[str, Far]
+) -> None:
+    rare = QueueName(f"rare-{holder}")
+    put(near, rare)
+    for scope in (f"queue:{MINE}", f"queue:{rare}"):
+        near.store.save_limit(Limit(scope=scope, rate=MAX_COST, per_ms=1_000, burst=MAX_COST))
+    job = started(near, MINE, W1)
+    ending = decide(job, Completed(b"1"), 0.0)
+
+    answer = far[holder].store.exchange(W1, [replace(ending, charge=Charge((f"queue:{rare}",), 2**40))])
+
+    assert answer.settled == (job.id,)
+    assert len(near.store.exchange(W2, wants=[Want(rare, 1)], room=1).jobs) == 1
+    for scope in (f"queue:{MINE}", f"queue:{rare}"):
+        near.store.drop_limit(scope)
+
+
+def test_what_a_worker_says_of_itself_can_be_reckoned_with(near: Far, far: dict[str, Far]) -> None:
+    worker = WorkerInfo(
+        id=WorkerId("odd"),
+        queues=(MINE,),
+        host="h" * 10_000,
+        beat_ms=0,
+        running=(JobId("j"),) * 100,
+    )
+
+    far["consumer"].store.beat(worker)
+
+    [listed] = [one for one in near.reader.workers() if one.id == worker.id]
+    assert (len(listed.host), listed.beat_ms, len(listed.running)) == (255, MIN_BEAT_MS, SHOWN_JOBS)
+    assert listed.pulse(near.reader.now()) is Pulse.ALIVE
+    near.store.forget_worker(worker.id)
+
+
 def test_a_worker_speaks_for_no_other_one(near: Far, far: dict[str, Far]) -> None:
     other = WorkerInfo(id=WorkerId("theirs"), queues=(OTHER,))
     near.store.beat(other)
@@ -457,6 +493,50 @@ def test_looks_show_ones_own_queues(near: Far, far: dict[str, Far]) -> None:
                 look(reader)
     assert set(far["consumer"].reader.counts([MINE])) == {MINE}
     assert set(far["admin"].reader.counts()) >= {MINE, OTHER}
+
+
+# How much one call may ask for
+
+MANY = [JobId(str(number)) for number in range(10_001)]
+TOO_MUCH: list[Callable[[Far], object]] = [
+    lambda far: far.store.cancel(MANY),
+    lambda far: far.store.delete(MANY),
+    lambda far: far.reader.parents(MANY),
+    lambda far: far.reader.dependants([], limit=10_001),
+    lambda far: far.reader.peek(MINE, -1),
+    lambda far: far.reader.audit(limit=2**40),
+    lambda far: far.store.promote(10_001),
+    lambda far: far.store.sweep(W1, lease_ms=0),
+    lambda far: far.store.renew(W1, [], lease_ms=86_400_001),
+    lambda far: far.store.exchange(W1, wants=[Want(MINE, 1, 2**40)], room=1),
+]
+
+
+@pytest.mark.parametrize("number", range(len(TOO_MUCH)))
+def test_no_call_asks_for_too_much(number: int, far: dict[str, Far]) -> None:
+    with pytest.raises(InvalidJob):
+        TOO_MUCH[number](far["admin"])
+
+
+@pytest.mark.parametrize("ids", [MANY[:1_001], MANY[:1] * 2])
+def test_one_look_is_at_a_thousand_jobs(ids: list[JobId], plain: Served) -> None:
+    answer = plain.client.post("/v1/store/jobs", content=calls()["jobs"].asked((ids,), {}))
+
+    assert answer.status_code == 422
+
+
+def test_who_looks_at_more_jobs_makes_several_calls(near: Far, far: dict[str, Far]) -> None:
+    job_id = put(near, MINE)
+
+    found = far["admin"].reader.jobs([job_id, *MANY[:1_500], job_id])
+
+    assert [job and job.id for job in found] == [job_id, *[None] * 1_500, job_id]
+
+
+def test_who_has_room_for_more_than_a_call_gives_is_served(far: dict[str, Far]) -> None:
+    answer = far["admin"].store.exchange(W1, wants=[Want(QueueName("empty"), 2**40)], room=2**40)
+
+    assert answer.jobs == ()
 
 
 # Who is nobody, and what is nothing

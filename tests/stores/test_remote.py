@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from threading import Event
+from traceback import format_exception
 from typing import Any
 
 import pytest
@@ -23,8 +24,10 @@ from forebay.service.keys import Keys
 from forebay.service.server import Security
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, OnConflict, Reader, Store, Want
-from forebay.stores.remote.asking import Address
+from forebay.stores.remote.asking import Address, Asking
+from forebay.stores.remote.store import RemoteEngine
 from forebay.stores.sqlite.store import SqliteEngine
+from forebay.worker.channel import Hello
 from tests.service.serving import PATIENCE, Served, serving
 from tests.stores.relay import Relay
 from tests.stores.tls_front import CERTIFICATES, TlsFront
@@ -93,6 +96,16 @@ def test_another_server_is_asked_where_one_is_away(served: Served) -> None:
 
     assert receipt.is_new
     assert answer.jobs == ()
+
+
+def test_two_who_find_out_about_one_server_both_go_on_to_the_next() -> None:
+    asking = Asking(Address(urls=("http://one", "http://two")))
+    asked = asking.chosen
+
+    for _ in range(2):
+        asking.go_on(asked)
+
+    assert asking.chosen == asked + 1
 
 
 def test_where_all_are_away_the_store_is_not_available() -> None:
@@ -297,9 +310,36 @@ def test_nobody_sees_the_key(guarded: tuple[str, str], caplog: pytest.LogCapture
         one.close()
 
     secret = token.partition(".")[2]
-    said = [repr(app), app.engine.place, repr(app.engine), str(caught.value), caplog.text]
+    hello = Hello(info=WorkerInfo(id=W1), url=address, is_shared=True, key=token)
+    said = [repr(app), app.engine.place, repr(app.engine), str(caught.value), caplog.text, repr(hello)]
     assert not [text for text in said if secret in text]
     assert secret not in repr(Address(urls=(address,), key=token))
+
+
+def test_a_key_from_a_file_may_end_with_a_line(guarded: tuple[str, str]) -> None:
+    address, token = guarded
+
+    with closing(open_engine(address, key=f" {token}\r\n").reader()) as reader:
+        assert reader.now() > 0
+
+
+@pytest.mark.parametrize(
+    "key", ["", "\n", "fbk_a.secret\nfbk_b.other", "fbk_a.secret\N{EN DASH}x", "fbk\0secret"]
+)
+def test_what_is_no_key_is_refused_without_being_shown(key: str) -> None:
+    with pytest.raises(ConfigError, match="no API key") as caught:
+        open_engine("http://host", key=key)
+
+    assert "secret" not in "".join(format_exception(caught.value))
+
+
+def test_a_header_that_cannot_be_sent_is_not_shown(served: Served) -> None:
+    address = Address(urls=(served.address,), key="fbk_a.secret\nx")
+
+    with closing(RemoteEngine(address).reader()) as reader, pytest.raises(StoreUnavailable) as caught:
+        reader.now()
+
+    assert "secret" not in "".join(format_exception(caught.value))
 
 
 # Addresses

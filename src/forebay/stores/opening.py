@@ -196,6 +196,10 @@ def _remote(url: str, parts: SplitResult, key: str | None) -> Engine:
             raise
         raise ConfigError(f"{url!r} needs httpx2: pip install 'forebay[remote]'") from exc
     path = parts.path.rstrip("/")
+    if key is not None:
+        key = key.strip()  # a file ends with a line feed
+        if not (key and key.isascii() and key.isprintable()):
+            raise ConfigError("this is no API key of a service: it looks like fbk_NAME.SECRET, on one line")
     return RemoteEngine(
         Address(
             urls=tuple(f"{parts.scheme}://{host}{path}" for host in parts.netloc.split(",")),

@@ -19,6 +19,7 @@ from forebay.stores.protocol import Reader, Store
 
 MEDIA_TYPE: Final = "application/msgpack"
 PATH: Final = "/v1/store/"
+JOBS_AT_ONCE: Final = 1_000  # with all that they carry
 _ELSEWHERE: Final = ("close",)  # a handle is let go of where it is
 
 

@@ -26,6 +26,9 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     is_shared: bool
     key: str | None = None
 
+    def __repr__(self) -> str:
+        return f"Hello({self.info.id})"
+
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, tag="said"):
     """What a worker says about itself now."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from forebay.app.codec import masked_call
 from forebay.domain.history import Timeline
-from forebay.domain.job import Job, JobId, NewJob, QueueName
+from forebay.domain.job import MAX_COST, Job, JobId, NewJob, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.metrics import MetricPage
 from forebay.domain.note import Notes
@@ -29,6 +29,7 @@ from forebay.domain.workflow import Edge
 from forebay.errors import QueueNotFound
 from forebay.service.auth import Caller
 from forebay.service.keys import KIND
+from forebay.service.permitting.bounds import sane
 from forebay.service.permitting.producing import check_reach
 from forebay.service.permitting.reach import Reach
 from forebay.stores.protocol import Exchange, Refusal, Renewal, Standing
@@ -146,9 +147,15 @@ async def exchange(reach: Reach, asked: Any) -> Narrow | None:
         asked.settlements = [
             replace(one, follow_ups=tuple(next(allowed) for _ in one.follow_ups)) for one in asked.settlements
         ]
-    if reach.caller.may("settle"):
-        return None
-    return await _narrowed(reach, asked)
+    if not reach.caller.may("settle"):
+        return await _narrowed(reach, asked)
+    charged = [one.job_id for one in asked.settlements if one.charge is not None]
+    if charged:
+        found = await reach.looked_at(charged)
+        asked.settlements = [
+            one if one.charge is None else _own(found.get(one.job_id), one) for one in asked.settlements
+        ]
+    return None
 
 
 async def _narrowed(reach: Reach, asked: Any) -> Narrow:
@@ -175,9 +182,14 @@ async def _narrowed(reach: Reach, asked: Any) -> Narrow:
     return narrow
 
 
-def _own(job: Job, settlement: Settlement) -> Settlement:
-    """A settlement that touches nothing but its job, and gives no more back than the job has cost."""
-    charge = settlement.charge and charge_of(job, max(settlement.charge.tokens, -job.cost))
+def _own(job: Job | None, settlement: Settlement) -> Settlement:
+    """A settlement that touches nothing but its job, and charges no more than a job can cost, nor gives back
+    more than it has."""
+    if job is None:
+        return replace(settlement, charge=None)  # it will be refused
+    charge = settlement.charge
+    if charge is not None:
+        charge = charge_of(job, min(max(charge.tokens, -job.cost), MAX_COST - job.cost))
     return replace(settlement, seq=job.seq, charge=charge)
 
 
@@ -216,7 +228,7 @@ async def beat(reach: Reach, asked: Any) -> None:
         reach.caller.check("claim")
     await reach.check_workers([asked.worker.id])
     # Its leases are its own, and must not end with the process that writes this down.
-    asked.worker = replace(asked.worker, is_remote=True)
+    asked.worker = replace(sane(asked.worker), is_remote=True)
 
 
 async def forget_worker(reach: Reach, asked: Any) -> None:

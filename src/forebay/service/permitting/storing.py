@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from forebay.errors import ConfigError
+from forebay.service.permitting.bounds import bounded
 from forebay.service.permitting.permit import Permit
 from forebay.service.permitting.reach import Reach
 from forebay.service.permitting.reaching import NEEDS
@@ -25,6 +26,7 @@ async def call_store(permit: Permit, operation: str, body: bytes) -> bytes:
     asked = call.read(body)
     if operation == HINT:
         return encoded(await permit.service.waiting.hint(asked.seen))
+    bounded(operation, asked)
     narrow = await NEEDS[operation](Reach(permit.service, permit.caller), asked)
     desk = permit.service.desk
     make = partial(call.do, asked=asked)

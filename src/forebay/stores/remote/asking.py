@@ -81,7 +81,7 @@ class Asking:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._chosen = 0  # the server that answered last; the others are asked when it does not
+        self.chosen = 0  # the server that answered last; the others are asked when it does not
         self._start_over()
 
     def _start_over(self) -> None:
@@ -116,11 +116,12 @@ class Asking:
         ends = time.monotonic() + self.address.answer_wait
         for pause in (*PAUSES, None):
             for _ in self.address.urls:
+                chosen = self.chosen
                 try:
-                    return self._ask(operation, body)
+                    return self._ask(operation, body, chosen)
                 except StoreUnavailable as exc:
                     lost = exc
-                    self.go_on()
+                    self.go_on(chosen)
                     if not (may_repeat or isinstance(exc, Unheard)):
                         raise
             if pause is None or time.monotonic() + pause >= ends:
@@ -128,12 +129,15 @@ class Asking:
             time.sleep(pause * (0.5 + random.random()))  # noqa: S311 - so that not all come back at once
         raise AssertionError("the last pause is None")
 
-    def go_on(self) -> None:
-        """Ask another server from now on."""
-        self._chosen += 1
+    def go_on(self, chosen: int) -> None:
+        """Ask another server than the chosen one from now on. Two threads may find out about the same one:
+        the second must not pass over the server that the first has gone on to."""
+        with self._locked():
+            if self.chosen == chosen:
+                self.chosen += 1
 
-    def _ask(self, operation: str, body: bytes) -> bytes:
-        with self.streaming(operation, body) as response:
+    def _ask(self, operation: str, body: bytes, chosen: int) -> bytes:
+        with self.streaming(operation, body, chosen) as response:
             with _translated(str(response.url)):
                 content = response.read()
             if response.status_code != _OK:
@@ -141,9 +145,9 @@ class Asking:
             return content
 
     @contextmanager
-    def streaming(self, operation: str, body: bytes) -> Iterator[httpx2.Response]:
-        """A request whose answer has begun."""
-        url = self.address.urls[self._chosen % len(self.address.urls)]
+    def streaming(self, operation: str, body: bytes, chosen: int) -> Iterator[httpx2.Response]:
+        """A request to the chosen server whose answer has begun."""
+        url = self.address.urls[chosen % len(self.address.urls)]
         request = self._opened().build_request("POST", f"{url}{PATH}{operation}", content=body)
         with _translated(url):
             response = self._opened().send(request, stream=True)
@@ -193,6 +197,9 @@ def _translated(url: str) -> Iterator[None]:
                 "ssl_ca_certs"
             ) from exc
         raise Unheard(f"the service at {url} cannot be reached: {exc}") from exc
+    except httpx2.LocalProtocolError:
+        # Neither quoted nor chained: it shows headers, and one of them has the key.
+        raise StoreUnavailable(f"a connection to the service at {url} has come to nothing") from None
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
         raise StoreUnavailable(
             f"the service at {url} does not answer: {str(exc) or type(exc).__name__}"

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
-from forebay.domain.job import NewJob, WorkerId
+from forebay.domain.job import Job, JobId, NewJob, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import Note
 from forebay.domain.settlement import Settlement
@@ -19,7 +19,7 @@ from forebay.stores.ids import new_id, several_ids
 from forebay.stores.protocol import Exchange, Features, OnConflict, Reader, Receipt, Store, Wakeups, Want
 from forebay.stores.remote.asking import Address, Asking, Unheard
 from forebay.stores.remote.wakeups import RemoteWakeups
-from forebay.stores.wire import calls
+from forebay.stores.wire import JOBS_AT_ONCE, calls
 
 # Calls that may be made twice when an answer got lost, beside those that only look: the second changes
 # nothing and is answered as the first was. `insert` is one by its ids, see there. Not `exchange`: what the
@@ -100,6 +100,14 @@ class Handle:
         may_repeat = not call.writes or name in REPEATABLE
         return call.answer(self._asking.ask(name, call.asked(args, kwargs), may_repeat=may_repeat))
 
+    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+        wanted = list(dict.fromkeys(ids))
+        found = dict[JobId, Job | None]()
+        for first in range(0, len(wanted), JOBS_AT_ONCE):
+            part = wanted[first : first + JOBS_AT_ONCE]
+            found |= zip(part, self._call("jobs", part), strict=True)
+        return [found[job_id] for job_id in ids]
+
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
@@ -157,8 +165,12 @@ class RemoteStore(Handle):
 
     def _found(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> list[Receipt]:
         """Receipts in which what is ours is new, whatever the second try says of it."""
-        refused = [job.id for job, receipt in zip(jobs, receipts, strict=True) if receipt.error is not None]
-        stored = {job.id: job for job in self._call("jobs", refused) if job is not None} if refused else {}
+        refused = [
+            job.id
+            for job, receipt in zip(jobs, receipts, strict=True)
+            if receipt.error is not None and job.id
+        ]
+        stored = {job.id: job for job in self.jobs(refused) if job is not None} if refused else {}
         found = []
         for job, receipt in zip(jobs, receipts, strict=True):
             if job.id in stored:

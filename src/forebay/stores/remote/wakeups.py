@@ -65,7 +65,7 @@ class RemoteWakeups:
             try:
                 word = self._next(seen)
             except (ForebayError, httpx2.HTTPError):
-                self._asking.go_on()
+                self._asking.go_on(self._asking.chosen)
                 self._stopping.wait(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
                 continue
@@ -82,7 +82,7 @@ class RemoteWakeups:
     def _next(self, seen: str | None) -> str:
         call = calls()["hint"]
         # The head of the answer comes at once, so that there is a connection to cut.
-        with self._asking.streaming("hint", call.asked((seen,), {})) as response:
+        with self._asking.streaming("hint", call.asked((seen,), {}), self._asking.chosen) as response:
             stream = response.extensions["network_stream"]
             with self._lock:
                 self._waiting = stream.get_extra_info("socket")
