@@ -33,9 +33,9 @@ VIEWS = (
 )
 
 
-# Tables whose last column, with its buttons, does not fit.
-CUT = """() => [...document.querySelectorAll("main > .panel > .scroll, main > .panel .scroll")]
-    .filter(one => !one.closest(".cols") && one.scrollWidth > one.clientWidth)
+# Tables with buttons in their last column that do not fit; others may be pushed to and fro.
+CUT = """() => [...document.querySelectorAll(".scroll:has(td .button)")]
+    .filter(one => one.scrollWidth > one.clientWidth)
     .map(one => `cut: ${one.ariaLabel}`)"""
 
 
