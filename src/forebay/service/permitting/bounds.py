@@ -81,8 +81,8 @@ def fresh(rows: Sequence[MetricRow], now: int) -> list[MetricRow]:
 
 
 def _check_figures(row: MetricRow) -> None:
-    """Raise InvalidJob for what no worker has seen. Everything is made again from such rows, also what belongs
-    to other queues: one that cannot be added up would spoil it for all."""
+    """Raise InvalidJob for what no worker has seen. Everything is made again from such rows, also what
+    belongs to other queues: one that cannot be added up would spoil it for all."""
     if row.tier != TEN_SECONDS or row.start % TEN_SECONDS:
         raise InvalidJob("a worker keeps figures of ten seconds", field="start")
     if row.worker in (SAMPLE, TOGETHER) or row.stock is not None:
