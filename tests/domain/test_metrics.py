@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from forebay.domain.histogram import histogram_of
@@ -79,6 +80,16 @@ def test_a_row_comes_back_as_it_was_stored() -> None:
     kept = row(send=tally(3, Boom=1), stock=stock(START, 4))
 
     assert unpacked(TEN_SECONDS, START, "mail", "w", packed(kept)) == kept
+
+
+@pytest.mark.parametrize("states", [4, 12])
+def test_a_stock_that_knows_fewer_states_or_more_can_be_read(states: int) -> None:
+    body = msgspec.msgpack.encode([{}, [START, list(range(states)), 7, 2]])
+
+    found = unpacked(TEN_SECONDS, START, "mail", "w", body).stock
+
+    assert found is not None
+    assert [getattr(found.counts, state) for state in JobState][:4] == [0, 1, 2, 3]
 
 
 def test_a_span_begins_at_a_whole_multiple_of_itself() -> None:

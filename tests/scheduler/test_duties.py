@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -24,8 +25,9 @@ DAY = 86_400_000
 
 
 def all_duties() -> list[Duty]:
-    sweeping = Sweeping(sweeper=WorkerId("sweeper"), clock=SystemClock(), roll=lambda: 0.5)
-    return [Promoting(), Rescoring(), Pruning(), Measuring(), sweeping]
+    clock = SystemClock()
+    sweeping = Sweeping(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5)
+    return [Promoting(), Rescoring(), Pruning(), Measuring(clock), sweeping]
 
 
 def test_every_duty_has_a_name_of_its_own_and_a_time() -> None:
@@ -35,7 +37,7 @@ def test_every_duty_has_a_name_of_its_own_and_a_time() -> None:
     assert all(0 < duty.every_ms <= 30_000 for duty in duties)
 
 
-@pytest.mark.parametrize("make", [Promoting, Rescoring, Pruning, Measuring])
+@pytest.mark.parametrize("make", [Promoting, Rescoring, Pruning, partial(Measuring, SystemClock())])
 def test_a_duty_with_nothing_to_do_says_so(store: Store, make: Callable[[], Duty]) -> None:
     duty = make()
 

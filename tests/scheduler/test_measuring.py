@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +22,11 @@ from forebay.domain.metrics import (
     Tally,
     start_of,
 )
-from forebay.errors import StoreUnavailable
+from forebay.errors import StoreRefused, StoreUnavailable
 from forebay.scheduler.measuring import OVER_MS, Measuring
-from forebay.stores.measuring import every_row
+from forebay.stores.measuring import LooksAtMetrics, every_row
 from forebay.stores.protocol import Reader, Store
+from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.app.watching import Watched
 from tests.stores.support import new_job
@@ -39,11 +43,11 @@ def row(at: int, worker: str = "w", jobs: int = 1, tier: int = TEN_SECONDS) -> M
     )
 
 
-def rows(reader: Reader, tier: int) -> list[MetricRow]:
+def rows(reader: LooksAtMetrics, tier: int) -> list[MetricRow]:
     return list(every_row(reader, tier, 0, 2**52))
 
 
-def completed(reader: Reader, tier: int) -> list[int]:
+def completed(reader: LooksAtMetrics, tier: int) -> list[int]:
     return [one.tasks["t"].counts["completed"] for one in rows(reader, tier) if one.tasks]
 
 
@@ -57,7 +61,7 @@ def test_what_workers_have_seen_is_rolled_up_to_minutes_hours_and_days(
     store.record_metrics([row(now - MINUTE, jobs=2), row(now), row(now, "v", jobs=4)])
 
     for _ in range(2):  # the second time nothing changes
-        assert not Measuring().run(store)
+        assert not Measuring(clock).run(store)
 
     assert completed(reader, MINUTE) == [2, 5]
     assert completed(reader, HOUR) == completed(reader, DAY_MS) == [7]
@@ -71,7 +75,7 @@ def test_a_row_that_comes_late_changes_what_was_rolled_up(
 ) -> None:
     store.insert([new_job()])
     now = clock.now_ms()
-    measuring = Measuring()
+    measuring = Measuring(clock)
     store.record_metrics([row(now)])
     measuring.run(store)
     clock.advance(ms=MINUTE)
@@ -89,7 +93,7 @@ def test_after_a_long_silence_it_goes_on_where_rows_are(
     now = clock.now_ms()
     store.record_metrics([row(now - 20 * DAY_MS), row(now - 3 * DAY_MS), row(now)])
 
-    assert not Measuring().run(store)
+    assert not Measuring(clock).run(store)
 
     assert completed(reader, MINUTE) == [1, 1, 1]
     assert completed(reader, HOUR) == [1, 1, 1]
@@ -99,7 +103,7 @@ def test_a_long_past_is_rolled_up_in_several_runs(store: Store, reader: Reader, 
     store.insert([new_job()])
     now = clock.now_ms()
     store.record_metrics([row(now - place * HOUR) for place in range(25)])
-    measuring = Measuring()
+    measuring = Measuring(clock)
 
     runs = 1
     while measuring.run(store):
@@ -114,7 +118,7 @@ def test_rows_of_all_workers_become_one_when_nobody_writes_them_any_more(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     store.insert([new_job()])
-    measuring = Measuring()
+    measuring = Measuring(clock)
     now = clock.now_ms()
     store.record_metrics([row(now, "u"), row(now, "v", jobs=2)])
     measuring.run(store)
@@ -122,7 +126,7 @@ def test_rows_of_all_workers_become_one_when_nobody_writes_them_any_more(
 
     clock.advance(ms=OVER_MS + MINUTE)
     for _ in range(2):
-        Measuring().run(store)
+        Measuring(clock).run(store)
 
     whole, _ = rows(reader, TEN_SECONDS)
     assert (whole.worker, whole.tasks["t"].counts) == (TOGETHER, {"completed": 3})
@@ -138,29 +142,128 @@ def test_each_tier_is_kept_for_its_time(store: Store, reader: Reader, clock: Man
     young = [row(now - kept + tier, jobs=1, tier=tier) for tier, kept in KEPT_MS.items()]
     store.record_metrics([*old, *young])
 
-    Measuring().run(store)
+    Measuring(clock).run(store)
 
     kept = [one for tier in KEPT_MS for one in rows(reader, tier) if one.worker == "w"]
     assert kept == young
 
 
 @pytest.mark.shows("R-MET-41")
-def test_a_store_that_takes_no_figures_costs_a_turn_and_no_more(
-    store: Store, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "fault",
+    [StoreUnavailable("it is full"), StoreRefused("it will not"), OverflowError("too large")],
+    ids=repr,
+)
+def test_a_store_that_takes_no_figures_costs_a_turn_and_old_ones_are_forgotten_all_the_same(
+    store: Store, reader: Reader, clock: ManualClock, fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.insert([new_job()])
+    store.record_metrics([row(clock.now_ms() - 2 * KEPT_MS[TEN_SECONDS])])
 
-    def is_full(name: str, _: object) -> None:
+    def trouble(name: str, _: object) -> None:
         if name == "record_metrics":
-            raise StoreUnavailable("it is full")
+            raise fault
 
     with caplog.at_level(logging.WARNING):
-        assert not Measuring().run(Watched(store, is_full).seam)
+        assert not Measuring(clock).run(Watched(store, trouble).seam)
 
-    assert "metrics are left to the next turn: it is full" in caplog.text
+    assert f"metrics are left to the next turn: {fault}" in caplog.text
+    assert rows(reader, TEN_SECONDS) == []
 
 
-def test_without_any_job_there_is_nothing_to_count(store: Store, reader: Reader) -> None:
-    assert not Measuring().run(store)
+def test_a_clock_that_was_ahead_for_a_while_does_not_stop_the_rolling_up(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    store.insert([new_job()])
+    measuring = Measuring(clock)
+    now = clock.now_ms()
+    clock.set(now + 3 * DAY_MS)
+    measuring.run(store)
+    clock.set(now)
+    store.record_metrics([row(now)])
+
+    measuring.run(store)
+
+    assert [completed(reader, tier) for tier in (MINUTE, HOUR, DAY_MS)] == [[1]] * 3
+
+
+def test_a_row_that_comes_late_for_an_hour_that_is_over_counts_in_it(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    store.insert([new_job()])
+    measuring = Measuring(clock)
+    end = start_of(clock.now_ms(), DAY_MS) + DAY_MS
+    clock.set(end + 5_000)
+    store.record_metrics([row(end)])
+    measuring.run(store)
+    clock.set(end + MINUTE + 30_000)
+    store.record_metrics([row(end - TEN_SECONDS, "late", jobs=4)])
+
+    measuring.run(store)
+
+    assert [completed(reader, tier) for tier in (MINUTE, HOUR, DAY_MS)] == [[4, 1]] * 3
+
+
+def test_hours_and_days_are_not_made_each_time_and_only_those_that_may_change(
+    store: Store, clock: ManualClock
+) -> None:
+    store.insert([new_job()])
+    clock.set(start_of(clock.now_ms(), DAY_MS) + DAY_MS + 30 * MINUTE)
+    now = clock.now_ms()
+    store.record_metrics([row(now - HOUR), row(now)])
+    Measuring(clock).run(store)
+    asked: list[tuple[int, int]] = []
+
+    def look(name: str, args: tuple[int, ...]) -> None:
+        if name == "metrics":
+            asked.append((args[0], now - args[1]))
+
+    watched, measuring = Watched(store, look).seam, Measuring(clock)
+    measuring.run(watched)
+    assert max(since for tier, since in asked if tier == MINUTE) < HOUR
+    assert {tier for tier, _ in asked} == {TEN_SECONDS, MINUTE, HOUR}
+    asked.clear()
+
+    measuring.run(watched)
+
+    assert {tier for tier, _ in asked} == {TEN_SECONDS}
+
+
+def test_a_row_that_cannot_be_read_is_left_out(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, now = tmp_path / "jobs.db", clock.now_ms()
+    store = SqliteEngine(str(path), clock=clock).store()
+    store.insert([new_job()])
+    store.record_metrics([row(now, jobs=9), row(now + TEN_SECONDS), row(now + MINUTE, jobs=2)])
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("update forebay_metrics set body = x'c1' where start = ?", [start_of(now, TEN_SECONDS)])
+    clock.advance(ms=2 * MINUTE)
+
+    with caplog.at_level(logging.WARNING):
+        assert not Measuring(clock).run(store)
+
+    assert completed(store, MINUTE) == [1, 2]
+    assert "metrics of default by 'w'" in caplog.text
+    store.close()
+
+
+def test_who_was_held_up_after_reading_rows_writes_nothing_of_them(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    store.insert([new_job()])
+    store.record_metrics([row(clock.now_ms())])
+
+    def hold_up(name: str, _: object) -> None:
+        if name == "metrics":
+            clock.advance(ms=2 * MINUTE)
+
+    Measuring(clock).run(Watched(store, hold_up, too_late=True).seam)
+
+    assert rows(reader, MINUTE) == []
+
+
+def test_without_any_job_there_is_nothing_to_count(store: Store, reader: Reader, clock: ManualClock) -> None:
+    assert not Measuring(clock).run(store)
 
     assert rows(reader, TEN_SECONDS) == []

@@ -20,10 +20,9 @@ BOOM = AttemptError(type="Boom", message="it broke")
 
 def worked(rig: Rig) -> None:
     """A queue of four jobs, one of them there before, of which a worker has ended three; another waits."""
-    measuring = Measuring()
     rig.insert(1)
     rig.insert(1, queue=QueueName("other"))
-    measuring.run(rig.store)
+    Measuring(rig.clock).run(rig.store)
     rig.clock.advance(ms=TEN_SECONDS)
     rig.insert(3)
     rig.store.beat(WorkerInfo(id=WORKER, queues=(DEFAULT_QUEUE,), beat_at=rig.clock.now_ms()))
@@ -38,7 +37,7 @@ def worked(rig: Rig) -> None:
     coordinator.is_claiming = False
     coordinator.turn()
     coordinator.last_figures()
-    measuring.run(rig.store)
+    Measuring(rig.clock).run(rig.store)
 
 
 @pytest.mark.shows(

@@ -139,7 +139,8 @@ def _packed_stock(stock: Stock) -> _Packed:
 
 
 def _unpacked_stock(found: _Packed) -> Stock:
-    counts = Counts(**{state.value: jobs for state, jobs in zip(JobState, found.jobs, strict=True)})
+    # Another release may know fewer states, or more.
+    counts = Counts(**{state.value: jobs for state, jobs in zip(JobState, found.jobs, strict=False)})
     return Stock(found.at, counts, found.accepted, found.most_pending)
 
 

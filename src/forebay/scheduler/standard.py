@@ -29,4 +29,4 @@ def standard_duties(
     the dead alone only where the store notices a death."""
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
-    return [Promoting(), FiringSchedules(roll=roll), *sweeps, Rescoring(), Pruning(), Measuring()]
+    return [Promoting(), FiringSchedules(roll=roll), *sweeps, Rescoring(), Pruning(), Measuring(clock)]

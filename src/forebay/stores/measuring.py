@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
+
+import msgspec
 
 from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
@@ -12,6 +15,8 @@ from forebay.domain.query import Counts
 from forebay.stores.rows import Row
 
 ROWS_AT_ONCE: Final = 1_000
+
+logger = logging.getLogger(__name__)
 
 
 class LooksAtMetrics(Protocol):
@@ -46,19 +51,27 @@ class KeepsMetrics(LooksAtMetrics, Protocol):
         ...
 
 
-def every_row(handle: LooksAtMetrics, tier: int, since: int, before: int) -> Iterator[MetricRow]:
+def every_row(
+    handle: LooksAtMetrics, tier: int, since: int, before: int, limit: int = ROWS_AT_ONCE
+) -> Iterator[MetricRow]:
     """All rows of a tier in this time, page by page."""
     then: int | None = since
     while then is not None:
-        page = handle.metrics(tier, then, before)
+        page = handle.metrics(tier, then, before, limit=limit)
         yield from page.rows
         then = page.then
 
 
 def page_of(rows: Sequence[Row], tier: int, limit: int) -> MetricPage:
-    """A page from what is stored, by start, queue and worker."""
-    found = [unpacked(tier, *row) for row in rows]
-    return MetricPage(found, found[-1].start + tier if len(found) >= limit else None)
+    """A page from what is stored, by start, queue and worker. A row that cannot be read must not hide the
+    others, nor stop what is made of them."""
+    found = []
+    for start, queue, worker, body in rows:
+        try:
+            found.append(unpacked(tier, start, queue, worker, body))
+        except msgspec.MsgspecError as exc:
+            logger.warning("metrics of %s by %r from %d on cannot be read: %s", queue, worker, start, exc)
+    return MetricPage(found, rows[-1][0] + tier if len(rows) >= limit else None)
 
 
 def stock_of(

@@ -115,3 +115,16 @@ def test_stock_says_how_many_jobs_are_here_and_how_many_have_ever_come(
     assert first[mail] == Stock(T0, Counts(pending=4, scheduled=1), 5, 4)
     assert last[mail].counts.total < 5
     assert (last[mail].accepted, last[QueueName("default")].accepted) == (5, 1)
+
+
+def test_a_job_that_is_revived_into_another_queue_has_come_to_both(store: Store) -> None:
+    mail, other = QueueName("mail"), QueueName("other")
+    ids = [receipt.id for receipt in store.insert([new_job(queue=mail)] * 3) if receipt.id is not None]
+    store.cancel(ids[:2])
+
+    store.revive(ids[:1], queue=other)
+    store.revive(ids[1:2])
+    stock = store.take_stock()
+
+    assert (stock[mail].accepted, stock[mail].counts) == (3, Counts(pending=2))
+    assert (stock[other].accepted, stock[other].counts) == (1, Counts(pending=1))

@@ -175,13 +175,16 @@ class State:
         name, turn = self.turns.get(job_id, ("", 0))
         return bool(name) and turn != min(self.sequences[name])
 
+    def count_removed(self, queue: QueueName) -> None:
+        self.write(self.measured.removed, queue, self.measured.removed.get(queue, 0) + 1)
+
     def remove(self, job: Job) -> None:
         """Forget a job with its unique key, its history, its notes and the edges to its parents."""
         self.free_unique(job)
         self._remove_edges(job)
         self._undo.append(partial(self._stand, job.id, self.jobs[job.id]))
         self._stand(job.id, None)
-        self.write(self.measured.removed, job.queue, self.measured.removed.get(job.queue, 0) + 1)
+        self.count_removed(job.queue)
         self.write(self.attempts, job.id, None)
         self.write(self.notes, job.id, None)
         for number in self.events_of.get(job.id, ()):

@@ -218,6 +218,8 @@ def _put_back(
     ended = state.jobs[job_id].job
     target = queue or ended.queue
     open_queue(state, target)
+    if target != ended.queue:
+        state.count_removed(ended.queue)  # in the other one it counts as one that came
     job = _revived(state, ended, target, delay_ms, reset)
     join(state, job)
     state.put_new(job)

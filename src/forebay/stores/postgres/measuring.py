@@ -68,8 +68,14 @@ class PostgresMetrics(_LooksAtMetrics, ABC):
 
 
 def _stock(tx: Transaction) -> dict[QueueName, Stock]:
-    counted = {(queue, state): jobs for queue, state, jobs in tx.all("counts")}
-    return stock_of(tx.now, counted, dict(tx.all("removed")))
+    counted: dict[tuple[str, str], int] = {}
+    removed: dict[str, int] = {}
+    for queue, state, jobs in tx.all("stock"):
+        if state is None:
+            removed[queue] = jobs
+        else:
+            counted[queue, state] = jobs
+    return stock_of(tx.now, counted, removed)
 
 
 def _keys(rows: Sequence[MetricRow]) -> dict[str, object]:

@@ -195,7 +195,7 @@ def revive(
         tx.run("revive", {**again, "options": options, "errors": errors, "unmet": unmet[job.id]})
         if state is JobState.PENDING:
             come(tx, [(target.name, job.limit_keys.get(SHARE))])
-        tx.count(job.queue, job.state, -1)
+        tx.leave(job.queue, job.state, target.name)
         tx.count(target.name, state, 1)
         tx.record(
             Event(

@@ -147,6 +147,13 @@ class Transaction:
         self._counts[queue, state] -= jobs
         self._removed[queue] += jobs
 
+    def leave(self, queue: str, state: JobState, target: str) -> None:
+        """A job goes on in this queue or another, where it counts as one that came: so here it is gone."""
+        if target == queue:
+            self.count(queue, state, -1)
+        else:
+            self.remove(queue, state)
+
     def move(self, queue: str, old: JobState, new: JobState, jobs: int = 1) -> None:
         self._counts[queue, old] -= jobs
         self._counts[queue, new] += jobs

@@ -8,7 +8,7 @@ Jobs
   blocks, block_jobs       sorted set, hash: which thousands of seqs hold jobs, and how many each; searching
                            walks through them
   counts                   hash    "queue state" -> how many jobs
-  removed                  hash    queue -> how many jobs are gone, pruned or deleted
+  removed                  hash    queue -> how many jobs are gone: pruned, deleted, revived elsewhere
 
 Where live jobs stand; a member is the job's seq in 13 digits, a colon and its id
   ready:<queue>            sorted set by rank: pending jobs

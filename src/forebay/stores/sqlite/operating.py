@@ -293,7 +293,7 @@ def _put_among_live(
     tx.all(f"remove_{table}", {"seq": job.seq, "job_id": job.id})
     if state is JobState.PENDING:
         join(tx, target.name, job.limit_keys.get(SHARE), [job.seq])
-    tx.count(job.queue, job.state, -1)
+    tx.leave(job.queue, job.state, target.name)
     tx.count(target.name, state, 1)
 
 

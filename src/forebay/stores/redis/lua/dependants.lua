@@ -6,7 +6,7 @@
 local rows = {}
 for _, parent in ipairs(ask.ids) do
   local all = redis.call('ZRANGE', prefix .. 'behind:' .. parent, 0, -1, 'WITHSCORES')
-  local is_over = #all > 0 and has_completed(parent)
+  local is_over = #all > 0 and is_met(parent)
   for i = 1, #all, 2 do
     local id, number = string.match(all[i], '^(.*)%z(%d+)$')
     local state = tonumber(all[i + 1])

@@ -186,6 +186,7 @@ local function follow_line(line, room)
   flush()
   if #ids < room then
     redis.call('LPOP', prefix .. 'aftermaths')
+    listed = word ~= 'deleted' and listed or nil
   end
   return math.max(#ids, 1)
 end
@@ -260,6 +261,7 @@ local function meet_all(room)
   if rest then
     redis.call('LSET', prefix .. 'aftermaths', 0, cmsgpack.pack({rest, 'completed'}))
   end
+  listed = nil  -- one that is revived by a later line finds its count anew, and nobody lowers that for these parents
   return looked_at
 end
 

@@ -10,7 +10,7 @@ for _, id in ipairs(ask.ids) do
   for i = 1, #all, 2 do
     local how, parent = string.match(all[i + 1], '^(%a+) (.*)$')
     local state = tonumber(redis.call('ZSCORE', prefix .. 'behind:' .. parent, edge_name(id, all[i])))
-    if state == OPEN and (is_free or has_completed(parent)) then
+    if state == OPEN and (is_free or is_met(parent)) then
       state = MET
     end
     rows[#rows + 1] = {id, tonumber(all[i]), parent, how, state}

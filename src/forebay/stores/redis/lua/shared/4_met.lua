@@ -19,7 +19,7 @@ local function has_completed(id)
   return not job or job.head[STATE] == 'completed'
 end
 
-local listed  -- id -> whether the list has to do with what its end means
+local listed  -- id -> whether the list has to do with what its end means; nothing where it has become shorter since it was read
 
 local function is_listed(id)
   if not listed then

@@ -60,6 +60,9 @@ local function revive(job, target, into)
   local was, from = head[STATE], head[QUEUE]
   open_queue(target)
   lift(job)
+  if target ~= from then
+    redis.call('HINCRBY', prefix .. 'removed', from, 1)  -- in the other one it counts as one that came
+  end
   head[QUEUE] = target
   if ask.reset then
     head[FAILURES], head[CRASHES] = 0, 0
