@@ -70,7 +70,6 @@ def test_each_step_has_a_value_also_where_nothing_happened() -> None:
     assert values(spans(rows, STEPS, task="sort"), "completed") == [2, 0, 1]
 
 
-@pytest.mark.shows("R-MET-53")
 def test_what_was_enqueued_is_told_by_the_counts_before_and_after() -> None:
     new = QueueName("new")
     rows = [
