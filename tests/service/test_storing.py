@@ -13,15 +13,16 @@ from forebay.app.codec import decode_call, encode_call, framed
 from forebay.app.masking import MASK
 from forebay.domain.access import Grant
 from forebay.domain.document import Document
+from forebay.domain.histogram import Histogram
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import MAX_COST, Amendment, Job, JobId, Need, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
-from forebay.domain.metrics import MetricRow
+from forebay.domain.metrics import SAMPLE, TEN_SECONDS, TOGETHER, MetricRow, Stock, Tally, start_of
 from forebay.domain.note import Note, Notes, Progress
 from forebay.domain.outcome import Completed, Interrupted
-from forebay.domain.query import JobQuery
+from forebay.domain.query import Counts, JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Charge, decide
 from forebay.domain.worker import MIN_BEAT_MS, SHOWN_JOBS, CommandKind, Pulse, WorkerInfo
@@ -351,7 +352,10 @@ def test_a_worker_speaks_for_no_other_one(near: Far, far: dict[str, Far]) -> Non
 
 
 def test_a_worker_keeps_and_sees_figures_of_its_own_queues(near: Far, far: dict[str, Far]) -> None:
-    mine, other = (MetricRow(tier=10_000, start=0, queue=queue, worker="w") for queue in (MINE, OTHER))
+    start = start_of(near.reader.now(), TEN_SECONDS)
+    mine, other = (
+        MetricRow(tier=TEN_SECONDS, start=start, queue=queue, worker="w") for queue in (MINE, OTHER)
+    )
     near.store.record_metrics([other])
     store = far["consumer"].store
 
@@ -361,8 +365,38 @@ def test_a_worker_keeps_and_sees_figures_of_its_own_queues(near: Far, far: dict[
     with pytest.raises(Forbidden):
         store.record_metrics([mine], instead_of=[mine])
 
-    assert [row.queue for row in far["viewer"].reader.metrics(10_000, 0, 1).rows] == [MINE]
-    assert [row.queue for row in far["admin"].reader.metrics(10_000, 0, 1).rows] == [MINE, OTHER]
+    def seen(holder: str) -> set[str]:
+        rows = far[holder].reader.metrics(TEN_SECONDS, start, start + 1).rows
+        return {row.queue for row in rows if row.worker == "w"}
+
+    assert (seen("viewer"), seen("admin")) == ({MINE}, {MINE, OTHER})
+
+
+SOME = Histogram({1: 1}, 1, 1, 1)
+NO_FIGURES: dict[str, dict[str, Any]] = {
+    "tier": {"tier": 60_000},
+    "between": {"start": 1},
+    "sample": {"worker": SAMPLE},
+    "together": {"worker": TOGETHER},
+    "stock": {"stock": Stock(0, Counts(), 0, 0)},
+    "tasks": {"tasks": {str(number): Tally() for number in range(1_002)}},
+    "counts": {"tasks": {"t": Tally({"completed": 2**60})}},
+    "less than none": {"tasks": {"t": Tally({"completed": -1})}},
+    "errors": {"tasks": {"t": Tally({}, {str(number): 1 for number in range(22)})}},
+    "steps": {"tasks": {"t": Tally(run=replace(SOME, steps={2**40: 1}))}},
+    "total": {"tasks": {"t": Tally(wait=replace(SOME, total_us=2**60))}},
+    "most": {"tasks": {"t": Tally(wait=replace(SOME, most_us=-1))}},
+}
+
+
+@pytest.mark.parametrize("name", NO_FIGURES)
+def test_figures_that_no_worker_can_have_seen_are_refused(name: str, near: Far, far: dict[str, Far]) -> None:
+    fields = dict(NO_FIGURES[name])
+    start = start_of(near.reader.now(), TEN_SECONDS) + fields.pop("start", 0)
+    row = MetricRow(**{"tier": TEN_SECONDS, "start": start, "queue": MINE, "worker": "w", **fields})
+
+    with pytest.raises(InvalidJob):
+        far["consumer"].store.record_metrics([row])
 
 
 # Steer
@@ -585,3 +619,16 @@ def test_an_error_comes_with_all_that_it_says(plain: Served) -> None:
         store.insert([NewJob(task="t", queue=queue)] * 2)
 
     assert (caught.value.queue, caught.value.limit, caught.value.retry_after) == (queue, 1, None)
+
+
+def test_figures_of_another_time_are_not_kept(near: Far, far: dict[str, Far]) -> None:
+    start = start_of(near.reader.now(), TEN_SECONDS)
+    rows = [
+        MetricRow(tier=TEN_SECONDS, start=start + shift, queue=MINE, worker="timely")
+        for shift in (-400_000, 0, 400_000)
+    ]
+
+    far["consumer"].store.record_metrics(rows)
+
+    kept = near.reader.metrics(TEN_SECONDS, start - 500_000, start + 500_000).rows
+    assert [row.start for row in kept if row.worker == "timely"] == [start]

@@ -6,7 +6,8 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from threading import Event
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
 from traceback import format_exception
 from typing import Any
 
@@ -19,14 +20,25 @@ from forebay.domain.lease import Lease
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
-from forebay.errors import ConfigError, DuplicateJob, QueueFull, StoreError, StoreUnavailable, StoreUnusable
+from forebay.errors import (
+    ConfigError,
+    DuplicateJob,
+    ForebayError,
+    QueueFull,
+    StoreError,
+    StoreUnavailable,
+    StoreUnusable,
+)
 from forebay.service.keys import Keys
 from forebay.service.server import Security
+from forebay.stores.memory.store import MemoryStore
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, OnConflict, Reader, Store, Want
+from forebay.stores.remote import asking
 from forebay.stores.remote.asking import Address, Asking
 from forebay.stores.remote.store import RemoteEngine
 from forebay.stores.sqlite.store import SqliteEngine
+from forebay.stores.wire import encoded
 from forebay.worker.channel import Hello
 from tests.service.serving import PATIENCE, Served, serving
 from tests.stores.relay import Relay
@@ -99,13 +111,13 @@ def test_another_server_is_asked_where_one_is_away(served: Served) -> None:
 
 
 def test_two_who_find_out_about_one_server_both_go_on_to_the_next() -> None:
-    asking = Asking(Address(urls=("http://one", "http://two")))
-    asked = asking.chosen
+    servers = Asking(Address(urls=("http://one", "http://two")))
+    asked = servers.chosen
 
     for _ in range(2):
-        asking.go_on(asked)
+        servers.go_on(asked)
 
-    assert asking.chosen == asked + 1
+    assert servers.chosen == asked + 1
 
 
 def test_where_all_are_away_the_store_is_not_available() -> None:
@@ -134,6 +146,76 @@ def test_a_beat_is_repeated_when_its_answer_got_lost(relay: Relay, store: Store,
 
     assert loss.lost == 1
     assert "beats" in [worker.id for worker in reader.workers()]
+
+
+def test_a_silent_server_is_given_up_soon_where_there_is_another(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "IMPATIENT_SECONDS", 1.0)
+    here = served.address.removeprefix("http://")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        both = f"http://127.0.0.1:{silent.getsockname()[1]},{here}?answer_wait=3600"
+        with closing(open_engine(both).store()) as store:
+            renewal = store.renew(W1, [])
+
+    assert renewal.renewed == ()
+
+
+# What a server, or what stands before it, says instead of an answer
+
+
+@contextmanager
+def saying(*answers: tuple[int, bytes]) -> Iterator[Engine]:
+    """An engine whose server gives these answers, one after the other."""
+    left = iter(answers)
+
+    class Saying(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            status, body = next(left)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Saying) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield open_engine(f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_what_a_server_did_not_wait_for_is_said_again() -> None:
+    with saying((408, b""), (200, encoded(3))) as engine, closing(engine.store()) as store:
+        assert store.promote() == 3
+
+
+def test_a_service_that_was_there_is_away_and_not_another_thing() -> None:
+    with saying((200, encoded(3)), (404, b"<h1>moved</h1>")) as engine, closing(engine.store()) as store:
+        store.promote()
+        with pytest.raises(StoreUnavailable, match="not there now"):
+            store.promote()
+
+
+def test_a_fault_of_the_service_is_not_waited_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumble(*_: object, **__: object) -> None:
+        raise RuntimeError("stumbled")
+
+    monkeypatch.setattr(MemoryStore, "drop_limit", stumble)
+    with closing(open_engine(served.address).store()) as store, pytest.raises(ForebayError) as caught:
+        store.drop_limit("global")
+
+    assert not isinstance(caught.value, StoreError)
 
 
 # An insert whose answer got lost

@@ -69,6 +69,8 @@ def test_what_a_worker_does_is_told_over_time_and_as_a_whole(rig: Rig) -> None:
         completed, enqueued = series(rig.reader, ["completed", "enqueued"], steps, queue=of)
         assert sum(value or 0 for value in completed) == 2
         assert sum(value or 0 for value in enqueued) == 3
+    long_ago = steps_between(rig.clock.now_ms() - 8 * DAY_MS, rig.clock.now_ms() - 8 * DAY_MS + MINUTE)
+    assert set(series(rig.reader, ["completed"], long_ago)[0]) == {None}
     [hidden] = series(rig.reader, ["completed"], steps, sees=lambda name: name == "other")
     assert sum(value or 0 for value in hidden) == 0
     found = totals(rig.reader)

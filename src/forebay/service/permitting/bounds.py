@@ -3,11 +3,23 @@ be as large as its caller likes; what it brings along is bounded by the size of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from forebay.domain.histogram import LONGEST_US, Histogram, step_of
 from forebay.domain.job import DAY_MS, MIN_LEASE_MS, check_whole
+from forebay.domain.metrics import (
+    MAX_ERRORS,
+    MAX_SERIES,
+    MINUTE,
+    SAMPLE,
+    TEN_SECONDS,
+    TOGETHER,
+    MetricRow,
+    Tally,
+)
 from forebay.domain.text import clean
 from forebay.domain.worker import MAX_BEAT_MS, MIN_BEAT_MS, SHOWN_JOBS, WorkerInfo
 from forebay.errors import InvalidJob
@@ -15,6 +27,11 @@ from forebay.stores.wire import JOBS_AT_ONCE
 
 MOST: Final = 10_000
 MAX_HOST: Final = 255
+# How far the start of a worker's figures may be from now, and what fits into a sum of very many of them.
+FIGURES_MS: Final = 5 * MINUTE
+MOST_COUNTED: Final = 2**40
+MOST_US: Final = 2**57
+_KINDS: Final = 100  # of things that are counted; a later release may know more than this one
 _LISTS: Final = ("ids", "names", "queues", "workers", "wants", "dead")
 
 
@@ -53,3 +70,48 @@ def sane(worker: WorkerInfo) -> WorkerInfo:
         beat_ms=min(max(worker.beat_ms, MIN_BEAT_MS), MAX_BEAT_MS),
         running=worker.running[:SHOWN_JOBS],
     )
+
+
+def fresh(rows: Sequence[MetricRow], now: int) -> list[MetricRow]:
+    """Of figures those that a worker can have seen just now. Others are left out and not refused: where the
+    store's clock was set back, its rows from before must not hold up those that come."""
+    for row in rows:
+        _check_figures(row)
+    return [row for row in rows if abs(now - row.start) <= FIGURES_MS]
+
+
+def _check_figures(row: MetricRow) -> None:
+    """Raise InvalidJob for what no worker has seen. Everything is made again from such rows, also what
+    belongs to other queues: one that cannot be added up would spoil it for all."""
+    if row.tier != TEN_SECONDS or row.start % TEN_SECONDS:
+        raise InvalidJob("a worker keeps figures of ten seconds", field="start")
+    if row.worker in (SAMPLE, TOGETHER) or row.stock is not None:
+        raise InvalidJob("a worker keeps figures of its own, and counts no waiting jobs", field="worker")
+    if len(row.tasks) > MAX_SERIES + 1:
+        raise InvalidJob(f"there are figures of at most {MAX_SERIES} tasks", field="tasks")
+    for tally in row.tasks.values():
+        _check_tally(tally)
+
+
+def _check_tally(tally: Tally) -> None:
+    _check_counts(tally.counts, _KINDS)
+    _check_counts(tally.errors, MAX_ERRORS + 1)
+    for lengths in (tally.wait, tally.run):
+        _check_lengths(lengths)
+
+
+def _check_lengths(lengths: Histogram) -> None:
+    last = step_of(LONGEST_US)
+    _check_counts(lengths.steps, last + 1)
+    for step in lengths.steps:
+        check_whole("step", step, 0, last)
+    check_whole("total_us", lengths.total_us, 0, MOST_US)
+    for length in (lengths.least_us, lengths.most_us):
+        check_whole("length", length, 0, LONGEST_US)
+
+
+def _check_counts(counts: Mapping[Any, int], most: int) -> None:
+    if len(counts) > most:
+        raise InvalidJob(f"figures have at most {most} parts", field="tasks")
+    for count in counts.values():
+        check_whole("count", count, 0, MOST_COUNTED)

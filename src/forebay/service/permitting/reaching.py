@@ -29,7 +29,7 @@ from forebay.domain.workflow import Edge
 from forebay.errors import QueueNotFound
 from forebay.service.auth import Caller
 from forebay.service.keys import KIND
-from forebay.service.permitting.bounds import sane
+from forebay.service.permitting.bounds import fresh, sane
 from forebay.service.permitting.producing import check_reach
 from forebay.service.permitting.reach import Reach
 from forebay.stores.protocol import Exchange, Refusal, Renewal, Standing
@@ -249,6 +249,9 @@ async def record_metrics(reach: Reach, asked: Any) -> None:
     reach.check("claim", (row.queue for row in asked.rows))
     if asked.instead_of:  # what puts figures of several workers together
         reach.caller.check("duty")
+    if not reach.caller.may("duty"):
+        now = await reach.service.desk.read(lambda reader: reader.now())
+        asked.rows = fresh(asked.rows, now)
 
 
 # Steer

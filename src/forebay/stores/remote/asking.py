@@ -28,6 +28,8 @@ from forebay.stores.wire import MEDIA_TYPE, PATH, wrong_from
 
 ANSWER_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 5.0
+# What may be asked of another server waits no longer for one that says nothing: leases end meanwhile.
+IMPATIENT_SECONDS: Final = 5.0
 # Before another round through all servers; a longer wait is left to whoever asks and knows how urgent it is.
 PAUSES: Final = (0.1, 0.4)
 # Less than a server keeps a silent connection open (5 s): who uses one at the very moment at which it is
@@ -45,8 +47,10 @@ _KINDS: Final[dict[int, type[ForebayError]]] = {
 }
 _UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"  # all that is left of the reason by then
 _OK: Final = 200
+_TOO_SLOW: Final = 408  # to be heard at all
 _TOO_OFTEN: Final = 429
 _SERVER_ERRORS: Final = 500
+_FAULT: Final = "internal"
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +85,7 @@ class Asking:
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self._is_ours = False  # whether somebody has answered as a service of ours does
         self.chosen = 0  # the server that answered last; the others are asked when it does not
         self._start_over()
 
@@ -112,13 +117,17 @@ class Asking:
 
     def ask(self, operation: str, body: bytes, *, may_repeat: bool = False) -> bytes:
         """The answer to a call. It goes to the next server, and round again after a pause, as long as nobody
-        has heard it; with `may_repeat` also when an answer got lost. Raises StoreUnavailable at last."""
+        has heard it; with `may_repeat` also when an answer got lost. Raises StoreUnavailable at last.
+
+        Where there are others, a server that is silent is given up soon, but in the last round: they may all
+        have much to do."""
+        is_impatient = may_repeat and len(self.address.urls) > 1
         ends = time.monotonic() + self.address.answer_wait
         for pause in (*PAUSES, None):
             for _ in self.address.urls:
                 chosen = self.chosen
                 try:
-                    return self._ask(operation, body, chosen)
+                    return self._ask(operation, body, chosen, is_impatient and pause is not None)
                 except StoreUnavailable as exc:
                     lost = exc
                     self.go_on(chosen)
@@ -136,25 +145,60 @@ class Asking:
             if self.chosen == chosen:
                 self.chosen += 1
 
-    def _ask(self, operation: str, body: bytes, chosen: int) -> bytes:
-        with self.streaming(operation, body, chosen) as response:
+    def _ask(self, operation: str, body: bytes, chosen: int, is_impatient: bool) -> bytes:
+        with self.streaming(operation, body, chosen, is_impatient=is_impatient) as response:
             with _translated(str(response.url)):
                 content = response.read()
             if response.status_code != _OK:
-                raise _error_of(response, content)
+                raise self._error_of(response, content)
+            self._is_ours = True
             return content
 
     @contextmanager
-    def streaming(self, operation: str, body: bytes, chosen: int) -> Iterator[httpx2.Response]:
+    def streaming(
+        self, operation: str, body: bytes, chosen: int, *, is_impatient: bool = False
+    ) -> Iterator[httpx2.Response]:
         """A request to the chosen server whose answer has begun."""
-        url = self.address.urls[chosen % len(self.address.urls)]
-        request = self._opened().build_request("POST", f"{url}{PATH}{operation}", content=body)
+        url, wait = self.address.urls[chosen % len(self.address.urls)], self.address.answer_wait
+        timeout = httpx2.Timeout(
+            min(wait, IMPATIENT_SECONDS) if is_impatient else wait, connect=CONNECT_SECONDS
+        )
+        request = self._opened().build_request(
+            "POST", f"{url}{PATH}{operation}", content=body, timeout=timeout
+        )
         with _translated(url):
             response = self._opened().send(request, stream=True)
         try:
             yield response
         finally:
             response.close()
+
+    def _error_of(self, response: httpx2.Response, content: bytes) -> ForebayError:
+        """What a service has answered instead of what it was asked for."""
+        status, host = response.status_code, response.url.host
+        if response.headers.get("Content-Type") == MEDIA_TYPE:
+            self._is_ours = True
+            return wrong_from(content)
+        try:
+            told = msgspec.json.decode(content, type=_Told)
+        except (msgspec.MsgspecError, UnicodeError):
+            told = _Told()
+        said = told.detail or f"status {status}"
+        if status in (_TOO_OFTEN, _TOO_SLOW):
+            return Unheard(f"the service refuses for now: {said}")
+        if told.code == _FAULT:
+            # It works, and stumbles over this call: whoever waited for it to work would wait for ever.
+            return ForebayError(f"the service at {host} has met a fault: {said}")
+        if status >= _SERVER_ERRORS:
+            return StoreUnavailable(f"the service at {host} does not work: {said}")
+        if not told.code:
+            # What stands before our service, as it is moved or its routes change; else a wrong address.
+            return (
+                StoreUnavailable(f"the service at {host} is not there now: {said}")
+                if self._is_ours
+                else (StoreUnusable(f"what answers at {host} is no Forebay service: {said}"))
+            )
+        return _KINDS.get(status, StoreError)(said)
 
     def _opened(self) -> httpx2.Client:
         with self._locked():
@@ -181,7 +225,6 @@ class Asking:
         return httpx2.Client(
             headers=headers,
             verify=self._trust,
-            timeout=httpx2.Timeout(address.answer_wait, connect=CONNECT_SECONDS),
             limits=httpx2.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=KEPT_SECONDS),
         )
 
@@ -204,22 +247,3 @@ def _translated(url: str) -> Iterator[None]:
         raise StoreUnavailable(
             f"the service at {url} does not answer: {str(exc) or type(exc).__name__}"
         ) from exc
-
-
-def _error_of(response: httpx2.Response, content: bytes) -> ForebayError:
-    """What a service has answered instead of what it was asked for."""
-    status = response.status_code
-    if response.headers.get("Content-Type") == MEDIA_TYPE:
-        return wrong_from(content)
-    try:
-        told = msgspec.json.decode(content, type=_Told)
-    except (msgspec.MsgspecError, UnicodeError):
-        told = _Told()
-    said = told.detail or f"status {status}"
-    if status == _TOO_OFTEN:
-        return Unheard(f"the service refuses for now: {said}")
-    if status >= _SERVER_ERRORS:
-        return StoreUnavailable(f"the service at {response.url.host} does not work: {said}")
-    if not told.code:
-        return StoreUnusable(f"what answers at {response.url.host} is no Forebay service: {said}")
-    return _KINDS.get(status, StoreError)(said)
