@@ -324,3 +324,15 @@ def test_a_client_can_ask_the_server_for_its_messages(spoken: Spoken) -> None:
     } <= names
     assert file.name == "forebay/v1/forebay.proto"
     assert file.SerializeToString() == pb.DESCRIPTOR.serialized_pb
+
+
+def test_a_long_problem_in_any_language_arrives(spoken: Spoken, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(*_: Any, **__: Any) -> Any:
+        raise InvalidJob("\U0001f6b0" * 5_000, field="task")
+
+    monkeypatch.setattr(spoken.service.producing, "enqueue", refused)
+    with pytest.raises(grpc.RpcError) as caught:
+        spoken.enqueue("any")
+
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert dict(caught.value.trailing_metadata())["forebay-code"] == "invalid"

@@ -1,7 +1,7 @@
 """The methods as the library wants them: let in, read, call one operation, render.
 
-Bodies come as bytes, so that nothing of a request is read before its caller was let in, and so that one that
-cannot be read is answered by our table like everything else.
+Bodies come as bytes, so that nothing of a request is parsed before its caller was let in, and so that one
+that cannot be parsed is answered by our table like everything else.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ PACKAGE: Final = "forebay.v1"
 REQUEST_ID: Final = "x-request-id"
 # A wait ends so long before the deadline of its call that its answer arrives in time.
 MARGIN_SECONDS: Final = 0.25
+# Clients take 8 KiB behind an answer; a character is up to twelve bytes of a status, and six of a problem.
+MOST_STATUS: Final = 200
+MOST_DETAIL: Final = 600
 
 Metadata = list[tuple[str, str | bytes]]
 Handler = Callable[[bytes, Any], Awaitable[Any]]
@@ -143,6 +146,7 @@ def address_of(peer: str) -> str:
 async def _refuse(context: Any, error: Exception, told: Metadata) -> NoReturn:
     """End a call with what went wrong: a status, and all of the problem in the metadata behind it."""
     problem = _problem(error)
+    problem = replace(problem, detail=problem.detail[:MOST_DETAIL])
     more: Metadata = [("forebay-code", problem.code), ("forebay-problem-bin", rendered(problem))]
     if isinstance(error, TooManyRequests):
         headers = Allowance(error.limit, 0, error.reset_seconds).headers()
@@ -150,7 +154,7 @@ async def _refuse(context: Any, error: Exception, told: Metadata) -> NoReturn:
     if problem.retry_after_seconds is not None:
         more.append(("retry-after", str(problem.retry_after_seconds)))
     status = grpc.StatusCode[problems.codes()[problem.code].grpc]
-    await context.abort(status, problem.detail or problem.title, (*told, *more))
+    await context.abort(status, (problem.detail or problem.title)[:MOST_STATUS], (*told, *more))
     raise AssertionError("the library has not ended the call")
 
 
