@@ -275,6 +275,17 @@ def test_follow_ups_need_leave_to_produce(near: Far, far: dict[str, Far]) -> Non
     assert answer.settled == (job.id,)
 
 
+def test_follow_ups_create_no_queue(near: Far, far: dict[str, Far]) -> None:
+    job = started(near, MINE, W1)
+    ending = decide(job, Completed(b"1", follow_ups=(NewJob(task="t", queue=QueueName("unknown")),)), 0.0)
+
+    with pytest.raises(QueueNotFound):
+        far["everywhere"].store.exchange(W1, [ending])
+
+    assert near.reader.queues([QueueName("unknown")]) == []
+    assert state_of(near, job.id) is JobState.RUNNING
+
+
 def test_an_ending_gives_back_no_more_tokens_than_its_job_took(near: Far, far: dict[str, Far]) -> None:
     rare, scope = QueueName("rare"), "queue:rare"
     near.store.save_limit(Limit(scope=scope, rate=1, per_ms=86_400_000, burst=1))
@@ -440,6 +451,22 @@ def test_an_operator_steers_its_own_queue_and_signs(near: Far, far: dict[str, Fa
     for attempt in refused:
         with pytest.raises(Forbidden):
             attempt()
+
+
+def test_what_is_recorded_is_signed_each_time(near: Far, far: dict[str, Far]) -> None:
+    far["admin"].store.record([Event(kind=EventKind.NOTE, actor="somebody-else")] * 2)
+
+    actors = {str(event.actor).partition("#")[0] for _, event in near.reader.audit(limit=2)}
+    assert actors == {"admin"}
+
+
+def test_keys_are_changed_by_nobody_unseen(far: dict[str, Far]) -> None:
+    store = far["admin"].store
+
+    with pytest.raises(InvalidJob, match="audit log"):
+        store.save_document(Document(kind=KIND, name="back-door", body="{}"))
+    with pytest.raises(InvalidJob, match="audit log"):
+        store.drop_document(KIND, "viewer")
 
 
 def test_jobs_of_other_queues_are_as_good_as_none(near: Far, far: dict[str, Far]) -> None:
