@@ -1,7 +1,7 @@
 /** What the server tells while the page is open: one stream for all views, and polling while it is down. */
 
 import { batch, signal } from "@preact/signals";
-import { get, session } from "./api";
+import { get, may, session } from "./api";
 import { settings } from "./settings";
 import type { Happening, LineShape, QueueList, QueueNews, QueueShape, WorkerList, WorkerNews, WorkerShape } from "./types";
 
@@ -19,6 +19,8 @@ export const now = signal(Date.now());
 
 const MOST_LINES = 200;
 const LONGEST_WAIT = 15_000;
+const LONGEST_SILENCE = 10_000;
+const LONGEST_TROUBLE = 5_000;
 
 export interface Sample {
   at: number;
@@ -64,22 +66,27 @@ let source: EventSource | null = null;
 let again: ReturnType<typeof setTimeout> | undefined;
 let wait = 1_000;
 let last = "0";
+let troubledAt = 0;
 
 function connect(): void {
   source?.close();
+  clearTimeout(again);
   const stream = new EventSource(`/v1/events/stream?after=${last}`);
   source = stream;
+  // One that neither opens nor fails, behind a proxy that waits for its end, is one that is down.
+  again = setTimeout(() => down(stream), LONGEST_SILENCE);
   const on = <T>(kind: string, hear: (news: T) => void) =>
     stream.addEventListener(kind, (event) => {
       if (event.lastEventId) last = event.lastEventId;
+      if (kind !== "problem") trouble.value = "";
       hear(JSON.parse((event as MessageEvent<string>).data) as T);
     });
   stream.onopen = () => {
     wait = 1_000;
   };
   on<QueueNews>("queues", (news) => {
+    clearTimeout(again);
     link.value = "live";
-    trouble.value = "";
     take(merged(queues.value ?? [], news));
   });
   on<WorkerNews>("workers", (news) => {
@@ -99,48 +106,77 @@ function connect(): void {
   on<{ code: string; detail?: string }>("problem", (problem) => {
     if (problem.code === "unauthenticated") session.value = null;
     trouble.value = problem.detail ?? problem.code;
+    troubledAt = Date.now();
   });
-  stream.onerror = () => {
-    if (link.value === "live" || link.value === "connecting") link.value = "polling";
-    // The browser comes again by itself only after some errors, so we always do.
-    stream.close();
-    clearTimeout(again);
-    again = setTimeout(connect, wait);
-    wait = Math.min(wait * 2, LONGEST_WAIT);
-  };
+  stream.onerror = () => down(stream);
 }
 
+function down(stream: EventSource): void {
+  if (stream !== source) return;
+  if (link.value === "live" || link.value === "connecting") link.value = "polling";
+  // The browser comes again by itself only after some errors, so we always do.
+  stream.close();
+  clearTimeout(again);
+  again = setTimeout(connect, wait);
+  wait = Math.min(wait * 2, LONGEST_WAIT);
+}
+
+const isLive = () => link.value === "live";
+
 async function poll(): Promise<void> {
-  if (link.value === "live" || link.value === "connecting" || !session.value) return;
+  if (isLive() || link.value === "connecting" || !session.value) return;
+  const who = session.value;
   try {
-    const [found, known] = await Promise.all([get<QueueList>("/v1/queues"), get<WorkerList>("/v1/workers?active_only=false")]);
+    const [found, known] = await Promise.all([get<QueueList>("/v1/queues"), may("workers") ? get<WorkerList>("/v1/workers?active_only=false") : null]);
+    if (session.value !== who || isLive()) return;
     take(found.queues);
-    workers.value = known.workers;
+    if (known) workers.value = known.workers;
     link.value = "polling";
+    trouble.value = "";
   } catch {
-    link.value = "lost";
+    if (session.value === who && !isLive()) link.value = "lost";
   }
 }
 
 let isStarted = false;
+let ticking: ReturnType<typeof setInterval> | undefined;
+let polling: ReturnType<typeof setTimeout> | undefined;
 
 export function start(): void {
   if (isStarted) return;
   isStarted = true;
   connect();
-  setInterval(() => {
+  ticking = setInterval(() => {
     now.value = Date.now();
+    // What is wrong is told again and again, and nothing tells that it is over.
+    if (trouble.value && now.value > troubledAt + LONGEST_TROUBLE) trouble.value = "";
     if (!queues.value) return;
     samples.value = [...samples.value, sampled(queues.value, now.value)].slice(-MOST_SAMPLES);
   }, 1_000);
-  const polling = () => {
-    void poll().finally(() => setTimeout(polling, settings.value.refresh * 1_000));
+  const mine = ticking;
+  const next = () => {
+    polling = setTimeout(() => void poll().finally(() => mine === ticking && next()), settings.value.refresh * 1_000);
   };
-  polling();
+  next();
 }
 
+/** Hear no more, and forget all that was heard: who logs in next may not be allowed to see it. */
 export function stop(): void {
   source?.close();
+  source = null;
   clearTimeout(again);
+  clearTimeout(polling);
+  clearInterval(ticking);
+  ticking = undefined;
   isStarted = false;
+  wait = 1_000;
+  last = "0";
+  batch(() => {
+    link.value = "connecting";
+    trouble.value = "";
+    queues.value = undefined;
+    workers.value = undefined;
+    lines.value = [];
+    samples.value = [];
+  });
 }

@@ -1,4 +1,5 @@
-/** What a view has asked for: asked again when something has changed, at most once a second. */
+/** What a view has asked for: asked again when something has changed, at most once a second and one at a time.
+ * An answer that takes longer than a second is shown when it comes, and then the next is asked for. */
 
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useCallback, useEffect, useRef } from "preact/hooks";
@@ -18,6 +19,8 @@ export function useLoad<T>(load: () => Promise<T>, keys: readonly unknown[], isL
   const error = useSignal<Error | undefined>(undefined);
   const turn = useRef(0);
   const begun = useRef(0);
+  const isAsking = useRef(false);
+  const isAskedAgain = useRef(false);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const loader = useRef(load);
   loader.current = load;
@@ -25,18 +28,36 @@ export function useLoad<T>(load: () => Promise<T>, keys: readonly unknown[], isL
   const run = useCallback(() => {
     clearTimeout(timer.current);
     timer.current = undefined;
-    const mine = ++turn.current;
+    if (isAsking.current) {
+      isAskedAgain.current = true;
+      return;
+    }
+    const mine = turn.current;
+    const isOurs = () => mine === turn.current; // nobody has asked for something else meanwhile
+    isAsking.current = true;
     begun.current = Date.now();
-    loader.current().then(
-      (found) => {
-        if (mine !== turn.current) return; // somebody has asked for something else meanwhile
-        data.value = found;
-        error.value = undefined;
-      },
-      (failed: Error) => {
-        if (mine === turn.current) error.value = failed;
-      },
-    );
+    loader
+      .current()
+      .then(
+        (found) => {
+          if (!isOurs()) return;
+          data.value = found;
+          error.value = undefined;
+        },
+        (failed: Error) => {
+          if (isOurs()) error.value = failed;
+        },
+      )
+      .finally(() => {
+        if (!isOurs()) return;
+        isAsking.current = false;
+        if (isAskedAgain.current) later();
+      });
+  }, []);
+
+  const later = useCallback(() => {
+    isAskedAgain.current = false;
+    if (timer.current === undefined) timer.current = setTimeout(run, Math.max(0, begun.current + LEAST_MS - Date.now()));
   }, []);
 
   useEffect(() => {
@@ -45,6 +66,8 @@ export function useLoad<T>(load: () => Promise<T>, keys: readonly unknown[], isL
     run();
     return () => {
       turn.current += 1;
+      isAsking.current = false;
+      isAskedAgain.current = false;
       clearTimeout(timer.current);
       timer.current = undefined;
     };
@@ -57,7 +80,8 @@ export function useLoad<T>(load: () => Promise<T>, keys: readonly unknown[], isL
       first.current = false;
       return;
     }
-    if (timer.current === undefined) timer.current = setTimeout(run, Math.max(0, begun.current + LEAST_MS - Date.now()));
+    if (isAsking.current) isAskedAgain.current = true;
+    else later();
   });
 
   return { data: data.value, error: error.value, reload: run };

@@ -1,17 +1,18 @@
 // @vitest-environment happy-dom
 import { expect, test, vi } from "vitest";
 
-vi.stubGlobal("EventSource", class {});
+vi.stubGlobal("EventSource", class { addEventListener() {} close() {} });
 
 const { covers, may, session } = await import("./api");
-const { merged, sampled } = await import("./live");
+const live = await import("./live");
+const { merged, sampled } = live;
 const { addressOf, placeOf } = await import("./router");
 const { kindOf, patterns } = await import("./views/dead");
 const { isExact, read } = await import("./views/enqueue");
 const { layout } = await import("./views/graph");
 const { backOf, timeline } = await import("./views/job");
 const { whereOf } = await import("./views/jobs");
-const { perSecond } = await import("./views/overview");
+const { lately, perSecond } = await import("./views/overview");
 const { worst } = await import("./views/queue");
 const { draftOf, requestOf } = await import("./views/schedules");
 const { rates } = await import("./views/series");
@@ -32,11 +33,39 @@ test("samples and rates", () => {
   const seen = [0, 1, 2].map((second) => ({ at: second * 1_000, completed: second * 5 })) as never[];
   expect(perSecond(seen, (one) => one.completed)).toBe(5);
   expect(perSecond([], (one) => one.completed)).toBe(0);
+  const counted = { resolution_seconds: 10, times: [], series: [{ name: "completed", values: [900, null, 20, 30, 0, 10, 0, 7] }] } as never;
+  expect(lately(counted, "completed")).toBe(1);
+  expect([lately(counted, "dead"), lately(null, "completed")]).toEqual([undefined, undefined]);
+});
+
+test("who logs in next sees nothing of who was here before", () => {
+  vi.useFakeTimers();
+  live.start();
+  live.queues.value = [queue("a")];
+  live.workers.value = [];
+  live.lines.value = [{} as never];
+  vi.advanceTimersByTime(2_500);
+  expect(live.samples.value.length).toBe(2);
+  live.stop();
+  expect([live.queues.value, live.workers.value, live.lines.value, live.samples.value, live.link.value]).toEqual([undefined, undefined, [], [], "connecting"]);
+  expect(vi.getTimerCount()).toBe(0);
+  vi.useRealTimers();
+});
+
+test("a stream that never opens is one that is down", () => {
+  vi.useFakeTimers();
+  live.start();
+  expect(live.link.value).toBe("connecting");
+  vi.advanceTimersByTime(11_000);
+  expect(live.link.value).toBe("polling");
+  live.stop();
+  vi.useRealTimers();
 });
 
 test("an address says what is looked for", () => {
   const place = placeOf("/dashboard/jobs/a%2Fb", "?queue=mail");
   expect(place.parts).toEqual(["jobs", "a/b"]);
+  expect(placeOf("/dashboard/jobs/50%", "").parts).toEqual(["jobs", "50%"]);
   expect(addressOf(["jobs", "a/b"], { queue: "mail", state: undefined })).toBe("/dashboard/jobs/a%2Fb?queue=mail");
   const where = whereOf(new URLSearchParams("queue=mail&state=dead&tag=x&since=1h"), Date.parse("2026-01-01T12:00:00Z"));
   expect(where).toEqual({ queues: ["mail"], states: ["dead"], tags: ["x"], created_from: "2026-01-01T11:00:00.000Z" });

@@ -10,8 +10,17 @@ export interface Place {
   query: URLSearchParams;
 }
 
+/** A part of an address as it is meant; one that means nothing stays as it is. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 export function placeOf(path: string, search: string): Place {
-  const parts = path.slice(ROOT.length).split("/").filter(Boolean).map(decodeURIComponent);
+  const parts = path.slice(ROOT.length).split("/").filter(Boolean).map(decoded);
   return { parts, query: new URLSearchParams(search) };
 }
 

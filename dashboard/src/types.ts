@@ -589,7 +589,7 @@ export interface QueueMetrics {
   run: SpreadShape;
   enqueued_per_second: number | null;
   throughput_per_second: number;
-  oldest_pending_age_seconds: number | null;
+  next_pending_age_seconds: number | null;
   consumers_active: number;
   tasks: TaskMetrics[];
 }

@@ -1,6 +1,6 @@
 /** The parts that all views are made of. */
 
-import { signal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
 import { ago, exact, number } from "./format";
@@ -138,6 +138,15 @@ export function Field({ label, hint, error, children }: { label: string; hint?: 
   );
 }
 
+/** A text to search for: what is being typed stays while the view around it is drawn again, and counts when it is done. */
+export function Search({ id, value, hint, found }: { id: string; value: string; hint?: string; found: (text: string) => void }) {
+  const draft = useSignal(value);
+  useEffect(() => {
+    draft.value = value;
+  }, [value]);
+  return <input id={id} type="search" placeholder={hint} value={draft.value} onInput={(event) => (draft.value = event.currentTarget.value)} onChange={(event) => found(event.currentTarget.value.trim())} />;
+}
+
 export function Code({ text, label }: { text: string; label: string }) {
   return (
     <pre class="code" tabIndex={0} role="region" aria-label={label}>
@@ -209,6 +218,16 @@ export async function act(deed: () => Promise<unknown>, done: string | ((answer:
   } catch (error) {
     toast((error as Error).message, "bad");
     return false;
+  }
+}
+
+/** Ask for something that may fail; nothing, once that was said. */
+export async function tried<T>(deed: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await deed();
+  } catch (error) {
+    toast((error as Error).message, "bad");
+    return undefined;
   }
 }
 

@@ -241,7 +241,7 @@ def test_grpc_has_the_keys_and_the_certificate_of_http(folder: Path) -> None:
     assert done.state == "pending"
 
 
-def test_a_second_signal_ends_calls_of_grpc_too(folder: Path) -> None:
+def test_a_call_of_grpc_keeps_http_from_nothing_and_a_second_signal_ends_it(folder: Path) -> None:
     is_over = Event()
 
     def messages() -> Iterator[bytes]:
@@ -250,7 +250,7 @@ def test_a_second_signal_ends_calls_of_grpc_too(folder: Path) -> None:
 
     with started(folder, "--grpc", "127.0.0.1:0", "--grace", "600") as process:
         assert process.stdout is not None
-        _, said = process.stdout.readline(), process.stdout.readline().split()[-1]
+        http, said = (process.stdout.readline().split()[-1] for _ in range(2))
         with grpc.insecure_channel(said.removeprefix("grpc://")) as channel:
             grpc.channel_ready_future(channel).result(DEADLINE)
             # The server waits for its message, so that only haste ends it.
@@ -259,6 +259,8 @@ def test_a_second_signal_ends_calls_of_grpc_too(folder: Path) -> None:
             )
             process.send_signal(signal.SIGTERM)
             eventually(lambda: not is_connectable(said.removeprefix("grpc://")))
+            eventually(lambda: not is_listening(http))
+            assert process.poll() is None
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=DEADLINE)
             is_over.set()

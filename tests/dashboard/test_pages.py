@@ -51,7 +51,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.shows("R-HTTP-45")
-@pytest.mark.parametrize("path", ["/dashboard/", "/dashboard/jobs", "/dashboard/queues/mail"])
+@pytest.mark.parametrize(
+    "path", ["/dashboard/", "/dashboard/jobs", "/dashboard/queues/mail", "/dashboard/queues/mail.daily"]
+)
 def test_every_view_is_the_one_page(folder: Path, path: str) -> None:
     answer = ask(folder, path)
 
@@ -94,7 +96,13 @@ def test_the_root_leads_to_the_page_and_all_else_to_the_service(folder: Path) ->
 
 
 @pytest.mark.parametrize(
-    "path", ["/dashboard/assets/none.js", "/dashboard/../pages.py", "/dashboard/..%2fpages.py"]
+    "path",
+    [
+        "/dashboard/assets/none.js",
+        "/dashboard/none.svg",
+        "/dashboard/../pages.py",
+        "/dashboard/..%2fpages.py",
+    ],
 )
 def test_nothing_but_the_files_of_the_page_is_given_out(folder: Path, path: str) -> None:
     assert ask(folder, path).status == 404

@@ -219,6 +219,10 @@ def test_who_asks_too_often_is_told_when_to_ask_again(holders: dict[str, Holder]
         ({"Host": "jobs.example.com"}, 404),
         ({"Host": "jobs.example.com", "Origin": "https://jobs.example.com"}, 404),
         ({"Host": "[::1]:80", "Origin": "http://[::1]"}, 404),
+        ({"Host": "localhost:8080", "Origin": "http://localhost:8080"}, 404),
+        ({"Host": "localhost:8080", "Origin": "http://localhost:3000"}, 403),
+        ({"Host": "localhost:8080", "Origin": "http://localhost"}, 403),
+        ({"Host": "localhost:8080", "Origin": "http://localhost:x"}, 403),
     ],
 )
 def test_pages_of_others_get_nothing_from_a_server_without_keys(

@@ -14,11 +14,12 @@ import pytest
 from forebay.domain.access import Grant
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
 from forebay.service.keys import Keys
 from forebay.service.operations.service import Service
-from forebay.service.schema.consuming import ClaimRequest
+from forebay.service.schema.consuming import ClaimRequest, SettleAnswer, SettleRequest
 from forebay.service.schema.producing import EnqueueRequest
 from forebay.service.schema.queues import CreateQueueRequest
 from forebay.service.server import Security
@@ -161,6 +162,40 @@ def test_who_is_cancelled_while_it_gives_jobs_back_has_given_them_back() -> None
             await service.stop()
 
     assert asyncio.run(given_back()) == "once more"
+
+
+def test_a_stop_waits_until_jobs_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_engine("memory://")
+
+    async def scene() -> str:
+        service, may_go = Service(engine), asyncio.Event()
+        await service.start()
+        await service.administering.create_queue(CreateQueueRequest(name="q"))
+        job = await service.producing.enqueue(EnqueueRequest(task="t", queue="q"))
+        answer = await service.consuming.claim(ClaimRequest(queues=["q"]))
+        real = service.consuming.settle
+
+        async def settle(request: SettleRequest) -> SettleAnswer:
+            await may_go.wait()
+            return await real(request)
+
+        monkeypatch.setattr(service.consuming, "settle", settle)
+        giving = asyncio.create_task(service.consuming.give_back(answer))
+        await asyncio.sleep(0)
+        giving.cancel()
+        stopping = asyncio.create_task(service.stop())
+        await asyncio.wait((stopping,), timeout=0.2)  # one that does not wait is over by then
+        may_go.set()
+        await stopping
+        return job.id
+
+    job_id = asyncio.run(scene())
+    reader = engine.reader()
+    [found] = reader.jobs([JobId(job_id)])
+    reader.close()
+
+    assert found is not None
+    assert found.state is JobState.PENDING
 
 
 def test_what_a_stream_has_not_handed_on_goes_back_when_it_ends(

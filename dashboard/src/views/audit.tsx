@@ -5,7 +5,7 @@ import { exact, moment, shown } from "../format";
 import { now, queues } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
-import { Button, Empty, Field, JobLink, Page, Panel, QueueLink, Table, Waiting } from "../ui";
+import { Button, Empty, Field, JobLink, Page, Panel, QueueLink, Search, Table, Waiting } from "../ui";
 import type { AuditAnswer } from "../types";
 
 const KINDS = ["cancel", "forced", "revived", "replayed", "amended", "deleted", "queue", "limit", "schedule", "key", "command", "swept", "refused", "held", "parent", "expired"];
@@ -29,7 +29,7 @@ export function Audit() {
     !after,
   );
   const text = (name: string, label: string) => (
-    <Field label={label}>{(id) => <input id={id} type="search" value={wanted[name] ?? ""} onChange={(event) => set(name, event.currentTarget.value.trim())} />}</Field>
+    <Field label={label}>{(id) => <Search id={id} value={wanted[name] ?? ""} found={(value) => set(name, value)} />}</Field>
   );
   const select = (name: string, label: string, values: string[]) => (
     <Field label={label}>

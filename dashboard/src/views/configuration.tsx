@@ -12,6 +12,7 @@ import { Choices } from "./series";
 
 export function Configuration() {
   const who = session.value!;
+  const refresh = useSignal(String(settings.value.refresh));
   const ready = useLoad<{ status: string }>(() => get("/health/ready"), []);
   return (
     <Page title="Configuration" sub="The store, the limits, the queues, and what this browser prefers">
@@ -35,7 +36,7 @@ export function Configuration() {
             <div class="field all"><span class="muted">Charts show</span><div><Choices label="Charts show" value={settings.value.range} choices={["1h", "24h", "7d"] as const} choose={(range) => prefer({ range })} /></div></div>
             <div class="field all"><span class="muted">Times as</span><div><Choices label="Times as" value={settings.value.spread} choices={["average", "p50", "p95", "p99"] as const} choose={(spread) => prefer({ spread })} /></div></div>
             <Field label="Seconds between two looks" hint="Only while events do not come.">
-              {(id) => <input id={id} type="number" min={1} max={300} value={settings.value.refresh} onChange={(event) => prefer({ refresh: Math.min(300, Math.max(1, Number(event.currentTarget.value) || 5)) })} />}
+              {(id) => <input id={id} type="number" min={1} max={300} value={refresh.value} onInput={(event) => (refresh.value = event.currentTarget.value)} onChange={(event) => prefer({ refresh: Math.min(300, Math.max(1, Number(event.currentTarget.value) || 5)) })} />}
             </Field>
           </div>
         </Panel>

@@ -2,13 +2,13 @@
 
 import { useSignal } from "@preact/signals";
 import { ask, enc, may, post } from "../api";
-import { counted, exact, moment, plural } from "../format";
+import { counted, exact, moment, number, plural } from "../format";
 import { now } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
-import { act, Badge, Button, Empty, JobLink, Page, Panel, QueueLink, sure, Table, Waiting } from "../ui";
+import { act, Badge, Button, Empty, JobLink, Page, Panel, QueueLink, sure, Table, toast, tried, Waiting } from "../ui";
 import type { BulkAnswer, JobLine, JobList } from "../types";
-import { Filters, whereOf } from "./jobs";
+import { Filters, useTotal, whereOf } from "./jobs";
 
 const PAGE = 100;
 
@@ -42,16 +42,18 @@ export function DeadLetters() {
   const after = query.get("after");
   const chosen = useSignal<ReadonlySet<string>>(new Set());
   const found = useLoad<JobList>(
-    () => post("/v1/dead/search", { where: whereOf(query, Date.now()), limit: PAGE, after, with_total: true }),
+    () => post("/v1/dead/search", { where: whereOf(query, Date.now()), limit: PAGE, after }),
     [query.toString()],
     !after,
   );
+  const total = useTotal("/v1/dead/search", query);
   const jobs = found.data?.jobs ?? [];
   const queue = query.get("queue") ?? undefined;
   const picked = jobs.filter((job) => chosen.value.has(job.id));
   const all = async (deed: "revive" | "purge") => {
     const where = whereOf(query, Date.now());
-    const count = await post<BulkAnswer>(`/v1/dead/${deed}`, { where, dry_run: true });
+    const count = await tried(() => post<BulkAnswer>(`/v1/dead/${deed}`, { where, dry_run: true }));
+    if (!count) return;
     const words = `${counted(count.matched, count.matched_is_exact)} ${count.matched === 1 ? "dead letter" : "dead letters"}`;
     const isYes = deed === "revive"
       ? await sure("Revive all that fit?", `${words} go back to their queues with their failures forgotten.`, `Revive ${words}`, false)
@@ -59,27 +61,32 @@ export function DeadLetters() {
     if (!isYes) return;
     await act(() => post<BulkAnswer>(`/v1/dead/${deed}`, { where }), (answer: BulkAnswer) => `${plural(answer.done, "dead letter")} ${deed === "revive" ? "revived" : "deleted"}.`);
     found.reload();
+    total.reload();
   };
   const some = async (deed: "revive" | "delete") => {
     const words = plural(picked.length, "dead letter");
-    if (deed === "delete" && !(await sure(`Delete ${words}?`, "They go for good, with their history.", `Delete ${words}`))) return;
-    await act(
-      () => Promise.all(picked.map((job) => (deed === "revive" ? post(`/v1/jobs/${enc(job.id)}/revive`) : ask("DELETE", `/v1/jobs/${enc(job.id)}`)))),
-      `${words} ${deed === "revive" ? "revived" : "deleted"}.`,
-    );
+    const isYes = deed === "revive"
+      ? await sure(`Revive ${words}?`, "They go back to their queues with their failures forgotten.", `Revive ${words}`, false)
+      : await sure(`Delete ${words}?`, "They go for good, with their history.", `Delete ${words}`);
+    if (!isYes) return;
+    // One by one, since what is chosen by hand has nothing in common that a filter could say.
+    const done = await Promise.allSettled(picked.map((job) => (deed === "revive" ? post(`/v1/jobs/${enc(job.id)}/revive`) : ask("DELETE", `/v1/jobs/${enc(job.id)}`))));
+    const refused = done.filter((one) => one.status === "rejected");
+    const last = refused[refused.length - 1];
+    toast(`${number(done.length - refused.length)} of ${words} ${deed === "revive" ? "revived" : "deleted"}.${last ? ` ${(last.reason as Error).message}` : ""}`, last ? "bad" : "good");
     chosen.value = new Set();
     found.reload();
+    total.reload();
   };
   const toggle = (id: string) => {
     const next = new Set(chosen.value);
     if (!next.delete(id)) next.add(id);
     chosen.value = next;
   };
-  const total = found.data?.total;
   return (
     <Page
       title="Dead letters"
-      sub={total === undefined || total === null ? "Jobs that are not tried again unless you revive them" : `${counted(total, found.data?.total_is_exact)} fit, newest first`}
+      sub={total.text ? `${total.text} fit, newest first` : "Jobs that are not tried again unless you revive them"}
       actions={
         may("revive_dead", queue) && (
           <>

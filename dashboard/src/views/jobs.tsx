@@ -1,12 +1,13 @@
 /** The job explorer: filters in the address, a page at a time, and what can be done to all that fit. */
 
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { may, post } from "../api";
 import { counted, exact, length, moment } from "../format";
 import { now, queues } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
-import { act, Badge, Button, Empty, Field, JobLink, Page, Panel, QueueLink, STATES, sure, Table, Waiting } from "../ui";
+import { act, Badge, Button, Empty, Field, JobLink, Page, Panel, QueueLink, Search, STATES, sure, Table, tried, Waiting } from "../ui";
 import type { BulkAnswer, JobFilter, JobLine, JobList, JobState } from "../types";
 import { Enqueue } from "./enqueue";
 
@@ -40,7 +41,7 @@ export function Filters({ fields }: { fields: ("queue" | "state" | "task" | "tex
   };
   const text = (name: string, label: string, hint: string) => (
     <Field label={label}>
-      {(id) => <input id={id} type="search" placeholder={hint} value={query.get(name) ?? ""} onChange={(event) => set(name, event.currentTarget.value.trim())} />}
+      {(id) => <Search id={id} hint={hint} value={query.get(name) ?? ""} found={(value) => set(name, value)} />}
     </Field>
   );
   const select = (name: string, label: string, values: string[], all: string) => (
@@ -68,6 +69,21 @@ export function Filters({ fields }: { fields: ("queue" | "state" | "task" | "tex
   );
 }
 
+const COUNT_MS = 15_000;
+
+/** How many fit: asked for when the filters change and now and then, since to count is dearer than to show a page. */
+export function useTotal(path: string, query: URLSearchParams): { text: string; reload: () => void } {
+  const filters = new URLSearchParams(query);
+  filters.delete("after");
+  const found = useLoad<JobList>(() => post(path, { where: whereOf(filters, Date.now()), limit: 1, with_total: true }), [filters.toString()], false);
+  useEffect(() => {
+    const timer = setInterval(found.reload, COUNT_MS);
+    return () => clearInterval(timer);
+  }, []);
+  const total = found.data?.total;
+  return { text: total === undefined || total === null ? "" : counted(total, found.data?.total_is_exact), reload: found.reload };
+}
+
 export function Jobs() {
   const { query } = place.value;
   const isEnqueuing = useSignal(false);
@@ -77,33 +93,31 @@ export function Jobs() {
     async () => {
       const id = query.get("id");
       if (id) go(addressOf(["jobs", id]), true);
-      return post<JobList>("/v1/jobs/search", { where: whereOf(query, Date.now()), limit: PAGE, after, with_total: true });
+      return post<JobList>("/v1/jobs/search", { where: whereOf(query, Date.now()), limit: PAGE, after });
     },
     [key],
     !after,
   );
+  const all = useTotal("/v1/jobs/search", query);
   const bulk = async (action: "cancel" | "revive" | "delete") => {
     const where = whereOf(query, Date.now());
     const everything = Object.keys(where).length === 0;
-    const count = await post<BulkAnswer>("/v1/jobs/bulk", { action, where, everything, dry_run: true }).catch((error: Error) => error);
-    if (count instanceof Error) {
-      await act(() => Promise.reject(count), "");
-      return;
-    }
+    const count = await tried(() => post<BulkAnswer>("/v1/jobs/bulk", { action, where, everything, dry_run: true }));
+    if (!count) return;
     const jobs = `${counted(count.matched, count.matched_is_exact)} ${count.matched === 1 ? "job" : "jobs"}`;
     const words = { cancel: "Cancel", revive: "Revive", delete: "Delete" }[action];
     const what = { cancel: "that have not ended will be cancelled; running ones are asked to stop.", revive: "that are dead or cancelled go back to their queues.", delete: "that do not run will be deleted for good." }[action];
     if (await sure(`${words} all that fit?`, `${jobs} ${what}`, `${words} ${jobs}`, action !== "revive")) {
       await act(() => post<BulkAnswer>("/v1/jobs/bulk", { action, where, everything }), (answer: BulkAnswer) => `${answer.done} of ${answer.matched} done.`);
       found.reload();
+      all.reload();
     }
   };
-  const total = found.data?.total;
   const queue = query.get("queue") ?? undefined;
   return (
     <Page
       title="Jobs"
-      sub={total === undefined || total === null ? "Newest first" : `${counted(total, found.data?.total_is_exact)} fit, newest first`}
+      sub={all.text ? `${all.text} fit, newest first` : "Newest first"}
       actions={
         <>
           {may("bulk", queue) && (

@@ -1,9 +1,13 @@
 /** How everything is, at a glance. */
 
+import { useEffect } from "preact/hooks";
+import { enc, get, may } from "../api";
 import { number, plural, rate, short } from "../format";
 import { queues, samples, workers, type Sample } from "../live";
+import { useLoad } from "../load";
 import { addressOf } from "../router";
 import { Badge, Empty, Page, Panel, QueueLink, StateBar, Table } from "../ui";
+import type { SeriesAnswer } from "../types";
 import { Happenings } from "./happenings";
 import { LiveChart, SeriesChart } from "./series";
 import { WorkerCells } from "./workers";
@@ -16,7 +20,33 @@ export function perSecond(seen: Sample[], pick: (sample: Sample) => number, seco
   return Math.max(0, ((pick(last) - pick(first)) * 1_000) / (last.at - first.at));
 }
 
+const SEEN_SECONDS = 60;
+const EVERY_MS = 10_000; // workers keep what they have seen every ten seconds
+
+/** Jobs a second in the last spans that are over, or nothing where nobody keeps metrics. */
+export function lately(answer: SeriesAnswer | null | undefined, name: string): number | undefined {
+  const values = answer?.series.find((one) => one.name === name)?.values.slice(0, -1) ?? []; // the last span still fills
+  const spans = values.slice(-Math.ceil(SEEN_SECONDS / (answer?.resolution_seconds ?? 1)));
+  if (!answer || !spans.length) return undefined;
+  return spans.reduce<number>((sum, one) => sum + (one ?? 0), 0) / (spans.length * answer.resolution_seconds);
+}
+
+/** What workers have counted lately: jobs that are deleted when they complete change no count of the queues. */
+function useLately(): SeriesAnswer | null | undefined {
+  const { data, reload } = useLoad<SeriesAnswer | null>(
+    async () => (may("metric_series") ? get<SeriesAnswer>(`/v1/metrics/series?metrics=completed,dead&start=${enc(new Date(Date.now() - 2 * SEEN_SECONDS * 1_000).toISOString())}`) : null),
+    [],
+    false,
+  );
+  useEffect(() => {
+    const timer = setInterval(reload, EVERY_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return data;
+}
+
 export function Overview() {
+  const counted = useLately();
   const found = queues.value;
   if (!found) return <Page title="Overview"><Empty>Waiting for the server…</Empty></Page>;
   const sum = (state: "pending" | "running" | "retrying" | "scheduled" | "dead") => found.reduce((total, queue) => total + queue.counts[state], 0);
@@ -30,8 +60,8 @@ export function Overview() {
         <Tile label="Retrying" value={short(sum("retrying"))} href={addressOf(["jobs"], { state: "retrying" })} />
         <Tile label="Scheduled" value={short(sum("scheduled"))} href={addressOf(["jobs"], { state: "scheduled" })} />
         <Tile label="Dead letters" value={short(sum("dead"))} href={addressOf(["dead"])} isBad={sum("dead") > 0} />
-        <Tile label="Completed / s" value={rate(perSecond(samples.value, (one) => one.completed))} />
-        <Tile label="Dying / s" value={rate(perSecond(samples.value, (one) => one.dead))} />
+        <Tile label="Completed / s" value={rate(lately(counted, "completed") ?? perSecond(samples.value, (one) => one.completed))} />
+        <Tile label="Dying / s" value={rate(lately(counted, "dead") ?? perSecond(samples.value, (one) => one.dead))} />
         <Tile label="Workers" value={short(alive)} href={addressOf(["workers"])} isBad={alive === 0 && sum("pending") > 0} />
       </div>
       {paused.length > 0 && (

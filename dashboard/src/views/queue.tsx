@@ -7,7 +7,7 @@ import { queues } from "../live";
 import { useLoad } from "../load";
 import { addressOf } from "../router";
 import { settings } from "../settings";
-import { act, Badge, Button, Dialog, Empty, Facts, Field, JobLink, Page, Panel, STATES, StateBar, sure, Table, Waiting, When } from "../ui";
+import { act, Badge, Button, Dialog, Empty, Facts, Field, JobLink, Page, Panel, STATES, StateBar, sure, Table, tried, Waiting, When } from "../ui";
 import type { BulkAnswer, JobList, PeekAnswer, QueueMetrics, QueueShape } from "../types";
 import { SeriesChart } from "./series";
 
@@ -80,8 +80,8 @@ export function QueueView({ id: name }: { id: string }) {
   if (!queue) return <Page title={name}><Empty>{queues.value ? "There is no such queue, or you may not see it." : "Waiting for the server…"}</Empty></Page>;
   const purge = async () => {
     const path = `/v1/queues/${enc(name)}/purge`;
-    const found = await post<BulkAnswer>(path, { dry_run: true });
-    if (await sure(`Delete what waits in ${name}?`, `${plural(found.matched, "job")} that wait will be deleted for good. Running ones stay.`, "Delete them")) {
+    const found = await tried(() => post<BulkAnswer>(path, { dry_run: true }));
+    if (found && await sure(`Delete what waits in ${name}?`, `${plural(found.matched, "job")} that wait will be deleted for good. Running ones stay.`, "Delete them")) {
       await act(() => post<BulkAnswer>(path), (answer: BulkAnswer) => `${plural(answer.done, "job")} deleted.`);
     }
   };
@@ -134,6 +134,7 @@ export function QueueView({ id: name }: { id: string }) {
         </Panel>
         <Panel title="What fails most" actions={<a href={addressOf(["dead"], { queue: name })}>Dead letters</a>}>
           <Waiting error={dead.error} isThere={!!dead.data} />
+          {dead.data?.has_more && <p class="muted">Among the newest {number(dead.data.jobs.length)} of {number(queue.counts.dead)} dead letters:</p>}
           {dead.data && (dead.data.jobs.length ? (
             <Table label="What fails most" head={["Task", ">Dead letters", "Newest reason"]}>
               {worst(dead.data.jobs).slice(0, 8).map((one) => (

@@ -10,6 +10,7 @@ from forebay.domain.histogram import Histogram
 from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.metrics import (
     HOUR,
+    KEPT_MS,
     MINUTE,
     TEN_SECONDS,
     Happened,
@@ -110,14 +111,19 @@ def series(
     task: str | None = None,
     sees: Sees | None = None,
 ) -> list[list[float | None]]:
-    """The values of each of these metrics in each step: of a queue, or of all that `sees` allows."""
+    """The values of each of these metrics in each step: of a queue, or of all that `sees` allows. None where
+    it was forgotten."""
     rows = [
         row
         for row in every_row(reader, steps.tier, steps.since, steps.end)
         if (queue is None or row.queue == queue) and (sees is None or sees(row.queue))
     ]
     found = spans(rows, steps, task)
-    return [values(found, name) for name in names]
+    kept_since = reader.now() - KEPT_MS[steps.tier]
+    return [
+        [None if start < kept_since else one for start, one in zip(steps.starts, known, strict=True)]
+        for known in (values(found, name) for name in names)
+    ]
 
 
 class Totals(NamedTuple):

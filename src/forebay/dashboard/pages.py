@@ -98,8 +98,11 @@ class Pages:
         if not path.startswith(ROOT):
             return Answer(307, {"Location": ROOT})
         name = path.removeprefix(ROOT)
-        # Every view has an address of its own, and the script in the one page knows them.
-        file = self._files.get(name) or (None if "." in name else self._files.get("index.html"))
+        # Every view has an address of its own, and the script in the one page knows them. They may have dots:
+        # a queue can be called mail.daily. Only a file has one before the first slash.
+        head = name.partition("/")[0]
+        is_view = head != "assets" and "." not in head
+        file = self._files.get(name) or (self._files.get("index.html") if is_view else None)
         if file is None:
             text = {"Content-Type": "text/plain; charset=utf-8"}
             return Answer(404, text, b"not found\n") if self._files else Answer(503, text, NOT_BUILT)

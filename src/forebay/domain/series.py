@@ -104,7 +104,7 @@ class Steps(NamedTuple):
 
     @property
     def tier(self) -> int:
-        return max(tier for tier in KEPT_MS if self.length % tier == 0)
+        return _tier_of(self.length)
 
     @property
     def starts(self) -> range:
@@ -116,14 +116,29 @@ class Steps(NamedTuple):
         return self.start - self.length
 
 
+def _tier_of(length: int) -> int:
+    return max(tier for tier in KEPT_MS if length % tier == 0)
+
+
+def _longest(length: int) -> int:
+    """How long a time can be shown in such steps. Finer rows are many, and there are none that are older."""
+    return KEPT_MS[_tier_of(length)]
+
+
 def steps_between(start: int, end: int, length: int | None = None) -> Steps:
     """Whole steps that cover this time; raises ConfigError for what cannot be shown."""
     if start >= end:
         raise ConfigError("a time series has to end after it has begun")
     if length is None:
-        length = next((step for step in _STEPS if (end - start) // step <= USUAL_POINTS), DAY_MS)
+        usual = (step for step in _STEPS if (end - start) // step <= USUAL_POINTS)
+        length = next((step for step in usual if end - start <= _longest(step)), DAY_MS)
     if length < TEN_SECONDS or length % TEN_SECONDS:
         raise ConfigError("the resolution of a time series is a multiple of ten seconds")
+    if end - start > _longest(length):
+        days = _longest(length) // DAY_MS
+        raise ConfigError(
+            f"with this resolution a time series is at most {days} days long; take a coarser one"
+        )
     found = Steps(start - start % length, end + -end % length, length)
     if len(found.starts) > MAX_POINTS:
         raise ConfigError(f"a time series has at most {MAX_POINTS:,} points, not {len(found.starts):,}")

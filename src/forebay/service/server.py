@@ -31,6 +31,7 @@ GRACE_SECONDS: Final = 25
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 BACKLOG: Final = 2_048
 _HASTE_SECONDS: Final = 0.1  # how soon a second signal is heard
+_LEAST_SECONDS: Final = 1
 Around = Callable[[Any], Any]  # an ASGI app from another one
 
 
@@ -167,11 +168,21 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Before anybody is waited for: a long poll would hold up the stop for as long as it may wait.
         self.service.refuse()
-        if self._beside is not None:  # first: the library's own stop ends with that of the service
+        if self._beside is not None:
+            self._close_doors(sockets)
+            # First: the library's own stop ends with that of the service.
             await self._stop_beside(self._beside)
         await super().shutdown(sockets)
         if self.force_exit:  # then nobody stops the service in order
             self.service.desk.break_off()
+
+    def _close_doors(self, sockets: list[socket.socket] | None) -> None:
+        """What the library's own stop begins with: else HTTP would take requests until gRPC has ended, and
+        have no time left for them."""
+        for door in (*self.servers, *(sockets or ())):
+            door.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
 
     async def _stop_beside(self, beside: Beside) -> None:
         loop = asyncio.get_running_loop()
@@ -182,8 +193,8 @@ class Server(uvicorn.Server):
         if self.force_exit:
             await beside.stop(None)
         await stopping
-        # What is left of the time is for HTTP.
-        self.config.timeout_graceful_shutdown = max(0, grace - round(loop.time() - begun))
+        # HTTP has had this time as well, and has the rest; at least enough to see that all have ended.
+        self.config.timeout_graceful_shutdown = max(_LEAST_SECONDS, grace - round(loop.time() - begun))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # The library's own takes only a second SIGINT for haste.

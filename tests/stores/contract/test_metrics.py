@@ -96,7 +96,6 @@ def test_rows_that_were_all_removed_leave_nothing_to_find(store: Store, reader: 
     assert reader.last_metrics(TEN_SECONDS) is None
 
 
-@pytest.mark.shows("R-MET-26")
 def test_stock_says_how_many_jobs_are_here_and_how_many_have_ever_come(
     store: Store, clock: ManualClock
 ) -> None:

@@ -722,7 +722,7 @@ class GetQueueMetricsRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ...) -> None: ...
 
 class QueueMetrics(_message.Message):
-    __slots__ = ("queue", "window_seconds", "counts", "claimed", "completed", "failed", "lost", "retried", "dead", "cancelled", "snoozed", "error_rate", "errors", "wait", "run", "enqueued_per_second", "throughput_per_second", "oldest_pending_age_seconds", "consumers_active", "tasks")
+    __slots__ = ("queue", "window_seconds", "counts", "claimed", "completed", "failed", "lost", "retried", "dead", "cancelled", "snoozed", "error_rate", "errors", "wait", "run", "enqueued_per_second", "throughput_per_second", "next_pending_age_seconds", "consumers_active", "tasks")
     class ErrorsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -747,7 +747,7 @@ class QueueMetrics(_message.Message):
     RUN_FIELD_NUMBER: _ClassVar[int]
     ENQUEUED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     THROUGHPUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
-    OLDEST_PENDING_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PENDING_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     queue: str
@@ -767,10 +767,10 @@ class QueueMetrics(_message.Message):
     run: Spread
     enqueued_per_second: float
     throughput_per_second: float
-    oldest_pending_age_seconds: float
+    next_pending_age_seconds: float
     consumers_active: int
     tasks: _containers.RepeatedCompositeFieldContainer[TaskMetrics]
-    def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping]] = ..., run: _Optional[_Union[Spread, _Mapping]] = ..., enqueued_per_second: _Optional[float] = ..., throughput_per_second: _Optional[float] = ..., oldest_pending_age_seconds: _Optional[float] = ..., consumers_active: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskMetrics, _Mapping]]] = ...) -> None: ...
+    def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping]] = ..., run: _Optional[_Union[Spread, _Mapping]] = ..., enqueued_per_second: _Optional[float] = ..., throughput_per_second: _Optional[float] = ..., next_pending_age_seconds: _Optional[float] = ..., consumers_active: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskMetrics, _Mapping]]] = ...) -> None: ...
 
 class Spread(_message.Message):
     __slots__ = ("count", "average_ms", "p50_ms", "p95_ms", "p99_ms", "least_ms", "most_ms")

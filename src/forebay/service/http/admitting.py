@@ -33,6 +33,7 @@ REQUEST_ID: Final = "X-Request-Id"
 OPEN: Final = ("/health/", "/openapi")
 COOKIE: Final = "forebay_key"
 FROM_PAGE: Final = "X-Forebay-Page"
+_PORTS: Final = {"http": 80, "https": 443}
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -88,14 +89,15 @@ def check_local(headers: Headers, hosts: frozenset[str]) -> None:
     another site says where it is from (Origin). One whose own name was made to lead to this machine does not
     need to, but says that name (Host).
     """
-    host = _host(f"//{headers.get('host', '')}")
+    named = headers.get("host", "")
+    host = _host(f"//{named}")
     origin = headers.get("origin")
     if not _is_ours(host, hosts):
         raise Forbidden(
             f"this server has no keys, and is not known as {host!r:.100}: ask it by its address, or start it "
             "with --trust-host"
         )
-    if origin is not None and _host(origin) != host:
+    if origin is not None and not _is_same(origin, named):
         raise Forbidden("this server has no keys, and takes nothing from pages of other sites")
 
 
@@ -105,6 +107,22 @@ def _host(address: str) -> str:
         return urlsplit(address).hostname or ""
     except ValueError:
         return ""
+
+
+@lru_cache(maxsize=64)
+def _is_same(origin: str, named: str) -> bool:
+    """Whether a page is from the server that it asks. Its port counts: beside this server on the same machine
+    others may serve pages. A Host without a port means the usual one of the page's scheme."""
+    try:
+        page = urlsplit(origin)
+        asked = urlsplit(f"{page.scheme}://{named}")
+        usual = _PORTS.get(page.scheme)  # a page without an origin says "null"
+        return usual is not None and (page.hostname, page.port or usual) == (
+            asked.hostname,
+            asked.port or usual,
+        )
+    except ValueError:
+        return False
 
 
 @lru_cache(maxsize=64)

@@ -117,6 +117,11 @@ class Consuming:
         returning.add_done_callback(self._returning.discard)
         await asyncio.shield(returning)
 
+    async def stop(self) -> None:
+        """Wait until what is being handed back has been. Stopping twice is fine."""
+        if self._returning:
+            await asyncio.wait(self._returning)
+
     async def _give_back(self, answer: ClaimAnswer) -> None:
         endings = [EndingRequest(id=job.id, lease=job.lease, outcome="released") for job in answer.jobs]
         if not endings:

@@ -81,7 +81,7 @@ def _gauges(figures: list[QueueFigures]) -> Iterator[tuple[str, str, str, Iterat
         ),
     )
     yield (
-        *("queue_oldest_pending_task_age_seconds", "gauge", "How long the next job has waited."),
+        *("queue_next_pending_task_age_seconds", "gauge", "How long the next job has waited."),
         (("", {"queue": one.queue}, (one.waits_ms or 0) / 1_000) for one in figures),
     )
     yield (

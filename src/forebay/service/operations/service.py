@@ -71,6 +71,7 @@ class Service:
         try:
             await self.watching.stop()
             await self.waiting.stop()
+            await self.consuming.stop()
             await self.debugging.stop()
         finally:
             await self.desk.close()

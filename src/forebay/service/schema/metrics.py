@@ -26,7 +26,8 @@ class SpreadShape(Shape, frozen=True, kw_only=True):
 
 class TaskMetrics(Shape, frozen=True, kw_only=True):
     """What became of the jobs of a task. `failed` counts attempts: they were `retried`, or their jobs are
-    `dead`; some were `lost` with their workers. `error_rate` is the share of failed attempts."""
+    `dead`. Those that were lost with their workers are not counted yet: `lost` is 0. `error_rate` is the
+    share of failed attempts."""
 
     task: str
     claimed: int
@@ -44,7 +45,7 @@ class TaskMetrics(Shape, frozen=True, kw_only=True):
 
 
 class QueueMetrics(Shape, frozen=True, kw_only=True):
-    """A queue now and in the last seconds. `oldest_pending_age_seconds` is how long the job has waited that
+    """A queue now and in the last seconds. `next_pending_age_seconds` is how long the job has waited that
     would be claimed next; `enqueued_per_second` is null while jobs were counted only once."""
 
     queue: str
@@ -64,7 +65,7 @@ class QueueMetrics(Shape, frozen=True, kw_only=True):
     run: SpreadShape
     enqueued_per_second: float | None
     throughput_per_second: float
-    oldest_pending_age_seconds: float | None
+    next_pending_age_seconds: float | None
     consumers_active: int
     tasks: list[TaskMetrics]
 
@@ -105,7 +106,7 @@ def queue_metrics(found: QueueFigures) -> QueueMetrics:
         run=_spread(found.run),
         enqueued_per_second=found.per_second(found.span.enqueued),
         throughput_per_second=found.throughput,
-        oldest_pending_age_seconds=seconds(found.waits_ms),
+        next_pending_age_seconds=seconds(found.waits_ms),
         consumers_active=found.consumers,
         tasks=[_task(name, tally) for name, tally in sorted(found.tasks.items())],
     )
