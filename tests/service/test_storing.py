@@ -24,6 +24,7 @@ from forebay.domain.note import Note, Notes, Progress
 from forebay.domain.outcome import Completed, Interrupted
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.queue import QueueState
+from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import Charge, decide
 from forebay.domain.worker import MIN_BEAT_MS, SHOWN_JOBS, CommandKind, Pulse, WorkerInfo
 from forebay.errors import (
@@ -33,6 +34,7 @@ from forebay.errors import (
     JobNotFound,
     QueueFull,
     QueueNotFound,
+    RateLimited,
     StoreRefused,
     StoreUnusable,
     Unauthenticated,
@@ -134,6 +136,9 @@ SPANNING: dict[str, Callable[[Far], object]] = {
     "fire": lambda far: far.store.fire([]),
     "save_limit": lambda far: far.store.save_limit(Limit(scope="global", concurrency=1_000)),
     "drop_limit": lambda far: far.store.drop_limit("global"),
+    "save_schedule": lambda far: far.store.save_schedule(
+        Schedule(definition=Definition(name="s", job=NewJob(task="t"), cron="0 3 1 1 *"))
+    ),
     "drop_schedule": lambda far: far.store.drop_schedule("s"),
     "send": lambda far: far.store.send(CommandKind.PAUSE, []),
     "record": lambda far: far.store.record([Event(kind=EventKind.NOTE)]),
@@ -177,14 +182,17 @@ def test_a_worker_for_all_queues_is_no_administrator(name: str, far: dict[str, F
 
 
 def test_a_producer_enqueues_into_its_queue_under_its_own_name(near: Far, far: dict[str, Far]) -> None:
-    near.store.save_queue(MINE, {"client_rate": 1_000})
-    job = NewJob(task="t", queue=MINE, client="somebody-else")
+    near.store.save_queue(MINE, {"client_rate": 1, "client_burst": 2})
+    jobs = [NewJob(task="t", queue=MINE, client=name) for name in ("one", "two", "three")]
+    before = near.reader.counts([MINE])[MINE].pending
 
-    [receipt] = far["producer"].store.insert([job])
+    with pytest.raises(RateLimited):  # one client has no room for three at once, three clients had
+        far["producer"].store.insert(jobs)
+    near.store.save_queue(MINE, {"client_rate": None, "client_burst": None})
+    receipts = far["producer"].store.insert(jobs)
 
-    assert receipt.is_new
-    assert receipt.id is not None
-    assert state_of(near, receipt.id) is JobState.PENDING
+    assert all(receipt.is_new for receipt in receipts)
+    assert near.reader.counts([MINE])[MINE].pending == before + 3
 
 
 def test_a_producer_enqueues_into_no_other_queue(near: Far, far: dict[str, Far]) -> None:
@@ -543,12 +551,16 @@ def test_a_search_by_text_needs_leave_to_claim(near: Far, far: dict[str, Far]) -
 
 
 def test_looks_show_ones_own_queues(near: Far, far: dict[str, Far]) -> None:
+    mine = put(near, MINE, priority=98)
+    put(near, OTHER, priority=98)
     for holder in ("viewer", "operator"):
         reader = far[holder].reader
         assert set(reader.counts()) == {MINE}
         assert [queue.name for queue in reader.queues()] == [MINE]
         assert {one.queue for one in reader.held()} <= {MINE}
-        assert reader.search(JobQuery(queues=(MINE,))).jobs is not None
+        page = reader.search(JobQuery(queues=(MINE,)), limit=1_000)
+        assert mine in {job.id for job in page.jobs}
+        assert {job.queue for job in page.jobs} == {MINE}
         for look in LOOKS:
             with pytest.raises(Forbidden):
                 look(reader)
