@@ -10,7 +10,9 @@ import pytest
 from forebay.app.advice import advice_on
 from forebay.app.codec import encode_call
 from forebay.domain.job import DEFAULT_QUEUE, JobId, Need, OnFailure, QueueName, WorkerId
+from forebay.domain.limits import Limit, key_scope
 from forebay.domain.queue import QueueState
+from forebay.domain.share import SHARE
 from forebay.domain.worker import DEFAULT_BEAT_MS, WorkerInfo
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Reader, Store
@@ -70,6 +72,18 @@ def test_what_keeps_a_job_that_waits_to_be_claimed(bench: Bench) -> None:
         ("queue default is paused", "resume the queue"),
         ("all workers of queue default are paused", "resume one"),
     ]
+
+
+def test_a_job_at_a_limit_waits_for_room_and_one_with_a_share_for_its_turn(bench: Bench) -> None:
+    bench.beat()
+    bench.store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
+    limited = [bench.put(limit_keys={"tenant": "a"}) for _ in range(2)]
+    claim(bench.store, 2)
+    shared = bench.put(limit_keys={SHARE: "a"})
+
+    [(what, todo)] = bench.told(limited[1])
+    assert ("tenant" in what, todo) == (True, "wait for room, or raise the limit")
+    assert bench.told(shared) == []
 
 
 def test_what_keeps_a_job_that_runs(bench: Bench) -> None:

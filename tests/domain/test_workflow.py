@@ -30,6 +30,7 @@ from forebay.domain.workflow import (
     starting_state,
     why_ended,
     with_priorities,
+    without_parent,
 )
 from forebay.errors import InvalidJob
 
@@ -78,6 +79,13 @@ def test_reasons_name_the_parent() -> None:
     assert why_ended(Aftermath.DEAD, A) == "a, which it depends on, is dead"
     assert why_ended(Aftermath.DELETED, A) == "a, which it depends on, was deleted"
     assert why_ended(Aftermath.CANCEL, A) == "cancelled with a, which it depends on"
+
+
+def test_a_reason_can_be_told_without_the_name_of_the_parent() -> None:
+    told = [without_parent(why_ended(after, A)) for after in (Aftermath.DEAD, Aftermath.CANCEL)]
+
+    assert told == ["a job, which it depends on, is dead", "cancelled with a job, which it depends on"]
+    assert without_parent("a was too slow") == "a was too slow"
     assert "allow_missing=True" in str(missing_parent("t", A, False))
     assert "not older" in str(missing_parent("t", A, True))
     assert "2 places before" in str(missing_place("t", 2))

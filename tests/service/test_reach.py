@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from forebay.app.audit import DEEDS
 from forebay.domain.access import Grant
-from forebay.domain.history import EventKind
+from forebay.domain.history import Event, EventKind
 from forebay.domain.job import QueueName
 from forebay.service.keys import Keys
+from forebay.service.schema.watching import happening
 from forebay.service.server import Security
 from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE, Holder, Served, serving
@@ -137,6 +139,36 @@ def test_nothing_in_a_job_names_one_of_a_hidden_queue(holders: dict[str, Holder]
     assert [told(admin, job) for job in jobs] == [{hidden: True, seen: True}, {hidden: False, seen: True}]
     assert [told(holders["producer"], job)[hidden] for job in jobs] == [False, False]
     assert told(holders["producer"], jobs[1])[seen]
+
+
+@pytest.mark.shows("R-SEC-13")
+def test_no_list_names_a_job_of_a_hidden_queue(holders: dict[str, Holder]) -> None:
+    admin = holders["admin"]
+    hidden = admin.enqueue(OTHER)
+    job = admin.enqueue(SEEN, depends_on=[{"id": hidden, "on_failure": "fail"}])
+    admin.ask("DELETE", f"/v1/jobs/{hidden}")
+    where = {"where": {"queues": [SEEN]}}
+    looks: list[tuple[str, str, Any]] = [
+        ("POST", "/v1/jobs/search", where),
+        ("POST", "/v1/dead/search", where),
+        ("GET", f"/v1/jobs/{job}/graph", None),
+    ]
+
+    for method, path, body in looks:
+        lines = {
+            name: [one for one in holders[name].ask(method, path, body).json()["jobs"] if one["id"] == job]
+            for name in ("admin", "producer")
+        }
+        assert [hidden in one["reason"] for one in lines["admin"]] == [True], path
+        assert [one["reason"] for one in lines["producer"]] == ["a job, which it depends on, was deleted"]
+
+
+def test_no_line_that_is_told_names_a_job_of_a_hidden_queue() -> None:
+    for kind in (EventKind.PARENT, EventKind.REPLAYED, EventKind.UNFOLLOWED):
+        event = Event(kind=kind, queue=QueueName(MINE), detail="like hidden")
+        assert [happening(1, event, names_others=one).detail for one in (True, False)] == ["like hidden", ""]
+    cancelled = Event(kind=EventKind.CANCEL, queue=QueueName(MINE), detail="not now")
+    assert happening(1, cancelled, names_others=False).detail == "not now"
 
 
 def test_each_ending_is_answered_for_itself_also_that_of_a_hidden_job(holders: dict[str, Holder]) -> None:

@@ -26,7 +26,7 @@ from tests.service.serving import PATIENCE, Served, serving
 from tests.worker.support import eventually
 
 NO_SCOPE: Any = {"type": "http"}
-EVERYTHING = View(queue=lambda _: True, workers=True, log=True)
+EVERYTHING = View(queue=lambda _: True, workers=True, log=True, others=True)
 
 
 class Told(NamedTuple):

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from forebay.domain.job import QueueName
+from forebay.domain.job import JobId, Need, QueueName
 from forebay.domain.lifecycle import JobState
+from forebay.domain.workflow import RELEASED_AT_ONCE
 from forebay.errors import ConfigError, DuplicateJob, RateLimited, SchemaNewer, StoreUnavailable
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.sqlite.store import SqliteEngine
-from tests.stores.support import claim, new_job
+from tests.stores.support import WORKER, claim, complete, new_job
 
 
 @pytest.fixture
@@ -186,3 +187,26 @@ def test_a_full_disk_says_that_the_transaction_is_gone(
     reader = engine.reader()
     assert reader.counts() == {}
     reader.close()
+
+
+def test_the_id_of_a_job_whose_end_still_goes_round_is_refused_until_that_is_over(
+    engine: SqliteEngine, connection: sqlite3.Connection
+) -> None:
+    store, root = engine.store(), JobId("root")
+    store.insert([new_job(id=root)])
+    store.insert([new_job(depends_on=(Need(root),))] * (3 * RELEASED_AT_ONCE))
+    store.exchange(WORKER, [complete(job) for job in claim(store)])
+    store.delete([root])
+
+    connection.execute("begin")
+    with pytest.raises(StoreUnavailable, match="earlier job root"):
+        engine.insert_within(connection, [new_job(id=root)])
+    connection.execute("rollback")
+    while store.promote():
+        pass
+    connection.execute("begin")
+    [receipt] = engine.insert_within(connection, [new_job(id=root)])
+    connection.execute("commit")
+
+    assert (receipt.id, receipt.is_new) == (root, True)
+    store.close()

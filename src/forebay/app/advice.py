@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from forebay.app.codec import decode_call
+from forebay.domain.gate import is_limit_gate, scope_behind
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
+from forebay.domain.share import is_fair_gate
 from forebay.domain.worker import Pulse, WorkerInfo
 from forebay.domain.workflow import EdgeState
 from forebay.errors import PayloadError
@@ -61,7 +63,9 @@ def _of_running(job: Job, workers: list[WorkerInfo], now: int) -> Iterator[Advic
 def _of_pending(reader: Reader, job: Job, now: int) -> Iterator[Advice]:
     if any(queue.state is QueueState.PAUSED for queue in reader.queues([job.queue])):
         yield Advice(f"queue {job.queue} is paused", "resume the queue")
-    if job.gate is not None:
+    if job.gate is not None and is_limit_gate(job.gate):
+        yield Advice(f"the limit of {scope_behind(job.gate)} is reached", "wait for room, or raise the limit")
+    elif job.gate is not None and not is_fair_gate(job.gate):  # who has a share waits for its turn
         yield Advice(f"no worker of its queue could run it: {job.gate}", "start a worker that can")
     able = [one for one in reader.workers() if job.queue in one.queues and one.pulse(now) is Pulse.ALIVE]
     if not able:

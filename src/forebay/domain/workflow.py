@@ -6,6 +6,7 @@ edges is met the child waits like any other job. Stores keep edges as long as th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
@@ -22,6 +23,7 @@ from forebay.errors import InvalidJob
 
 # What one transaction settles of what the ends of jobs mean for others; the rest waits on a list.
 RELEASED_AT_ONCE: Final = 500
+_PARENT: Final = re.compile(r"\A(cancelled with )?.*(?=, which it depends on)", re.DOTALL)
 MAX_WORKFLOW: Final = 10_000
 _SHOWN_IN_CYCLE: Final = 10
 T = TypeVar("T")
@@ -111,6 +113,11 @@ def why_ended(aftermath: Aftermath, parent: JobId) -> str:
         return f"cancelled with {parent}, which it depends on"
     words = "was deleted" if aftermath is Aftermath.DELETED else f"is {aftermath}"
     return f"{parent}, which it depends on, {words}"
+
+
+def without_parent(reason: str) -> str:
+    """Any reason; one that `why_ended` has given names nobody."""
+    return _PARENT.sub(r"\1a job", reason)
 
 
 def starting_state(state: JobState, on_failure: OnFailure) -> EdgeState:

@@ -17,6 +17,17 @@ from forebay.domain.workflow import (
     sequel,
     why_ended,
 )
+from forebay.errors import StoreUnavailable
+
+
+class StillListed(StoreUnavailable):
+    """A new job has the id of one that is gone, and the list still has to do with that one's end. By its id
+    the new one would be taken for it, so the list comes first."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"the end of an earlier job {job_id} is still made known to its dependants; try again"
+        )
 
 
 class Entry(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.domain.job import JobId
+from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.workflow import RELEASED_AT_ONCE, EdgeState
@@ -13,6 +13,7 @@ from tests.stores.support import new_job
 
 PENDING, BLOCKED, COMPLETED = JobState.PENDING, JobState.BLOCKED, JobState.COMPLETED
 MET, OPEN = EdgeState.MET, EdgeState.OPEN
+AGAIN = QueueName("again")
 
 
 def edges(reader: Reader, child: JobId) -> list[EdgeState]:
@@ -49,6 +50,29 @@ def test_a_new_job_with_the_id_of_a_completed_parent_that_is_gone_releases_nobod
     assert reader.health().problems == ()
     settle(store, start(store, queue=MAIL), Completed(b"1"))
     assert look(reader, child).state is PENDING
+
+
+def test_the_id_of_a_job_whose_end_still_goes_round_can_be_brought_again(
+    store: Store, reader: Reader
+) -> None:
+    other = put(store, queue=MAIL)
+    root = put(store, id=JobId("root"))
+    children = 3 * RELEASED_AT_ONCE  # more than the end of their parent looks at in its own call
+    store.insert([new_job(depends_on=after(root))] * children)
+    last = put(store, depends_on=after(root, other))
+    run(store, root)
+    store.delete([root])
+
+    put(store, id=root, queue=AGAIN)
+    settle(store, start(store, queue=AGAIN), Completed(b"1"))
+    while store.promote():
+        pass
+
+    assert (look(reader, last).state, edges(reader, last)) == (BLOCKED, [MET, OPEN])
+    assert reader.counts([DEFAULT])[DEFAULT].pending == children
+    assert reader.health().problems == ()
+    settle(store, start(store, queue=MAIL), Completed(b"1"))
+    assert look(reader, last).state is PENDING
 
 
 def test_what_depends_on_a_completed_job_is_not_cancelled_with_it(store: Store, reader: Reader) -> None:

@@ -122,6 +122,7 @@ def _view(caller: Caller, queues: frozenset[str]) -> View:
         queue=lambda name: (not queues or name in queues) and caller.may("stream", name),
         workers=not queues and caller.may("workers"),
         log=not queues and caller.may("audit"),
+        others=caller.may("job"),
     )
 
 

@@ -39,12 +39,13 @@ logger = logging.getLogger(__name__)
 
 
 class View(NamedTuple):
-    """What somebody may be told of: which queues with what the log says of them, the workers, and lines that
-    belong to no queue."""
+    """What somebody may be told of: which queues with what the log says of them, the workers, lines that
+    belong to no queue, and which other jobs a line names."""
 
     queue: Callable[[str], bool]
     workers: bool
     log: bool
+    others: bool
 
     def shows(self, event: Event) -> bool:
         return self.log if event.queue is None else self.queue(event.queue)
@@ -130,7 +131,11 @@ class Listener:
             return
         if len(seen.lines) == MOST_LINES and seen.lines[0][0] > after + 1:
             yield News("missed", Missed(after=after), seen.number)
-        told = [happening(*line) for line in seen.lines if line[0] > after and self._view.shows(line[1])]
+        told = [
+            happening(number, event, names_others=self._view.others)
+            for number, event in seen.lines
+            if number > after and self._view.shows(event)
+        ]
         if told:
             yield News("log", Happening(lines=told), seen.number)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from forebay.domain.queue import QueueState
 from forebay.service.operations.service import Service
 from forebay.service.permitting.permit import Permit
@@ -87,7 +89,8 @@ async def requeue(permit: Permit, name: str, data: FilterRequest) -> BulkAnswer:
 
 async def search(permit: Permit, data: SearchRequest) -> JobList:
     """List jobs that fit, newest first."""
-    return await _choosing(permit, "search", data.where).administering.search(data)
+    found = await _choosing(permit, "search", data.where).administering.search(data)
+    return replace(found, jobs=permit.lines(found.jobs))
 
 
 async def bulk(permit: Permit, data: BulkRequest) -> BulkAnswer:
@@ -121,7 +124,8 @@ async def replay(permit: Permit, job_id: str, data: ReplayRequest) -> Accepted:
 
 async def dead(permit: Permit, data: SearchRequest) -> JobList:
     """List dead letters, newest first."""
-    return await _choosing(permit, "dead", data.where).administering.dead(data)
+    found = await _choosing(permit, "dead", data.where).administering.dead(data)
+    return replace(found, jobs=permit.lines(found.jobs))
 
 
 async def revive_dead(permit: Permit, data: FilterRequest) -> BulkAnswer:

@@ -6,6 +6,7 @@ from forebay.domain.job import JobId
 from forebay.errors import Forbidden, ForebayError
 from forebay.service.auth import Caller
 from forebay.service.operations.service import Service
+from forebay.service.schema.looking import JobLine, nameless
 
 
 class Permit:
@@ -39,6 +40,10 @@ class Permit:
                     f"{self.caller.name} may not search by text: it finds masked secrets too, and needs the "
                     f"role consume for {where}; search by task, tags or metadata instead"
                 )
+
+    def lines(self, found: list[JobLine]) -> list[JobLine]:
+        """Lines of a list as they may be seen: a job may have ended because of one of a hidden queue."""
+        return found if self.caller.may("job") else [nameless(line) for line in found]
 
     async def allowed_for(self, operation: str, *ids: str) -> Service:
         """The same for what is done to jobs; raises JobNotFound or Forbidden for the first that they may

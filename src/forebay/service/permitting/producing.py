@@ -77,7 +77,8 @@ async def result(permit: Permit, job_id: str) -> ResultAnswer:
 async def graph(permit: Permit, job_id: str, limit: int) -> GraphShape:
     """Show the jobs around one that wait for each other."""
     service = await permit.allowed_for("graph", job_id)
-    return await service.looking.graph(job_id, limit, _sees(permit))
+    found = await service.looking.graph(job_id, limit, _sees(permit))
+    return replace(found, jobs=permit.lines(found.jobs))
 
 
 async def cancel(permit: Permit, job_id: str, data: CancelRequest) -> Verdict:

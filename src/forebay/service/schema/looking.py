@@ -11,7 +11,7 @@ from forebay.domain.history import Attempt, Event, Timeline
 from forebay.domain.job import Job, JobSummary
 from forebay.domain.lifecycle import JobState, Status
 from forebay.domain.settlement import Ending
-from forebay.domain.workflow import Edge
+from forebay.domain.workflow import Edge, without_parent
 from forebay.service.schema.calls import CallShape, shown_call
 from forebay.service.schema.shared import Shape, Values, at, moment_of, seconds
 
@@ -172,6 +172,11 @@ def job_line(job: JobSummary) -> JobLine:
         reason=job.reason,
         tags=list(job.tags),
     )
+
+
+def nameless(line: JobLine) -> JobLine:
+    """A line for somebody who may not know of all jobs: its reason names none of another queue."""
+    return line if line.reason is None else replace(line, reason=without_parent(line.reason))
 
 
 def job_shape(timeline: Timeline, parents: Sequence[Edge], dependants: Sequence[Edge]) -> JobShape:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
-from forebay.domain.history import Event
+from forebay.domain.history import Event, EventKind
 from forebay.service.schema.queues import QueueShape
 from forebay.service.schema.shared import Shape, moment_of
 from forebay.service.schema.steering import WorkerShape
+
+# Their detail names another job, which may be of any queue.
+_NAMING: Final = (EventKind.PARENT, EventKind.REPLAYED, EventKind.UNFOLLOWED)
 
 
 class QueueNews(Shape, frozen=True, kw_only=True):
@@ -49,7 +53,7 @@ class Missed(Shape, frozen=True, kw_only=True):
     after: int
 
 
-def happening(number: int, event: Event) -> LineShape:
+def happening(number: int, event: Event, *, names_others: bool) -> LineShape:
     return LineShape(
         number=number,
         kind=event.kind.value,
@@ -58,5 +62,5 @@ def happening(number: int, event: Event) -> LineShape:
         queue=event.queue,
         attempt=event.attempt,
         actor=event.who or None,
-        detail=event.detail,
+        detail=event.detail if names_others or event.kind not in _NAMING else "",
     )

@@ -26,6 +26,7 @@ from forebay.errors import (
     StoreRefused,
     WorkerNotFound,
 )
+from forebay.stores.following import StillListed
 from forebay.stores.ids import several_ids
 from forebay.stores.protocol import Receipt
 from forebay.stores.redis.rows import FRESH_QUEUE, body_of, head_start
@@ -210,6 +211,7 @@ _ERRORS: dict[str, Callable[..., ForebayError]] = {
     "MissingParent": lambda task, parent, allowed: missing_parent(task, JobId(parent), bool(allowed)),
     "MissingPlace": missing_place,
     "IllegalTransition": lambda state: IllegalTransition(f"a running job cannot become {state}"),
+    "StillListed": StillListed,
     "StoreRefused": _refused,
     "Unwritable": lambda job_id: StoreRefused(f"a text about job {job_id} cannot be written as UTF-8"),
     "WorkerNotFound": lambda worker: WorkerNotFound(

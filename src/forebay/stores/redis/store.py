@@ -25,6 +25,7 @@ from forebay.domain.worker import (
 from forebay.domain.workflow import RELEASED_AT_ONCE
 from forebay.errors import ConfigError, StoreUnavailable
 from forebay.stores import ids as job_ids
+from forebay.stores.following import StillListed
 from forebay.stores.ids import several_ids
 from forebay.stores.protocol import (
     BATCH,
@@ -165,7 +166,9 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics):
             intake.add(job, place)
         rules = {"on_conflict": on_conflict, "atomic": atomic, "create_queues": create_queues}
         ask = {**intake.request(2), **rules}
-        [answers] = done(self._with_room(lambda: self._run("insert", ask, *intake.arguments)))
+        [answers] = self._after_list(
+            lambda: done(self._with_room(lambda: self._run("insert", ask, *intake.arguments)))
+        )
         return self._followed(receipts_of(answers))
 
     def _inserted_plain(self, jobs: Sequence[NewJob]) -> list[Receipt] | None:
@@ -199,7 +202,9 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics):
         known: Sequence[Lease] | None = None,
         notes: Sequence[Note] = (),
     ) -> Exchange:
-        done = self._exchanging.exchange(worker, settlements, wants, room, known, notes)
+        done = self._after_list(
+            lambda: self._exchanging.exchange(worker, settlements, wants, room, known, notes)
+        )
         if not self._connection.has_listed or not self._follow():
             return done
         if not wants:
@@ -208,6 +213,15 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics):
         left, rest = room - len(done.jobs), wants_left(wants, done.jobs)
         more = self._exchanging.exchange(worker, (), rest, left, None, ())
         return replace(done, jobs=done.jobs + more.jobs, next_due_ms=more.next_due_ms)
+
+    def _after_list(self, call: Callable[[], T]) -> T:
+        """Its answer; the list comes first where it has to do with the id of a new job. Nothing has happened
+        by then, so the call can be made again."""
+        while True:
+            try:
+                return call()
+            except StillListed:
+                self._run("follow", _FOLLOWING)
 
     def _follow(self) -> bool:
         """Go on with what the ends of jobs mean for others, for a while; whether jobs wait now that did not

@@ -24,9 +24,10 @@ from forebay.errors import (
     QueueNotFound,
     StoreRefused,
 )
+from forebay.stores.following import StillListed
 from forebay.stores.pressure import pace_from_row, pace_values
 from forebay.stores.protocol import OnConflict, Receipt
-from forebay.stores.rows import new_options_text
+from forebay.stores.rows import json_text, new_options_text
 from forebay.stores.sqlite.edges import Edges
 from forebay.stores.sqlite.sharing import join
 from forebay.stores.sqlite.transaction import UNCOUNTED, Transaction
@@ -238,12 +239,20 @@ class Intake:
             if found is not None:
                 return self._id_taken(job.id, found[1])
             if self._tx.has_edges():
-                self._tx.run("edges_renamed", {"parent": job.id})
+                self._leave_to_old(job.id)
         for kind, key in (("unique", job.unique_key), ("once", job.once_key)):
             holder = None if key is None else self._tx.key_holder(job.queue, kind, key)
             if holder is not None:
                 return self._key_taken(job, kind, holder)
         return None
+
+    def _leave_to_old(self, job_id: JobId) -> None:
+        """A new job gets the id of one that is gone: what led from that one is none of its business."""
+        if self._tx.may_have_aftermaths() and self._tx.all(
+            "aftermaths_among", {"parents": json_text([job_id])}
+        ):
+            raise StillListed(job_id)
+        self._tx.run("edges_renamed", {"parent": job_id})
 
     def _id_taken(self, job_id: JobId, state: JobState) -> Receipt:
         if self._rules.on_conflict != "ignore":
@@ -300,6 +309,8 @@ def insert_all(
     for job in jobs:
         try:
             receipts.append(intake.add(job))
+        except StillListed:
+            raise  # all of it is done again
         except ForebayError as error:
             if atomic:
                 raise

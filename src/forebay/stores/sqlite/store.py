@@ -20,6 +20,7 @@ from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, Work
 from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
 from forebay.errors import ConfigError, StoreError
 from forebay.stores.completing import check_completed
+from forebay.stores.following import StillListed
 from forebay.stores.protocol import (
     BATCH,
     Exchange,
@@ -164,6 +165,14 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics)
 
     def _write(self, work: Callable[[Transaction], T], *, durable: bool = False, moves: bool = True) -> T:
         """Do some work in one transaction; work that `moves` jobs counts the new ones first."""
+        while True:
+            try:
+                return self._written(work, durable=durable, moves=moves)
+            except StillListed:
+                if not self._written(follow, durable=False, moves=True):
+                    raise
+
+    def _written(self, work: Callable[[Transaction], T], *, durable: bool, moves: bool) -> T:
         self._check_open()
         has_news = False
 

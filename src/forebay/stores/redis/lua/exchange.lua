@@ -178,7 +178,10 @@ local function settle(ending)
     end
     finish_attempt(job, ending)
     local why_not = follow(job, ending)
-    return 'settled', why_not and {'StoreRefused', job.id, why_not}
+    if why_not and why_not[1] ~= 'StillListed' then
+      why_not = {'StoreRefused', job.id, why_not}
+    end
+    return 'settled', why_not
   end
   followed = followed + ending[E_FOLLOW_UPS]
   if job and has_ended(job, ending[E_ATTEMPT]) then

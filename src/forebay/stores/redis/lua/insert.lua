@@ -8,7 +8,7 @@
 local receipts = {}
 for number = 1, #ask.lot_of do
   local receipt, refusal = accept(number, ask.on_conflict, false)
-  if refusal and ask.atomic then
+  if refusal and (ask.atomic or refusal[1] == 'StillListed') then  -- then all of it is done again
     return {'refused', refusal}
   end
   receipts[number] = receipt or {false, refusal}

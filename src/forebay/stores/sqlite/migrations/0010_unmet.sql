@@ -3,7 +3,8 @@
 -- if its parent has completed, or had and is gone since, and the list has nothing to do for it any more. An older program
 -- would wait for edges that nobody writes.
 
--- How many of the jobs that a blocked one depends on it still waits for.
+-- How many of the jobs that a blocked one depends on it still waits for. A column that is added stands last, so whoever reads it
+-- comes past the payload.
 alter table forebay_jobs add column unmet integer not null default 0;
 
 -- Up to here each edge was written when it was met.

@@ -40,11 +40,15 @@ local function is_met(parent)
   return has_completed(parent) and not is_listed(parent)
 end
 
--- A job that is gone and had completed has met its edges, whatever becomes of the new one with its id.
+-- A job that is gone and had completed has met its edges, whatever becomes of the new one with its id. Answers why that must wait:
+-- what the list has to do for the old one would be done for those that depend on the new one, and a second time when it ends.
 local function meet_later(id)
   local key = prefix .. 'behind:' .. id
+  if redis.call('EXISTS', key) == 1 and is_listed(id) then
+    return {'StillListed', id}
+  end
   local found = redis.call('ZRANGEBYSCORE', key, OPEN, OPEN)
-  if #found > 0 and not is_listed(id) then
+  if #found > 0 then
     noted[#noted + 1] = function()
       for _, name in ipairs(found) do
         redis.call('ZADD', key, MET, name)

@@ -295,8 +295,11 @@ local function accept_one(number, on_conflict, is_follow_up)
     end
   end
   if keys and keys[4] and has_edges() then
+    local still_listed = meet_later(ARGV[ask.first + 2 * number - 2])
+    if still_listed then
+      return nil, still_listed
+    end
     leave_later(ARGV[ask.first + 2 * number - 2])
-    meet_later(ARGV[ask.first + 2 * number - 2])
   end
   local found, refused, blocking = nil, nil, 0
   if ask.needs and ask.needs[number] then
