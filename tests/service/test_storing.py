@@ -24,6 +24,7 @@ from forebay.domain.note import Note, Notes, Progress
 from forebay.domain.outcome import Completed, Interrupted
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.queue import QueueState
+from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import Charge, decide
 from forebay.domain.worker import MIN_BEAT_MS, SHOWN_JOBS, CommandKind, Pulse, WorkerInfo
 from forebay.errors import (
@@ -33,6 +34,7 @@ from forebay.errors import (
     JobNotFound,
     QueueFull,
     QueueNotFound,
+    RateLimited,
     StoreRefused,
     StoreUnusable,
     Unauthenticated,
@@ -134,6 +136,9 @@ SPANNING: dict[str, Callable[[Far], object]] = {
     "fire": lambda far: far.store.fire([]),
     "save_limit": lambda far: far.store.save_limit(Limit(scope="global", concurrency=1_000)),
     "drop_limit": lambda far: far.store.drop_limit("global"),
+    "save_schedule": lambda far: far.store.save_schedule(
+        Schedule(definition=Definition(name="s", job=NewJob(task="t"), cron="0 3 1 1 *"))
+    ),
     "drop_schedule": lambda far: far.store.drop_schedule("s"),
     "send": lambda far: far.store.send(CommandKind.PAUSE, []),
     "record": lambda far: far.store.record([Event(kind=EventKind.NOTE)]),
@@ -177,14 +182,17 @@ def test_a_worker_for_all_queues_is_no_administrator(name: str, far: dict[str, F
 
 
 def test_a_producer_enqueues_into_its_queue_under_its_own_name(near: Far, far: dict[str, Far]) -> None:
-    near.store.save_queue(MINE, {"client_rate": 1_000})
-    job = NewJob(task="t", queue=MINE, client="somebody-else")
+    near.store.save_queue(MINE, {"client_rate": 1, "client_burst": 2})
+    jobs = [NewJob(task="t", queue=MINE, client=name) for name in ("one", "two", "three")]
+    before = near.reader.counts([MINE])[MINE].pending
 
-    [receipt] = far["producer"].store.insert([job])
+    with pytest.raises(RateLimited):  # one client has no room for three at once, three clients had
+        far["producer"].store.insert(jobs)
+    near.store.save_queue(MINE, {"client_rate": None, "client_burst": None})
+    receipts = far["producer"].store.insert(jobs)
 
-    assert receipt.is_new
-    assert receipt.id is not None
-    assert state_of(near, receipt.id) is JobState.PENDING
+    assert all(receipt.is_new for receipt in receipts)
+    assert near.reader.counts([MINE])[MINE].pending == before + 3
 
 
 def test_a_producer_enqueues_into_no_other_queue(near: Far, far: dict[str, Far]) -> None:
@@ -273,6 +281,17 @@ def test_follow_ups_need_leave_to_produce(near: Far, far: dict[str, Far]) -> Non
     answer = far["everywhere"].store.exchange(W1, [ending])
 
     assert answer.settled == (job.id,)
+
+
+def test_follow_ups_create_no_queue(near: Far, far: dict[str, Far]) -> None:
+    job = started(near, MINE, W1)
+    ending = decide(job, Completed(b"1", follow_ups=(NewJob(task="t", queue=QueueName("unknown")),)), 0.0)
+
+    with pytest.raises(QueueNotFound):
+        far["everywhere"].store.exchange(W1, [ending])
+
+    assert near.reader.queues([QueueName("unknown")]) == []
+    assert state_of(near, job.id) is JobState.RUNNING
 
 
 def test_an_ending_gives_back_no_more_tokens_than_its_job_took(near: Far, far: dict[str, Far]) -> None:
@@ -442,6 +461,22 @@ def test_an_operator_steers_its_own_queue_and_signs(near: Far, far: dict[str, Fa
             attempt()
 
 
+def test_what_is_recorded_is_signed_each_time(near: Far, far: dict[str, Far]) -> None:
+    far["admin"].store.record([Event(kind=EventKind.NOTE, actor="somebody-else")] * 2)
+
+    actors = {str(event.actor).partition("#")[0] for _, event in near.reader.audit(limit=2)}
+    assert actors == {"admin"}
+
+
+def test_keys_are_changed_by_nobody_unseen(far: dict[str, Far]) -> None:
+    store = far["admin"].store
+
+    with pytest.raises(InvalidJob, match="audit log"):
+        store.save_document(Document(kind=KIND, name="back-door", body="{}"))
+    with pytest.raises(InvalidJob, match="audit log"):
+        store.drop_document(KIND, "viewer")
+
+
 def test_jobs_of_other_queues_are_as_good_as_none(near: Far, far: dict[str, Far]) -> None:
     job_id = put(near, OTHER)
     edge = put(near, MINE, depends_on=(Need(job_id),))
@@ -516,12 +551,16 @@ def test_a_search_by_text_needs_leave_to_claim(near: Far, far: dict[str, Far]) -
 
 
 def test_looks_show_ones_own_queues(near: Far, far: dict[str, Far]) -> None:
+    mine = put(near, MINE, priority=98)
+    put(near, OTHER, priority=98)
     for holder in ("viewer", "operator"):
         reader = far[holder].reader
         assert set(reader.counts()) == {MINE}
         assert [queue.name for queue in reader.queues()] == [MINE]
         assert {one.queue for one in reader.held()} <= {MINE}
-        assert reader.search(JobQuery(queues=(MINE,))).jobs is not None
+        page = reader.search(JobQuery(queues=(MINE,)), limit=1_000)
+        assert mine in {job.id for job in page.jobs}
+        assert {job.queue for job in page.jobs} == {MINE}
         for look in LOOKS:
             with pytest.raises(Forbidden):
                 look(reader)

@@ -283,6 +283,16 @@ def test_what_is_refused_at_the_second_try_is_refused(
         store.insert([NewJob(task="t", queue=queue, **fields)], on_conflict="raise")
 
 
+def test_nobody_says_that_jobs_are_refused_while_they_may_come_yet(served: Served) -> None:
+    queue = QueueName(served.queue(max_length=1))
+    served.enqueue(queue)
+    here = served.address.removeprefix("http://")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        both = f"http://127.0.0.1:{silent.getsockname()[1]},{here}?answer_wait=1"
+        with closing(open_engine(both).store()) as store, pytest.raises(StoreUnavailable):
+            store.insert([NewJob(task="t", queue=queue)])
+
+
 def test_an_id_of_the_callers_own_is_not_tried_again(relay: Relay, served: Served, store: Store) -> None:
     relay.lose_answer(fits=is_answer)
 

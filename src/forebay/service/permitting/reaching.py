@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from forebay.app.codec import masked_call
-from forebay.domain.history import Timeline
+from forebay.domain.history import Event, Timeline
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.metrics import MetricPage
@@ -26,7 +26,7 @@ from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import Settlement, charge_of
 from forebay.domain.workflow import Edge
-from forebay.errors import QueueNotFound
+from forebay.errors import InvalidJob, QueueNotFound
 from forebay.service.auth import Caller
 from forebay.service.keys import KIND
 from forebay.service.permitting.bounds import fresh, sane
@@ -144,6 +144,7 @@ async def exchange(reach: Reach, asked: Any) -> Narrow | None:
     follow_ups = [job for one in asked.settlements for job in one.follow_ups]
     if follow_ups:
         allowed = iter(await checked(reach, follow_ups))
+        await _check_known(reach, {job.queue for job in follow_ups})
         asked.settlements = [
             replace(one, follow_ups=tuple(next(allowed) for _ in one.follow_ups)) for one in asked.settlements
         ]
@@ -156,6 +157,15 @@ async def exchange(reach: Reach, asked: Any) -> Narrow | None:
             one if one.charge is None else _own(found.get(one.job_id), one) for one in asked.settlements
         ]
     return None
+
+
+async def _check_known(reach: Reach, names: set[QueueName]) -> None:
+    """Raise QueueNotFound for a queue that there is not and that they may not create."""
+    wanted = sorted(name for name in names if not reach.caller.may("create_queue", name))
+    if wanted:
+        found = await reach.service.desk.read(lambda reader: reader.queues(wanted))
+        for name in set(wanted) - {queue.name for queue in found}:
+            raise QueueNotFound(f"there is no queue {name}")
 
 
 async def _narrowed(reach: Reach, asked: Any) -> Narrow:
@@ -263,10 +273,7 @@ async def save_queue(reach: Reach, asked: Any) -> None:
         caller.check("configure_queue", name)
     if asked.state is not None:
         caller.check(_OF_STATE[asked.state], name)
-        if not caller.may("create_queue", name) and not await reach.service.desk.read(
-            lambda reader: reader.queues([name])
-        ):
-            raise QueueNotFound(f"there is no queue {name}")
+        await _check_known(reach, {name})
     reach.sign(asked)
 
 
@@ -278,8 +285,19 @@ async def drop_queue(reach: Reach, asked: Any) -> None:
 async def of_document(reach: Reach, asked: Any) -> None:
     reach.caller.check("keys")
     if asked.event is not None:
-        event = asked.event
-        asked.event = replace(event, actor=reach.actor if reach.caller.key else event.actor)
+        [asked.event] = _signed(reach, [asked.event])
+    elif (asked.document.kind if hasattr(asked, "document") else asked.kind) in _PRIVATE:
+        raise InvalidJob("a change of API keys stands in the audit log", field="event")
+
+
+async def record(reach: Reach, asked: Any) -> None:
+    reach.caller.check("record")
+    asked.events = _signed(reach, asked.events)
+
+
+def _signed(reach: Reach, events: Sequence[Event]) -> list[Event]:
+    """Who has shown a key is who did it, whatever they say."""
+    return [replace(event, actor=reach.actor if reach.caller.key else event.actor) for event in events]
 
 
 # Look
@@ -387,7 +405,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "save_document": of_document,
     "drop_document": of_document,
     "send": everywhere("command"),
-    "record": everywhere("record"),
+    "record": record,
     "migrate": everywhere("migrate"),
     "jobs": jobs,
     "search": search,

@@ -79,6 +79,10 @@ class Unheard(StoreUnavailable):
     """Nobody has heard the request, so it may be made again, whatever it asks for."""
 
 
+class TimedOut(StoreUnavailable):
+    """Nobody has answered in time: the request may be done yet."""
+
+
 class Asking:
     """The servers of one service. Any thread may ask; after a fork the child has connections of its own.
     They are shared by all who `hold` it, and closed when the last one lets go."""
@@ -244,6 +248,5 @@ def _translated(url: str) -> Iterator[None]:
         # Neither quoted nor chained: it shows headers, and one of them has the key.
         raise StoreUnavailable(f"a connection to the service at {url} has come to nothing") from None
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
-        raise StoreUnavailable(
-            f"the service at {url} does not answer: {str(exc) or type(exc).__name__}"
-        ) from exc
+        kind = TimedOut if isinstance(exc, httpx2.TimeoutException) else StoreUnavailable
+        raise kind(f"the service at {url} does not answer: {str(exc) or type(exc).__name__}") from exc

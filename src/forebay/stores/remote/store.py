@@ -17,7 +17,7 @@ from forebay.domain.text import clean
 from forebay.errors import ConfigError, ForebayError, StoreError, StoreUnavailable
 from forebay.stores.ids import new_id, several_ids
 from forebay.stores.protocol import Exchange, Features, OnConflict, Reader, Receipt, Store, Wakeups, Want
-from forebay.stores.remote.asking import Address, Asking, Unheard
+from forebay.stores.remote.asking import Address, Asking, TimedOut, Unheard
 from forebay.stores.remote.wakeups import RemoteWakeups
 from forebay.stores.wire import JOBS_AT_ONCE, calls
 
@@ -160,6 +160,8 @@ class RemoteStore(Handle):
                 return found
             if any(receipt.is_new for receipt in found):
                 raise lost from exc  # the others have met a taken key, and nobody knows whose
+            if isinstance(lost, TimedOut):
+                raise lost from exc  # the first may be done after all that was found here
             raise
         return self._found(jobs, receipts)
 
