@@ -8,7 +8,7 @@ needs no index to find a job by its id.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import Final
 
@@ -55,6 +55,14 @@ def several_ids(new_id: Callable[[], JobId], count: int) -> list[JobId]:
     if count > 1 and isinstance(new_id, IdMaker):
         return new_id.several(count)
     return [new_id() for _ in range(count)]
+
+
+def ids_for(new_id: Callable[[], JobId], most: int) -> Iterator[JobId]:
+    """Ids for at most so many jobs that come together. A maker of somebody's own makes only those that are
+    used, in their order."""
+    if isinstance(new_id, IdMaker):
+        return iter(several_ids(new_id, most))
+    return iter(new_id, JobId(""))
 
 
 # One for the process: two engines side by side must not hand out ids that interleave.

@@ -25,7 +25,7 @@ from forebay.errors import (
     QueueNotFound,
     StoreRefused,
 )
-from forebay.stores.ids import several_ids
+from forebay.stores.ids import ids_for
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.edges import Edges
 from forebay.stores.postgres.sequences import Turns
@@ -100,7 +100,7 @@ class Intake:
         self._lots: list[Lot] = []
         self._open_lots: dict[tuple[object, ...], Lot] = {}
         self._asked_seqs = tx.run("seqs", {"jobs": len(jobs)})
-        self._ids = iter(several_ids(tx.new_id, len(jobs)))
+        self._ids = ids_for(tx.new_id, len(jobs))
         self._seqs: Iterator[tuple[int]] | None = None
         tx.load_queues({job.queue for job in jobs})
         self._rated: set[str] = set()  # queues that take jobs at some rate only
