@@ -576,7 +576,7 @@ TOO_MUCH: list[Callable[[Far], object]] = [
     lambda far: far.store.delete(MANY),
     lambda far: far.reader.parents(MANY),
     lambda far: far.reader.dependants([], limit=10_001),
-    lambda far: far.reader.peek(MINE, -1),
+    lambda far: far.reader.peek(MINE, 10_001),
     lambda far: far.reader.audit(limit=2**40),
     lambda far: far.store.promote(10_001),
     lambda far: far.store.sweep(W1, lease_ms=0),

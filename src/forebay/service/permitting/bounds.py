@@ -45,8 +45,8 @@ def bounded(operation: str, asked: Any) -> None:
     if operation == "jobs" and len(asked.ids) > JOBS_AT_ONCE:
         raise InvalidJob(f"at most {JOBS_AT_ONCE:,} jobs are shown at once", field="ids")
     limit = getattr(asked, "limit", None)
-    if isinstance(limit, int):  # and no Limit
-        check_whole("limit", limit, 0, MOST)
+    if isinstance(limit, int) and limit > MOST:  # and no Limit; the store says what it thinks of too few
+        raise InvalidJob(f"a call asks for at most {MOST:,} lines", field="limit")
     _check_lease(getattr(asked, "lease_ms", None))
     if operation == "exchange":
         for want in asked.wants:
