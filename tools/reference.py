@@ -127,7 +127,12 @@ def _bounds(kind: dict[str, Any]) -> str:
     least, most = kind.get("minimum"), kind.get("maximum")
     if least is None and most is None:
         return ""
-    return f", {'' if least is None else f'{least:,}'} to {'' if most is None else f'{most:,}'}"
+    return f", {'' if least is None else _number(least)} to {'' if most is None else _number(most)}"
+
+
+def _number(bound: float) -> str:
+    # Two bounds that are equal are one for Python, whichever was written with a point.
+    return f"{int(bound):,}" if bound == int(bound) else f"{bound:,}"
 
 
 def types(described: dict[str, Any]) -> str:

@@ -147,6 +147,7 @@ THROUGH_ALL: Final = {
     "check_keys": "when an operator asks whether all is well",
     "check_edges": "when an operator asks whether all is well",
     "counts": "what was not folded yet; a duty keeps that short",
+    "stock": "the same, and a line for each queue",
     "day_cancelled": "when a day is dropped whole",
     "day_counts": "when a day is dropped whole",
     "day_history_remove": "when a day is dropped whole",

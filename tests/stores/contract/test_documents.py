@@ -15,7 +15,7 @@ BODY = '{"a": "ü \\u0000"}'
 SAVED = Event(kind=EventKind.KEY, actor="ann#r1", detail="created a", changes={"roles": (None, ["view", 1])})
 
 
-def document(name: str = "a", body: str = BODY, revision: int = 0, kind: str = "key") -> Document:
+def document(name: str = "a", body: str = BODY, revision: int = 0, kind: str = "thing") -> Document:
     return Document(kind=kind, name=name, body=body, revision=revision)
 
 
@@ -26,7 +26,7 @@ def test_a_document_is_kept_with_its_times_and_its_event(
     clock.advance(ms=5)
     assert store.save_document(document(body="{}", revision=1))
 
-    [found] = reader.documents("key")
+    [found] = reader.documents("thing")
     assert (found.name, found.body, found.revision) == ("a", "{}", 2)
     assert (found.created_at, found.updated_at) == (T0, T0 + 5)
     [(_, event)] = reader.audit()
@@ -41,7 +41,7 @@ def test_who_has_not_seen_the_last_one_changes_nothing(store: Store, reader: Rea
     assert not store.save_document(document(body="{}", revision=revision), event=SAVED)
     assert not store.save_document(document("b", revision=1), event=SAVED)
 
-    assert [one.body for one in reader.documents("key")] == [BODY]
+    assert [one.body for one in reader.documents("thing")] == [BODY]
     assert reader.audit() == []
 
 
@@ -59,7 +59,7 @@ def test_of_several_who_change_one_at_once_one_succeeds(engine: Engine, store: S
     )
 
     assert sorted(done[:2]) == sorted(done[2:]) == [False, True]
-    assert [one.revision for one in reader.documents("key")] == [2, 1]
+    assert [one.revision for one in reader.documents("thing")] == [2, 1]
     assert len(reader.audit()) == 1
 
 
@@ -68,22 +68,22 @@ def test_documents_are_listed_by_kind_and_name_page_by_page(store: Store, reader
         store.save_document(document(name))
     store.save_document(document("c", kind="rule"))
 
-    assert [one.name for one in reader.documents("key", limit=2)] == ["a", "b"]
-    assert [one.name for one in reader.documents("key", limit=9, after="b")] == ["d", "ü"]
-    assert [one.name for one in reader.documents("key", ["ü", "c", "a"])] == ["a", "ü"]
+    assert [one.name for one in reader.documents("thing", limit=2)] == ["a", "b"]
+    assert [one.name for one in reader.documents("thing", limit=9, after="b")] == ["d", "ü"]
+    assert [one.name for one in reader.documents("thing", ["ü", "c", "a"])] == ["a", "ü"]
     assert [one.name for one in reader.documents("rule")] == ["c"]
-    assert reader.documents("key", []) == reader.documents("other") == []
+    assert reader.documents("thing", []) == reader.documents("other") == []
     with pytest.raises(ConfigError):
-        reader.documents("key", limit=0)
+        reader.documents("thing", limit=0)
 
 
 def test_a_removed_document_is_gone_and_its_name_is_free(store: Store, reader: Reader) -> None:
     store.save_document(document())
 
-    assert store.drop_document("key", "a", event=SAVED) is True
-    assert store.drop_document("key", "a", event=SAVED) is False
+    assert store.drop_document("thing", "a", event=SAVED) is True
+    assert store.drop_document("thing", "a", event=SAVED) is False
 
-    assert reader.documents("key") == []
+    assert reader.documents("thing") == []
     assert len(reader.audit()) == 1
     assert store.save_document(document())
 
@@ -93,5 +93,5 @@ def test_the_longest_text_is_kept_whole(store: Store, reader: Reader) -> None:
 
     assert store.save_document(document(body=longest))
 
-    [kept] = reader.documents("key")
+    [kept] = reader.documents("thing")
     assert (kept.body, len(longest.encode())) == (longest, MAX_BODY)
