@@ -133,6 +133,9 @@ def read_or_refuse(data: bytes) -> None:
 @same
 @given(st.binary(max_size=200))
 @example(b"")
+@example(b"fb0 ")
+@example(b"fb0 gone ")
+@example(b"fb0 gone \n")
 @example(b"fb1 ")
 @example(b"fb999999999 00000000\n")
 @example(b"\x80\x04\x95")

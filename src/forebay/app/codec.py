@@ -227,9 +227,9 @@ def _unopened(data: bytes) -> PayloadError:
             f"the payload has format {int(later[1])}, this program reads 1; upgrade it", field="payload"
         )
     if data.startswith(_GONE):
-        return BlobGone(data[len(_GONE) :].decode(errors="replace")[:200], field="payload")
+        return BlobGone(_reason(data[len(_GONE) :]) or "the payload's blob is gone", field="payload")
     if data.startswith(_SPOILED):
-        reason = data[len(_SPOILED) :].decode(errors="replace")[:200]
+        reason = _reason(data[len(_SPOILED) :]) or "nothing says why"
         return CorruptPayload(f"the payload is broken: {reason}", field="payload")
     header = _HEADER.match(data)
     if not header:
@@ -237,6 +237,10 @@ def _unopened(data: bytes) -> PayloadError:
     if header[2] != b"%08x" % crc32(data[_AFTER_DIGITS:]):
         return CorruptPayload("the payload's checksum does not fit its bytes", field="payload")
     return _unread(header[3].decode().strip())
+
+
+def _reason(data: bytes) -> str:
+    return data.decode(errors="replace")[:200].strip()
 
 
 def _unread(text: str) -> PayloadError:
