@@ -11,8 +11,8 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from forebay.app.codec import decode_call, encode_result
-from forebay.app.context import made_line, made_progress
 from forebay.app.duty import Duty, run_due, tell_connected
+from forebay.app.saying import made_line, made_progress
 from forebay.app.settling import as_failed, exchange_all
 from forebay.app.times import Length, length_within
 from forebay.domain.job import (
