@@ -24,6 +24,7 @@ PROGRAMS: Final = (
     "guide/encryption.md",
     "guide/fairness.md",
     "guide/limits.md",
+    "guide/logging.md",
     "guide/retries.md",
     "guide/schedules.md",
     "guide/tasks.md",
