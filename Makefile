@@ -140,7 +140,7 @@ soak: $(READY) ## Worker programs under a mixed load and under fire: [MINUTES=30
 crowd: $(READY) ## Several processes on one store under full load, for a minute: [ENGINE=sqlite|postgres|redis]
 	$(BIN)/python -m evidence.crowd --engine $(ENGINE) $(ARGS)
 
-fuzz-service: $(READY) ## Throw 500 examples at each operation of the service, right and wrong ones: [ARGS='--max-examples 20']
+fuzz-service: $(READY) ## Throw 500 examples at each operation of the service, right and wrong ones: [ARGS='--max-examples 20'], one by one and within bounds: [ARGS=--each]
 	$(BIN)/python tools/fuzz_service.py $(ARGS)
 
 reference: $(READY) ## Write docs/reference/http.md and grpc.md, the .proto file and its code from the service's shapes

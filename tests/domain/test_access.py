@@ -80,6 +80,8 @@ def test_a_key_may_what_one_of_its_grants_gives() -> None:
     assert not key.may({Role.PRODUCE}, "other")
     assert key.may({Role.PRODUCE, Role.VIEW}, "other")
     assert not key.may({Role.ADMIN}, "mail")
+    assert key.has({Role.PRODUCE})  # for some queue
+    assert not key.has({Role.CONSUME, Role.ADMIN})
 
 
 def test_a_key_opens_until_it_expires_or_is_revoked() -> None:

@@ -15,6 +15,7 @@ from forebay.domain.access import Grant
 from forebay.domain.limits import Limit
 from forebay.errors import InvalidJob, StoreUnavailable
 from forebay.service.generated import forebay_pb2 as pb
+from forebay.service.grpc import server
 from forebay.service.grpc.answering import MARGIN_SECONDS, address_of, read, within
 from forebay.service.grpc.methods import SERVICES
 from forebay.service.grpc.requests import (
@@ -336,3 +337,26 @@ def test_a_long_problem_in_any_language_arrives(spoken: Spoken, monkeypatch: pyt
 
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert dict(caught.value.trailing_metadata())["forebay-code"] == "invalid"
+
+
+def test_more_calls_than_a_server_can_bear_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_CALLS", 2)
+    with speaking(open_engine("memory://")) as spoken:
+        asked = pb.DequeueRequest(queues=[spoken.queue("q")])
+        waiting = [spoken.consumer.Dequeue.future(asked, timeout=PATIENCE) for _ in range(2)]
+        groups = spoken.service.waiting._groups
+        eventually(lambda: [len(group.wishes) for group in list(groups.values())] == [2])
+
+        code, _ = refused(spoken.consumer.Dequeue, asked)
+        for one in waiting:
+            one.cancel()
+
+        eventually(lambda: is_served(spoken))  # there is room again
+    assert code == "RESOURCE_EXHAUSTED"
+
+
+def is_served(spoken: Spoken) -> bool:
+    try:
+        return bool(spoken.enqueue("q"))
+    except grpc.RpcError:
+        return False

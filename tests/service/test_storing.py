@@ -499,6 +499,30 @@ def test_jobs_of_other_queues_are_as_good_as_none(near: Far, far: dict[str, Far]
     assert far["admin"].reader.jobs([job_id])[0] is not None
 
 
+def test_what_is_seen_of_a_job_names_none_of_another_queue(near: Far, far: dict[str, Far]) -> None:
+    hidden, seen = put(near, OTHER), put(near, MINE)
+    child = put(near, MINE, depends_on=(Need(hidden),), parent_id=hidden)
+    other = put(near, MINE, parent_id=seen)
+    near.store.cancel([hidden])
+    near.store.promote()  # what hangs on it follows
+
+    told = {}
+    for holder in ("admin", "viewer"):
+        reader = far[holder].reader
+        [first, second], timeline = reader.jobs([child, other]), reader.history(child)
+        assert first is not None
+        assert second is not None
+        assert timeline is not None
+        [line] = reader.search(JobQuery(queues=(MINE,), states=(JobState.CANCELLED,))).jobs
+        told[holder] = (first.parent_id, first.reason, line.reason, timeline.job.parent_id, second.parent_id)
+
+    assert told["admin"][:2] == (hidden, told["admin"][2])
+    assert hidden in (told["admin"][1] or "")
+    assert (told["viewer"][0], told["viewer"][3], told["viewer"][4]) == (None, None, seen)
+    assert hidden not in str(told["viewer"])
+    assert "a job" in (told["viewer"][1] or "")
+
+
 LOOKS: list[Callable[[Reader], object]] = [
     lambda reader: reader.counts([OTHER]),
     lambda reader: reader.queues([OTHER]),

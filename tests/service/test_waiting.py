@@ -156,6 +156,48 @@ def test_the_duties_are_done_beside_it() -> None:
     played(play)
 
 
+class Ticking:
+    """A duty that is always due, and says when it is done."""
+
+    every_ms = 0
+    is_ready = True
+
+    def __init__(self, name: str, do: Callable[[], None]) -> None:
+        self.name = name
+        self._do = do
+
+    def run(self, store: Store) -> bool:
+        self._do()
+        return False
+
+
+def test_who_writes_does_not_wait_for_all_duties() -> None:
+    async def play(service: Service) -> None:
+        loop, told, writes = asyncio.get_running_loop(), list[str](), list[asyncio.Future[None]]()
+        is_done, has_asked = asyncio.Event(), Event()
+
+        def ask() -> None:
+            writes.append(asyncio.ensure_future(service.desk.write(lambda _: told.append("a write"))))
+            loop.call_soon(has_asked.set)  # once it stands in the line
+
+        def first() -> None:
+            if not told:
+                told.append("first duty")
+                loop.call_soon_threadsafe(ask)
+                assert has_asked.wait(DEADLINE)
+
+        def second() -> None:
+            told.append("second duty")
+            loop.call_soon_threadsafe(is_done.set)
+
+        service.waiting._duties = (Ticking("first", first), Ticking("second", second))
+        await is_done.wait()
+
+        assert told[:3] == ["first duty", "a write", "second duty"]
+
+    played(play)
+
+
 def test_the_duties_are_done_however_busy_it_is() -> None:
     async def play(service: Service) -> None:
         waiting = service.waiting

@@ -73,8 +73,12 @@ class Grant(msgspec.Struct, frozen=True):
 
     def gives(self, roles: Collection[Role], queue: str | None) -> bool:
         """Whether it gives one of these roles for a queue; None stands for what belongs to no queue."""
+        return self.has(roles) and self._covers(queue)
+
+    def has(self, roles: Collection[Role]) -> bool:
+        """Whether it gives one of these roles for whichever queues."""
         included = _INCLUDED.get(self.role, {self.role})
-        return any(role in included for role in roles) and self._covers(queue)
+        return any(role in included for role in roles)
 
     def _covers(self, queue: str | None) -> bool:
         if self.queues == "*":
@@ -149,6 +153,10 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     def may(self, roles: Collection[Role], queue: str | None) -> bool:
         """Whether it has one of these roles for a queue, or for what belongs to none."""
         return any(grant.gives(roles, queue) for grant in self.grants)
+
+    def has(self, roles: Collection[Role]) -> bool:
+        """Whether it has one of these roles for any queue at all."""
+        return any(grant.has(roles) for grant in self.grants)
 
     def rotated(self, digest: str, now: int, grace_ms: int) -> ApiKey:
         """The key with another secret; the old one opens for so long."""

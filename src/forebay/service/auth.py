@@ -172,9 +172,17 @@ class Caller:
     def check(self, operation: str, queue: str | None = None) -> None:
         """Raise Forbidden unless they may."""
         if not self.may(operation, queue):
-            roles = " or ".join(sorted(NEEDS.get(operation, ("nobody",))))
-            where = f" for queue {queue}" if queue else " for all queues"
-            raise Forbidden(f"{self.name} may not {operation}: that needs the role {roles}{where}")
+            raise self._forbidden(operation, f" for queue {queue}" if queue else " for all queues")
+
+    def check_somewhere(self, operation: str) -> None:
+        """Raise Forbidden if they may do this to no queue at all: that can be said before it is known which
+        one they mean."""
+        if self.key is not None and not self.key.has(NEEDS.get(operation, ())):
+            raise self._forbidden(operation, "")
+
+    def _forbidden(self, operation: str, where: str) -> Forbidden:
+        roles = " or ".join(sorted(NEEDS.get(operation, ("nobody",))))
+        return Forbidden(f"{self.name} may not {operation}: that needs the role {roles}{where}")
 
     async def check_still(self, operation: str = "", *queues: str) -> None:
         """The same after a long wait, in which their key may have changed: raises Unauthenticated for one

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import resource
 import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any, Final, Protocol
@@ -237,8 +238,18 @@ def serve(
             tell(_told("grpc" if secured.certificate is None else "grpcs", grpc.host, port))
         await server.serve([listener])
 
+    allow_connections()
     with listening(address) as listener:
         asyncio.run(run(listener))
+
+
+def allow_connections() -> None:
+    """Let this process have as many open files as the system allows: each client that waits is one, and the
+    usual thousand would refuse the next."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems name no bound and still refuse it; then it stays as it was.
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _check_reach(address: Address, secured: Security) -> None:

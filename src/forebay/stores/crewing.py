@@ -48,8 +48,9 @@ class KeepsWorkers(Protocol):
 class LooksAtWorkers(Protocol):
     """The read side of workers and commands."""
 
-    def workers(self) -> list[WorkerInfo]:
-        """Workers that have said they are alive and have not been forgotten, by start."""
+    def workers(self, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
+        """Workers that have said they are alive and have not been forgotten, by start: all, or those of
+        these."""
         ...
 
     def commands(self, ids: Sequence[str]) -> list[Command | None]:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Amendment, JobId
+from forebay.domain.job import Amendment, JobId, WorkerId
 from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.stores.protocol import Engine, Reader, Store, Wakeups
 from forebay.testing.clock import ManualClock
@@ -43,6 +43,16 @@ def test_an_interval_counts_from_when_the_duty_was_last_taken(store: Store, cloc
     clock.advance(ms=999)
 
     assert store.take_duty("sweep", 1_000) is False
+
+
+def test_workers_can_be_asked_for_by_their_ids(store: Store, reader: Reader, clock: ManualClock) -> None:
+    for worker in (W2, W1):
+        store.beat(WorkerInfo(id=worker))
+        clock.advance(ms=1)
+
+    assert [one.id for one in reader.workers([W1, WorkerId("nobody"), W1])] == [W1]
+    assert [one.id for one in reader.workers([W1, W2])] == [one.id for one in reader.workers()] == [W2, W1]
+    assert reader.workers([]) == []
 
 
 def test_a_worker_is_listed_from_its_first_beat_with_its_last_one(

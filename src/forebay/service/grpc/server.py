@@ -17,6 +17,9 @@ from forebay.service.grpc.methods import SERVICES
 from forebay.service.operations.service import Service
 
 MAX_MESSAGE: Final = 16 * 1_048_576  # as a body over HTTP
+# Calls that are under way at a time, nearly all of which wait for jobs. More are refused at once: each costs
+# memory, and nobody is served by a server that has none left.
+MOST_CALLS: Final = 20_000
 SILENT_MS: Final = 30_000
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
@@ -34,7 +37,7 @@ class GrpcServer:
     """Made on an event loop. Its start and stop lie within those of the service."""
 
     def __init__(self, service: Service, guard: Admits) -> None:
-        self._server: Any = grpc.aio.server(options=OPTIONS)
+        self._server: Any = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=MOST_CALLS)
         health = Health(service)
         self._server.add_generic_rpc_handlers((*Answering(service, guard).handlers(), health.handler()))
         names = (*(f"{PACKAGE}.{name}" for name in SERVICES), HEALTH, reflection.SERVICE_NAME)

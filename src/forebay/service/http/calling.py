@@ -57,13 +57,13 @@ def allowed(request: Asking, operation: str, *queues: str) -> Service:
     return permit_of(request).allowed(operation, *queues)
 
 
-async def while_connected(request: Asking, work: Coroutine[Any, Any, T]) -> T:
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Do something long for a client that may leave meanwhile: then it is cancelled, and raises Gone.
 
     What was finished at the very moment at which the client left is `late` on the error.
     """
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(left(request.receive))
+    leaving = asyncio.ensure_future(left(receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not leaving.done():

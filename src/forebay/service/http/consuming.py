@@ -31,7 +31,7 @@ async def claim(request: Asking, data: JSONBody[ClaimRequest]) -> ClaimAnswer:
     """Take jobs to run, and a lease on each; wait for some if there are none."""
     permit = permit_of(request)
     try:
-        return await while_connected(request, permitted.claim(permit, data))
+        return await while_connected(request.receive, permitted.claim(permit, data))
     except Late as late:
         await permit.service.consuming.give_back(late.answer)
         raise

@@ -73,7 +73,9 @@ async def sweep(request: Asking) -> SweepAnswer:
 @get("/v1/debug/workers/{worker:str}/state", tags=["debug"])
 async def worker_state(request: Asking, worker: WorkerPath, wait_seconds: WaitQuery = 5) -> WorkerStateAnswer:
     """Show a worker, and ask it what its threads do."""
-    return await while_connected(request, permitted.worker_state(permit_of(request), worker, wait_seconds))
+    return await while_connected(
+        request.receive, permitted.worker_state(permit_of(request), worker, wait_seconds)
+    )
 
 
 @post("/v1/debug/workers/{worker:str}/signal", tags=["debug"], status_code=200)

@@ -71,7 +71,7 @@ async def wait(
     request: Asking, job_id: JobIdPath, timeout_seconds: WaitQuery = LONGEST_WAIT_SECONDS
 ) -> JobShape:
     """Show a job when it has ended, or as it is when the time is up."""
-    return await while_connected(request, permitted.wait(permit_of(request), job_id, timeout_seconds))
+    return await while_connected(request.receive, permitted.wait(permit_of(request), job_id, timeout_seconds))
 
 
 @get("/v1/jobs/{job_id:str}/result", tags=["produce"])

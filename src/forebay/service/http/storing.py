@@ -19,13 +19,13 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from forebay.errors import ForebayError
 from forebay.service import problems
 from forebay.service.http.admitting import CALLER
-from forebay.service.http.calling import Gone
+from forebay.service.http.calling import Gone, left, while_connected
 from forebay.service.http.errors import PROBLEM_JSON, TooSlow
 from forebay.service.http.reading import whole_body
 from forebay.service.operations.service import Service
 from forebay.service.operations.telling import made
 from forebay.service.permitting.permit import Permit
-from forebay.service.permitting.storing import HINT, call_store
+from forebay.service.permitting.storing import HINT, call_store, check_call
 from forebay.service.problems import Kind, kind_of
 from forebay.stores.wire import MEDIA_TYPE, PATH, encoded
 
@@ -41,6 +41,7 @@ class StoreDoor:
         self._app = app
         self._service = service
         self._max_body = max_body
+        self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP or not scope["path"].startswith(PATH):
@@ -50,9 +51,8 @@ class StoreDoor:
             if scope["method"] != "POST":
                 await _tell(send, problems.UNSUPPORTED, "calls of the store are made by POST")
                 return
-            body = await whole_body(receive, self._max_body)
             permit = Permit(self._service, cast("dict[str, Any]", scope)[CALLER])
-            await self._serve(permit, scope["path"].removeprefix(PATH), body, receive, send)
+            await self._serve(permit, scope["path"].removeprefix(PATH), receive, send)
         except Gone:
             pass
         except RequestEntityTooLarge:
@@ -60,25 +60,40 @@ class StoreDoor:
         except TooSlow as exc:
             await _tell(send, problems.TOO_SLOW, str(exc))
 
-    async def _serve(self, permit: Permit, operation: str, body: bytes, receive: Receive, send: Send) -> None:
-        if operation == HINT:
-            await self._hint(permit, body, receive, send)
-            return
+    async def _serve(self, permit: Permit, operation: str, receive: Receive, send: Send) -> None:
         try:
-            answer = await call_store(permit, operation, body)
+            check_call(permit, operation)
+            body = await whole_body(receive, self._max_body)
+            if operation == HINT:
+                await self._hint(permit, body, receive, send)
+                return
+            answer = await self._made(permit, operation, body, receive)
         except ForebayError as exc:
             await _answer(send, kind_of(exc).status, encoded(exc))
+        except (Gone, RequestEntityTooLarge, TooSlow):
+            raise
         except Exception as exc:  # the request boundary: a fault of ours is told to our log alone
             logger.error("a call of the store has met a fault of the service", exc_info=exc)
             await _tell(send, problems.INTERNAL, "the service has met a fault of its own; its log says more")
         else:
             await _answer(send, _OK, answer)
 
+    async def _made(self, permit: Permit, operation: str, body: bytes, receive: Receive) -> bytes:
+        """The answer to a call. While it waits behind others its client may leave: then it is not made, or
+        its client's next try would be made beside it. What has begun goes on."""
+        calling = call_store(permit, operation, body)
+        others, self._under_way = self._under_way, self._under_way + 1
+        try:
+            # One that is alone begins at once, and need not be watched.
+            return await (while_connected(receive, calling) if others else calling)
+        finally:
+            self._under_way -= 1
+
     async def _hint(self, permit: Permit, body: bytes, receive: Receive, send: Send) -> None:
         """The head of the answer at once, so that the client knows where it waits; it may leave meanwhile."""
         await send(_head(_OK, {"content-type": MEDIA_TYPE}))
         hinting = asyncio.ensure_future(call_store(permit, HINT, body))
-        leaving = asyncio.ensure_future(_left(receive))
+        leaving = asyncio.ensure_future(left(receive))
         try:
             await asyncio.wait((hinting, leaving), return_when=asyncio.FIRST_COMPLETED)
             if hinting.done():
@@ -87,11 +102,6 @@ class StoreDoor:
         finally:
             hinting.cancel()
             leaving.cancel()
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _tell(send: Send, kind: Kind, detail: str) -> None:

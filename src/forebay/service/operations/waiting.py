@@ -364,16 +364,19 @@ class Waiting:
 
     async def _do_duties(self) -> None:
         try:
-            await self._desk.write(self._run_duties)
+            # Each by itself: several are due every second, with a commit or two each, and whoever writes at
+            # that moment would wait for all of them.
+            for duty in self._duties:
+                await self._desk.write(partial(self._do_duty, duty))
         except StoreError as exc:
             self._was_away = self._was_away or isinstance(exc, StoreUnavailable)
             logger.warning("duties are left to the next turn: %s", exc)
 
-    def _run_duties(self, store: Store) -> None:
+    def _do_duty(self, duty: Duty, store: Store) -> None:
         if self._was_away:
             self._was_away = False
             tell_connected(self._duties)
-        run_due(store, self._duties)
+        run_due(store, [duty])
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from forebay.app.codec import masked_call
-from forebay.domain.job import Job, JobId, WorkerId
+from forebay.domain.job import Job, JobId, JobSummary, WorkerId
+from forebay.domain.workflow import without_parent
 from forebay.service.permitting.permit import Permit
 from forebay.stores.protocol import Cancel
 
@@ -37,25 +38,57 @@ class Reach(Permit):
     async def check_workers(self, ids: Iterable[WorkerId]) -> None:
         """Raise Forbidden for a worker that works on queues they may not claim from."""
         if not self.caller.may("claim"):
-            wanted = set(ids)
-            for worker in await self.service.desk.read(lambda reader: reader.workers()):
-                if worker.id in wanted:
-                    self.check("claim", worker.queues)
+            wanted = list(ids)
+            for worker in await self.service.desk.read(lambda reader: reader.workers(wanted)):
+                self.check("claim", worker.queues)
 
     async def cancels(self, found: Sequence[Cancel]) -> tuple[Cancel, ...]:
         """Of wishes that jobs shall stop, those for theirs."""
         beyond = await self.beyond("claim", (one.job_id for one in found))
         return tuple(one for one in found if one.job_id not in beyond)
 
-    def shown(self, job: Job | None) -> Job | None:
-        """A job as it may be seen: none of a hidden queue, and secrets only by who might claim it."""
-        if job is None or not self.caller.may_see(job.queue):
-            return None
-        if self.caller.may("claim", job.queue):
+    async def shown(self, jobs: Sequence[Job | None]) -> list[Job | None]:
+        """Jobs as they may be seen: none of a hidden queue, nor the name of one there; secrets only by who
+        might claim it."""
+        seen = [job if job is not None and self.caller.may_see(job.queue) else None for job in jobs]
+        hidden = await self.hidden(job.parent_id for job in seen if job is not None)
+        return [None if job is None else self._shown(job, hidden) for job in seen]
+
+    async def hidden(self, ids: Iterable[JobId | None]) -> set[JobId]:
+        """Of jobs that others name, those in queues that the caller does not see. Of one that is gone nobody
+        can say where it was."""
+        if self.caller.may("job"):
+            return set()
+        named = {job_id for job_id in ids if job_id is not None}
+        found = await self.looked_at(named)
+        return {one for one in named if one not in found or not self.caller.may_see(found[one].queue)}
+
+    def _shown(self, job: Job, hidden: Collection[JobId]) -> Job:
+        if not self.caller.may("claim", job.queue):
+            job = replace(job, payload=masked_call(job.payload))
+        if self.caller.may("job"):
             return job
-        return replace(job, payload=masked_call(job.payload))
+        return replace(
+            job,
+            parent_id=None if job.parent_id in hidden else job.parent_id,
+            cancel_reason=nobody_named(job.cancel_reason),
+            reason=nobody_named(job.reason),
+        )
+
+    def lines_of(self, found: Sequence[JobSummary]) -> list[JobSummary]:
+        """Lines of a list as they may be seen: a job may have ended because of one of a hidden queue."""
+        return [replace(line, reason=nobody_named(line.reason)) for line in found]
 
     def sign(self, asked: Any) -> None:
         """Who has shown a key is who does it, whatever they say."""
         if self.caller.key is not None:
             asked.actor = self.actor
+
+
+def nobody_named(reason: str | None) -> str | None:
+    return None if reason is None else without_parent(reason)
+
+
+# What a call needs: raises Forbidden, or changes the call, and answers how to narrow what comes of it.
+Narrow = Callable[[Any], Awaitable[Any]]
+Need = Callable[[Reach, Any], Awaitable[Narrow | None]]

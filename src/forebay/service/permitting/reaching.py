@@ -11,31 +11,37 @@ have.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from forebay.app.codec import masked_call
-from forebay.domain.history import Event, Timeline
+from forebay.domain.history import Event
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, QueueName
 from forebay.domain.lease import Lease
-from forebay.domain.metrics import MetricPage
 from forebay.domain.note import Notes
 from forebay.domain.queue import QueueState
-from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import Settlement, charge_of
-from forebay.domain.workflow import Edge
 from forebay.errors import InvalidJob, QueueNotFound
 from forebay.service.auth import Caller
-from forebay.service.keys import KIND
 from forebay.service.permitting.bounds import fresh, sane
 from forebay.service.permitting.producing import check_reach
-from forebay.service.permitting.reach import Reach
+from forebay.service.permitting.reach import Narrow, Need, Reach
+from forebay.service.permitting.seeing import (
+    PRIVATE,
+    about_job,
+    about_queues,
+    documents,
+    edges,
+    held,
+    history,
+    jobs,
+    metrics,
+    peek,
+    schedules,
+    search,
+)
 from forebay.stores.protocol import Exchange, Refusal, Renewal, Standing
-
-Narrow = Callable[[Any], Awaitable[Any]]
-Need = Callable[[Reach, Any], Awaitable[Narrow | None]]
 
 GONE: Final = "gone"
 _OF_STATE: Final = {
@@ -49,15 +55,16 @@ _OF_STATE: Final = {
 # For several calls
 
 
-def everywhere(operation: str) -> Need:
+class Everywhere:
     """For what is about no queue, or about all of them."""
 
-    async def need(reach: Reach, asked: Any) -> None:
-        reach.caller.check(operation)
+    def __init__(self, operation: str) -> None:
+        self.operation = operation
+
+    async def __call__(self, reach: Reach, asked: Any) -> None:
+        reach.caller.check(self.operation)
         if hasattr(asked, "actor"):
             reach.sign(asked)
-
-    return need
 
 
 def on_jobs(operation: str) -> Need:
@@ -72,49 +79,6 @@ def on_jobs(operation: str) -> Need:
         reach.sign(asked)
 
     return need
-
-
-def about_job(nothing: Any) -> Need:
-    """For a look at one job: `nothing` is the answer where there is none."""
-
-    async def need(reach: Reach, asked: Any) -> Narrow | None:
-        if not await reach.beyond("job", [asked.job_id]):
-            return None
-        return _instead(nothing)
-
-    return need
-
-
-def about_queues(field: str) -> Need:
-    """For a look at queues: those that are named, or all that the caller may see."""
-
-    async def need(reach: Reach, asked: Any) -> Narrow | None:
-        named = getattr(asked, field)
-        reach.check("queue", named)
-        return None if named or reach.caller.may("queues") else _only(reach.caller)
-
-    return need
-
-
-def _instead(answer: Any) -> Narrow:
-    async def narrow(_: Any) -> Any:
-        return answer
-
-    return narrow
-
-
-def _only(caller: Caller) -> Narrow:
-    async def narrow(found: Any) -> Any:
-        if isinstance(found, Mapping):
-            return {name: one for name, one in found.items() if caller.may("queues", name)}
-        return [one for one in found if caller.may("queues", _queue_of(one))]
-
-    return narrow
-
-
-def _queue_of(one: Any) -> QueueName:
-    name: QueueName = one.queue if hasattr(one, "queue") else one.name
-    return name
 
 
 # Produce
@@ -286,7 +250,7 @@ async def of_document(reach: Reach, asked: Any) -> None:
     reach.caller.check("keys")
     if asked.event is not None:
         [asked.event] = _signed(reach, [asked.event])
-    elif (asked.document.kind if hasattr(asked, "document") else asked.kind) in _PRIVATE:
+    elif (asked.document.kind if hasattr(asked, "document") else asked.kind) in PRIVATE:
         raise InvalidJob("a change of API keys stands in the audit log", field="event")
 
 
@@ -300,82 +264,12 @@ def _signed(reach: Reach, events: Sequence[Event]) -> list[Event]:
     return [replace(event, actor=reach.actor if reach.caller.key else event.actor) for event in events]
 
 
-# Look
-
-
-async def jobs(reach: Reach, _: Any) -> Narrow | None:
-    async def narrow(found: list[Job | None]) -> list[Job | None]:
-        return [reach.shown(job) for job in found]
-
-    return None if reach.caller.may("claim") else narrow
-
-
-async def history(reach: Reach, _: Any) -> Narrow | None:
-    async def narrow(found: Timeline | None) -> Timeline | None:
-        job = None if found is None else reach.shown(found.job)
-        return None if found is None or job is None else replace(found, job=job)
-
-    return None if reach.caller.may("claim") else narrow
-
-
-async def schedules(reach: Reach, _: Any) -> Narrow | None:
-    async def narrow(found: list[Schedule]) -> list[Schedule]:
-        return [replace(one, definition=_shown(one.definition)) for one in found]
-
-    reach.caller.check("schedules")
-    return None if reach.caller.may("claim") else narrow
-
-
-def _shown(definition: Definition) -> Definition:
-    job = definition.job
-    return replace(definition, job=job.with_payload(masked_call(job.payload)))
-
-
-async def search(reach: Reach, asked: Any) -> None:
-    reach.check("search", asked.query.queues)
-    if not asked.query.queues:
-        reach.caller.check("search")
-    reach.check_text(asked.query.text, *asked.query.queues)
-
-
-async def peek(reach: Reach, asked: Any) -> None:
-    reach.caller.check("peek", asked.queue)
-
-
-async def held(reach: Reach, _: Any) -> Narrow | None:
-    return None if reach.caller.may("queues") else _only(reach.caller)
-
-
-async def edges(reach: Reach, _: Any) -> Narrow | None:
-    if reach.caller.may("job"):
-        return None
-
-    async def narrow(found: list[Edge]) -> list[Edge]:
-        beyond = await reach.beyond("job", (job_id for edge in found for job_id in (edge.parent, edge.child)))
-        return [edge for edge in found if beyond.isdisjoint((edge.parent, edge.child))]
-
-    return narrow
-
-
-async def metrics(reach: Reach, _: Any) -> Narrow | None:
-    may = reach.caller.may
-
-    async def narrow(page: MetricPage) -> MetricPage:
-        return page._replace(rows=[row for row in page.rows if may("queue_metrics", row.queue)])
-
-    return None if may("queue_metrics") else narrow
-
-
-async def documents(reach: Reach, asked: Any) -> None:
-    if asked.kind in _PRIVATE:
-        reach.caller.check("keys")
+# Look: see `service.permitting.seeing`
 
 
 async def anybody(_: Reach, __: Any) -> None:
     return None
 
-
-_PRIVATE: Final = (KIND,)
 
 NEEDS: Final[Mapping[str, Need]] = {
     "insert": insert,
@@ -387,26 +281,26 @@ NEEDS: Final[Mapping[str, Need]] = {
     "take_commands": take_commands,
     "answer": answer,
     # What happens by the clock, to jobs of all queues
-    **dict.fromkeys(("sweep", "promote", "rescore", "prune", "take_duty"), everywhere("duty")),
-    **dict.fromkeys(("take_stock", "forget_metrics"), everywhere("duty")),
+    **dict.fromkeys(("sweep", "promote", "rescore", "prune", "take_duty"), Everywhere("duty")),
+    **dict.fromkeys(("take_stock", "forget_metrics"), Everywhere("duty")),
     "record_metrics": record_metrics,
     # These bring jobs along, for any queue
-    **dict.fromkeys(("due_schedules", "fire"), everywhere("save_schedule")),
+    **dict.fromkeys(("due_schedules", "fire"), Everywhere("save_schedule")),
     "cancel": on_jobs("cancel"),
     "amend": on_jobs("amend"),
     "revive": on_jobs("revive"),
     "delete": on_jobs("delete_job"),
     "save_queue": save_queue,
     "drop_queue": drop_queue,
-    "save_schedule": everywhere("save_schedule"),
-    "drop_schedule": everywhere("remove_schedule"),
-    "save_limit": everywhere("set_limit"),
-    "drop_limit": everywhere("remove_limit"),
+    "save_schedule": Everywhere("save_schedule"),
+    "drop_schedule": Everywhere("remove_schedule"),
+    "save_limit": Everywhere("set_limit"),
+    "drop_limit": Everywhere("remove_limit"),
     "save_document": of_document,
     "drop_document": of_document,
-    "send": everywhere("command"),
+    "send": Everywhere("command"),
     "record": record,
-    "migrate": everywhere("migrate"),
+    "migrate": Everywhere("migrate"),
     "jobs": jobs,
     "search": search,
     "counts": about_queues("queues"),
@@ -419,17 +313,42 @@ NEEDS: Final[Mapping[str, Need]] = {
     "history": history,
     "parents": edges,
     "dependants": edges,
-    "first_in_sequence": everywhere("job"),
-    "workers": everywhere("workers"),
-    "commands": everywhere("commands"),
+    "first_in_sequence": Everywhere("job"),
+    "workers": Everywhere("workers"),
+    "commands": Everywhere("commands"),
     "schedules": schedules,
-    "firings": everywhere("firings"),
-    "limits": everywhere("limits"),
+    "firings": Everywhere("firings"),
+    "limits": Everywhere("limits"),
     "documents": documents,
     "metrics": metrics,
     "last_metrics": anybody,
-    "audit": everywhere("audit"),
-    "archive": everywhere("search"),
-    "health": everywhere("queues"),
+    "audit": Everywhere("audit"),
+    "archive": Everywhere("search"),
+    "health": Everywhere("queues"),
     "now": anybody,
 }
+
+# For calls about some queues: what their callers must be allowed for one of them at least.
+_OF_SOME: Final[Mapping[str, str]] = {
+    "insert": "enqueue_many",
+    "exchange": "claim",
+    "renew": "heartbeat",
+    "standing": "settle",
+    **dict.fromkeys(("beat", "forget_worker", "take_commands", "answer", "record_metrics"), "claim"),
+    "save_queue": "pause_queue",  # who may configure it may pause it
+    "drop_queue": "delete_queue",
+    **dict.fromkeys(("save_document", "drop_document"), "keys"),
+    "record": "record",
+    "search": "search",
+    "peek": "peek",
+    "schedules": "schedules",
+}
+
+
+def check_at_all(caller: Caller, operation: str) -> None:
+    """Raise Forbidden for a call that this caller may make about no queue at all, before its body is read."""
+    need = NEEDS.get(operation)
+    if isinstance(need, Everywhere):
+        caller.check(need.operation)
+    elif operation in _OF_SOME:
+        caller.check_somewhere(_OF_SOME[operation])

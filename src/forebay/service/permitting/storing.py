@@ -12,17 +12,23 @@ from forebay.errors import ConfigError
 from forebay.service.permitting.bounds import bounded
 from forebay.service.permitting.permit import Permit
 from forebay.service.permitting.reach import Reach
-from forebay.service.permitting.reaching import NEEDS
+from forebay.service.permitting.reaching import NEEDS, check_at_all
 from forebay.stores.wire import calls, encoded
 
 HINT: Final = "hint"
 
 
-async def call_store(permit: Permit, operation: str, body: bytes) -> bytes:
-    """Make a call; raises what it raises, and Forbidden."""
-    call = calls().get(operation)
-    if call is None:
+def check_call(permit: Permit, operation: str) -> None:
+    """Raise ConfigError for a call that there is not, and Forbidden for one that is not theirs, whatever it
+    is about: nobody's body is read for nothing."""
+    if operation not in calls():
         raise ConfigError(f"this service knows no {operation!r:.60}; it may be of an older release")
+    check_at_all(permit.caller, operation)
+
+
+async def call_store(permit: Permit, operation: str, body: bytes) -> bytes:
+    """Make a call that was checked; raises what it raises, and Forbidden."""
+    call = calls()[operation]
     asked = call.read(body)
     if operation == HINT:
         return encoded(await permit.service.waiting.hint(asked.seen))

@@ -10,7 +10,7 @@ from math import inf
 
 from forebay.domain.document import Document
 from forebay.domain.history import Event, Timeline
-from forebay.domain.job import Job, JobId, JobSummary, QueueName
+from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.metrics import MetricPage
@@ -144,9 +144,10 @@ class MemoryReader:
             later = [name for name in wanted if after is None or name > after]
             return [state.documents[kind, name] for name in later[:limit]]
 
-    def workers(self) -> list[WorkerInfo]:
+    def workers(self, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
         with self._looking() as state:
-            workers = list(state.workers.values())
+            named = state.workers if ids is None else dict.fromkeys(ids)
+            workers = [state.workers[worker] for worker in named if worker in state.workers]
         return sorted(workers, key=lambda worker: (worker.started_at, worker.id))
 
     def commands(self, ids: Sequence[str]) -> list[Command | None]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from forebay.domain.history import Event, Timeline
-from forebay.domain.job import Job, JobId, JobSummary, QueueName
+from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.note import Notes
 from forebay.domain.pressure import Pace
@@ -172,9 +172,10 @@ class PostgresReader(
             return [queue for queue in found if queue.name in names]
         return [queue for queue in found if queue.state is not QueueState.DROPPED]
 
-    def workers(self) -> list[WorkerInfo]:
+    def workers(self, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
         with self._looking() as look:
-            return [worker_from_row(row) for row in look.all("workers")]
+            rows = look.all("workers") if ids is None else look.all("workers_named", {"workers": list(ids)})
+            return [worker_from_row(row) for row in rows]
 
     def commands(self, ids: Sequence[str]) -> list[Command | None]:
         with self._looking() as look:

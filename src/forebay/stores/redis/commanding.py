@@ -25,9 +25,13 @@ def worker_row_of(worker: WorkerInfo) -> list[Any]:
         raise StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}") from exc
 
 
-def workers_of(connection: Connection) -> list[WorkerInfo]:
-    """Workers by start."""
-    found = connection.ask("HVALS", f"{connection.address.tag}:workers")
+def workers_of(connection: Connection, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
+    """Workers by start: all, or those of these."""
+    key, named = f"{connection.address.tag}:workers", dict.fromkeys(ids or ())
+    if ids is None:
+        found = connection.ask("HVALS", key)
+    else:
+        found = [one for one in connection.ask("HMGET", key, *named) if one is not None] if named else []
     return sorted(map(worker_from_packed, found), key=lambda worker: (worker.started_at, worker.id))
 
 

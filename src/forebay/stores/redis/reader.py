@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from forebay.domain.history import Event, Timeline
-from forebay.domain.job import Job, JobId, JobSummary, QueueName
+from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.note import Notes
 from forebay.domain.pressure import PACE_MS, Pace
 from forebay.domain.query import (
@@ -134,8 +134,8 @@ class RedisReader(LooksAtRedisSchedules, LooksAtRedisLimits, LooksAtRedisDocumen
             name: queue_from_packed(name, packed) for name, packed in zip(names, stored[1::2], strict=True)
         }
 
-    def workers(self) -> list[WorkerInfo]:
-        return workers_of(self._connection)
+    def workers(self, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
+        return workers_of(self._connection, ids)
 
     def commands(self, ids: Sequence[str]) -> list[Command | None]:
         if not ids:

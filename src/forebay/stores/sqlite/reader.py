@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from forebay.clock import Clock
 from forebay.domain.history import Event, Timeline
-from forebay.domain.job import Job, JobId, JobSummary, QueueName
+from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.note import Notes
 from forebay.domain.pressure import Pace
@@ -195,9 +195,12 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDoc
             return [queue for queue in found if queue.name in names]
         return [queue for queue in found if queue.state is not QueueState.DROPPED]
 
-    def workers(self) -> list[WorkerInfo]:
+    def workers(self, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
         with self._looking():
-            return [worker_from_row(row) for row in self._all("workers")]
+            rows = (
+                self._all("workers") if ids is None else self._all("workers_named", {"ids": json_text(ids)})
+            )
+            return [worker_from_row(row) for row in rows]
 
     def commands(self, ids: Sequence[str]) -> list[Command | None]:
         with self._looking():

@@ -1,0 +1,5 @@
+-- workers_named: those of these that said they are alive, by start.
+select id, host, pid, queues, state, started_at, beat_at, said
+from forebay_workers
+where id in (select value from json_each(:ids))
+order by started_at, id;

@@ -1,0 +1,87 @@
+"""The way into the store over HTTP: who is told what before anything is read, and who has left."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack, closing
+from threading import Event
+from typing import Any
+
+import pytest
+
+from forebay.domain.access import Grant
+from forebay.domain.job import NewJob, QueueName
+from forebay.service.keys import Keys
+from forebay.service.server import Security
+from forebay.stores.memory.store import MemoryStore
+from forebay.stores.opening import open_engine
+from forebay.stores.wire import calls
+from tests.service.serving import PATIENCE, Served, serving
+from tests.worker.support import eventually
+
+
+def head(served: Served, path: str, token: str, length: int) -> bytes:
+    """The beginning of a call."""
+    host = served.address.removeprefix("http://")
+    return (
+        f"POST /v1/store/{path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+def connected(served: Served) -> socket.socket:
+    host, _, port = served.address.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE)
+
+
+def test_who_may_not_make_a_call_is_told_so_before_its_body_is_read() -> None:
+    with serving(open_engine("memory://"), security=Security(asks_for_keys=True)) as served:
+        engine = served.service.desk.engine
+        with closing(engine.store()) as store, closing(engine.reader()) as reader:
+            token = Keys(store, reader, actor="ann").create("viewer", [Grant.parse("view:mine")]).token
+        told = []
+        for path in ("insert", "exchange", "save_limit", "save_document", "nothing"):
+            with connected(served) as asking:
+                asking.sendall(head(served, path, token, 1_000_000))  # and nothing of it
+                told.append(asking.recv(65_536)[9:12])
+
+    assert told == [b"403"] * 4 + [b"422"]
+
+
+def test_a_call_whose_client_has_left_is_not_made_unless_it_has_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, may_go, doors = Event(), Event(), list[Any]()
+    real = MemoryStore.insert
+
+    def insert(store: MemoryStore, jobs: Any, **more: Any) -> Any:
+        begun.set()
+        assert may_go.wait(PATIENCE)
+        return real(store, jobs, **more)
+
+    def seen(app: Any) -> Any:
+        doors.append(app._app._app)
+        return app
+
+    def called(stack: ExitStack, served: Served, queue: QueueName, task: str) -> socket.socket:
+        body = calls()["insert"].asked([[NewJob(task=task, queue=queue)]], {})
+        asking = stack.enter_context(connected(served))
+        asking.sendall(head(served, "insert", "", len(body)) + body)
+        return asking
+
+    with serving(open_engine("memory://"), around=seen) as served, ExitStack() as stack:
+        queue = QueueName(served.queue())
+        monkeypatch.setattr(MemoryStore, "insert", insert)
+        first = called(stack, served, queue, "begun")
+        assert begun.wait(PATIENCE)
+        [door] = doors
+        waits = called(stack, served, queue, "waits")
+        eventually(lambda: door._under_way == 2)
+
+        waits.close()
+        eventually(lambda: door._under_way == 1)
+        may_go.set()
+        assert first.recv(65_536).startswith(b"HTTP/1.1 200")
+
+        found = served.done("POST", "/v1/jobs/search", {"where": {"queues": [queue]}})["jobs"]
+        assert [job["task"] for job in found] == ["begun"]
