@@ -64,10 +64,7 @@ class StoreDoor:
         try:
             check_call(permit, operation)
             body = await whole_body(receive, self._max_body)
-            if operation == HINT:
-                await self._hint(permit, body, receive, send)
-                return
-            answer = await self._made(permit, operation, body, receive)
+            answer = None if operation == HINT else await self._made(permit, operation, body, receive)
         except ForebayError as exc:
             await _answer(send, kind_of(exc).status, encoded(exc))
         except (Gone, RequestEntityTooLarge, TooSlow):
@@ -76,7 +73,10 @@ class StoreDoor:
             logger.error("a call of the store has met a fault of the service", exc_info=exc)
             await _tell(send, problems.INTERNAL, "the service has met a fault of its own; its log says more")
         else:
-            await _answer(send, _OK, answer)
+            if answer is None:
+                await self._hint(permit, body, receive, send)
+            else:
+                await _answer(send, _OK, answer)
 
     async def _made(self, permit: Permit, operation: str, body: bytes, receive: Receive) -> bytes:
         """The answer to a call. While it waits behind others its client may leave: then it is not made, or
