@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import resource
 import signal
@@ -236,6 +237,10 @@ def serve(
         tell(_told(secured.scheme, *listener.getsockname()[:2]))
         if grpc is not None and port is not None:
             tell(_told("grpc" if secured.certificate is None else "grpcs", grpc.host, port))
+        # A full collection would go through all that was loaded, again and again and for nothing, and whoever
+        # has asked for something meanwhile waits for it.
+        gc.collect()
+        gc.freeze()
         await server.serve([listener])
 
     allow_connections()

@@ -61,6 +61,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     holds_hints_back: bool = False
     # Somebody behind it does the duties, so those who consume leave them alone.
     does_duties: bool = False
+    # Of several handles one writes at a time, and the others wait for it.
+    has_one_writer: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):

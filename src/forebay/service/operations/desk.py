@@ -44,6 +44,8 @@ class Desk:
         self.engine = engine
         self.clock = clock
         self.client = Client(engine, clock)
+        # Where several may write duties keep nobody waiting; where one may, they would fight for the lock.
+        self._keeper = self.client if engine.features.has_one_writer else Client(engine, clock)
         self._walker = Client(engine, clock)
         self._is_over = Event()
         self._watcher = Client(engine, clock)
@@ -54,6 +56,10 @@ class Desk:
     async def write(self, call: Callable[[Store], T]) -> T:
         """Use the handle to write, after those who came before."""
         return await self.client.offloaded(self._guarded, self.client.write, call)
+
+    async def keep(self, call: Callable[[Store], T]) -> T:
+        """The same for duties."""
+        return await self._keeper.offloaded(self._guarded, self._keeper.write, call)
 
     async def use(self, call: Callable[[Client], T]) -> T:
         """The same for what looks and writes in turns."""
@@ -107,5 +113,5 @@ class Desk:
     async def close(self) -> None:
         """Let go of all handles, when what is under way has ended."""
         self.break_off()
-        for client in (self.client, self._walker, self._watcher, *self._readers):
+        for client in (self.client, self._keeper, self._walker, self._watcher, *self._readers):
             await to_thread(client.close)

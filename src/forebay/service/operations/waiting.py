@@ -133,6 +133,7 @@ class Waiting:
         self._again: list[asyncio.TimerHandle] = []
         self._wakeups: Wakeups | None = None
         self._task: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._is_stopped = False
         self._is_over = asyncio.Event()
         self._hints = 0
@@ -156,6 +157,8 @@ class Waiting:
         try:
             if self._task is not None:
                 await asyncio.wait([self._task])  # however it ends
+            if self._keeping is not None:
+                await asyncio.wait([self._keeping])
         finally:
             if self._wakeups is not None:
                 await asyncio.to_thread(self._wakeups.close)
@@ -293,8 +296,9 @@ class Waiting:
         if with_duties:
             self.poke()  # a hint may have been lost
         await self._turn()
-        if with_duties:
-            await self._do_duties()
+        if with_duties and (self._keeping is None or self._keeping.done()):
+            # Beside the looks: who waits for a job does not wait for them.
+            self._keeping = asyncio.create_task(self._do_duties(), name="forebay-duties")
 
     async def _is_time(self, moment: float) -> bool:
         """Wait until there is a reason to look; whether it is that this time has come."""
@@ -367,10 +371,12 @@ class Waiting:
             # Each by itself: several are due every second, with a commit or two each, and whoever writes at
             # that moment would wait for all of them.
             for duty in self._duties:
-                await self._desk.write(partial(self._do_duty, duty))
+                await self._desk.keep(partial(self._do_duty, duty))
         except StoreError as exc:
             self._was_away = self._was_away or isinstance(exc, StoreUnavailable)
             logger.warning("duties are left to the next turn: %s", exc)
+        except Exception:  # nobody else would hear of it
+            logger.exception("duties went wrong; they are tried again within a second")
 
     def _do_duty(self, duty: Duty, store: Store) -> None:
         if self._was_away:

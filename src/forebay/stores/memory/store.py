@@ -63,7 +63,9 @@ NOTHING_TO_JOIN: Final = (
 class MemoryEngine:
     """Jobs that live as long as this object. Its handles may be used by several threads at once."""
 
-    features = Features(name="memory", is_durable=False, is_shared=False, joins_transactions=False)
+    features = Features(
+        name="memory", is_durable=False, is_shared=False, joins_transactions=False, has_one_writer=True
+    )
 
     def __init__(self, *, clock: Clock | None = None, new_id: Callable[[], JobId] = job_ids.new_id) -> None:
         self._clock = clock or SystemClock()

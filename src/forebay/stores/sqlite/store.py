@@ -66,7 +66,12 @@ class SqliteEngine:
     """
 
     features = Features(
-        name="sqlite", is_durable=True, is_shared=True, joins_transactions=True, notices_death=True
+        name="sqlite",
+        is_durable=True,
+        is_shared=True,
+        joins_transactions=True,
+        notices_death=True,
+        has_one_writer=True,
     )
 
     def __init__(
