@@ -31,7 +31,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note, Notes
 from forebay.domain.pressure import Pace
-from forebay.domain.query import Archived, Counts, Health, HeldJobs, JobQuery, Page, Position
+from forebay.domain.query import Archived, Counts, Fate, Health, HeldJobs, JobQuery, Page, Position
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.share import is_fair_gate
@@ -352,6 +352,7 @@ class Store(KeepsSchedules, KeepsLimits, KeepsDocuments, KeepsMetrics, Protocol)
         reset: bool = True,
         actor: str = "",
         dependants: bool = False,
+        ended_before: int | None = None,
     ) -> list[Verdict]:
         """Put dead and cancelled jobs back to pending (scheduled with a delay), in their own queue or in
         another one, with a new `ready_at`, their old seq and without the wish to be cancelled.
@@ -363,6 +364,9 @@ class Store(KeepsSchedules, KeepsLimits, KeepsDocuments, KeepsMetrics, Protocol)
         A job that depends on others is blocked again while one of them has not ended; those that have failed
         do not hold it up any more, since somebody wants it to run without them. What is held because of a
         revived job waits for its next end; with `dependants` what has ended because of it is revived too.
+
+        With `ended_before` a job that has ended at that time or later stays where it is: whoever names the
+        time at which it began to revive puts no job back twice, however often it asks.
         """
         ...
 
@@ -452,6 +456,11 @@ class Reader(LooksAtSchedules, LooksAtLimits, LooksAtDocuments, LooksAtMetrics, 
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
         """The records of these jobs, in the order asked, wherever they are; None for unknown ids."""
+        ...
+
+    def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
+        """What has become of these jobs, in the order asked, None for unknown ids. What they carry is neither
+        read by the caller nor decrypted or fetched for it."""
         ...
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:

@@ -22,6 +22,7 @@ from forebay.domain.job import MAX_COST, Job, JobId, NewJob, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.metrics import MetricPage
 from forebay.domain.note import Notes
+from forebay.domain.query import Fate
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import Settlement, charge_of
@@ -310,6 +311,13 @@ async def jobs(reach: Reach, _: Any) -> Narrow | None:
     return None if reach.caller.may("claim") else narrow
 
 
+async def fates(reach: Reach, _: Any) -> Narrow | None:
+    async def narrow(found: list[Fate | None]) -> list[Fate | None]:
+        return [None if fate is None or not reach.caller.may_see(fate.queue) else fate for fate in found]
+
+    return None if reach.caller.may("job") else narrow
+
+
 async def history(reach: Reach, _: Any) -> Narrow | None:
     async def narrow(found: Timeline | None) -> Timeline | None:
         job = None if found is None else reach.shown(found.job)
@@ -408,6 +416,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "record": record,
     "migrate": everywhere("migrate"),
     "jobs": jobs,
+    "fates": fates,
     "search": search,
     "counts": about_queues("queues"),
     "queues": about_queues("names"),
