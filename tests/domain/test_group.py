@@ -41,6 +41,7 @@ def test_a_group_tells_what_when_how_often_and_of_which_tasks() -> None:
     ):
         gathered.add(fate)
 
+    assert gathered.jobs == 4
     found = gathered.found(is_whole=False)
 
     assert (found.jobs, found.is_whole, found.others) == (4, False, 0)

@@ -13,8 +13,10 @@ from forebay.scheduler.firing import FiringSchedules
 from forebay.scheduler.measuring import Measuring
 from forebay.scheduler.promoting import Promoting
 from forebay.scheduler.pruning import Pruning
+from forebay.scheduler.ramping import Ramping
 from forebay.scheduler.rescoring import Rescoring
 from forebay.scheduler.sweeping import Sweeping
+from forebay.stores.protocol import Reader
 
 
 def standard_duties(
@@ -22,11 +24,13 @@ def standard_duties(
     sweeper: WorkerId,
     clock: Clock,
     roll: Callable[[], float],
+    reader: Callable[[], Reader],
     hooks: Hooks | None = None,
     notices_death: bool = True,
 ) -> list[Duty]:
-    """Promote, fire, sweep, rescore, prune and measure. The sweeper sweeps under a worker id of its own; for
-    the dead alone only where the store notices a death."""
+    """Promote, fire, sweep, rescore, prune, measure, ramp. The sweeper sweeps under a worker id of its own,
+    for the dead alone only where the store notices a death."""
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
-    return [Promoting(), FiringSchedules(roll=roll), *sweeps, Rescoring(), Pruning(), Measuring(clock)]
+    others: list[Duty] = [Rescoring(), Pruning(), Measuring(clock), Ramping(reader=reader)]
+    return [Promoting(), FiringSchedules(roll=roll), *sweeps, *others]

@@ -44,7 +44,7 @@ class Service:
         used = clock or SystemClock()
         self.desk = Desk(engine, used)
         if duties is None:
-            duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll)
+            duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll, reader=engine.reader)
         worker = WorkerId(f"service-{new_worker()}")
         self.waiting = Waiting(self.desk, worker, duties, longest_wait, roll)
         self.watching = Watching(self.desk)
