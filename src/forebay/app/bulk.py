@@ -22,6 +22,7 @@ from forebay.domain.outcome import Lost
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.settlement import Settlement, decide
 from forebay.stores.protocol import BATCH, Reader, Store, Verdict
+from forebay.stores.reviving import AT_ONCE, Revival
 
 Progress: TypeAlias = Callable[[int], None]
 
@@ -47,8 +48,8 @@ def purge(
     actor: str = "",
     progress: Progress = _in_silence,
 ) -> int:
-    """Delete the jobs that fit, except running ones, or the dead letters of a failure group among them; answers
-    how many went.
+    """Delete the jobs that fit, except running ones; with `group` the dead letters of that failure group
+    among them. Answers how many went.
 
     `progress` hears the number so far after each batch.
     """
@@ -65,17 +66,14 @@ def revive_matching(
     query: JobQuery,
     *,
     group: str | None = None,
-    queue: QueueName | None = None,
-    delay_ms: int = 0,
-    reset: bool = True,
-    actor: str = "",
+    how: Revival = AT_ONCE,
     progress: Progress = _in_silence,
 ) -> int:
-    """Put back the dead and cancelled jobs that fit, or the dead letters of a failure group among them; answers
-    how many. The options are those of `revive`."""
+    """Put back the dead and cancelled jobs that fit; with `group` the dead letters of that failure group
+    among them. Answers how many."""
 
     def revive(ids: Sequence[JobId]) -> list[Verdict]:
-        return store.revive(ids, queue=queue, delay_ms=delay_ms, reset=reset, actor=actor)
+        return store.revive(ids, **how._asdict())
 
     return _walk(reader, query, _REVIVABLE, revive, progress, group)
 
@@ -166,7 +164,11 @@ def _walk(
     narrow, done, after, is_over = replace(query, states=states), 0, None, False
     while not is_over:
         page = reader.search(narrow, limit=MAX_PAGE, after=after)
-        ids = [fate.id for fate in of_group(reader, page.jobs, group)] if group else [job.id for job in page.jobs]
+        ids = (
+            [fate.id for fate in of_group(reader, page.jobs, group)]
+            if group
+            else [job.id for job in page.jobs]
+        )
         if ids:
             done += sum(verdict.done for verdict in do(ids))
             progress(done)

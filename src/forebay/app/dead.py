@@ -17,6 +17,7 @@ from forebay.domain.job import DAY_MS
 from forebay.domain.query import JobQuery
 from forebay.domain.ramp import MAX_BATCH, MIN_EVERY_MS, Pace, Ramp
 from forebay.stores.protocol import Engine, Reader, Store
+from forebay.stores.reviving import Revival
 
 T = TypeVar("T")
 
@@ -69,12 +70,12 @@ class DeadLetters:
         every: Length = 30,
         stop_percent: float = 20.0,
     ) -> Ramp:
-        """Begin to put dead letters back in batches: `first` of them, then `factor` times as many each time and
-        at most `most`, not sooner than `every` one after the other and not before half of the last batch has
-        ended. When more than `stop_percent` of a batch have died again it stops.
+        """Begin to put dead letters back in batches: `first` of them, then `factor` times as many each time
+        and at most `most`, not sooner than `every` one after the other and not before half of the last batch
+        has ended. When more than `stop_percent` of a batch have died again it stops.
 
-        Workers, consumers and servers go on with it, whoever of them is there; nobody has to wait here. Raises
-        IllegalTransition if a ramp is at the same jobs, and ConfigError for a wrong value.
+        Workers, consumers and servers go on with it, whoever of them is there; nobody has to wait here.
+        Raises IllegalTransition if a ramp is at the same jobs, and ConfigError for a wrong value.
         """
         every_ms = length_within("every", every, MIN_EVERY_MS, DAY_MS)
         pace = Pace(first=first, factor=factor, most=most, every_ms=every_ms, stop_percent=stop_percent)
@@ -155,7 +156,8 @@ class DeadLetters:
 
 
 def _revive(store: Store, reader: Reader, *, query: JobQuery | None, group: str | None, actor: str) -> int:
-    return revive_matching(store, reader, among_dead(query or JobQuery()), group=group, actor=actor)
+    how = Revival(actor=actor)
+    return revive_matching(store, reader, among_dead(query or JobQuery()), group=group, how=how)
 
 
 def _purge(store: Store, reader: Reader, *, query: JobQuery | None, group: str | None, actor: str) -> int:

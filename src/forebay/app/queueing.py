@@ -1,4 +1,4 @@
-"""Queues in the hands of a program: their settings, how long what waits in them will take, and what has died."""
+"""Queues in the hands of a program: their settings, how long what waits in them takes, and what has died."""
 
 from __future__ import annotations
 

@@ -89,15 +89,17 @@ def start_ramp(
 ) -> Ramp:
     """Begin to revive the dead letters that fit and are dead by now; whoever does the duties goes on with it.
     Raises IllegalTransition if another one is at the same jobs."""
-    now = reader.now()
+    # Jobs that die in this very millisecond are meant too, so it begins with the next one. Nobody puts a job
+    # back before that, and therefore none that was put back has ended before it.
+    begins_at = reader.now() + 1
     asked = Ramp(
-        name=new_id().lower(),
+        name=new_id(),
         query=among_dead(query),
         group=group,
         pace=pace or Pace(),
-        started_at=now,
+        started_at=begins_at,
         started_by=actor,
-        next_at=now,
+        next_at=begins_at,
     )
     if len(_encode(asked.query)) > MAX_QUERY_BYTES:
         raise ConfigError(f"the conditions of a ramp have at most {MAX_QUERY_BYTES:,} bytes")

@@ -168,7 +168,8 @@ class Ramp(msgspec.Struct, frozen=True, kw_only=True):
     def resumed(self, now: int) -> Ramp:
         """Going on after a pause, or after it was stopped: what has died until now is forgiven."""
         self._check(RampState.PAUSED, RampState.STOPPED)
-        return replace(self, state=RampState.RUNNING, reason="", died=0, next_at=now, ended_at=None)
+        next_at = max(now, self.started_at)
+        return replace(self, state=RampState.RUNNING, reason="", died=0, next_at=next_at, ended_at=None)
 
     def stopped(self, now: int, reason: str) -> Ramp:
         self._check(*OPEN)

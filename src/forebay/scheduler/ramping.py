@@ -18,7 +18,7 @@ class Ramping(msgspec.Struct, frozen=True, kw_only=True):
 
     reader: Callable[[], Reader]
     name: str = "ramp"
-    every_ms: int = 5_000
+    every_ms: int = 2_000
     is_ready: bool = True
 
     def run(self, store: Store) -> bool:

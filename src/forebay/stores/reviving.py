@@ -23,3 +23,6 @@ class Revival(NamedTuple):
         """Why a final job stays where it is, if it does: whoever revives has begun before it ended."""
         is_over = self.ended_before is not None and (job.finished_at or 0) >= self.ended_before
         return ENDED_SINCE if is_over else ""
+
+
+AT_ONCE: Final = Revival()

@@ -21,6 +21,7 @@ from forebay.service.http import (
     keeping,
     measuring,
     producing,
+    reviving,
     session,
     steering,
     streaming,
@@ -37,7 +38,7 @@ from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
 
 PARTS: Final = (
-    *(producing, consuming, administering, steering, measuring),
+    *(producing, consuming, administering, reviving, steering, measuring),
     *(keeping, streaming, session, health),
 )
 MAX_BODY: Final = 16 * 1_048_576

@@ -19,6 +19,7 @@ from forebay.service.operations.keeping import Keeping
 from forebay.service.operations.looking import Looking
 from forebay.service.operations.measuring import Measuring
 from forebay.service.operations.producing import Producing
+from forebay.service.operations.reviving import Reviving
 from forebay.service.operations.steering import Steering
 from forebay.service.operations.waiting import Waiting
 from forebay.service.operations.watching import Watching
@@ -53,6 +54,7 @@ class Service:
         self.producing = Producing(self.desk, self.waiting, self.looking)
         self.consuming = Consuming(self.desk, self.waiting, roll)
         self.administering = Administering(self.desk, self.waiting)
+        self.reviving = Reviving(self.desk)
         self.keeping = Keeping(self.desk)
         self.debugging = Debugging(self.desk, self.waiting, roll)
         self.steering = Steering(self.desk, self.waiting, roll)

@@ -17,6 +17,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from forebay.app.codec import masked_call
+from forebay.app.ramping import KIND as RAMP
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, QueueName
 from forebay.domain.lease import Lease
@@ -284,10 +285,12 @@ async def drop_queue(reach: Reach, asked: Any) -> None:
 
 
 async def of_document(reach: Reach, asked: Any) -> None:
-    reach.caller.check("keys")
+    kind = asked.document.kind if hasattr(asked, "document") else asked.kind
+    # A ramp may be about jobs of any queue; who has a role for some queues starts theirs by the routes.
+    reach.caller.check("start_ramp" if kind == RAMP else "keys")
     if asked.event is not None:
         [asked.event] = _signed(reach, [asked.event])
-    elif (asked.document.kind if hasattr(asked, "document") else asked.kind) in _PRIVATE:
+    elif kind in _PRIVATE:
         raise InvalidJob("a change of API keys stands in the audit log", field="event")
 
 
@@ -377,6 +380,8 @@ async def metrics(reach: Reach, _: Any) -> Narrow | None:
 async def documents(reach: Reach, asked: Any) -> None:
     if asked.kind in _PRIVATE:
         reach.caller.check("keys")
+    elif asked.kind == RAMP:
+        reach.caller.check("ramps")
 
 
 async def anybody(_: Reach, __: Any) -> None:
