@@ -76,6 +76,18 @@ def test_a_count_of_a_group_says_where_it_has_stopped(app: Forebay, monkeypatch:
     assert app.client.read(lambda reader: counted(reader, JobQuery(), group.id)) == (2, False)
 
 
+@pytest.mark.shows("R-RETRY-45")
+def test_retry_stats_tell_how_jobs_of_a_task_have_fared(app: Forebay) -> None:
+    died_of(app, "order 1", "order 2")
+
+    found = app.dead.retry_stats("send.1")
+
+    assert (found.jobs, found.retried, found.recovered, found.dead) == (1, 1, 0, 1)
+    assert (found.success_rate, found.average_attempts) == (0.0, 1.0)
+    assert (found.errors, found.is_whole) == ({"Boom: order #": 1}, True)
+    assert asyncio.run(app.dead.retry_stats_async(newest=1)).is_whole is False
+
+
 def test_ramps_are_started_and_steered_by_an_app(app: Forebay) -> None:
     died_of(app, "order 1")
     [group] = app.dead.groups().groups

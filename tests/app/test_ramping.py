@@ -182,7 +182,7 @@ def test_groups_say_when_there_are_more_dead_letters_than_they_are_made_of(
     assert (whole.jobs, whole.is_whole, [group.jobs for group in whole.groups]) == (4, True, [3, 1])
     assert failure_groups(reader, JobQuery(tasks=("other",))).groups == ()
     for wrong in (0, 100_001):
-        with pytest.raises(ConfigError, match="newest 1 to 100,000"):
+        with pytest.raises(ConfigError, match="newest 1 to 100,000 jobs"):
             failure_groups(reader, ALL, newest=wrong)
 
 

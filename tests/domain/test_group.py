@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.group import Grouping, check_group, group_of
-from forebay.domain.job import JobId, PastError, QueueName
+from forebay.domain.group import Grouping, check_group, group_of, retry_stats_of
+from forebay.domain.job import JobId, JobSummary, PastError, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Fate
 from forebay.errors import ConfigError
@@ -84,3 +84,32 @@ def test_what_cannot_be_a_group_is_refused() -> None:
     for wrong in ("", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdefa", "0123456789abcdef\n"):
         with pytest.raises(ConfigError, match="is no failure group"):
             check_group(wrong)
+
+
+@pytest.mark.shows("R-RETRY-45")
+def test_retries_are_told_by_the_jobs_that_had_failed_before_their_end() -> None:
+    def ended(state: JobState, attempt: int, failures: int, reason: str | None = None) -> JobSummary:
+        return a_summary(state=state, attempt=attempt, failures=failures, reason=reason)
+
+    found = retry_stats_of(
+        [
+            ended(JobState.COMPLETED, 1, 0),
+            ended(JobState.COMPLETED, 3, 2),
+            ended(JobState.DEAD, 4, 4, "Boom: order 1"),
+            ended(JobState.DEAD, 4, 4, "Boom: order 2"),
+        ],
+        is_whole=True,
+    )
+
+    assert (found.jobs, found.retried, found.recovered, found.dead) == (4, 3, 1, 2)
+    assert found.success_rate == pytest.approx(1 / 3)
+    assert found.average_attempts == 3.0
+    assert found.errors == {"Boom: order #": 2}
+    nothing = retry_stats_of([], is_whole=True)
+    assert (nothing.success_rate, nothing.average_attempts) == (None, None)
+
+
+def a_summary(**fields: Any) -> JobSummary:
+    times = {"created_at": 1, "run_at": 1, "started_at": 1, "finished_at": 2}
+    told = {"id": "a", "queue": "default", "task": "t", "priority": 0, "worker": None, **times, **fields}
+    return JobSummary(**told)

@@ -11,8 +11,9 @@ from forebay.app.bulk import purge, revive_matching
 from forebay.app.client import Client
 from forebay.app.grouping import among_dead, failure_groups
 from forebay.app.ramping import all_ramps, find_ramp, pause_ramp, resume_ramp, start_ramp, stop_ramp
+from forebay.app.retry_stats import retry_stats
 from forebay.app.times import Length, length_within
-from forebay.domain.group import NEWEST, Groups
+from forebay.domain.group import NEWEST, Groups, RetryStats
 from forebay.domain.job import DAY_MS
 from forebay.domain.query import JobQuery
 from forebay.domain.ramp import MAX_BATCH, MIN_EVERY_MS, Pace, Ramp
@@ -56,6 +57,16 @@ class DeadLetters:
     async def purge_async(self, query: JobQuery | None = None, *, group: str | None = None) -> int:
         """`purge` for coroutines."""
         return await self._client.offloaded(self.purge, query, group=group)
+
+    def retry_stats(self, task: str | None = None, *, newest: int = NEWEST) -> RetryStats:
+        """How the newest jobs that have completed or died fared, of one task or of all: how many had failed
+        before, how many of these completed, how many attempts it took, and what the dead ones died of."""
+        query = JobQuery(tasks=() if task is None else (task,))
+        return self._client.read(lambda reader: retry_stats(reader, query, newest))
+
+    async def retry_stats_async(self, task: str | None = None, *, newest: int = NEWEST) -> RetryStats:
+        """`retry_stats` for coroutines."""
+        return await self._client.offloaded(self.retry_stats, task, newest=newest)
 
     # In batches
 

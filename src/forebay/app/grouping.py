@@ -21,10 +21,7 @@ FATES_AT_ONCE: Final = 100
 
 def failure_groups(reader: Reader, query: JobQuery, newest: int = NEWEST) -> Groups:
     """The dead letters that fit by what they died of, the largest group first; of the `newest` ones."""
-    if not 1 <= newest <= MOST_NEWEST:
-        raise ConfigError(
-            f"groups are made of the newest 1 to {MOST_NEWEST:,} dead letters, not of {newest:,}"
-        )
+    check_newest(newest)
     dead, gathered, after = among_dead(query), Grouping(), None
     while True:
         page = reader.search(dead, limit=min(MAX_PAGE, newest - gathered.jobs), after=after)
@@ -33,6 +30,12 @@ def failure_groups(reader: Reader, query: JobQuery, newest: int = NEWEST) -> Gro
         after = page.after
         if after is None or gathered.jobs >= newest:
             return gathered.found(is_whole=after is None)
+
+
+def check_newest(newest: int) -> None:
+    """Raise ConfigError unless so many jobs can be looked at."""
+    if not 1 <= newest <= MOST_NEWEST:
+        raise ConfigError(f"a look is at the newest 1 to {MOST_NEWEST:,} jobs, not at {newest:,}")
 
 
 def among_dead(query: JobQuery) -> JobQuery:

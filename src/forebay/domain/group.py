@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from forebay.domain.fingerprint import FINGERPRINT, fingerprint, frames_of, words_of
-from forebay.domain.job import JobId
+from forebay.domain.job import JobId, JobSummary
+from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Fate
 from forebay.errors import ConfigError
 
 MAX_GROUPS: Final = 1_000
 NEWEST: Final = 10_000
 MOST_NEWEST: Final = 100_000
+COMMON_ERRORS: Final = 10
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +44,44 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     is_whole: bool
     others: int = 0
+
+
+class RetryStats(msgspec.Struct, frozen=True, kw_only=True):
+    """How jobs fared that have completed or died: `retried` of them had failed before their end, and
+    `recovered` of these have completed. `errors` are what the dead ones died of, the most common first."""
+
+    jobs: int
+    retried: int
+    recovered: int
+    dead: int
+    attempts: int
+    errors: dict[str, int]
+    is_whole: bool
+
+    @property
+    def success_rate(self) -> float | None:
+        """The share of jobs that completed of those that had failed; None if there were none."""
+        return self.recovered / self.retried if self.retried else None
+
+    @property
+    def average_attempts(self) -> float | None:
+        return self.attempts / self.jobs if self.jobs else None
+
+
+def retry_stats_of(jobs: Sequence[JobSummary], *, is_whole: bool) -> RetryStats:
+    """The same of these jobs, which have all completed or died."""
+    failed = [job for job in jobs if job.failures]
+    dead = [job for job in jobs if job.state is JobState.DEAD]
+    errors = Counter(words_of(job.reason or "") for job in dead)
+    return RetryStats(
+        jobs=len(jobs),
+        retried=len(failed),
+        recovered=sum(job.state is JobState.COMPLETED for job in failed),
+        dead=len(dead),
+        attempts=sum(job.attempt for job in jobs),
+        errors=dict(errors.most_common(COMMON_ERRORS)),
+        is_whole=is_whole,
+    )
 
 
 def traceback_of(fate: Fate) -> str:
