@@ -143,6 +143,28 @@ def test_the_next_batch_waits_until_half_of_the_last_one_has_ended(
     assert (goes_on.batches, goes_on.revived, pending(reader, ids)) == (2, 5, 4)
 
 
+def test_jobs_that_have_not_ended_are_waited_for_when_there_is_nothing_left_to_revive(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    dead_jobs(store, 2)
+    started(store, reader, clock)
+
+    turn(store, reader, clock)
+    [job] = store.exchange(W1, wants=[Want(DEFAULT, 1)], room=1).jobs
+    store.exchange(W1, [ended(job, DONE)])
+    ramp = turn(store, reader, clock)
+    assert (ramp.state, ramp.is_searched, ramp.gone_jobs, len(ramp.watched)) == (
+        RampState.RUNNING,
+        True,
+        0,
+        1,
+    )
+    run_all(store)
+
+    assert turn(store, reader, clock).completed_jobs == 2
+    assert all_ramps(reader)[0].state is RampState.COMPLETED
+
+
 @pytest.mark.shows("R-DLQ-21")
 def test_a_group_alone_is_revived_and_the_others_stay(
     store: Store, reader: Reader, clock: ManualClock

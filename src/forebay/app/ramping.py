@@ -26,7 +26,7 @@ from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import MAX_PAGE, Fate, JobQuery
-from forebay.domain.ramp import MAX_QUERY_BYTES, Pace, Ramp, RampState, is_unrevived, judged
+from forebay.domain.ramp import MAX_QUERY_BYTES, Pace, Ramp, RampState, is_unrevived, judged, ruled
 from forebay.errors import ConfigError, IllegalTransition, RampNotFound, StoreUnavailable
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Reader, Store
@@ -117,7 +117,7 @@ def _check_alone(asked: Ramp, known: Sequence[Ramp]) -> None:
     # if it has died meanwhile.
     running = [one for one in known if one.is_open]
     for one in running:
-        if one.group == asked.group and one.query.queues == asked.query.queues:
+        if (one.group, one.query) == (asked.group, asked.query):
             raise IllegalTransition(f"ramp {one.name} is {one.state} and revives the same jobs")
     if len(running) >= MOST_OPEN:
         raise IllegalTransition(f"there are {MOST_OPEN} ramps already; let some of them end")
@@ -179,7 +179,7 @@ def _turn(store: Store, reader: Reader, document: Document) -> bool:
     if ramp.is_due(now):
         ramp, has_more = _picked(reader, ramp)
         if not has_more:
-            ramp = ramp.begun(now) if ramp.picked else judged(ramp, {}, (), now)
+            ramp = ramp.begun(now) if ramp.picked else ruled(ramp, now)
     if ramp != known and not _save(store, ramp, document.revision, _told(known, ramp)):
         return False  # somebody else has taken the turn
     if ramp.batches > known.batches:

@@ -211,10 +211,10 @@ def judged(ramp: Ramp, fates: Mapping[JobId, Fate | None], refused: Sequence[Job
         gone_jobs=ramp.gone_jobs + gone,
         refused=ramp.refused + len(refused),
     )
-    return _ruled(seen, now)
+    return ruled(seen, now)
 
 
-def _ruled(ramp: Ramp, now: int) -> Ramp:
+def ruled(ramp: Ramp, now: int) -> Ramp:
     """Stopped, if too many have died again; completed, if there is nothing left."""
     if ramp.state is RampState.RUNNING and ramp.died * 100 > ramp.pace.stop_percent * ramp.size:
         return ramp.stopped(now, f"{ramp.died} jobs died again, {ramp.size} were in the last batch")
