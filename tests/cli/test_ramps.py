@@ -57,7 +57,7 @@ def test_who_waits_sees_it_end_and_hears_by_the_status_whether_all_came_back(
 
     other = answer("ramps", "start", "--task", "t", "--yes")["name"]
     stop_ramp(store, reader, other)
-    assert call("ramps", "show", other, "--wait").exit_code == 5
+    assert call("ramps", "show", other, "--wait").exit_code == 1
 
 
 def _is_over(name: str) -> bool:

@@ -21,7 +21,7 @@ def test_dead_letters_are_shown_by_what_they_died_of_and_one_group_is_revived_or
 
     [group] = found["groups"]
     assert (found["jobs"], found["is_whole"], found["others"]) == (2, True, 0)
-    assert (group["message"], group["jobs"], group["tasks"]) == ("JobError: broken", 2, {"b": 1, "a": 1})
+    assert (group["message"], group["jobs"], group["tasks"]) == ("Failed: broken", 2, {"b": 1, "a": 1})
     assert group["example_id"] in (one, two)
     assert group["first_at"] <= group["last_at"]
     nobody = served.done("POST", "/v1/dead/revive", {"where": where, "group": "0" * 16})

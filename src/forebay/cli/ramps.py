@@ -96,7 +96,7 @@ def _await(desk: Desk, out: Output, name: str, count: int) -> None:
         tell(ramp.revived)
     _show(out, ramp)
     if ramp.state is not RampState.COMPLETED:
-        click.get_current_context().exit(Status.REFUSED)
+        click.get_current_context().exit(Status.BAD_ANSWER)
 
 
 @ramps.command("list")

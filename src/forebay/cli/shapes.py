@@ -155,7 +155,9 @@ def ramp_json(ramp: Ramp) -> dict[str, Any]:
     """How far a revival in batches has come; `waiting` jobs were put back and have not ended again."""
     told = {"waiting": len(ramp.watched), "revived": ramp.revived}
     asked = {
-        name: value for name, value in msgspec.to_builtins(ramp.query).items() if value not in (None, [], {})
+        name: value
+        for name, value in msgspec.to_builtins(ramp.query).items()
+        if value not in (None, (), [], {})
     }
     return {**_plain(ramp, _RAMP_INNER), **told, "query": asked}
 
