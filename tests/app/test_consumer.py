@@ -239,9 +239,7 @@ def test_after_an_outage_a_consumer_sweeps_only_when_holders_had_time_to_renew(
             raise StoreUnavailable("nobody is at home")
 
     def duties() -> Sequence[Duty]:
-        return standard_duties(
-            sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.0, reader=app.engine.reader
-        )
+        return standard_duties(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.0)
 
     watched = WatchedEngine(app.engine, trouble)
     with closing(Consumer(watched.seam, duties)) as other:

@@ -14,7 +14,6 @@ from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, S
 from forebay.domain.retry import RetryPolicy
 from forebay.scheduler.promoting import Promoting
 from forebay.scheduler.standard import standard_duties
-from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Store, Want
 from forebay.testing.clock import ManualClock
 from forebay.worker.slots import Kind
@@ -361,9 +360,7 @@ def test_a_duty_with_more_to_do_is_gone_on_with_at_once(rig: Rig) -> None:
 @pytest.mark.shows("R-SWEEP-04", "R-SWEEP-06", "R-SWEEP-11")
 def test_a_worker_sweeps_soon_after_its_start_and_again_and_again(rig: Rig, other_store: Store) -> None:
     sweeper = WorkerId("sweeper")
-    duties = standard_duties(
-        sweeper=sweeper, clock=rig.clock, roll=lambda: 1.0, reader=MemoryEngine(clock=rig.clock).reader
-    )
+    duties = standard_duties(sweeper=sweeper, clock=rig.clock, roll=lambda: 1.0)
     coordinator = rig.coordinator(duties=duties)
     swept = []
 

@@ -24,13 +24,14 @@ def standard_duties(
     sweeper: WorkerId,
     clock: Clock,
     roll: Callable[[], float],
-    reader: Callable[[], Reader],
+    reader: Callable[[], Reader] | None = None,
     hooks: Hooks | None = None,
     notices_death: bool = True,
 ) -> list[Duty]:
     """Promote, fire, sweep, rescore, prune, measure, ramp. The sweeper sweeps under a worker id of its own,
-    for the dead alone only where the store notices a death."""
+    for the dead alone only where the store notices a death. Who cannot look leaves ramps to others."""
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
-    others: list[Duty] = [Rescoring(), Pruning(), Measuring(clock), Ramping(reader=reader)]
-    return [Promoting(), FiringSchedules(roll=roll), *sweeps, *others]
+    ramps = [] if reader is None else [Ramping(reader=reader)]
+    others: list[Duty] = [Rescoring(), Pruning(), Measuring(clock)]
+    return [Promoting(), FiringSchedules(roll=roll), *sweeps, *others, *ramps]
