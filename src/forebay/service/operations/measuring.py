@@ -11,7 +11,8 @@ from forebay.domain.metrics import HOUR
 from forebay.domain.series import METRICS, Steps, steps_between
 from forebay.errors import ConfigError, QueueNotFound
 from forebay.service.operations.desk import Desk
-from forebay.service.operations.exposing import exposition
+from forebay.service.operations.exposing import exposition, requests_exposed
+from forebay.service.operations.requests import Requests
 from forebay.service.schema.metrics import (
     QueueMetrics,
     QueueMetricsList,
@@ -26,8 +27,9 @@ from forebay.stores.protocol import Reader
 class Measuring:
     """What has happened, in figures."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, requests: Requests) -> None:
         self._desk = desk
+        self._requests = requests
 
     async def queues(self, window_seconds: float, sees: Sees) -> QueueMetricsList:
         """All queues that somebody may see."""
@@ -47,7 +49,7 @@ class Measuring:
             figures = queue_figures(reader, names) if names else []
             return exposition(figures, {name: one for name, one in totals(reader).items() if sees(name)})
 
-        return await self._desk.read(look)
+        return await self._desk.read(look) + requests_exposed(self._requests, sees)
 
     async def queue(self, name: str, window_seconds: float) -> QueueMetrics:
         """One queue; raises QueueNotFound."""
