@@ -67,6 +67,7 @@ class Worker:
         strict: bool = False,
         beat: float = DEFAULT_BEAT_MS / 1_000,
         program: str | None = None,
+        metrics: bool = True,
     ) -> None:
         weights = weighed(queues)
         _check(threads, coroutines, isolated, beat)
@@ -80,6 +81,7 @@ class Worker:
             beat_ms=round(beat * 1_000),
         )
         self._clock = clock or SystemClock()
+        self._is_measuring = metrics
         self._inbox = Inbox()
         self._slots = Slots(threads, coroutines, isolated or usable_cores())
         self._steering = Steering(weights, self._slots, self._inbox, strict=strict)
@@ -178,6 +180,7 @@ class Worker:
             hooks=self._hooks,
             weighing=Weighing(self._steering, self._engine.reader, self._clock),
             is_lingering=self._engine.features.holds_hints_back,
+            is_measuring=self._is_measuring,
         )
         self._executors.start()
         if self._wakeups is not None:
@@ -198,6 +201,7 @@ class Worker:
             roll=random.random,
             hooks=self._hooks,
             notices_death=features.notices_death,
+            measures=self._is_measuring,
         )
 
     def _declare(self, store: Store) -> None:
