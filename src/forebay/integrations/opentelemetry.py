@@ -286,7 +286,7 @@ def _ending(tracing: Tracing, jobs: Sequence[NewJob]) -> Iterator[Callable[[list
 
 
 def _attributes(job: Job) -> dict[str, str | int]:
-    found = {
+    found: dict[str, str | int | None] = {
         "forebay.job_id": job.id,
         "forebay.task": job.task,
         "forebay.queue": job.queue,

@@ -27,6 +27,7 @@ from forebay.telemetry.timing import timed
 from forebay.worker.control import Control
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.choosing import Choosing
+from forebay.worker.health import HealthLog
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import attempt_error
 from forebay.worker.keeping import Renewals
@@ -87,6 +88,7 @@ class Worker:
         self._steering = Steering(weights, self._slots, self._inbox, strict=strict)
         self._watchdog = Watchdog(self._clock)
         self._reporting = Reporting(self._info, self._slots, self._steering, self._watchdog, self._clock)
+        self._health = HealthLog(self._clock, self._reporting.info, self._depths)
         self.control = Control(self, self._slots)
         self.drain_seconds = DRAIN_SECONDS
         self._hooks, self._schedules = registry.hooks, registry.schedules
@@ -330,6 +332,7 @@ class Worker:
                 self._changes(WorkerState.STOPPING)
             while not self._stopping.is_set():
                 pause = self._coordinator.turn()
+                self._health.look()
                 self._watchdog.rests()
                 self._renewal.turned()
                 retirement = self._recycling.due()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from forebay.app.figures import QueueFigures, Sees, queue_figures, series, totals
 from forebay.domain.job import QueueName
@@ -11,7 +12,7 @@ from forebay.domain.metrics import HOUR
 from forebay.domain.series import METRICS, Steps, steps_between
 from forebay.errors import ConfigError, QueueNotFound
 from forebay.service.operations.desk import Desk
-from forebay.service.operations.exposing import exposition, requests_exposed
+from forebay.service.operations.exposing import crew_exposed, exposition, requests_exposed
 from forebay.service.operations.requests import Requests
 from forebay.service.schema.metrics import (
     QueueMetrics,
@@ -22,6 +23,8 @@ from forebay.service.schema.metrics import (
 )
 from forebay.service.schema.shared import in_ms, length, moment_of
 from forebay.stores.protocol import Reader
+
+PEEKED: Final = 1_000
 
 
 class Measuring:
@@ -39,7 +42,12 @@ class Measuring:
             names = [queue.name for queue in reader.queues() if sees(queue.name)]
             return queue_figures(reader, names, window_ms) if names else []
 
-        return QueueMetricsList(queues=[queue_metrics(one) for one in await self._desk.read(look)])
+        limited = self._requests.rate_limited
+        return QueueMetricsList(
+            queues=[
+                queue_metrics(one, rate_limited=limited[one.queue]) for one in await self._desk.read(look)
+            ]
+        )
 
     async def exposition(self, sees: Sees) -> str:
         """All metrics of the queues that somebody may see, as Prometheus reads them."""
@@ -47,7 +55,10 @@ class Measuring:
         def look(reader: Reader) -> str:
             names = [queue.name for queue in reader.queues() if sees(queue.name)]
             figures = queue_figures(reader, names) if names else []
-            return exposition(figures, {name: one for name, one in totals(reader).items() if sees(name)})
+            seen = {name: one for name, one in totals(reader).items() if sees(name)}
+            schedules = [one for one in reader.schedules() if sees(one.definition.job.queue)]
+            workers = [one for one in reader.workers() if any(map(sees, one.queues))]
+            return exposition(figures, seen) + crew_exposed(workers, schedules, reader.now())
 
         return await self._desk.read(look) + requests_exposed(self._requests, sees)
 
@@ -58,10 +69,11 @@ class Measuring:
         def look(reader: Reader) -> QueueFigures:
             if not reader.queues([wanted]):
                 raise QueueNotFound(f"there is no queue {name}")
-            [found] = queue_figures(reader, [wanted], window_ms)
+            [found] = queue_figures(reader, [wanted], window_ms, peeks=PEEKED)
             return found
 
-        return queue_metrics(await self._desk.read(look))
+        limited = self._requests.rate_limited[name]
+        return queue_metrics(await self._desk.read(look), rate_limited=limited, of_one=True)
 
     async def series(
         self,
