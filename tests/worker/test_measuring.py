@@ -51,6 +51,24 @@ def test_what_a_worker_has_done_is_written_once_the_ten_seconds_are_over(rig: Ri
 
 
 @pytest.mark.shows("R-NFR-28")
+def test_figures_cost_one_call_of_the_store_in_ten_seconds_however_many_jobs_there_are(rig: Rig) -> None:
+    rig.insert(30)
+    watched = Watched(rig.store)
+    coordinator = rig.coordinator(threads=3, store=watched.seam)
+    for _ in range(10):
+        coordinator.turn()
+        for one in rig.threads.begin():
+            rig.threads.finish(one)
+    coordinator.turn()
+    assert set(watched.calls) == {"exchange"}
+
+    rig.clock.advance(ms=TEN_SECONDS)
+    coordinator.turn()
+    coordinator.turn()
+
+    assert watched.calls.count("record_metrics") == 1
+
+
 @pytest.mark.parametrize("metrics", [True, False])
 def test_a_worker_keeps_figures_unless_it_is_told_otherwise(metrics: bool) -> None:
     with Forebay("memory://") as app:
