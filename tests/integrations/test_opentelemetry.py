@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -12,8 +13,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from forebay import Forebay, RetryPolicy, current_job
+from forebay.domain.job import DEFAULT_QUEUE, WorkerId
+from forebay.domain.outcome import AttemptError, Lost
+from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, DuplicateJob, Snooze
 from forebay.integrations.opentelemetry import trace
+from forebay.stores.protocol import Want
 
 TIMEOUT = 60.0
 
@@ -215,6 +220,21 @@ def test_a_job_that_brings_a_context_keeps_it(traced: Traced) -> None:
     parent = traced.span("claim default").parent
     assert parent is not None
     assert f"{parent.span_id:016x}" == "b7ad6b7169203331"
+
+
+def test_the_end_of_an_attempt_that_was_lost_hangs_below_its_enqueue(traced: Traced) -> None:
+    @traced.app.task(name="lost")
+    def lost() -> None:
+        pass
+
+    gone, sweeper = WorkerId("gone"), WorkerId("sweeper")
+    lost.enqueue()
+    with closing(traced.app.engine.store()) as store:
+        store.exchange(gone, wants=[Want(DEFAULT_QUEUE, 1)], room=1)
+        [job] = store.sweep(sweeper, dead=[gone])
+        store.exchange(sweeper, [decide(job, Lost(AttemptError(type="Lost", message="it died")), 0.5)])
+
+    assert is_below(traced.span("settle retrying"), traced.span("enqueue lost"))
 
 
 def test_without_a_provider_jobs_carry_nothing() -> None:

@@ -232,4 +232,5 @@ def test_all_metrics_are_shown_as_prometheus_reads_them(plain: Served, store: St
         f'active_consumers{{queue="{queue}"}} 2',
     ):
         assert line in lines
+    assert any(line.startswith(f'queue_next_pending_task_age_seconds{{queue="{queue}"}} ') for line in lines)
     assert "# TYPE task_wait_time_seconds histogram" in answer.text.splitlines()

@@ -164,6 +164,13 @@ class Tracing:
             self._known.put(job.id, span.get_span_context())
             self._claimed.put(Lease(job.id, job.attempt), span.get_span_context())
 
+    def swept(self, jobs: Sequence[Job]) -> None:
+        """These were taken over from somebody who is gone, and are about to be settled."""
+        for job in jobs:
+            brought = otel.get_current_span(_extracted(job.metadata)).get_span_context()
+            if brought.is_valid:
+                self._claimed.put(Lease(job.id, job.attempt), brought)
+
     @contextmanager
     def running(self, context: JobContext) -> Iterator[None]:
         """Middleware: the run of a job; what it enqueues hangs below it."""
@@ -270,6 +277,11 @@ class TracedStore(_Around):
         if answer.jobs or answer.adopted:
             self._tracing.claimed((*answer.jobs, *answer.adopted), began_ns)
         return answer
+
+    def sweep(self, *args: Any, **kwargs: Any) -> list[Job]:
+        jobs: list[Job] = self._inner.sweep(*args, **kwargs)
+        self._tracing.swept(jobs)
+        return jobs
 
 
 @contextmanager
