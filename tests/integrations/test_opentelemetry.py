@@ -14,7 +14,7 @@ from opentelemetry.trace import StatusCode
 
 from forebay import Forebay, RetryPolicy, current_job
 from forebay.domain.job import DEFAULT_QUEUE, WorkerId
-from forebay.domain.outcome import AttemptError, Lost
+from forebay.domain.outcome import Lost
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, DuplicateJob, Snooze
 from forebay.integrations.opentelemetry import trace
@@ -232,7 +232,7 @@ def test_the_end_of_an_attempt_that_was_lost_hangs_below_its_enqueue(traced: Tra
     with closing(traced.app.engine.store()) as store:
         store.exchange(gone, wants=[Want(DEFAULT_QUEUE, 1)], room=1)
         [job] = store.sweep(sweeper, dead=[gone])
-        store.exchange(sweeper, [decide(job, Lost(AttemptError(type="Lost", message="it died")), 0.5)])
+        store.exchange(sweeper, [decide(job, Lost("it died"), 0.5)])
 
     assert is_below(traced.span("settle retrying"), traced.span("enqueue lost"))
 

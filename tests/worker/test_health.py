@@ -62,6 +62,22 @@ def test_a_store_that_does_not_answer_is_said_too(caplog: pytest.LogCaptureFixtu
     assert "pending unknown" in caplog.text
 
 
+def test_whatever_a_store_does_the_worker_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    caplog.set_level(logging.INFO, "forebay.worker")
+
+    def broken() -> dict[QueueName, int] | None:
+        raise RuntimeError("odd")
+
+    health = HealthLog(clock, lambda: INFO, broken)
+    clock.advance(seconds=61)
+
+    health.look()
+
+    assert "jobs that wait cannot be counted now: odd" in caplog.text
+    assert "pending unknown" in caplog.text
+
+
 def test_nobody_is_asked_when_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     caplog.set_level(logging.WARNING, "forebay.worker")

@@ -37,7 +37,7 @@ class HealthLog:
         self._next_at = now + EVERY_SECONDS
         if not logger.isEnabledFor(logging.INFO):
             return
-        depths, info = self._depths(), self._info()
+        depths, info = self._asked(), self._info()
         answered = self._clock.monotonic()
         fields = {
             "worker_id": info.id,
@@ -65,3 +65,10 @@ class HealthLog:
             fields["store_ms"],
             extra=fields,
         )
+
+    def _asked(self) -> dict[QueueName, int] | None:
+        try:
+            return self._depths()
+        except Exception as exc:  # a line in the log is not worth a worker, whatever a store does
+            logger.warning("jobs that wait cannot be counted now: %s", exc)
+            return None
