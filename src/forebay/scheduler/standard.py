@@ -29,9 +29,9 @@ def standard_duties(
     notices_death: bool = True,
     measures: bool = True,
 ) -> list[Duty]:
-    """Promote, fire, sweep, rescore, prune, ramp and, unless told otherwise, measure. The sweeper sweeps under
-    a worker id of its own; for the dead alone only where the store notices a death. Who cannot look leaves
-    ramps to others."""
+    """Promote, fire, sweep, rescore, prune, ramp and, unless told otherwise, measure. The sweeper sweeps
+    under a worker id of its own; for the dead alone only where the store notices a death. Who cannot look
+    leaves ramps to others."""
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
     measuring = [Measuring(clock)] if measures else []
