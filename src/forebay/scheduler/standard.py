@@ -24,9 +24,11 @@ def standard_duties(
     roll: Callable[[], float],
     hooks: Hooks | None = None,
     notices_death: bool = True,
+    measures: bool = True,
 ) -> list[Duty]:
-    """Promote, fire, sweep, rescore, prune and measure. The sweeper sweeps under a worker id of its own; for
-    the dead alone only where the store notices a death."""
+    """Promote, fire, sweep, rescore, prune and, unless told otherwise, measure. The sweeper sweeps under a
+    worker id of its own; for the dead alone only where the store notices a death."""
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
-    return [Promoting(), FiringSchedules(roll=roll), *sweeps, Rescoring(), Pruning(), Measuring(clock)]
+    measuring = [Measuring(clock)] if measures else []
+    return [Promoting(), FiringSchedules(roll=roll), *sweeps, Rescoring(), Pruning(), *measuring]
