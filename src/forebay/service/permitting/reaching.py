@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from forebay.app.ramping import KIND as RAMP
 from forebay.domain.history import Event
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, QueueName
 from forebay.domain.lease import Lease
@@ -33,6 +34,7 @@ from forebay.service.permitting.seeing import (
     about_queues,
     documents,
     edges,
+    fates,
     held,
     history,
     jobs,
@@ -247,10 +249,12 @@ async def drop_queue(reach: Reach, asked: Any) -> None:
 
 
 async def of_document(reach: Reach, asked: Any) -> None:
-    reach.caller.check("keys")
+    kind = asked.document.kind if hasattr(asked, "document") else asked.kind
+    # A ramp may be about jobs of any queue; who has a role for some queues starts theirs by the routes.
+    reach.caller.check("start_ramp" if kind == RAMP else "keys")
     if asked.event is not None:
         [asked.event] = _signed(reach, [asked.event])
-    elif (asked.document.kind if hasattr(asked, "document") else asked.kind) in PRIVATE:
+    elif kind in PRIVATE:
         raise InvalidJob("a change of API keys stands in the audit log", field="event")
 
 
@@ -302,6 +306,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "record": record,
     "migrate": Everywhere("migrate"),
     "jobs": jobs,
+    "fates": fates,
     "search": search,
     "counts": about_queues("queues"),
     "queues": about_queues("names"),
@@ -337,7 +342,7 @@ _OF_SOME: Final[Mapping[str, str]] = {
     **dict.fromkeys(("beat", "forget_worker", "take_commands", "answer", "record_metrics"), "claim"),
     "save_queue": "pause_queue",  # who may configure it may pause it
     "drop_queue": "delete_queue",
-    **dict.fromkeys(("save_document", "drop_document"), "keys"),
+    **dict.fromkeys(("save_document", "drop_document"), "start_ramp"),  # who may make keys may do that
     "record": "record",
     "search": "search",
     "peek": "peek",

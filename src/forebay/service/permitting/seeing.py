@@ -12,10 +12,11 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from forebay.app.codec import masked_call
+from forebay.app.ramping import KIND as RAMP
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import JobId, JobSummary, QueueName
 from forebay.domain.metrics import MetricPage
-from forebay.domain.query import Page
+from forebay.domain.query import Fate, Page
 from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.workflow import Edge
 from forebay.service.auth import Caller
@@ -70,6 +71,13 @@ def _queue_of(one: Any) -> QueueName:
 
 async def jobs(reach: Reach, _: Any) -> Narrow | None:
     return None if reach.caller.may("claim") else reach.shown
+
+
+async def fates(reach: Reach, _: Any) -> Narrow | None:
+    async def narrow(found: list[Fate | None]) -> list[Fate | None]:
+        return [None if fate is None or not reach.caller.may_see(fate.queue) else fate for fate in found]
+
+    return None if reach.caller.may("job") else narrow
 
 
 async def history(reach: Reach, _: Any) -> Narrow | None:
@@ -151,3 +159,5 @@ async def metrics(reach: Reach, _: Any) -> Narrow | None:
 async def documents(reach: Reach, asked: Any) -> None:
     if asked.kind in PRIVATE:
         reach.caller.check("keys")
+    elif asked.kind == RAMP:
+        reach.caller.check("ramps")
