@@ -86,7 +86,7 @@ def to_matching(desk: Desk, out: Output, deed: Deed, query: JobQuery, *, yes: bo
     narrow = narrowed(query, deed.allowed, deed.past)
     count, is_exact = counted(desk.reader, narrow)
     done = deed.tally([])
-    if count:
+    if count or not is_exact:
         confirm(f"{deed.verb.capitalize()} {jobs_of(count, is_exact=is_exact)} in {desk.name}?", yes=yes)
         with progress(deed.past, count) as tell:
             done = deed.to_all(narrow, tell)

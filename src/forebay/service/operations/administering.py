@@ -213,7 +213,7 @@ class Administering:
         narrow = replace(query, states=states)
         matched, is_exact = await self._desk.read(lambda reader: counted(reader, narrow))
         done = 0
-        if matched and not dry_run:
+        if (matched or not is_exact) and not dry_run:
             done = await self._desk.at_length(lambda store, reader: deed(store, reader, narrow))
             self._waiting.poke()
         return BulkAnswer(matched=matched, matched_is_exact=is_exact, done=done, dry_run=dry_run)
