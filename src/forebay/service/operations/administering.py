@@ -40,7 +40,7 @@ from forebay.service.schema.searching import (
     ReviveRequest,
     SearchRequest,
 )
-from forebay.service.schema.shared import length
+from forebay.service.schema.shared import at, length
 from forebay.stores.protocol import Reader, Receipt, Store
 from forebay.stores.protocol import Verdict as StoreVerdict
 
@@ -150,6 +150,7 @@ class Administering:
             jobs=[job_line(job) for job in page.jobs],
             after=page.after,
             has_more=page.after is not None,
+            stopped_at=at(page.stopped_at),
             total=None if total is None else total[0],
             total_is_exact=None if total is None else total[1],
         )
