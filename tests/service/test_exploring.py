@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from forebay import Forebay
 from forebay.domain.limits import Limit
 from forebay.domain.query import JobQuery, Page
 from forebay.service.operations.desk import READERS
 from forebay.service.server import Security
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.opening import open_engine
+from forebay.testing.clock import ManualClock
 from tests.service.serving import Served, serving
 
 
@@ -69,3 +71,37 @@ def test_cp5_5_many_requests_of_pages_are_throttled_and_the_store_is_not_overwhe
     assert {one.status_code for one in answers} == {200, 429}
     assert all(int(one.headers["Retry-After"]) >= 1 for one in refused)
     assert 1 <= most <= READERS
+
+
+def live_for_a_minute(app: Forebay, clock: ManualClock, failing: bool) -> None:
+    """What is due runs; if it shall fail it does so once, and runs again."""
+    consumer = app.consumer()
+    app.schedules.fire_due()
+    for _ in range(3):
+        for job in consumer.claim(10):
+            if failing and job.attempt == 1:
+                consumer.fail(job, ConnectionError("not yet"), after=1)
+            else:
+                consumer.complete(job)
+        clock.advance(seconds=2)
+    clock.advance(seconds=54)
+
+
+@pytest.mark.shows("R-TEST-48")
+def test_five_minutes_of_a_schedule_are_shown_with_failures_and_retries() -> None:
+    clock = ManualClock(1_800_000_000_000)
+    with Forebay("memory://", clock=clock) as app:
+        app.task(name="tick", retries=2)(lambda: None)
+        app.schedules.save("minutely", "tick", cron="* * * * *")
+        clock.advance(seconds=60)
+        for minute in range(5):
+            live_for_a_minute(app, clock, failing=minute < 2)
+
+        with serving(app.engine) as served:
+            body = {"where": {"tasks": ["tick"], "states": ["completed"]}, "with_total": True}
+            found = served.done("POST", "/v1/jobs/search", body)
+            first = served.job(found["jobs"][-1]["id"])
+
+    assert found["total"] == 5
+    assert [job["attempt"] for job in found["jobs"]] == [1, 1, 1, 2, 2]
+    assert [(one["attempt"], one["error"]) for one in first["attempts"]] == [(1, "not yet")]
