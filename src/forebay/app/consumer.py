@@ -101,6 +101,11 @@ class Consumer:
             self._do_duties(store)
         return list(answer.jobs)
 
+    def do_duties(self) -> None:
+        """Do what is due by the clock, as each claim does: for whoever claims by other ways."""
+        with self._lock:
+            self._do_duties(self._opened())
+
     def _do_duties(self, store: Store) -> None:
         # What was claimed must reach its caller, or its leases run out; a duty can wait for the next claim.
         if self._was_away:

@@ -186,15 +186,9 @@ class JobContext:
         """A logger whose lines carry the job's id, task, queue, attempt and correlation id."""
         from logging import LoggerAdapter, getLogger  # noqa: PLC0415 - programs that only enqueue need none
 
-        job = self.job
-        fields = {
-            "job_id": job.id,
-            "task": job.task,
-            "queue": job.queue,
-            "attempt": job.attempt,
-            "correlation_id": job.correlation_id,
-        }
-        return LoggerAdapter(getLogger("forebay.task"), fields)
+        from forebay.telemetry.logs import job_fields  # noqa: PLC0415 - it needs logging as well
+
+        return LoggerAdapter(getLogger("forebay.task"), job_fields(self.job))
 
     # Say
 
