@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -55,14 +55,15 @@ class Viewer:
         self.seen = Seen()
 
     def look(self, until: float) -> Seen:
-        """Look at everything again and again."""
+        """Look at everything again and again, once at least."""
         with self._client:
-            while time.monotonic() < until:
+            while True:
                 began = time.monotonic()
                 for name, method, path, body in self._asked():
                     self._ask(name, method, path, body)
-                time.sleep(max(0.0, min(began + EVERY_SECONDS, until) - time.monotonic()))
-        return self.seen
+                if began + EVERY_SECONDS >= until:
+                    return self.seen
+                time.sleep(max(0.0, began + EVERY_SECONDS - time.monotonic()))
 
     def _asked(self) -> Iterator[tuple[str, str, str, Any]]:
         where = self._dice.choice(
@@ -94,10 +95,10 @@ class Viewer:
 
 def looked(address: str, users: int, seconds: float, key: str | None = None) -> Seen:
     """What so many have seen together in so long."""
-    until, all_seen = time.monotonic() + seconds, Seen()
+    all_seen, viewers = Seen(), [Viewer(address, key, number) for number in range(users)]
+    until = time.monotonic() + seconds
     with ThreadPoolExecutor(users) as people:
-        looks: list[Callable[[float], Seen]] = [Viewer(address, key, number).look for number in range(users)]
-        for seen in people.map(lambda look: look(until), looks):
+        for seen in people.map(lambda viewer: viewer.look(until), viewers):
             all_seen.wrong.update(seen.wrong)
             for name, took in seen.took.items():
                 all_seen.took[name] += took

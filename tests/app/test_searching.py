@@ -56,9 +56,9 @@ def test_a_search_that_has_stopped_can_go_on_to_the_end(looking: Reader) -> None
 
 
 def test_a_full_page_does_not_say_that_it_stopped(looking: Reader) -> None:
-    page = listed(looking, JobQuery(tasks=("t",)), 60, None)
+    page = listed(looking, JobQuery(tasks=("t",)), 40, None)
 
-    assert len(page.jobs) == 60
+    assert len(page.jobs) == 40
     assert page.after is not None
     assert page.stopped_at is None
 

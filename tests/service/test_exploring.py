@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from threading import Lock
 from typing import Any
 
@@ -75,15 +76,15 @@ def test_cp5_5_many_requests_of_pages_are_throttled_and_the_store_is_not_overwhe
 
 def live_for_a_minute(app: Forebay, clock: ManualClock, failing: bool) -> None:
     """What is due runs; if it shall fail it does so once, and runs again."""
-    consumer = app.consumer()
     app.schedules.fire_due()
-    for _ in range(3):
-        for job in consumer.claim(10):
-            if failing and job.attempt == 1:
-                consumer.fail(job, ConnectionError("not yet"), after=1)
-            else:
-                consumer.complete(job)
-        clock.advance(seconds=2)
+    with closing(app.consumer()) as consumer:
+        for _ in range(3):
+            for job in consumer.claim(10):
+                if failing and job.attempt == 1:
+                    consumer.fail(job, ConnectionError("not yet"), after=1)
+                else:
+                    consumer.complete(job)
+            clock.advance(seconds=2)
     clock.advance(seconds=54)
 
 

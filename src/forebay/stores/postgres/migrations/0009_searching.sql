@@ -18,8 +18,10 @@ create function forebay.marks(words text) returns bigint[]
 language plpgsql immutable cost 1000
 as $$
 declare
-  options json := replace(words, '\u0000', '\u2400');
+  options json;
 begin
+  -- Not where it is declared: what goes wrong there is not caught.
+  options := replace(words, '\u0000', '\u2400');
   return array(
     select hashtextextended('tags ' || tag, 0)
     from json_array_elements_text(coalesce(options -> 'tags', '[]')) as tag
