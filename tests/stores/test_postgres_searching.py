@@ -84,20 +84,26 @@ def history() -> Iterator[Connection]:
         admin.execute(f"drop schema {schema} cascade")
 
 
+class Counting:
+    """A look that counts the rows which are read for it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._session: psycopg.Connection[Any] = connection.opened()
+        self._statements = statements_for(connection.address.schema)
+        self.read = 0
+
+    def all(self, name: str, values: Mapping[str, Any]) -> list[Any]:
+        self.read += rows_read(explained(self._session, self._statements[name].decode(), dict(values)))
+        self._session.execute("deallocate looked_at")
+        return self._session.execute(self._statements[name], values, binary=True).fetchall()
+
+
 def searched(history: Connection, query: JobQuery, after: int | None) -> tuple[Page, int]:
     """A page of fifty, and how many rows were read for it."""
-    statements = statements_for(history.address.schema)
-    read: list[int] = []
-    session: psycopg.Connection[Any] = history.opened()
-
-    def ask(name: str, values: Mapping[str, Any]) -> list[Any]:
-        read.append(rows_read(explained(session, statements[name].decode(), dict(values))))
-        session.execute("deallocate looked_at")
-        return session.execute(statements[name], values, binary=True).fetchall()
-
-    with session.transaction():
-        page = search(ask, query, 50, after)
-    return page, sum(read)
+    look = Counting(history)
+    with history.opened().transaction():
+        page = search(look, query, 50, after)
+    return page, look.read
 
 
 @pytest.mark.shows("R-NFR-14", "R-DASH-14")

@@ -112,7 +112,7 @@ class PostgresReader(
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)
         with self._looking() as look:
-            return search(look.all, query, limit, None if after is None else page_end(after))
+            return search(look, query, limit, None if after is None else page_end(after))
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
         with self._looking() as look:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.query import JobQuery, Page
 from forebay.stores.rows import Row, json_text, summary_from_row
 
-Ask = Callable[[str, Mapping[str, Any]], list[Row]]
 Span = Mapping[str, Any]
 
 ROWS_PER_LOOK: Final = 10_000
@@ -22,50 +21,56 @@ _PLACES: Final = (("live", LIVE), ("finished", _FINISHED), ("dead", frozenset({J
 _IDS: Final = ("once_key", "correlation_id", "parent_id")
 
 
-def search(ask: Ask, query: JobQuery, limit: int, after: int | None) -> Page:
+class Looks(Protocol):
+    """One look at the store: all of it is of the same moment."""
+
+    def all(self, name: str, values: Mapping[str, Any], /) -> list[Row]: ...
+
+
+def search(look: Looks, query: JobQuery, limit: int, after: int | None) -> Page:
     """One look through the shortest list in which all jobs that fit must be.
 
     Marks that many jobs have are soon met on any list. Only where they are not, all jobs that have them are
     looked up and put in order.
     """
-    ask("search_planning", {})
-    span = {"places": _places(query.states), **_span(ask, query, after)}
-    page = _walked(ask, query, limit, span)
+    look.all("search_planning", {})
+    span = {"places": _places(query.states), **_span(look, query, after)}
+    page = _walked(look, query, limit, span)
     if page.stopped_at is None or not (marks := list(_marks(query))):
         return page
-    rows = ask("search_marks", {**span, "marks": marks, "most": MARKED_MOST + 1})
+    rows = look.all("search_marks", {**span, "marks": marks, "most": MARKED_MOST + 1})
     if len(rows) > MARKED_MOST:
         return page
-    return _picked(ask, query, limit, span, sorted((seq for (seq,) in rows), reverse=True))
+    return _picked(look, query, limit, span, sorted((seq for (seq,) in rows), reverse=True))
 
 
-def _walked(ask: Ask, query: JobQuery, limit: int, span: Span) -> Page:
+def _walked(look: Looks, query: JobQuery, limit: int, span: Span) -> Page:
     """What fits among the newest jobs of a list."""
     chosen = _list_of(query)
-    [(first, until)] = ask("search_window", {**span, **chosen, "rows": ROWS_PER_LOOK - 1})
+    [(first, until)] = look.all("search_window", {**span, **chosen, "rows": ROWS_PER_LOOK - 1})
     narrow = {"queue": chosen["queue"], "task": chosen["task"], "first": first, "seqs": None}
-    return _page(ask, {**_conditions(query), **span, **narrow}, limit, until)
+    return _page(look, {**_conditions(query), **span, **narrow}, limit, until)
 
 
-def _picked(ask: Ask, query: JobQuery, limit: int, span: Span, marked: Sequence[int]) -> Page:
+def _picked(look: Looks, query: JobQuery, limit: int, span: Span, marked: Sequence[int]) -> Page:
     """What fits among these ended jobs, and among the newest live ones."""
     seqs = list(marked[:ROWS_PER_LOOK])
     live = {**span, "places": [place for place in span["places"] if place == "live"]}
-    [(_, until)] = ask("search_window", {**live, **_list_of(JobQuery()), "rows": ROWS_PER_LOOK - 1})
+    [(_, until)] = look.all("search_window", {**live, **_list_of(JobQuery()), "rows": ROWS_PER_LOOK - 1})
     if len(marked) > len(seqs):
         until = max(until or 0, seqs[-1])
     narrow = {"queue": None, "task": None, "first": seqs[0] if seqs else None, "seqs": seqs}
-    return _page(ask, {**_conditions(query), **span, **narrow}, limit, until)
+    return _page(look, {**_conditions(query), **span, **narrow}, limit, until)
 
 
-def _page(ask: Ask, asked: Mapping[str, Any], limit: int, until: int | None) -> Page:
-    rows = ask("search", {**asked, "until": asked["since"] if until is None else until, "limit": limit})
+def _page(look: Looks, asked: Mapping[str, Any], limit: int, until: int | None) -> Page:
+    rows = look.all("search", {**asked, "until": asked["since"] if until is None else until, "limit": limit})
     jobs = tuple(summary_from_row(row) for row in rows)
     if len(rows) == limit:
         return Page(jobs=jobs, after=str(rows[-1][-1]))
     if until is None:
         return Page(jobs=jobs)
-    [(reached,)] = ask("search_reached", {"seq": until})
+    [(reached,)] = look.all("search_reached", {"seq": until})
     return Page(jobs=jobs, after=str(until), stopped_at=reached)
 
 
@@ -75,14 +80,14 @@ def _places(states: Sequence[JobState]) -> list[str]:
     return [place for place, inside in _PLACES if wanted & inside]
 
 
-def _span(ask: Ask, query: JobQuery, after: int | None) -> dict[str, int | None]:
+def _span(look: Looks, query: JobQuery, after: int | None) -> dict[str, int | None]:
     """Times as numbers of jobs, since all lists are in the order of these."""
     since = None
     if query.created_from is not None:
-        [(before,)] = ask("search_moment", {"moment": query.created_from - CLOCK_MS})
+        [(before,)] = look.all("search_moment", {"moment": query.created_from - CLOCK_MS})
         since = before + 1
     if query.created_before is not None:
-        [(last,)] = ask("search_moment", {"moment": query.created_before + CLOCK_MS})
+        [(last,)] = look.all("search_moment", {"moment": query.created_before + CLOCK_MS})
         after = last + 1 if after is None else min(after, last + 1)
     return {"since": since, "after": after}
 
