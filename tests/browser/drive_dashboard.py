@@ -145,13 +145,17 @@ def test_a_queue_is_paused_and_goes_on_again(scene: Scene, sight: Sight) -> None
     expect(told.first).to_be_visible()
 
 
-@pytest.mark.shows("R-DASH-05")
+@pytest.mark.shows("R-DLQ-12", "R-DASH-05")
 def test_dead_letters_are_revived_together_after_a_count(scene: Scene, sight: Sight) -> None:
-    for name in ("grace", "tony"):
+    for name in ("grace", "zoe"):
         scene.die(name)
     page = sight.open("dead?queue=money")
     expect(page.get_by_role("region", name="Dead letters")).to_contain_text("does not answer")
-    expect(page.get_by_role("region", name="Patterns")).to_contain_text("ConnectionError")
+    groups = page.get_by_role("region", name="Failure groups")
+    expect(groups).to_contain_text("the bank of zoe does not answer")
+    page.get_by_role("button", name=re.compile("^Delete the group: .* of zoe")).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete 1 dead letter").click()
+    expect(groups).not_to_contain_text("zoe")
 
     page.get_by_role("button", name="Revive all…").click()
     dialog = page.get_by_role("dialog")

@@ -6,6 +6,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from forebay.app.grouping import among_dead, of_group
+from forebay.domain.group import MOST_NEWEST
 from forebay.domain.job import JobSummary
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import EXACT_UP_TO, MAX_PAGE, JobQuery, Page
@@ -15,9 +17,12 @@ from forebay.stores.protocol import Reader
 _LOOKS: Final = 10
 
 
-def counted(reader: Reader, query: JobQuery) -> tuple[int, bool]:
+def counted(reader: Reader, query: JobQuery, group: str | None = None) -> tuple[int, bool]:
     """How many jobs fit, and whether that is exact: it is "at least" that beyond ten thousand, and where so
-    many jobs did not fit that the search has stopped."""
+    many jobs did not fit that the search has stopped. Those of a failure group are looked for among the
+    newest hundred thousand."""
+    if group is not None:
+        return _in_group(reader, query, group)
     if replace(query, queues=(), states=()) == JobQuery():
         return _maintained(reader, query), True
     count, after, looks = 0, None, 0
@@ -27,6 +32,16 @@ def counted(reader: Reader, query: JobQuery) -> tuple[int, bool]:
         if after is None:
             return (count, True) if count <= EXACT_UP_TO else (EXACT_UP_TO, False)
     return min(count, EXACT_UP_TO), False
+
+
+def _in_group(reader: Reader, query: JobQuery, group: str) -> tuple[int, bool]:
+    dead, count, looked, after = among_dead(query), 0, 0, None
+    while True:
+        page = reader.search(dead, limit=MAX_PAGE, after=after)
+        count, looked = count + sum(1 for _ in of_group(reader, page.jobs, group)), looked + len(page.jobs)
+        after = page.after
+        if after is None or looked >= MOST_NEWEST or count > EXACT_UP_TO:
+            return min(count, EXACT_UP_TO), after is None and count <= EXACT_UP_TO
 
 
 def _maintained(reader: Reader, query: JobQuery) -> int:

@@ -722,8 +722,15 @@ class GetQueueMetricsRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ...) -> None: ...
 
 class QueueMetrics(_message.Message):
-    __slots__ = ("queue", "window_seconds", "counts", "claimed", "completed", "failed", "lost", "retried", "dead", "cancelled", "snoozed", "error_rate", "errors", "wait", "run", "enqueued_per_second", "throughput_per_second", "next_pending_age_seconds", "consumers_active", "tasks")
+    __slots__ = ("queue", "window_seconds", "counts", "claimed", "completed", "failed", "lost", "retried", "dead", "cancelled", "snoozed", "error_rate", "errors", "wait", "run", "enqueued_per_second", "throughput_per_second", "next_pending_age_seconds", "consumers_active", "pending_by_priority", "oldest_pending_age_seconds", "rate_limited_requests", "tasks")
     class ErrorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class PendingByPriorityEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -749,6 +756,9 @@ class QueueMetrics(_message.Message):
     THROUGHPUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     NEXT_PENDING_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    PENDING_BY_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PENDING_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RATE_LIMITED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     queue: str
     window_seconds: float
@@ -769,8 +779,11 @@ class QueueMetrics(_message.Message):
     throughput_per_second: float
     next_pending_age_seconds: float
     consumers_active: int
+    pending_by_priority: _containers.ScalarMap[str, int]
+    oldest_pending_age_seconds: float
+    rate_limited_requests: int
     tasks: _containers.RepeatedCompositeFieldContainer[TaskMetrics]
-    def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping]] = ..., run: _Optional[_Union[Spread, _Mapping]] = ..., enqueued_per_second: _Optional[float] = ..., throughput_per_second: _Optional[float] = ..., next_pending_age_seconds: _Optional[float] = ..., consumers_active: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskMetrics, _Mapping]]] = ...) -> None: ...
+    def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping]] = ..., run: _Optional[_Union[Spread, _Mapping]] = ..., enqueued_per_second: _Optional[float] = ..., throughput_per_second: _Optional[float] = ..., next_pending_age_seconds: _Optional[float] = ..., consumers_active: _Optional[int] = ..., pending_by_priority: _Optional[_Mapping[str, int]] = ..., oldest_pending_age_seconds: _Optional[float] = ..., rate_limited_requests: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskMetrics, _Mapping]]] = ...) -> None: ...
 
 class Spread(_message.Message):
     __slots__ = ("count", "average_ms", "p50_ms", "p95_ms", "p99_ms", "least_ms", "most_ms")
@@ -1149,20 +1162,173 @@ class ListDeadLetterTasksRequest(_message.Message):
     def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., with_total: _Optional[bool] = ...) -> None: ...
 
 class RequeueFromDeadLetterRequest(_message.Message):
-    __slots__ = ("where", "dry_run")
+    __slots__ = ("where", "dry_run", "group")
     WHERE_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     where: JobFilter
     dry_run: bool
-    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    group: str
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ..., group: _Optional[str] = ...) -> None: ...
 
 class PurgeDeadLetterQueueRequest(_message.Message):
-    __slots__ = ("where", "dry_run")
+    __slots__ = ("where", "dry_run", "group")
     WHERE_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     where: JobFilter
     dry_run: bool
-    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    group: str
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ..., group: _Optional[str] = ...) -> None: ...
+
+class ListFailureGroupsRequest(_message.Message):
+    __slots__ = ("where", "newest")
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    where: JobFilter
+    newest: int
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., newest: _Optional[int] = ...) -> None: ...
+
+class GroupList(_message.Message):
+    __slots__ = ("groups", "jobs", "is_whole", "others")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[Group]
+    jobs: int
+    is_whole: bool
+    others: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., jobs: _Optional[int] = ..., is_whole: _Optional[bool] = ..., others: _Optional[int] = ...) -> None: ...
+
+class Group(_message.Message):
+    __slots__ = ("id", "message", "frames", "jobs", "tasks", "first_at", "last_at", "example_id", "example_reason")
+    class TasksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_AT_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLE_REASON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    message: str
+    frames: _containers.RepeatedScalarFieldContainer[str]
+    jobs: int
+    tasks: _containers.ScalarMap[str, int]
+    first_at: _timestamp_pb2.Timestamp
+    last_at: _timestamp_pb2.Timestamp
+    example_id: str
+    example_reason: str
+    def __init__(self, id: _Optional[str] = ..., message: _Optional[str] = ..., frames: _Optional[_Iterable[str]] = ..., jobs: _Optional[int] = ..., tasks: _Optional[_Mapping[str, int]] = ..., first_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., example_id: _Optional[str] = ..., example_reason: _Optional[str] = ...) -> None: ...
+
+class StartRampRequest(_message.Message):
+    __slots__ = ("where", "group", "first", "factor", "most", "every_seconds", "stop_percent")
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STOP_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    where: JobFilter
+    group: str
+    first: int
+    factor: float
+    most: int
+    every_seconds: float
+    stop_percent: float
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., group: _Optional[str] = ..., first: _Optional[int] = ..., factor: _Optional[float] = ..., most: _Optional[int] = ..., every_seconds: _Optional[float] = ..., stop_percent: _Optional[float] = ...) -> None: ...
+
+class Ramp(_message.Message):
+    __slots__ = ("name", "state", "reason", "group", "queues", "first", "factor", "most", "every_seconds", "stop_percent", "started_at", "started_by", "next_at", "ended_at", "batches", "looked", "revived", "waiting", "completed", "dead", "refused", "gone")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STOP_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_BY_FIELD_NUMBER: _ClassVar[int]
+    NEXT_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_FIELD_NUMBER: _ClassVar[int]
+    REVIVED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    reason: str
+    group: str
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    first: int
+    factor: float
+    most: int
+    every_seconds: float
+    stop_percent: float
+    started_at: _timestamp_pb2.Timestamp
+    started_by: str
+    next_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    batches: int
+    looked: int
+    revived: int
+    waiting: int
+    completed: int
+    dead: int
+    refused: int
+    gone: int
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., factor: _Optional[float] = ..., most: _Optional[int] = ..., every_seconds: _Optional[float] = ..., stop_percent: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_by: _Optional[str] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., batches: _Optional[int] = ..., looked: _Optional[int] = ..., revived: _Optional[int] = ..., waiting: _Optional[int] = ..., completed: _Optional[int] = ..., dead: _Optional[int] = ..., refused: _Optional[int] = ..., gone: _Optional[int] = ...) -> None: ...
+
+class ListRampsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RampList(_message.Message):
+    __slots__ = ("ramps",)
+    RAMPS_FIELD_NUMBER: _ClassVar[int]
+    ramps: _containers.RepeatedCompositeFieldContainer[Ramp]
+    def __init__(self, ramps: _Optional[_Iterable[_Union[Ramp, _Mapping]]] = ...) -> None: ...
+
+class GetRampRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class PauseRampRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ResumeRampRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class StopRampRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class ListSchedulesRequest(_message.Message):
     __slots__ = ()
@@ -1413,7 +1579,7 @@ class WorkerList(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("id", "host", "pid", "state", "pulse", "queues", "paused", "running", "slots", "stuck", "completed", "failed", "memory", "started_at", "beat_at")
+    __slots__ = ("id", "host", "pid", "state", "pulse", "queues", "paused", "running", "slots", "stuck", "completed", "failed", "memory", "cpu", "started_at", "beat_at")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -1427,6 +1593,7 @@ class Worker(_message.Message):
     COMPLETED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     BEAT_AT_FIELD_NUMBER: _ClassVar[int]
     id: str
@@ -1442,9 +1609,10 @@ class Worker(_message.Message):
     completed: int
     failed: int
     memory: int
+    cpu: float
     started_at: _timestamp_pb2.Timestamp
     beat_at: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., pulse: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., paused: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., stuck: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., memory: _Optional[int] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., beat_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., pulse: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., paused: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., stuck: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., memory: _Optional[int] = ..., cpu: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., beat_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SendCommandRequest(_message.Message):
     __slots__ = ("all_workers", "kind", "workers", "queue")
