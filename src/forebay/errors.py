@@ -14,6 +14,7 @@ ForebayError
   WorkerNotFound           nothing there
   ScheduleNotFound         nothing there
   KeyNotFound              nothing there
+  RampNotFound             nothing there
   WorkersDied              worker processes die as soon as they are started; look at their log
   DuplicateJob             carries the id of the job that holds the key
   QueueFull                try later, or raise the queue's max_length
@@ -108,6 +109,10 @@ class WorkerNotFound(ForebayError, LookupError):
 
 class ScheduleNotFound(ForebayError, LookupError):
     """No schedule has this name."""
+
+
+class RampNotFound(ForebayError, LookupError):
+    """No ramp has this name."""
 
 
 class KeyNotFound(ForebayError, LookupError):

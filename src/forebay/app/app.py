@@ -354,7 +354,9 @@ class Forebay(Declares, Queueing):
         def duties() -> Sequence[Duty]:
             if self.engine.features.does_duties:
                 return ()
-            return standard_duties(sweeper=new_worker(), clock=self.clock, roll=random)
+            return standard_duties(
+                sweeper=new_worker(), clock=self.clock, roll=random, reader=self.engine.reader
+            )
 
         return Consumer(self.engine, duties, default_queue=self.default_queue)
 

@@ -201,6 +201,7 @@ class Worker:
             sweeper=WorkerId(new_id()),
             clock=self._clock,
             roll=random.random,
+            reader=self._engine.reader,
             hooks=self._hooks,
             notices_death=features.notices_death,
             measures=self._is_measuring,

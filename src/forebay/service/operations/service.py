@@ -20,6 +20,7 @@ from forebay.service.operations.looking import Looking
 from forebay.service.operations.measuring import Measuring
 from forebay.service.operations.producing import Producing
 from forebay.service.operations.requests import Requests
+from forebay.service.operations.reviving import Reviving
 from forebay.service.operations.steering import Steering
 from forebay.service.operations.waiting import Waiting
 from forebay.service.operations.watching import Watching
@@ -45,7 +46,7 @@ class Service:
         used = clock or SystemClock()
         self.desk = Desk(engine, used)
         if duties is None:
-            duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll)
+            duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll, reader=engine.reader)
         worker = WorkerId(f"service-{new_worker()}")
         self.waiting = Waiting(self.desk, worker, duties, longest_wait, roll)
         self.watching = Watching(self.desk)
@@ -55,6 +56,7 @@ class Service:
         self.producing = Producing(self.desk, self.waiting, self.looking, self.requests)
         self.consuming = Consuming(self.desk, self.waiting, roll)
         self.administering = Administering(self.desk, self.waiting)
+        self.reviving = Reviving(self.desk)
         self.keeping = Keeping(self.desk)
         self.debugging = Debugging(self.desk, self.waiting, roll)
         self.steering = Steering(self.desk, self.waiting, roll)
