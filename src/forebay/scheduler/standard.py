@@ -9,12 +9,14 @@ from forebay.app.duty import Duty
 from forebay.app.hooks import Hooks
 from forebay.clock import Clock
 from forebay.domain.job import WorkerId
+from forebay.scheduler.alerting import Alerting
 from forebay.scheduler.firing import FiringSchedules
 from forebay.scheduler.measuring import Measuring
 from forebay.scheduler.promoting import Promoting
 from forebay.scheduler.pruning import Pruning
 from forebay.scheduler.rescoring import Rescoring
 from forebay.scheduler.sweeping import Sweeping
+from forebay.stores.protocol import Engine
 
 
 def standard_duties(
@@ -24,9 +26,14 @@ def standard_duties(
     roll: Callable[[], float],
     hooks: Hooks | None = None,
     notices_death: bool = True,
+    engine: Engine | None = None,
 ) -> list[Duty]:
-    """Promote, fire, sweep, rescore, prune and measure. The sweeper sweeps under a worker id of its own; for
-    the dead alone only where the store notices a death."""
+    """Promote, fire, sweep, rescore, prune and measure; look at the rules of alerts where an engine is given.
+    The sweeper sweeps under a worker id of its own; for the dead alone only where the store notices a
+    death."""
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
-    return [Promoting(), FiringSchedules(roll=roll), *sweeps, Rescoring(), Pruning(), Measuring(clock)]
+    looks: list[Duty] = [Measuring(clock)]
+    if engine is not None:
+        looks.append(Alerting(engine, clock))
+    return [Promoting(), FiringSchedules(roll=roll), *sweeps, Rescoring(), Pruning(), *looks]

@@ -197,6 +197,7 @@ class Worker:
             roll=random.random,
             hooks=self._hooks,
             notices_death=features.notices_death,
+            engine=self._engine,
         )
 
     def _declare(self, store: Store) -> None:

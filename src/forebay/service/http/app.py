@@ -15,6 +15,7 @@ from litestar.types import ASGIApp
 from forebay.service.auth import Admits, OpenDoor
 from forebay.service.http import (
     administering,
+    alerting,
     consuming,
     debugging,
     health,
@@ -38,7 +39,7 @@ from forebay.service.rates import Rates
 
 PARTS: Final = (
     *(producing, consuming, administering, steering, measuring),
-    *(keeping, streaming, session, health),
+    *(alerting, keeping, streaming, session, health),
 )
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (

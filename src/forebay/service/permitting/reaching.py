@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from forebay.app.alert_records import ALERT, BOARD, CHANNEL, RULE
 from forebay.app.codec import masked_call
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, QueueName
@@ -287,7 +288,7 @@ async def of_document(reach: Reach, asked: Any) -> None:
     if asked.event is not None:
         [asked.event] = _signed(reach, [asked.event])
     elif (asked.document.kind if hasattr(asked, "document") else asked.kind) in _PRIVATE:
-        raise InvalidJob("a change of API keys stands in the audit log", field="event")
+        raise InvalidJob("a change of API keys or channels stands in the audit log", field="event")
 
 
 async def record(reach: Reach, asked: Any) -> None:
@@ -369,13 +370,16 @@ async def metrics(reach: Reach, _: Any) -> Narrow | None:
 async def documents(reach: Reach, asked: Any) -> None:
     if asked.kind in _PRIVATE:
         reach.caller.check("keys")
+    elif asked.kind in _OF_ALERTS:  # they are about all queues
+        reach.caller.check("alerts")
 
 
 async def anybody(_: Reach, __: Any) -> None:
     return None
 
 
-_PRIVATE: Final = (KIND,)
+_PRIVATE: Final = (KIND, CHANNEL)
+_OF_ALERTS: Final = (ALERT, BOARD, RULE)
 
 NEEDS: Final[Mapping[str, Need]] = {
     "insert": insert,
