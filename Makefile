@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py end_to_end/test_remote.py)
 ARGS ?=
 
-.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service reference requirements audit clean
+.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service reference requirements audit clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ bench-service: $(READY) ## Measure the service over HTTP: batches, single enqueu
 
 bench-polls: $(READY) ## Ten thousand clients that wait at one server: [ARGS=--quick]
 	$(BIN)/python -m benchmarks.polls $(ARGS)
+
+bench-explorer: $(READY) ## Measure searches, first pages and totals with five million finished jobs: [ARGS='--engine sqlite']
+	$(BIN)/python -m benchmarks.explorer $(ARGS)
 
 bench-limits: $(READY) ## Measure a drain under limits beside the same without, on every engine
 	$(BIN)/python -m benchmarks.limits $(ARGS)

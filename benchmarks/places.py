@@ -42,7 +42,7 @@ insert into {s}.finished (
 )
 select '1' || lpad(i::text, 25, '0'), -i, 'default', 'send', 'completed', 0, 1, 0, 0, t, t, t, t, t,
   false, 'w', t, t, repeat('x', 109)::bytea, '1'
-from (select i, {now} - (i %% {days}) * {day} as t from generate_series({first}, {last}) i) as n
+from (select i, {now} - (i % {days}) * {day} as t from generate_series({first}, {last}) i) as n
 """
 KEPT_DAYS: Final = 5
 
@@ -62,26 +62,31 @@ class Place:
     def wait(self, jobs: int) -> None:
         """Let so many more jobs wait."""
         [(last,)] = self.raw.execute(f"select last_value from {self.schema}.seqs").fetchall()
-        self._load("waiting", WAITING, last + 1, last + jobs)
+        self.load("waiting", WAITING, last + 1, last + jobs)
         self.raw.execute(f"select setval('{self.schema}.seqs', {last + jobs})")
         self._count("pending", jobs)
 
     def remember(self, jobs: int) -> None:
         """Let so many have finished, within the last days."""
+        self.make_days()
+        self.load("finished", FINISHED, 1, jobs)
+        self._count("completed", jobs)
+
+    def make_days(self) -> None:
+        """Let there be partitions for the last days."""
         today = self._now() // DAY_MS * DAY_MS
         for day in range(today - KEPT_DAYS * DAY_MS, today, DAY_MS):
             self.raw.execute(
                 f"create table {self.schema}.finished_past_{day} partition of {self.schema}.finished"
                 f" for values from ({day}) to ({day + DAY_MS})"
             )
-        self._load("finished", FINISHED, 1, jobs)
-        self._count("completed", jobs)
 
-    def _load(self, what: str, statement: str, first: int, last: int) -> None:
-        values = {"s": self.schema, "now": self._now(), "days": KEPT_DAYS, "day": DAY_MS}
+    def load(self, what: str, statement: str, first: int, last: int, **more: int) -> None:
+        """Fill a table by a statement that makes the rows from a first to a last number."""
+        values = {"s": self.schema, "now": self._now(), "days": KEPT_DAYS, "day": DAY_MS, **more}
         for start in range(first, last + 1, CHUNK):
             end = min(start + CHUNK - 1, last)
-            self.raw.execute(statement.replace("%%", "%").format(**values, first=start, last=end).encode())
+            self.raw.execute(statement.format(**values, first=start, last=end).encode())
             progress(what, end - first + 1, last - first + 1)
         self.raw.execute("analyze")
 

@@ -21,7 +21,7 @@ from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.postgres.connection import Address as PostgresAddress
-from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.protocol import Engine, Store
 from forebay.stores.redis.connection import Address as RedisAddress
 from forebay.stores.redis.store import RedisEngine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import signal
 import subprocess
 import time
@@ -54,16 +55,37 @@ def test_a_worker_runs_what_was_enqueued_by_hand(app_folder: Path) -> None:
     assert json_of(app_folder, "stats")["workers"] == []
 
 
-@pytest.mark.shows("R-CFG-68")
+@pytest.mark.shows("R-CFG-68", "R-CLI-17", "R-CLI-18")
 def test_a_worker_takes_its_app_and_its_queues_from_the_settings(app_folder: Path) -> None:
     job = json_of(app_folder, "enqueue", "tasks.greet", "Ada")
 
-    with working(app_folder, FOREBAY_QUEUES="mail", FOREBAY_THREADS="1"):
+    levels = "info,worker=debug,stores=debug"
+    with working(
+        app_folder,
+        FOREBAY_QUEUES="mail",
+        FOREBAY_THREADS="1",
+        FOREBAY_LOG_FORMAT="json",
+        FOREBAY_LOG_LEVEL=levels,
+    ):
         [done] = json_of(app_folder, "jobs", "wait", job["id"], "--timeout", "100s")
         [worker] = json_of(app_folder, "stats")["workers"]
 
     assert done["result"] == "Hello Ada!"
     assert worker["queues"] == ["mail"]
+    lines = [json.loads(line) for line in (app_folder / "worker.log").read_text().splitlines()]
+    about_job = [line for line in lines if line.get("job_id") == job["id"]]
+    assert [line["event"] for line in about_job] == [
+        "job %s is running now, attempt %s",
+        "job %s is %s now, attempt %s: %s",
+    ]
+    assert {(line["component"], line["queue"], line["worker_id"]) for line in about_job} == {
+        ("worker", "mail", worker["id"])
+    }
+    assert any(line["message"].startswith("queue mail: asked for ") for line in lines)
+    assert {"exchange", "renew"} & {line.get("call") for line in lines}
+    assert {line.get("worker_id") for line in lines if line["message"].endswith(" has stopped")} == {
+        worker["id"]
+    }
 
 
 def test_a_worker_without_an_app_says_where_to_name_one(folder: Path) -> None:

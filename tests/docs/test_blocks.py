@@ -25,6 +25,7 @@ PROGRAMS: Final = (
     "guide/encryption.md",
     "guide/fairness.md",
     "guide/limits.md",
+    "guide/logging.md",
     "guide/retries.md",
     "guide/schedules.md",
     "guide/tasks.md",
@@ -68,7 +69,7 @@ ELSEWHERE: Final = {
         (page, "python"): (
             "facades/test_pages.py::test_the_examples_of_a_page_are_a_program_that_prints_what_it_promises"
         )
-        for page in ("guide/task-queue.md", "guide/work-queue.md")
+        for page in ("guide/task-queue.md", "guide/task-service.md", "guide/work-queue.md")
     },
     **{
         ("guide/command-line.md", language): (

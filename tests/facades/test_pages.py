@@ -19,8 +19,11 @@ from forebay.app.task import Call
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState, Status, parse_state, status_of
 from forebay.domain.queue import QueueSettings
+from forebay.facades import service_task
 from forebay.facades.job_result import ArchivedJob, JobResult
+from forebay.facades.service_task import ServiceTask
 from forebay.facades.task_queue import Level, TaskQueue
+from forebay.facades.task_service import TaskService
 from forebay.facades.work_queue import WorkQueue
 from forebay.facades.work_task import STATES, STATUSES, WorkTask
 from forebay.stores.protocol import Reader, Store
@@ -35,7 +38,7 @@ OURS: dict[str, Any] = {
         kind.__name__: kind
         for kind in (
             *(Consumer, Forebay, Job, JobHandle, QueueSettings, Reader, RetryPolicy, Store),
-            *(Schedules, TaskQueue, WorkQueue, errors.Discard, errors.Retry),
+            *(Schedules, TaskQueue, TaskService, WorkQueue, errors.Discard, errors.Retry),
         )
     },
 }
@@ -51,7 +54,7 @@ def rows(page: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-@pytest.mark.parametrize("page", ["guide/task-queue.md", "guide/work-queue.md"])
+@pytest.mark.parametrize("page", ["guide/task-queue.md", "guide/task-service.md", "guide/work-queue.md"])
 def test_the_examples_of_a_page_are_a_program_that_prints_what_it_promises(page: str, tmp_path: Path) -> None:
     blocks = BLOCK.findall(text(page))
     program, promised = (
@@ -67,7 +70,12 @@ def test_the_examples_of_a_page_are_a_program_that_prints_what_it_promises(page:
 
 
 @pytest.mark.parametrize(
-    ("page", "facade"), [("guide/task-queue.md", TaskQueue), ("guide/work-queue.md", WorkQueue)]
+    ("page", "facade"),
+    [
+        ("guide/task-queue.md", TaskQueue),
+        ("guide/task-service.md", TaskService),
+        ("guide/work-queue.md", WorkQueue),
+    ],
 )
 def test_a_page_names_every_method_and_every_setting(page: str, facade: type) -> None:
     methods = [name for name in vars(facade) if not name.startswith("_")]
@@ -82,6 +90,7 @@ def test_a_page_names_every_method_and_every_setting(page: str, facade: type) ->
     [
         ("guide/task-queue.md", JobResult),
         ("guide/task-queue.md", ArchivedJob),
+        ("guide/task-service.md", ServiceTask),
         ("guide/work-queue.md", WorkTask),
     ],
 )
@@ -109,15 +118,16 @@ def test_the_page_says_what_a_user_of_an_embedded_queue_has_to_know() -> None:
 # The table of words
 
 
-@pytest.mark.shows("R-JOB-43", "R-JOB-38", "R-JOB-41", "R-JOB-42")
+@pytest.mark.shows("R-JOB-43", "R-JOB-38", "R-JOB-39", "R-JOB-41", "R-JOB-42")
 def test_the_table_of_states_is_what_the_code_does() -> None:
     table = {row[0].strip("`"): row[1:] for row in rows("reference/vocabulary.md") if len(row) == 6}
     table.pop("ours")
 
     assert list(table) == list(JobState)
     for state in JobState:
-        embedded, _, _, row, task = table[state]
+        embedded, service, _, row, task = table[state]
         assert embedded == status_of(state)
+        assert service == service_task.STATUSES[state]
         assert task == STATES[state]
         assert row == STATUSES[STATES[state]]
 

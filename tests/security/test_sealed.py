@@ -11,6 +11,7 @@ import pytest
 
 from forebay import Forebay, JobFailed, Retry, current_job
 from forebay.app.blobs import FolderBlobs
+from forebay.app.codec import encode_call
 from forebay.app.consumer import arguments
 from forebay.domain.job import DAY_MS, MAX_PAYLOAD, Amendment, Job, JobId, NewJob
 from forebay.domain.lifecycle import JobState
@@ -233,6 +234,17 @@ def test_large_ones_are_kept_as_blobs_and_go_with_their_job(url: str, folder: Pa
         app.client.write(lambda store: store.delete([job.id]))
 
     assert not any(path.is_file() for path in folder.rglob("*"))
+
+
+@pytest.mark.shows("R-CFG-35")
+def test_what_has_more_than_256_kib_is_kept_as_a_blob(folder: Path) -> None:
+    frame = len(encode_call([""], {}))
+    with Forebay("memory://", blobs=folder) as app:
+        for size in (262_144, 262_145):
+            payload = encode_call(["x" * (size - frame)], {})
+            app.client.enqueue([NewJob(task="echo", payload=payload, id=JobId(f"of-{len(payload)}"))])
+
+    assert [path.parent.name for path in folder.rglob("*") if path.is_file()] == ["of-262145"]
 
 
 @pytest.mark.shows("R-SER-18", "R-SER-19")

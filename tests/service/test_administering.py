@@ -174,6 +174,22 @@ def test_dead_letters_are_listed_revived_and_purged(served: Served) -> None:
     assert served.done("DELETE", f"/v1/jobs/{one}")["done"]
 
 
+@pytest.mark.shows("R-TEST-47", "R-DLQ-08")
+def test_a_dead_letter_is_put_back_by_hand_and_completes(served: Served) -> None:
+    queue = served.queue()
+    job_id = died(served, queue)
+
+    answer = served.done("POST", f"/v1/jobs/{job_id}/revive", {})
+    [job] = served.claim(queue)
+    served.done("POST", f"/v1/jobs/{job_id}/ack", {"lease": job["lease"], "result": "at last"})
+    unknown = served.post("/v1/jobs/unknown/revive", {})
+
+    assert (answer["id"], answer["done"], answer["state"]) == (job_id, True, "pending")
+    assert (job["id"], job["attempt"], job["failures"]) == (job_id, 2, 0)
+    assert served.done("GET", f"/v1/jobs/{job_id}/result")["result"] == "at last"
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "job_not_found")
+
+
 @pytest.mark.shows("R-HTTP-36")
 def test_a_job_is_replayed_with_other_arguments_as_a_new_one(served: Served) -> None:
     queue = served.queue()

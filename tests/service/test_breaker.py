@@ -9,11 +9,15 @@ import pytest
 
 from forebay.domain.job import Job, JobId
 from forebay.errors import StoreUnavailable
+from forebay.service.operations import waiting
 from forebay.service.operations.breaker import FAILURES, PAUSE_SECONDS, Breaker
 from forebay.service.operations.desk import Desk
 from forebay.stores.memory.reader import MemoryReader
+from forebay.stores.memory.store import MemoryStore
 from forebay.stores.opening import open_engine
 from forebay.testing.clock import ManualClock
+from tests.service.serving import serving
+from tests.worker.support import eventually
 
 
 class Calls:
@@ -30,8 +34,10 @@ class Calls:
         return "there"
 
 
-@pytest.mark.shows("R-RATE-14")
-def test_a_store_that_is_away_is_tried_once_a_second_until_it_is_back() -> None:
+@pytest.mark.shows("R-RATE-14", "R-CFG-61")
+def test_a_store_that_is_away_is_tried_once_a_second_until_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock, calls = ManualClock(), Calls()
     breaker = Breaker(clock)
 
@@ -51,6 +57,34 @@ def test_a_store_that_is_away_is_tried_once_a_second_until_it_is_back() -> None:
     assert [breaker(calls), breaker(calls)] == ["there", "there"]
     calls.is_away = True
     assert refused(FAILURES + 3) == FAILURES  # it counts from the start again
+    assert (FAILURES, PAUSE_SECONDS) == (5, 1.0)
+    # Once for each outage, however many calls it costs.
+    assert [record.levelname for record in caplog.records] == ["CRITICAL", "WARNING", "CRITICAL"]
+
+
+@pytest.mark.shows("R-EDGE-55", "R-STORE-32")
+def test_a_store_that_goes_away_is_noticed_before_anybody_asks_and_takes_nothing_half(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.01)
+    with serving(open_engine("memory://")) as served:
+        queue = served.queue()
+        with monkeypatch.context() as patch:
+            for handle, name in ((MemoryStore, "insert"), (MemoryStore, "take_duty"), (MemoryReader, "now")):
+                patch.setattr(handle, name, away)
+            eventually(lambda: "not answered 5 times in a row" in caplog.text)
+            unready = served.ask("GET", "/health/ready")
+            refused = [served.post("/v1/jobs", {"task": "t", "queue": queue}) for _ in range(2)]
+        eventually(lambda: served.ask("GET", "/health/ready").status_code == 200)
+        stored = served.done("POST", "/v1/jobs/search", {"where": {"queues": [queue]}})
+
+    for answer in (unready, *refused):
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        assert answer.json()["code"] == "store_unavailable"
+    assert stored["jobs"] == []
 
 
 def test_other_errors_say_nothing_about_the_store() -> None:

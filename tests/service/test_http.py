@@ -142,6 +142,25 @@ def test_a_fault_of_ours_is_told_to_the_log_alone(
     assert "secret" in caplog.text
 
 
+@pytest.mark.shows("R-SER-23")
+def test_addresses_name_their_version_and_every_refusal_has_the_same_shape(plain: Served) -> None:
+    document = plain.done("GET", "/openapi/v1.json")
+    answers = [
+        plain.post("/v1/jobs", {"task": 1}),
+        plain.ask("GET", "/v1/jobs/unknown"),
+        plain.ask("GET", "/v1/nowhere"),
+        plain.post("/v1/jobs", {"task": "t", "queue": "nowhere"}),
+    ]
+
+    unversioned = {path for path in document["paths"] if not path.startswith("/v1/")}
+    assert unversioned == {"/health/live", "/health/ready", "/metrics"}
+    for answer in answers:
+        problem = answer.json()
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert {"type", "title", "status", "code", "detail"} <= set(problem)
+        assert (problem["status"], problem["code"] != "") == (answer.status_code, True)
+
+
 @pytest.mark.shows("R-HTTP-47")
 def test_the_document_is_whole_and_no_page_loads_from_elsewhere(plain: Served) -> None:
     document = plain.done("GET", "/openapi/v1.json")

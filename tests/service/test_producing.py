@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from forebay.domain.job import NewJob, QueueName
-from tests.service.serving import Served
+from forebay.stores.opening import open_engine
+from forebay.testing.clock import ManualClock
+from tests.service.serving import Served, serving
 
 
 @pytest.mark.shows("R-HTTP-01", "R-ENQ-04", "R-ENQ-05", "R-HTTP-05", "R-DONE-13")
@@ -260,3 +262,19 @@ def test_a_queue_that_pushes_back_says_when_to_come_again(served: Served) -> Non
     assert (too_long.status_code, too_long.json()["code"]) == (429, "queue_full")
     assert (too_fast.status_code, too_fast.json()["code"]) == (429, "rate_limited")
     assert int(too_fast.headers["Retry-After"]) >= 1
+
+
+@pytest.mark.shows("R-TEST-57", "R-RATE-04")
+def test_a_queue_takes_twice_its_rate_at_once_and_as_many_as_it_may_hold() -> None:
+    with serving(open_engine("memory://", clock=ManualClock())) as served:
+        full, slow = served.queue(max_length=2), served.queue(enqueue_rate=1)
+        done = served.claimed(full)
+        served.done("POST", f"/v1/jobs/{done['id']}/ack", {"lease": done["lease"]})  # so its pace is known
+
+        burst = [served.post("/v1/jobs", {"task": "t", "queue": slow}) for _ in range(3)]
+        depth = [served.post("/v1/jobs", {"task": "t", "queue": full}) for _ in range(3)]
+
+    for answers, code in ((burst, "rate_limited"), (depth, "queue_full")):
+        assert [answer.status_code for answer in answers] == [201, 201, 429]
+        assert answers[2].json()["code"] == code
+        assert int(answers[2].headers["Retry-After"]) >= 1

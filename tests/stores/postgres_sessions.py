@@ -15,8 +15,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from forebay.stores.postgres.connection import Address, Connection, Raw
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import open_schema
-from forebay.stores.postgres.store import PostgresEngine
 
 # Statements that a handle has prepared by hand; the driver's own stay, and it knows them.
 _FORGET: Final = """

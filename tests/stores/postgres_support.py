@@ -13,10 +13,12 @@ from unittest.mock import patch
 import psycopg
 
 from forebay.errors import StoreUnavailable
-from forebay.stores.postgres import connection, store
+from forebay.stores.postgres import connection
+from forebay.stores.postgres import engine as opening
 from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
 from tests.servers import Postgres
@@ -102,7 +104,7 @@ def lent_url() -> Iterator[str]:
     schema = _take()
     admin().execute(f"update {schema}.test_clock set now_ms = null")
     try:
-        with patch.object(store, "PostgresEngine", KeepingEngine):
+        with patch.object(opening, "PostgresEngine", KeepingEngine):
             yield f"{server().url()}?schema={schema}"
     finally:
         _give_back(schema)
@@ -163,7 +165,7 @@ def _give_back(schema: str) -> None:
 # What every program beside a test begins with, after what all of them do; its arguments are URL and schema.
 PRELUDE: Final = """
 from forebay.stores.postgres.connection import Address
-from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.postgres.engine import PostgresEngine
 
 engine = PostgresEngine(Address(dsn=sys.argv[1], schema=sys.argv[2]))
 """

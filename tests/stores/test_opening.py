@@ -10,7 +10,7 @@ import pytest
 
 from forebay.errors import ConfigError, StoreUnusable
 from forebay.stores.opening import open_engine
-from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.redis.store import RedisEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.support import everything, new_job

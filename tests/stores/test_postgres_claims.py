@@ -12,7 +12,7 @@ import pytest
 from forebay.domain.job import Amendment, JobId, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.query import Counts
-from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, program, raw, server, wait_for_a_lock
 from tests.stores.sqlite_support import in_thread

@@ -17,7 +17,8 @@ from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.domain.workflow import needs_of
 from forebay.errors import ConfigError, LeaseLost
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.protocol import Standing
 from forebay.testing.clock import ManualClock
 from tests.stores.callers import AWAITED, BLOCKING, AsyncWay, Undo, Way

@@ -11,7 +11,7 @@ from forebay.domain.job import QueueName
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.stores.postgres.connection import Address
-from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.testing.clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.postgres_support import (

@@ -17,7 +17,8 @@ from forebay.domain.queue import QueueState
 from forebay.domain.settlement import decide
 from forebay.stores.postgres import cursor as module
 from forebay.stores.postgres.cursor import HEAD, Cursor, Cursors, Snapshot
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Want
 from forebay.testing.clock import ManualClock

@@ -18,7 +18,8 @@ from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable, StoreUnusable
 from forebay.stores.postgres.connection import Address
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.contract.steps import T0

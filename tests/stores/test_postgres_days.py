@@ -14,9 +14,10 @@ from forebay.domain.query import Counts, JobQuery
 from forebay.domain.workflow import needs_of
 from forebay.errors import StoreError
 from forebay.stores.opening import open_engine
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.partitions import drop_day, forget_day, missing_days, name_of, start_of
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Receipt
 from forebay.testing.clock import ManualClock

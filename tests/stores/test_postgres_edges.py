@@ -13,7 +13,8 @@ from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import decide
 from forebay.domain.workflow import needs_of
 from forebay.stores.postgres.duties import rescore
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import BOOM

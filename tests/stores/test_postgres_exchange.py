@@ -13,7 +13,8 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
 from forebay.errors import StoreUnavailable
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.protocol import Exchange, Want
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, raw

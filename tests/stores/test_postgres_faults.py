@@ -14,8 +14,8 @@ from forebay.errors import StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.stores.postgres import connection as module
 from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import statements_for
-from forebay.stores.postgres.store import PostgresEngine
 from forebay.stores.protocol import Store, Want
 from forebay.testing.clock import ManualClock
 from tests.servers import Postgres

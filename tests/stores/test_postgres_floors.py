@@ -11,7 +11,8 @@ import pytest
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.stores.postgres import floors
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, raw
 from tests.stores.support import SWEEPER, WORKER, claim, complete, new_job

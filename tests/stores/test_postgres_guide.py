@@ -11,7 +11,7 @@ import pytest
 from forebay.domain.job import QueueName
 from forebay.errors import StoreUnusable
 from forebay.stores.postgres.connection import Address
-from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.postgres.engine import PostgresEngine
 from tests.docs.pages import blocks, run, whole
 from tests.servers import Postgres
 from tests.stores.support import WORKER, claim, complete, new_job

@@ -9,7 +9,8 @@ import pytest
 from forebay.domain.job import Amendment, Job, JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.stores.postgres import holding, operating
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Verdict
 from forebay.testing.clock import ManualClock

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from forebay.domain.job import QueueName
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, raw, wait_for_a_lock
 from tests.stores.sqlite_support import in_thread

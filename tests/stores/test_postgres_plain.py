@@ -19,7 +19,8 @@ from forebay.domain.retry import RetryPolicy
 from forebay.errors import DuplicateJob, InvalidJob, QueueClosed, QueueFull, StoreRefused, StoreUnavailable
 from forebay.stores.postgres import inserting, plain
 from forebay.stores.postgres.calling import Call, together
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import end_connections, make_engine, problems, raw
 from tests.stores.sqlite_support import in_thread, probe

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from forebay.stores.postgres.connection import Address, Connection
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import statements_for
-from forebay.stores.postgres.store import PostgresEngine
 from tests.stores.postgres_support import new_schema, raw, server
 
 ROWS: Final = 100_000

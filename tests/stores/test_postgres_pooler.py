@@ -8,7 +8,7 @@ import pytest
 
 from forebay.errors import StoreUnusable
 from forebay.stores.opening import open_engine
-from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.pooler import Pooler
 from tests.stores.postgres_support import make_engine, raw, server

@@ -9,7 +9,8 @@ import psycopg
 import pytest
 
 from forebay.domain.job import Job, JobId, QueueName
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, raw
 from tests.stores.support import new_job

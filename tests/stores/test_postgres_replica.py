@@ -11,7 +11,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.errors import StoreError
 from forebay.stores.postgres.connection import Address
-from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.postgres.engine import PostgresEngine
 from tests.servers import Postgres
 from tests.stores.support import WORKER, claim, complete, new_job
 from tests.worker.support import eventually

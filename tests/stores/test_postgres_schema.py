@@ -9,8 +9,8 @@ from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnusable
 from forebay.stores.migrations import Migration, load_migrations
 from forebay.stores.postgres import schema
 from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import check_version, statements_for
-from forebay.stores.postgres.store import PostgresEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, new_schema, raw, server
 from tests.stores.sqlite_support import in_thread

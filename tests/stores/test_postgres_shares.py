@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from forebay.domain.job import JobId, NewJob
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.sharing import PostgresTurns
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.protocol import Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT

@@ -16,7 +16,7 @@ from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import StoreError
 from forebay.stores.postgres import wakeups
 from forebay.stores.postgres.connection import Address
-from forebay.stores.postgres.store import PostgresEngine
+from forebay.stores.postgres.engine import PostgresEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import end_connections, make_engine, raw, server
 from tests.stores.sqlite_support import DEADLINE, in_thread, probe

@@ -13,7 +13,8 @@ from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_sc
 from forebay.domain.outcome import Completed
 from forebay.stores.postgres import cursor
 from forebay.stores.postgres.cursor import Cursors
-from forebay.stores.postgres.store import PostgresEngine, PostgresStore
+from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.protocol import Want
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, W2, ended

@@ -11,8 +11,8 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from forebay.app.codec import decode_call, encode_result
-from forebay.app.context import made_line, made_progress
 from forebay.app.duty import Duty, run_due, tell_connected
+from forebay.app.saying import made_line, made_progress
 from forebay.app.settling import as_failed, exchange_all
 from forebay.app.times import Length, length_within
 from forebay.domain.job import (
@@ -100,6 +100,11 @@ class Consumer:
                 raise
             self._do_duties(store)
         return list(answer.jobs)
+
+    def do_duties(self) -> None:
+        """Do what is due by the clock, as each claim does: for whoever claims by other ways."""
+        with self._lock:
+            self._do_duties(self._opened())
 
     def _do_duties(self, store: Store) -> None:
         # What was claimed must reach its caller, or its leases run out; a duty can wait for the next claim.

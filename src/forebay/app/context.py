@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from math import isfinite
+from contextlib import contextmanager
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec.structs import replace
 
-from forebay.app.codec import decode_result, encode_result
-from forebay.app.fitting import Fitting
+from forebay.app.codec import encode_result
 from forebay.app.results import parent_results
-from forebay.app.saying import Pending
+from forebay.app.saying import Pending, made_line, made_progress
+from forebay.app.stepping import check_name, encoded, fitted
 from forebay.clock import SystemClock
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, WorkerId, check_whole
-from forebay.domain.note import MAX_LINE, MAX_STEP_NAME, MAX_STEPS, LogLine, Progress, Step
+from forebay.domain.note import MAX_STEPS, LogLine, Progress, Step
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
-from forebay.domain.text import clean
 from forebay.errors import (
     Cancel,
     ConfigError,
     InvalidJob,
     LeaseLost,
     NewerPayload,
-    PayloadError,
     StoreUnavailable,
 )
 
@@ -45,7 +42,6 @@ BEAT_SECONDS: Final = 1.0
 LISTEN_SECONDS: Final = 0.05
 ASK_AGAIN_SECONDS: Final = 0.5
 MAX_FOLLOW_UPS: Final = 1_000
-MAX_LEVEL: Final = 20
 
 _CLOCK: Final = SystemClock()
 
@@ -190,15 +186,9 @@ class JobContext:
         """A logger whose lines carry the job's id, task, queue, attempt and correlation id."""
         from logging import LoggerAdapter, getLogger  # noqa: PLC0415 - programs that only enqueue need none
 
-        job = self.job
-        fields = {
-            "job_id": job.id,
-            "task": job.task,
-            "queue": job.queue,
-            "attempt": job.attempt,
-            "correlation_id": job.correlation_id,
-        }
-        return LoggerAdapter(getLogger("forebay.task"), fields)
+        from forebay.telemetry.logs import job_fields  # noqa: PLC0415 - it needs logging as well
+
+        return LoggerAdapter(getLogger("forebay.task"), job_fields(self.job))
 
     # Say
 
@@ -320,12 +310,12 @@ class JobContext:
         steps = self._loaded(name)
         if name not in steps:
             with self._doing(name, steps):
-                data = _encoded(name, fn(*args, **kwargs))
+                data = encoded(name, fn(*args, **kwargs))
                 self._keep(name, data)
                 steps.setdefault(name, data)
         with self._reading():
-            fitted: R = _fitted(name, fn, steps[name])
-        return fitted
+            found: R = fitted(name, fn, steps[name])
+        return found
 
     @overload
     async def step_async(
@@ -341,16 +331,16 @@ class JobContext:
         if name not in steps:
             with self._doing(name, steps):
                 value = fn(*args, **kwargs)
-                data = _encoded(name, await value if inspect.isawaitable(value) else value)
+                data = encoded(name, await value if inspect.isawaitable(value) else value)
                 await self._keep_async(name, data)
                 # Of two calls of one name at the same time the first to be stored counts.
                 steps.setdefault(name, data)
         with self._reading():
-            return _fitted(name, fn, steps[name])
+            return fitted(name, fn, steps[name])
 
     def _loaded(self, name: str) -> dict[str, bytes]:
         """The steps done so far; those of earlier attempts are looked for once."""
-        _check_step_name(name)
+        check_name(name)
         own = self._owned()
         while own.steps is None:
             try:
@@ -364,7 +354,7 @@ class JobContext:
             return self._loaded(name)
         from asyncio import Lock, sleep, to_thread  # noqa: PLC0415 - most programs have no event loop
 
-        _check_step_name(name)
+        check_name(name)
         own = self._owned()
         own.looking = own.looking or Lock()
         async with own.looking:  # hundreds of coroutines may begin with their steps, and one looks for all
@@ -470,61 +460,3 @@ def unread_by(context: JobContext) -> NewerPayload | None:
     """Why a step or a parent's result could not be read by this program; None if all could."""
     own = context._own
     return None if own is None else own.unread
-
-
-def made_progress(job: Job, done: float, total: float | None, message: str) -> Progress:
-    """How far an attempt has come, checked and cut to what is kept."""
-    return Progress(
-        done=_number("done", done),
-        total=None if total is None else _number("total", total),
-        message=_line(message),
-        attempt=job.attempt,
-    )
-
-
-def made_line(job: Job, text: str, level: str) -> LogLine:
-    """A line of an attempt, with the time, cut to what is kept."""
-    return LogLine(at=_CLOCK.now_ms(), level=_line(level)[:MAX_LEVEL], text=_line(text), attempt=job.attempt)
-
-
-def _number(field: str, value: object) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        with suppress(OverflowError):  # a whole number may be larger than anything that can be counted
-            if isfinite(value):
-                return float(value)
-    raise InvalidJob(f"{field} must be a finite number, not {value!r:.60}", field=field)
-
-
-def _line(text: object) -> str:
-    """A text as a store can hold it, cut to its limit."""
-    return clean(str(text)[:MAX_LINE])
-
-
-def _check_step_name(name: object) -> None:
-    if not isinstance(name, str) or not 1 <= len(name) <= MAX_STEP_NAME or clean(name) != name:
-        raise InvalidJob(
-            f"the name of a step must be a text of 1 to {MAX_STEP_NAME} characters, not {name!r:.60}",
-            field="name",
-        )
-
-
-def _encoded(name: str, value: Any) -> bytes:
-    try:
-        return encode_result(value)
-    except PayloadError as exc:
-        raise PayloadError(
-            f"the result of step {name!r:.60} cannot be stored: {exc}", field="result"
-        ) from exc
-
-
-def _fitted(name: str, fn: Callable[..., Any], data: bytes) -> Any:
-    value = decode_result(data)
-    try:
-        fitting = Fitting(fn)
-    except (ValueError, TypeError):  # some built-in functions keep their signature to themselves
-        return value
-    try:
-        return fitting.result(value)
-    except PayloadError as exc:
-        message = f"the stored result of step {name!r:.60} does not fit its function: {exc}"
-        raise PayloadError(message, field="result") from exc

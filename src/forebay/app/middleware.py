@@ -12,10 +12,12 @@ from typing import Any, Final, TypeAlias
 from forebay.app.context import JobContext
 from forebay.app.current import current_job
 from forebay.errors import ConfigError
+from forebay.telemetry.logs import JsonLines, job_fields
 
 # Takes the context of a job and gives what is entered before its call and left after it.
 Middleware: TypeAlias = Callable[[JobContext], AbstractContextManager[Any]]
 
+_NO_JOB: Final = dict.fromkeys(("job_id", "task", "queue", "attempt", "worker_id", "correlation_id"))
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s%(in_job)s %(message)s"
 
 
@@ -89,17 +91,21 @@ _KEEPER: Final = _Keeper()
 
 
 class JobFields(logging.Filter):
-    """For a handler: adds `job_id`, `task`, `queue` and `attempt` to lines that are logged in a job, None to
-    others; and `in_job`, all of that in brackets, for a format."""
+    """For a handler: adds `job_id`, `task`, `queue`, `attempt`, `worker_id` and `correlation_id` to lines
+    that are logged in a job, None to others; and `in_job`, the first of that in brackets, for a format."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worker_id: str | None = None  # whose lines all others are, where a program has one worker
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             job = current_job().job
         except LookupError:
-            fields: dict[str, Any] = {"job_id": None, "task": None, "queue": None, "attempt": None}
+            fields: dict[str, Any] = {**_NO_JOB, "worker_id": self.worker_id}
             record.in_job = ""
         else:
-            fields = {"job_id": job.id, "task": job.task, "queue": job.queue, "attempt": job.attempt}
+            fields = job_fields(job)
             record.in_job = f" [{job.task} {job.id} #{job.attempt}]"
         for name, value in fields.items():
             if not hasattr(record, name):  # the job's own logger has set them
@@ -107,8 +113,11 @@ class JobFields(logging.Filter):
         return True
 
 
-def name_jobs_in_logs() -> None:
+def name_jobs_in_logs() -> JobFields:
     """For a program of ours that runs jobs: its lines say in which job they were logged."""
+    fields = JobFields()
     for handler in logging.root.handlers:
-        handler.addFilter(JobFields())
-        handler.setFormatter(logging.Formatter(FORMAT))
+        handler.addFilter(fields)
+        if not isinstance(handler.formatter, JsonLines):
+            handler.setFormatter(logging.Formatter(FORMAT))
+    return fields

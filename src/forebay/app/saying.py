@@ -1,12 +1,22 @@
-"""A word of a running job that somebody waits for."""
+"""The words of a running job: what is kept of them, and one that somebody waits for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from math import isfinite
 from threading import Lock
+from typing import Final
 
-from forebay.errors import LeaseLost
+from forebay.clock import SystemClock
+from forebay.domain.job import Job
+from forebay.domain.note import MAX_LINE, LogLine, Progress
+from forebay.domain.text import clean
+from forebay.errors import InvalidJob, LeaseLost
+
+MAX_LEVEL: Final = 20
+
+_CLOCK: Final = SystemClock()
 
 
 class Pending:
@@ -46,3 +56,31 @@ class Pending:
         """Raise LeaseLost if it was refused."""
         if self.refused is not None:
             raise LeaseLost(f"the step was not stored: {self.refused}; this attempt counts no more, so stop")
+
+
+def made_progress(job: Job, done: float, total: float | None, message: str) -> Progress:
+    """How far an attempt has come, checked and cut to what is kept."""
+    return Progress(
+        done=_number("done", done),
+        total=None if total is None else _number("total", total),
+        message=_line(message),
+        attempt=job.attempt,
+    )
+
+
+def made_line(job: Job, text: str, level: str) -> LogLine:
+    """A line of an attempt, with the time, cut to what is kept."""
+    return LogLine(at=_CLOCK.now_ms(), level=_line(level)[:MAX_LEVEL], text=_line(text), attempt=job.attempt)
+
+
+def _number(field: str, value: object) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        with suppress(OverflowError):  # a whole number may be larger than anything that can be counted
+            if isfinite(value):
+                return float(value)
+    raise InvalidJob(f"{field} must be a finite number, not {value!r:.60}", field=field)
+
+
+def _line(text: object) -> str:
+    """A text as a store can hold it, cut to its limit."""
+    return clean(str(text)[:MAX_LINE])

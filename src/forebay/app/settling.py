@@ -14,6 +14,7 @@ from forebay.domain.outcome import AttemptError, Failed
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreError, StoreRefused
 from forebay.stores.protocol import Exchange, Refusal, Store, Want
+from forebay.telemetry.logs import lease_fields
 
 Fallback = Callable[[Settlement, Exception], Settlement]
 
@@ -123,7 +124,9 @@ def _settled(
                 yield from _settled(store, worker, _halves(batch), fallback)
                 continue
             if not isinstance(error, StoreRefused):
-                logger.error("job %s, attempt %s, cannot be settled", *_lease(batch[0]), exc_info=error)
+                lease = _lease(batch[0])
+                fields = lease_fields(lease)
+                logger.error("job %s, attempt %s, cannot be settled", *lease, exc_info=error, extra=fields)
             yield _settled_instead(store, worker, batch[0], error, fallback)
 
 
@@ -139,7 +142,10 @@ def _noted(store: Store, worker: WorkerId, note: Note) -> tuple[Refusal, ...]:
     except Exception as error:
         if not _may_have_a_culprit(error):
             raise
-        logger.error("what job %s, attempt %s, said cannot be kept", *note.lease, exc_info=error)
+        fields = lease_fields(note.lease)
+        logger.error(
+            "what job %s, attempt %s, said cannot be kept", *note.lease, exc_info=error, extra=fields
+        )
         return (Refusal(lease=note.lease, reason=f"the store cannot hold what it said: {error}"),)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from forebay.cli.logs import log_options, set_up_logs
 from forebay.domain.worker import DEFAULT_BEAT_MS
 from forebay.errors import ConfigError
 from forebay.worker.recycling import Limits
@@ -57,6 +57,7 @@ _OWN: Final = ("app", "processes", "reload", "child")
 @click.option("--max-memory", type=float, help="Replace a worker process above this many MB of memory.")
 @click.option("--max-age", type=float, help="Replace a worker process after this many seconds.")
 @click.option("--reload", is_flag=True, help="For development: replace worker processes when code changes.")
+@log_options
 @click.option("--child", hidden=True, help="Be a worker process of a supervisor.")
 @click.pass_context
 def worker(ctx: click.Context, /, app: str, **options: Any) -> None:
@@ -69,8 +70,8 @@ def worker(ctx: click.Context, /, app: str, **options: Any) -> None:
     A worker that has come to one of its limits lets its jobs end; without --processes it then stops, with
     status 0, and whoever has started it may start it again.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     _check(**options)
+    set_up_logs(options.pop("log_format"), options.pop("log_level"))
     processes, child = options.pop("processes"), options.pop("child")
     reload = options.pop("reload")
     if child is None and (processes is not None or reload):

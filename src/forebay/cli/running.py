@@ -58,9 +58,10 @@ def work(app: str, options: Options, child: str | None) -> None:
     tie = None if child is None else [int(part) for part in child.split(":")]
     if tie is not None:
         die_with(tie[0])
-    name_jobs_in_logs()
+    fields = name_jobs_in_logs()
     found = load_app(app)
     worker = _made(app, found, options)
+    fields.worker_id = worker.id
     if tie is not None:
         for descriptor in tie[1:]:
             os.set_inheritable(descriptor, False)  # not for what tasks start

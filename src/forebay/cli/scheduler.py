@@ -13,11 +13,13 @@ import click
 
 from forebay.app.firing import FIRED_AT_ONCE
 from forebay.cli.loading import load_app
+from forebay.cli.logs import log_options, set_up_logs
 from forebay.cli.opening import Desk
 from forebay.cli.options import Length, at_store
 from forebay.cli.output import Output, jobs_of
 from forebay.errors import WorkersDied
 from forebay.scheduler.scheduler import LONGEST_SLEEP_SECONDS, Scheduler
+from forebay.telemetry.logs import LogFormat
 from forebay.worker.inbox import Bell
 
 _LOOK_SECONDS: Final = 1.0
@@ -34,13 +36,22 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--batch-size", default=FIRED_AT_ONCE, show_default=True, help="How many schedules to fire at once."
 )
+@log_options
 @at_store(create=True)
-def scheduler(desk: Desk, out: Output, polling_interval: int | None, batch_size: int) -> None:
+def scheduler(
+    desk: Desk,
+    out: Output,
+    polling_interval: int | None,
+    batch_size: int,
+    log_format: LogFormat | None,
+    log_level: str | None,
+) -> None:
     """Fire schedules until a signal says stop.
 
     Workers do this by themselves, once a second. A scheduler of its own fires to the moment, and fires where
     no worker runs; any number may run beside each other. With --app it saves what the app declares.
     """
+    set_up_logs(log_format, log_level, desk.settings)
     app = desk.settings.get("app")
     declared = load_app(app).registry.schedules.values() if app else ()
     longest = LONGEST_SLEEP_SECONDS if polling_interval is None else polling_interval / 1_000

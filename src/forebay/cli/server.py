@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from forebay import __version__
+from forebay.cli.logs import log_options, set_up_logs
 from forebay.cli.opening import Desk
 from forebay.cli.options import at_store
 from forebay.cli.output import Output
@@ -17,6 +17,8 @@ from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from forebay.telemetry.logs import LogFormat
 
 MAX_PORT: Final = 65_535
 MAX_GRACE_SECONDS: Final = 3_600
@@ -62,8 +64,11 @@ MAX_GRACE_SECONDS: Final = 3_600
 @click.option("--private-key", metavar="FILE", help="Its key, if that is a file of its own.")
 @click.option("--debug", is_flag=True, help="Also what helps to look for a fault, below /v1/debug.")
 @click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="The page in a browser.")
+@log_options
 @at_store(create=True)
-def server(desk: Desk, out: Output, **options: Any) -> None:
+def server(
+    desk: Desk, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any
+) -> None:
     """Serve jobs over HTTP, and gRPC, until a signal says stop.
 
     Programs in any language enqueue, claim and settle jobs; /openapi/v1.json describes how. People look and
@@ -71,7 +76,7 @@ def server(desk: Desk, out: Output, **options: Any) -> None:
     servers may run beside each other on one store. SIGTERM or SIGINT: end long polls, let other requests end;
     a second one stops at once.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    set_up_logs(log_format, log_level, desk.settings)
     serving = _loaded()
 
     def tell(address: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.errors import ConfigError
+from forebay.telemetry.logs import LogFormat
 
 PREFIX: Final = "FOREBAY_"
 DEFAULT_URL: Final = "sqlite:///forebay.db"
@@ -43,6 +44,8 @@ KINDS: Final[dict[str, Any]] = {
     "max_age": float,
     "encryption_keys": str,
     "blobs": str,
+    "log_format": LogFormat,
+    "log_level": str,
 }
 
 # Settings of other commands.

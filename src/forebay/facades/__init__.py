@@ -1,3 +1,3 @@
-"""Two table-style queues under the names their users know, each a thin dress over `Forebay`."""
+"""Queues under the names their users know, each a thin dress over `Forebay`."""
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def _postgres(url: str, parts: SplitResult) -> Engine:
     _check_server(url, parts)
     try:
         from forebay.stores.postgres.connection import ANSWER_SECONDS, address_of
-        from forebay.stores.postgres.store import PostgresEngine
+        from forebay.stores.postgres.engine import PostgresEngine
     except ModuleNotFoundError as exc:
         if exc.name is None or not exc.name.startswith("psycopg"):
             raise

@@ -18,29 +18,28 @@ Rules that hold for every method of `Store`:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from forebay.domain.gate import is_limit_gate
-from forebay.domain.history import Event, Timeline
-from forebay.domain.job import Amendment, Job, JobId, JobSummary, NewJob, QueueName, WorkerId
+from forebay.domain.history import Event
+from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
-from forebay.domain.note import Note, Notes
-from forebay.domain.pressure import Pace
-from forebay.domain.query import Archived, Counts, Health, HeldJobs, JobQuery, Page, Position
-from forebay.domain.queue import Queue, QueueState
+from forebay.domain.note import Note
+from forebay.domain.query import Archived, Health
 from forebay.domain.settlement import Settlement
 from forebay.domain.share import is_fair_gate
-from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
-from forebay.domain.workflow import Edge
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
+from forebay.stores.crewing import KeepsWorkers, LooksAtWorkers
 from forebay.stores.documents import KeepsDocuments, LooksAtDocuments
 from forebay.stores.limiting import KeepsLimits, LooksAtLimits
+from forebay.stores.looking import LooksAtJobs
 from forebay.stores.measuring import KeepsMetrics, LooksAtMetrics
+from forebay.stores.queueing import KeepsQueues, LooksAtQueues
 from forebay.stores.scheduling import KeepsSchedules, LooksAtSchedules
 
 OnConflict = Literal["return", "raise", "ignore"]
@@ -167,7 +166,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         raise IllegalTransition(f"job {self.job_id}: {self.reason}")
 
 
-class Store(KeepsSchedules, KeepsLimits, KeepsDocuments, KeepsMetrics, Protocol):
+class Store(KeepsQueues, KeepsWorkers, KeepsSchedules, KeepsLimits, KeepsDocuments, KeepsMetrics, Protocol):
     """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration.
     Schedules, limits, documents and metrics have pages of their own in `forebay.stores.scheduling`,
     `forebay.stores.limiting`, `forebay.stores.documents` and `forebay.stores.measuring`.
@@ -373,61 +372,6 @@ class Store(KeepsSchedules, KeepsLimits, KeepsDocuments, KeepsMetrics, Protocol)
         those that are held because of it."""
         ...
 
-    def save_queue(
-        self,
-        name: QueueName,
-        changes: Mapping[str, object] | None = None,
-        *,
-        state: QueueState | None = None,
-        actor: str = "",
-    ) -> Queue:
-        """Create or change a queue: settings that are named, and its state. Saving a dropped queue makes it
-        active again unless `state` says otherwise. New scoring starts a reordering that `rescore` carries
-        out. Wrong settings raise ConfigError. Leaves a QUEUE event."""
-        ...
-
-    def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
-        """Close a queue for good. Without `force` a queue that has live jobs raises QueueNotEmpty.
-
-        With `force` it takes no more jobs from now on, and up to `limit` waiting ones go to the dead
-        letters with reason "queue dropped", those that are not due yet first. Answers how many waiting jobs
-        are left, so that the caller repeats the call until that is 0. Running jobs may end; `sweep` moves
-        what they leave behind.
-        """
-        ...
-
-    def beat(self, worker: WorkerInfo) -> None:
-        """Say that a worker is alive. From its first beat on, engines that can tell when the process dies
-        do, unless it `is_remote`: see `sweep`."""
-        ...
-
-    def forget_worker(self, worker: WorkerId) -> None:
-        """Take a worker that has ended in order off the list."""
-        ...
-
-    def send(
-        self,
-        kind: CommandKind,
-        workers: Sequence[WorkerId] | None = None,
-        *,
-        queue: QueueName | None = None,
-        expires_ms: int = COMMAND_EXPIRES_MS,
-        actor: str = "",
-    ) -> list[Command]:
-        """Ask workers to do something; all that are on the list if none is named. One command for each, in
-        the order asked; a worker that is not on the list raises WorkerNotFound, and nobody is asked. Leaves a
-        COMMAND event for each, and is worth a wake-up."""
-        ...
-
-    def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
-        """The commands for these workers that nobody has taken and that have not expired, oldest first.
-        Each is given at most once: one whose answer is lost on its way is given to nobody."""
-        ...
-
-    def answer(self, command_id: str, text: str) -> None:
-        """Say what came of a command, cut to 64 KiB. Nothing happens if the command is gone."""
-        ...
-
     def take_duty(self, name: str, every_ms: int) -> bool:
         """Whether the caller shall do this duty now: true for one caller each `every_ms`. Duties are safe
         to repeat; this only spaces them out. A clock that was set back does not hold a duty up, and with
@@ -447,74 +391,17 @@ class Store(KeepsSchedules, KeepsLimits, KeepsDocuments, KeepsMetrics, Protocol)
         ...
 
 
-class Reader(LooksAtSchedules, LooksAtLimits, LooksAtDocuments, LooksAtMetrics, Protocol):
+class Reader(
+    LooksAtJobs,
+    LooksAtQueues,
+    LooksAtWorkers,
+    LooksAtSchedules,
+    LooksAtLimits,
+    LooksAtDocuments,
+    LooksAtMetrics,
+    Protocol,
+):
     """The read side. It never blocks writers, and ends its transaction with each answer."""
-
-    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
-        """The records of these jobs, in the order asked, wherever they are; None for unknown ids."""
-        ...
-
-    def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
-        """Jobs that fit, newest first (by seq), from `after` on."""
-        ...
-
-    def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
-        """Jobs by queue and state, from maintained counters; of all queues, dropped ones too, if none is
-        named."""
-        ...
-
-    def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
-        """The next jobs a claim would take of those already pending, in order, without taking them; a
-        pause does not matter. Jobs behind gates are left out."""
-        ...
-
-    def held(self) -> list[HeldJobs]:
-        """How many jobs wait behind which gates, by queue and gate."""
-        ...
-
-    def position(self, job_id: JobId) -> Position | None:
-        """Where a pending job stands in its queue; None for every other job, and behind a gate."""
-        ...
-
-    def paces(self, queues: Sequence[QueueName]) -> dict[QueueName, Pace]:
-        """How fast jobs of these queues were completed lately: in the last minute, or the last thousand."""
-        ...
-
-    def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
-        """Queues by name, dropped ones only if named; all others if none is named."""
-        ...
-
-    def workers(self) -> list[WorkerInfo]:
-        """Workers that have said they are alive and have not been forgotten, by start."""
-        ...
-
-    def commands(self, ids: Sequence[str]) -> list[Command | None]:
-        """Commands as they are now, in the order asked; None for unknown ones. They are kept until
-        an hour after they have expired."""
-        ...
-
-    def parents(self, ids: Sequence[JobId]) -> list[Edge]:
-        """The edges that lead to these jobs, by child in the order asked, then by number."""
-        ...
-
-    def dependants(
-        self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
-    ) -> list[Edge]:
-        """The edges that lead from these jobs, by parent, child and number, from `after` on."""
-        ...
-
-    def first_in_sequence(self, name: str) -> JobId | None:
-        """Whose turn it is in a sequence: all other jobs of it are blocked until this one is final. None if
-        it has no live job."""
-        ...
-
-    def notes(self, job_id: JobId) -> Notes:
-        """What attempts at this job have said: the latest progress, the last log lines, the steps done."""
-        ...
-
-    def history(self, job_id: JobId) -> Timeline | None:
-        """The whole known life of one job, with its notes."""
-        ...
 
     def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
         """Events of all jobs and queues with their numbers, newest first, below number `after`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from forebay.clock import Clock
 from forebay.domain.job import Job, QueueName
@@ -92,6 +92,16 @@ class Asking:
             self._flowing -= short
             self._forgive(short)
         self._forgive(self._paused())
+
+    def reasons(self) -> Iterator[tuple[QueueName, str]]:
+        """Of each queue that was asked last, in this order: for how many jobs, and why."""
+        for queue, most in self._portions.items() if self._room else ():
+            had, weight = self._served[queue], self._weights[queue]
+            how = (
+                "named before others" if self._places is not None else f"had {had} for its weight of {weight}"
+            )
+            flows = "" if queue in self._flowing or most == self._room else ", and nothing when last asked"
+            yield queue, f"asked for {most} of {self._room} jobs: {how}{flows}"
 
     def _reweigh(self) -> None:
         """Other weights count from now on: nobody owes anything for jobs had under the old ones."""

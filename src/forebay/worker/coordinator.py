@@ -18,6 +18,7 @@ from forebay.domain.settlement import Ending, Settlement, decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.protocol import Exchange, Refusal, Store
+from forebay.telemetry.logs import job_fields
 from forebay.worker.asking import Asking
 from forebay.worker.executors.protocol import Executors
 from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
@@ -26,6 +27,7 @@ from forebay.worker.invoke import attempt_error
 from forebay.worker.joining import look_at, looked_at
 from forebay.worker.lingering import Lingering
 from forebay.worker.measuring import Measuring
+from forebay.worker.narrating import tell_asked, tell_ended
 from forebay.worker.noting import Noting
 from forebay.worker.pace import Pace
 from forebay.worker.slots import Assignment, Slots
@@ -182,7 +184,7 @@ class Coordinator:
         self._note(endings)
         ends = instead.ends(settlements)
         self._count(endings, ends, answer.refused)
-        self._report(answer.refused)
+        self._report(answer.refused, endings)
         self.hooks.report_dead((one.job for one, _ in endings), ends, answer)
         return answer
 
@@ -222,6 +224,7 @@ class Coordinator:
             counted.append((one.job, end, None if began is None or ended is None else ended - began))
         if counted:
             self._measuring.ended(counted)
+            tell_ended(counted)
 
     def _late(self) -> list[tuple[Assignment, Outcome]]:
         """What could not be started in time goes back: somebody else may have a free slot."""
@@ -235,11 +238,12 @@ class Coordinator:
         """Give back what was claimed and not started; no failure is counted."""
         self._unsettled += _taken_back(self._slots)
 
-    def _report(self, refused: Iterable[Refusal]) -> None:
+    def _report(self, refused: Iterable[Refusal], endings: Sequence[tuple[Assignment, Outcome]]) -> None:
         # A refused settlement is not an error. The lease ran out, the sweep gave the job to somebody else,
         # and their attempt is the one that counts. We drop ours and say so.
         for one in refused:
-            logger.warning("lease lost: job %s, attempt %s: %s", *one.lease, one.reason)
+            fields = job_fields(_job_of(one.lease, endings))
+            logger.warning("lease lost: job %s, attempt %s: %s", *one.lease, one.reason, extra=fields)
 
     def _away(self) -> float:
         """The store does not answer: keep every settlement, however long, and try again."""
@@ -254,6 +258,7 @@ class Coordinator:
     # Dispatch
 
     def _dispatch(self, jobs: Sequence[Job], leased_at: float) -> None:
+        tell_asked(self._asking, jobs)
         self._asking.given(jobs)
         self._start(jobs, leased_at)
         self._measuring.claimed(jobs, leased_at)

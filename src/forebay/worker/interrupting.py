@@ -10,6 +10,7 @@ from typing import Final
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted
 from forebay.stores.protocol import Cancel
+from forebay.telemetry.logs import job_fields
 from forebay.worker.executors.protocol import Executors
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import JobInterrupted, JobTimeout, WorkerStops
@@ -84,7 +85,10 @@ class Interrupting:
                 waiting.append((one, limit))
                 continue
             one.context.tell_overdue()
-            logger.warning("job %s, attempt %s, is overdue: it runs longer than %g s", *one.lease, limit)
+            fields = job_fields(one.job)
+            logger.warning(
+                "job %s, attempt %s, is overdue: it runs longer than %g s", *one.lease, limit, extra=fields
+            )
         self._soft = waiting
 
     def _due_at(self, one: Assignment, now: float) -> float:
@@ -104,7 +108,10 @@ class Interrupting:
         if not (one.is_stuck or _is_killed_in_time(one)) and now >= one.asked_at + STUCK_SECONDS:
             one.is_stuck = True
             logger.error(
-                "job %s, attempt %s, is still running after it was stopped: %s", *one.lease, one.stop
+                "job %s, attempt %s, is still running after it was stopped: %s",
+                *one.lease,
+                one.stop,
+                extra=job_fields(one.job),
             )
 
     def _stop(self, one: Assignment, reason: BaseException) -> None:

@@ -44,6 +44,7 @@ from forebay.errors import (
     Snooze,
     UnknownTask,
 )
+from forebay.telemetry.logs import job_fields
 from forebay.worker.slots import Assignment
 
 LONGEST_DELAY_MS: Final = 366 * DAY_MS
@@ -171,7 +172,7 @@ class Invoke:
 
 
 def _held(assignment: Assignment, exc: UnknownTask | NewerPayload) -> Outcome:
-    logger.warning("job %s is held: %s", assignment.job.id, exc)
+    logger.warning("job %s is held: %s", assignment.job.id, exc, extra=job_fields(assignment.job))
     return Held(_gate(assignment.job.task, exc), str(exc))
 
 

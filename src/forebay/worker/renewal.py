@@ -11,6 +11,7 @@ from forebay.clock import Clock
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import Cancel, Engine, Store
+from forebay.telemetry.timing import timed
 from forebay.worker.control import Control
 from forebay.worker.keeping import Keeping, Renewals
 from forebay.worker.slots import Assignment, Slots
@@ -71,7 +72,7 @@ class Renewal:
 
     def start(self) -> None:
         """Open the handle and beat once, so that from the first claim on a death is noticed."""
-        self._store = self._engine.store()
+        self._store = timed(self._engine.store(), self._clock)
         try:
             self._beat(self._store)
             self._thread.start()

@@ -23,6 +23,7 @@ from forebay.errors import ConfigError, StoreError
 from forebay.scheduler.standard import standard_duties
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Engine, Store, Wakeups
+from forebay.telemetry.timing import timed
 from forebay.worker.control import Control
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.choosing import Choosing
@@ -160,7 +161,7 @@ class Worker:
             raise
 
     def _begin_to_claim(self) -> None:
-        self._store = store = self._engine.store()
+        self._store = store = timed(self._engine.store(), self._clock)
         self._declare(store)
         self._coordinator = Coordinator(
             worker=self._info,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -12,6 +13,8 @@ FAILURES: Final = 5
 PAUSE_SECONDS: Final = 1.0
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class Breaker:
@@ -31,10 +34,14 @@ class Breaker:
         self._ask()
         try:
             answer = call()
-        except StoreUnavailable:
+        except StoreUnavailable as exc:
             self._failures += 1
             self._next_at = self._clock.monotonic() + PAUSE_SECONDS
+            if self._failures == FAILURES:
+                logger.critical("the store has not answered %d times in a row: %s", FAILURES, exc)
             raise
+        if self._failures >= FAILURES:
+            logger.warning("the store answers again")
         self._failures = 0
         return answer
 

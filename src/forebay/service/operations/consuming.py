@@ -191,6 +191,9 @@ class Consuming:
         found = [(one.worker, one.job.id) in kept and (one.worker, one.lease) not in lost for one in ends]
         # Not what was refused: its attempt may go on in other hands. If it is over a look will find that out.
         self._windows.tell_ended(one.lease for one, is_kept in zip(ends, found, strict=True) if is_kept)
+        for one, is_kept in zip(ends, found, strict=True):
+            if not is_kept:
+                logger.warning("the end of attempt %d of job %s comes too late", one.job.attempt, one.job.id)
         return found
 
     def _exchanged(self, store: Store, worker: WorkerId, ends: Sequence[Ended]) -> Exchange:

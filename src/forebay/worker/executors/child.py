@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import logging
 import os
 import signal
 import sys
@@ -98,8 +97,8 @@ class Child:
     def work(self) -> int:
         hello = self._first()
         signal.signal(INTERRUPT, self._interrupted)
-        if hello.origin.log_level is not None:
-            logging.basicConfig(level=hello.origin.log_level)
+        if hello.origin.logs is not None:
+            hello.origin.logs.set_up()
             name_jobs_in_logs()
         Thread(target=self._listen, name="forebay-worker-line", daemon=True).start()
         finding = Finding(hello.origin)

@@ -10,6 +10,7 @@ from typing import Final
 from forebay.app.registry import Registry
 from forebay.clock import Clock
 from forebay.domain.outcome import AttemptError, Failed, Interrupted, Outcome
+from forebay.telemetry.logs import job_fields
 from forebay.worker.executors.attending import TICK_SECONDS, Attending, Seat, died
 from forebay.worker.executors.origin import Origin, Whereabouts, whereabouts
 from forebay.worker.executors.process import Gone, Process
@@ -111,7 +112,8 @@ class IsolatedExecutor:
             return Failed(exc.error)
         except Exception as exc:
             # A fault of our own must not end this thread, with which its process would die, and the slot.
-            logger.exception("job %s, attempt %s, could not be run", *assignment.lease)
+            fields = job_fields(assignment.job)
+            logger.exception("job %s, attempt %s, could not be run", *assignment.lease, extra=fields)
             self._kill(seat)
             return Failed(attempt_error(exc))
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.errors import ConfigError
+from forebay.telemetry.logs import Logs, present_logs
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     folder: str | None
     path: tuple[str, ...]
     argv: tuple[str, ...]
-    log_level: int | None
+    logs: Logs | None
 
 
 def present_folder() -> str | None:
@@ -56,7 +56,6 @@ def present_folder() -> str | None:
 
 def origin_of_this_program(app: str | None, folder: str | None) -> Origin:
     main, file = _main()
-    root = logging.getLogger()
     return Origin(
         app=app,
         main=main,
@@ -65,7 +64,7 @@ def origin_of_this_program(app: str | None, folder: str | None) -> Origin:
         # An empty entry means the present folder, which may be another by then.
         path=tuple(one or folder or "" for one in sys.path),
         argv=tuple(sys.argv),
-        log_level=root.level if root.handlers else None,
+        logs=present_logs(),
     )
 
 

@@ -1,0 +1,149 @@
+"""Jobs that wait in memory while their store is away."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from threading import Condition, Thread
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from msgspec.structs import replace
+
+from forebay.app.handle import JobHandle
+from forebay.app.times import Length, length_ms
+from forebay.domain.job import JobId, NewJob, check_whole
+from forebay.errors import ForebayError, QueueFull, RateLimited, StoreError, StoreUnavailable
+from forebay.stores.ids import new_id
+from forebay.stores.protocol import Receipt
+
+if TYPE_CHECKING:
+    from forebay.app.app import Forebay
+
+MOST: Final = 1_000
+AT_ONCE: Final = 100
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class Buffer:
+    """Takes jobs also while the store is away, and stores them in their order when it is back.
+
+        with Buffer(app) as buffer:
+            buffer.enqueue(send.job("ada@example.com"))
+
+    Not durable: what waits is in the memory of this process, and is lost with it. Up to `most` jobs wait;
+    then the next one is refused with StoreUnavailable, as all are without a buffer. A delay counts from when
+    the job is stored. Each job gets an id of its own before it is sent, so that one whose answer was lost is
+    not stored twice. May be used from several threads.
+    """
+
+    def __init__(self, app: Forebay, most: int = MOST) -> None:
+        check_whole("most", most, 1, 1_000_000)
+        self._client = app.client
+        self._most = most
+        self._waiting: deque[NewJob] = deque()
+        self._change = Condition()  # never held while the store is asked
+        self._sender: Thread | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """How many jobs wait here."""
+        return len(self._waiting)
+
+    def enqueue(self, job: NewJob) -> JobHandle[Any]:
+        """Store a job, or keep it until it can be; raises what an enqueue raises, but StoreUnavailable only
+        if no more can be kept. Nobody can be asked about one that waits here: it is not found."""
+        named = job if job.id is not None else replace(job, id=JobId(new_id()))
+        if not self._waiting:
+            try:
+                return self._client.enqueue([named])[0]
+            except StoreUnavailable as exc:
+                logger.warning("jobs wait in memory for their store: %s", exc)
+        with self._change:
+            self._keep(named)
+        return JobHandle(self._client, Receipt(id=named.id, is_new=True))
+
+    def _keep(self, job: NewJob) -> None:
+        if self._is_closed:
+            raise StoreUnavailable("the store is away, and this buffer is closed")
+        if len(self._waiting) >= self._most:
+            raise StoreUnavailable(f"the store is away, and {self._most:,} jobs wait for it already")
+        self._waiting.append(job)
+        if self._sender is None:
+            self._sender = Thread(target=self._send, name="forebay-buffer", daemon=True)
+            self._sender.start()
+
+    def _send(self) -> None:
+        """Until nothing waits: try, and pause for longer each time in vain. Once closed, until the first try
+        in vain."""
+        pause = FIRST_PAUSE_SECONDS
+        while batch := self._next(pause):
+            gone = self._sent(batch)
+            pause = FIRST_PAUSE_SECONDS if gone else min(2 * pause, LONGEST_PAUSE_SECONDS)
+            with self._change:
+                self._waiting = deque(job for job in self._waiting if job.id not in gone)
+                if self._is_closed and not gone:
+                    self._end()
+                    return
+
+    def _next(self, pause: float) -> list[NewJob]:
+        """The first of those that wait, after a pause. If there is none this sender ends: it says so under
+        the lock, so that the next who keeps a job starts another one."""
+        with self._change:
+            if self._waiting:
+                self._change.wait_for(lambda: self._is_closed, pause)
+            batch = list(islice(self._waiting, AT_ONCE))
+            if not batch:
+                self._end()
+            return batch
+
+    def _end(self) -> None:
+        self._sender = None
+        self._change.notify_all()
+
+    def _sent(self, batch: Sequence[NewJob]) -> set[JobId | None]:
+        """Which of these are stored, or refused for good."""
+        try:
+            # A taken id is one that was stored, and whose answer was lost.
+            handles = self._client.enqueue(batch, on_conflict="ignore", atomic=False)
+        except StoreError as exc:
+            if not isinstance(exc, StoreUnavailable):
+                logger.error("jobs that wait for their store cannot be sent: %s", exc)
+            return set()
+        errors = {job.id: handle.error for job, handle in zip(batch, handles, strict=True)}
+        for job in batch:
+            if (error := errors[job.id]) is not None and not _comes_again(error):
+                # Whoever enqueued it has gone on, so nobody but the log can be told.
+                logger.error("job %s of %s has waited, and is refused: %s", job.id, job.task, error)
+        return {job_id for job_id, error in errors.items() if not _comes_again(error)}
+
+    def close(self, timeout: Length = 5.0) -> int:
+        """Try once more to send what waits, for so long; answers how many jobs are lost. What can be stored
+        is stored also afterwards. Closing twice is fine."""
+        with self._change:
+            self._is_closed = True
+            self._change.notify_all()
+            self._change.wait_for(lambda: self._sender is None, length_ms("timeout", timeout) / 1_000)
+            lost = len(self._waiting)
+            self._waiting.clear()
+        if lost:
+            logger.error("%d jobs waited for their store and are lost with this process", lost)
+        return lost
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _comes_again(error: ForebayError | None) -> bool:
+    """Whether what is refused now may be accepted later."""
+    return isinstance(error, (QueueFull, RateLimited))

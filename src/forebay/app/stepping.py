@@ -1,0 +1,42 @@
+"""What a step of a job leaves behind: its name, and its result as it is stored and read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from forebay.app.codec import decode_result, encode_result
+from forebay.app.fitting import Fitting
+from forebay.domain.note import MAX_STEP_NAME
+from forebay.domain.text import clean
+from forebay.errors import InvalidJob, PayloadError
+
+
+def check_name(name: object) -> None:
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_STEP_NAME or clean(name) != name:
+        raise InvalidJob(
+            f"the name of a step must be a text of 1 to {MAX_STEP_NAME} characters, not {name!r:.60}",
+            field="name",
+        )
+
+
+def encoded(name: str, value: Any) -> bytes:
+    try:
+        return encode_result(value)
+    except PayloadError as exc:
+        raise PayloadError(
+            f"the result of step {name!r:.60} cannot be stored: {exc}", field="result"
+        ) from exc
+
+
+def fitted(name: str, fn: Callable[..., Any], data: bytes) -> Any:
+    value = decode_result(data)
+    try:
+        fitting = Fitting(fn)
+    except (ValueError, TypeError):  # some built-in functions keep their signature to themselves
+        return value
+    try:
+        return fitting.result(value)
+    except PayloadError as exc:
+        message = f"the stored result of step {name!r:.60} does not fit its function: {exc}"
+        raise PayloadError(message, field="result") from exc

@@ -1,0 +1,37 @@
+"""How the long-lived commands log: `--log-format` and `--log-level`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from forebay.cli.settings import Settings
+from forebay.telemetry.logs import LogFormat, Logs, parse_levels
+
+
+def log_options(func: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option(
+            "--log-level",
+            metavar="LEVEL",
+            help="debug, info (the default), warning or error; also for parts, as in info,worker=debug.",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            help="Lines of text (the default) or of JSON.",
+        ),
+    ):
+        func = option(func)
+    return func
+
+
+def set_up_logs(
+    log_format: LogFormat | None, log_level: str | None, settings: Settings | None = None
+) -> None:
+    """Log as the flags say, or else as the settings do."""
+    if settings is not None:
+        log_format = log_format or settings.get("log_format")
+        log_level = log_level or settings.get("log_level")
+    Logs(format=log_format or "text", levels=parse_levels(log_level or "info")).set_up()

@@ -1,0 +1,339 @@
+"""`TaskService`: priority queues of tasks that programs take from and acknowledge, here or over a service."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from threading import Condition
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from msgspec.structs import replace
+
+from forebay.app.app import Forebay
+from forebay.app.codec import VERSION, encode_result
+from forebay.app.settling import as_failed, exchange_all
+from forebay.app.times import Instant, Length, length_within
+from forebay.clock import SystemClock
+from forebay.domain.gate import gates_of
+from forebay.domain.job import Amendment, Job, JobId, Json, QueueName, WorkerId, check_text, check_whole
+from forebay.domain.lease import Lease
+from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome
+from forebay.domain.queue import QueueSettings
+from forebay.domain.retry import MAX_DELAY_MS
+from forebay.domain.settlement import Settlement, decide
+from forebay.errors import InvalidJob, PayloadError
+from forebay.facades.service_task import (
+    HIGHEST,
+    LOWEST,
+    MAX_ATTEMPTS,
+    PRIORITY,
+    ServiceTask,
+    check_priority,
+    new_job,
+    service_task,
+    token_of,
+    visible_ms,
+)
+from forebay.stores.protocol import Exchange, Reader, Receipt, Store, Wakeups, Want
+
+WAIT_SECONDS: Final = 20.0
+LONGEST_WAIT_MS: Final = 3_600_000
+LOOK_SECONDS: Final = 1.0  # without a hint, since one may be lost
+MOST: Final = 1_000
+
+logger = logging.getLogger(__name__)
+_clock = SystemClock()  # whoever waits does so in real time, whatever clock the store has
+
+
+class Enqueued(NamedTuple):
+    """What became of a request; a duplicate is an earlier task with the same idempotency key."""
+
+    task_id: str
+    is_duplicate: bool
+
+
+class TaskService:
+    """Tasks with priorities from 0 to 100: enqueue, dequeue, ack or nack.
+
+        service = TaskService(Forebay("https://queue.example.com", key=KEY))
+        service.enqueue("mail", {"to": "ada"}, metadata={"task_type": "mail.send"})
+        task = service.dequeue("mail", "worker-1")
+
+    A dequeued task belongs to whoever has its token until its visibility time-out. Nothing is remembered here
+    between two calls, so that another process may acknowledge what this one has dequeued. May be used from
+    several threads. The app stays its owner's to close, after this.
+    """
+
+    def __init__(self, app: Forebay) -> None:
+        self._app = app
+        self._consumer = app.consumer()
+        self._hints = Hints(app.engine.wakeups)
+
+    # Queues
+
+    def create_queue(
+        self,
+        queue_name: str,
+        *,
+        max_priority: int = HIGHEST,
+        default_visibility_timeout: Length | None = None,
+    ) -> None:
+        """Create a queue for priorities from 0 on, or change one that is there."""
+        check_whole("max_priority", max_priority, LOWEST, HIGHEST)
+        wanted: dict[str, object] = {
+            "min_priority": LOWEST,
+            "default_priority": min(PRIORITY, max_priority),
+            "max_priority": max_priority,
+        }
+        lease_ms = visible_ms(default_visibility_timeout, "default_visibility_timeout")
+        if lease_ms is not None:
+            wanted["lease_ms"] = lease_ms
+        self._app.client.write(
+            lambda store: store.save_queue(QueueName(queue_name), wanted, actor=self._app.client.actor)
+        )
+
+    # Producers
+
+    def enqueue(  # noqa: PLR0913 - what its users can ask for
+        self,
+        queue_name: str,
+        payload: Any,
+        *,
+        priority: int = PRIORITY,
+        scheduled_at: Instant | None = None,
+        deadline: Instant | None = None,
+        max_attempts: int = MAX_ATTEMPTS,
+        visibility_timeout: Length | None = None,
+        idempotency_key: str | None = None,
+        metadata: dict[str, Json] | None = None,
+        depends_on: Sequence[str] = (),
+        parent_task_id: str | None = None,
+    ) -> Enqueued:
+        """Store a task in a queue that is there; raises QueueNotFound, QueueFull and RateLimited."""
+        job = new_job(
+            queue_name,
+            payload,
+            priority=priority,
+            scheduled_at=scheduled_at,
+            deadline=deadline,
+            max_attempts=max_attempts,
+            visibility_timeout=visibility_timeout,
+            idempotency_key=idempotency_key,
+            metadata=metadata or {},
+            depends_on=depends_on,
+            parent_task_id=parent_task_id,
+        )
+
+        def insert(store: Store) -> list[Receipt]:
+            return store.insert([job], create_queues=False)
+
+        [receipt] = self._app.client.write(insert)
+        return Enqueued(receipt.id or "", not receipt.is_new)
+
+    def get_task_status(self, task_id: str) -> ServiceTask | None:
+        """The task as it is now; None if there is none."""
+
+        def look(reader: Reader) -> ServiceTask | None:
+            [job] = reader.jobs([JobId(task_id)])
+            if job is None:
+                return None
+            queues = reader.queues([job.queue])
+            settings = queues[0].settings if queues else QueueSettings()
+            return service_task(job, job.lease_ms or settings.lease_ms, reader.now())
+
+        return self._app.client.read(look)
+
+    def update_task_priority(self, task_id: str, priority: int) -> bool:
+        """Change the priority of one that waits; False for others."""
+        check_priority(priority)
+        return self._app.client.amend(JobId(task_id), Amendment(priority=priority)).done
+
+    def cancel_task(self, task_id: str, reason: str = "cancelled") -> bool:
+        """Cancel one that waits, ask one that runs to stop; False for others."""
+        return self._app.client.cancel([JobId(task_id)], reason)[0].done
+
+    def requeue_from_dead_letter(self, task_id: str) -> ServiceTask | None:
+        """Put a task back with fresh attempts, under its id; None if it is not among the dead letters."""
+        task = self.get_task_status(task_id)
+        if task is None or not self._app.client.revive([JobId(task_id)])[0].done:
+            return None
+        return self.get_task_status(task_id)
+
+    # Consumers
+
+    def dequeue(
+        self,
+        queue_name: str,
+        worker_id: str | None = None,
+        *,
+        visibility_timeout: Length | None = None,
+        wait_timeout: Length = WAIT_SECONDS,
+        task_types: Sequence[str] | None = None,
+    ) -> ServiceTask | None:
+        """Take the next task; None if none came in time. See `dequeue_batch`."""
+        tasks = self.dequeue_batch(
+            queue_name,
+            worker_id,
+            max_tasks=1,
+            visibility_timeout=visibility_timeout,
+            wait_timeout=wait_timeout,
+            task_types=task_types,
+        )
+        return next(iter(tasks), None)
+
+    def dequeue_batch(
+        self,
+        queue_name: str,
+        worker_id: str | None = None,
+        *,
+        max_tasks: int = 10,
+        visibility_timeout: Length | None = None,
+        wait_timeout: Length = WAIT_SECONDS,
+        task_types: Sequence[str] | None = None,
+    ) -> list[ServiceTask]:
+        """Take up to so many tasks, of some types only if these are named (by their `metadata.task_type`);
+        wait for one if there is none."""
+        check_whole("max_tasks", max_tasks, 1, MOST)
+        worker = WorkerId(self._consumer.id if worker_id is None else worker_id)
+        check_text("worker_id", worker, most=100)
+        gates = None if task_types is None else gates_of(frozenset(task_types), VERSION)
+        want = Want(QueueName(queue_name), max_tasks, visible_ms(visibility_timeout), gates)
+        wait_ms = length_within("wait_timeout", wait_timeout, 0, LONGEST_WAIT_MS)
+        until = _clock.monotonic() + wait_ms / 1_000
+        tasks = [self._taken(job) for job in self._claimed(worker, want, until)]
+        return [task for task in tasks if task is not None]
+
+    def _taken(self, job: Job) -> ServiceTask | None:
+        now_ms = job.started_at or 0
+        try:
+            return service_task(job, (job.lease_expires_at or now_ms) - now_ms, now_ms)
+        except PayloadError as exc:
+            # It must not keep the others from whoever has dequeued them, nor come back for ever.
+            unreadable = AttemptError(type=type(exc).__name__, message=str(exc))
+            self._ended("dequeue", job.id, token_of(job), Failed(unreadable))
+            return None
+
+    def _claimed(self, worker: WorkerId, want: Want, until: float) -> Sequence[Job]:
+        while True:
+            # Counted before the look: what comes after it is a hint that has not been seen.
+            seen = self._hints.count
+            answer = self._app.client.write(
+                lambda store: store.exchange(worker, wants=[want], room=want.most)
+            )
+            self._consumer.do_duties()
+            left = until - _clock.monotonic()
+            if answer.jobs or left <= 0:
+                return answer.jobs
+            due_ms = LOOK_SECONDS * 1_000 if answer.next_due_ms is None else answer.next_due_ms
+            self._hints.wait(seen, min(left, LOOK_SECONDS, due_ms / 1_000))
+
+    def ack_task(self, task_id: str, token: str, result: Any = None) -> bool:
+        """It is done. False, and a warning in the log, if it is somebody else's by now."""
+        return self._ended("ack", task_id, token, Completed(encode_result(result)))
+
+    def nack_task(
+        self,
+        task_id: str,
+        token: str,
+        error: str,
+        *,
+        requeue: bool = True,
+        retry_after_seconds: Length | None = None,
+    ) -> bool:
+        """It went wrong: tried again by its back-off or after this time, or never without `requeue`."""
+        failure = AttemptError(type="Failed", message=error)
+        if not requeue:
+            return self._ended("nack", task_id, token, Discarded(failure))
+        after = retry_after_seconds
+        after_ms = None if after is None else length_within("retry_after_seconds", after, 0, MAX_DELAY_MS)
+        return self._ended("nack", task_id, token, Failed(failure, after_ms))
+
+    def heartbeat(self, task_id: str, token: str, extend_seconds: Length | None = None) -> bool:
+        """Keep it for longer, counted from now. False, and a warning, if it is somebody else's by now."""
+        attempt, worker = _read(token)
+        lease = Lease(JobId(task_id), attempt)
+        lease_ms = visible_ms(extend_seconds, "extend_seconds")
+        renewal = self._app.client.write(lambda store: store.renew(worker, [lease], lease_ms))
+        return _told("heartbeat", task_id, is_kept=bool(renewal.renewed))
+
+    def _ended(self, what: str, task_id: str, token: str, outcome: Outcome) -> bool:
+        attempt, worker = _read(token)
+        job = self._app.client.job(JobId(task_id))
+        if job is None:
+            return _told(what, task_id, is_kept=False)
+        # The store compares: if this is not the attempt that runs, or not its holder, it is refused.
+        held = replace(job, attempt=attempt)
+
+        def exchange(store: Store) -> Exchange:
+            return exchange_all(store, worker, [decide(held, outcome, _roll())], fallback=instead)
+
+        def instead(settlement: Settlement, error: Exception) -> Settlement:
+            return as_failed(held, settlement, error, _roll())
+
+        answer = self._app.client.write(exchange)
+        return _told(what, task_id, is_kept=job.id in (*answer.settled, *answer.repeated))
+
+    def close(self) -> None:
+        """Listen no more. What is still held becomes visible again in its time. Closing twice is fine."""
+        self._hints.close()
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Hints:
+    """Counts the store's hints that something has changed, from the first time that somebody waits."""
+
+    def __init__(self, wakeups: Callable[[], Wakeups]) -> None:
+        self._new_wakeups = wakeups
+        self._wakeups: Wakeups | None = None
+        self._change = Condition()
+        self._is_closed = False
+        self.count = 0
+
+    def wait(self, seen: int, seconds: float) -> None:
+        """Until there is a hint that was not seen, or the time is up."""
+        with self._change:
+            if self._wakeups is None and not self._is_closed:
+                self._wakeups = self._new_wakeups()
+                self._wakeups.start(self._poke)
+            self._change.wait_for(lambda: self.count != seen or self._is_closed, seconds)
+
+    def _poke(self) -> None:
+        with self._change:
+            self.count += 1
+            self._change.notify_all()
+
+    def close(self) -> None:
+        with self._change:
+            self._is_closed = True
+            wakeups, self._wakeups = self._wakeups, None
+            self._change.notify_all()
+        # Not under the lock: the listener may be about to take it.
+        if wakeups is not None:
+            wakeups.close()
+
+
+def _read(token: str) -> tuple[int, WorkerId]:
+    attempt, _, worker = token.partition("-")
+    if not (attempt.isdecimal() and worker):
+        raise InvalidJob(f"{token!r:.60} is not the token of a dequeued task", field="token")
+    return int(attempt), WorkerId(worker)
+
+
+def _told(what: str, task_id: str, *, is_kept: bool) -> bool:
+    if not is_kept:
+        logger.warning("%s of task %s comes too late: it has ended, or somebody else has it", what, task_id)
+    return is_kept
+
+
+def _roll() -> float:
+    return random.random()  # noqa: S311 - spreads retries, guards nothing

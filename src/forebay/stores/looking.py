@@ -1,0 +1,51 @@
+"""The part of the seam that looks at jobs, wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from forebay.domain.history import Timeline
+from forebay.domain.job import Job, JobId
+from forebay.domain.note import Notes
+from forebay.domain.query import JobQuery, Page, Position
+from forebay.domain.workflow import Edge
+
+
+class LooksAtJobs(Protocol):
+    """The read side of jobs."""
+
+    def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+        """The records of these jobs, in the order asked, wherever they are; None for unknown ids."""
+        ...
+
+    def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
+        """Jobs that fit, newest first (by seq), from `after` on."""
+        ...
+
+    def position(self, job_id: JobId) -> Position | None:
+        """Where a pending job stands in its queue; None for every other job, and behind a gate."""
+        ...
+
+    def parents(self, ids: Sequence[JobId]) -> list[Edge]:
+        """The edges that lead to these jobs, by child in the order asked, then by number."""
+        ...
+
+    def dependants(
+        self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
+    ) -> list[Edge]:
+        """The edges that lead from these jobs, by parent, child and number, from `after` on."""
+        ...
+
+    def first_in_sequence(self, name: str) -> JobId | None:
+        """Whose turn it is in a sequence: all other jobs of it are blocked until this one is final. None if
+        it has no live job."""
+        ...
+
+    def notes(self, job_id: JobId) -> Notes:
+        """What attempts at this job have said: the latest progress, the last log lines, the steps done."""
+        ...
+
+    def history(self, job_id: JobId) -> Timeline | None:
+        """The whole known life of one job, with its notes."""
+        ...

@@ -1,0 +1,156 @@
+"""PostgreSQL behind the seam: what opens its handles, and what joins transactions of callers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
+from forebay.domain.settlement import Settlement
+from forebay.stores.completing import check_completed
+from forebay.stores.ids import new_id as next_id
+from forebay.stores.postgres.borrowed import Borrowed, borrow_async, borrowed
+from forebay.stores.postgres.connection import Address, Connection
+from forebay.stores.postgres.inserting import Rules, insert_all
+from forebay.stores.postgres.reader import PostgresReader
+from forebay.stores.postgres.schema import check_borrowed, check_schema, open_schema, statements_for
+from forebay.stores.postgres.settling import settle_all
+from forebay.stores.postgres.store import PostgresStore
+from forebay.stores.postgres.transaction import Memory, Transaction
+from forebay.stores.postgres.wakeups import Pokes, PostgresWakeups
+from forebay.stores.protocol import (
+    Features,
+    OnConflict,
+    Receipt,
+)
+
+
+class PostgresEngine:
+    """A schema in a PostgreSQL database, shared by programs on any number of machines."""
+
+    features = Features(
+        name="postgresql",
+        is_durable=True,
+        is_shared=True,
+        joins_transactions=True,
+        holds_hints_back=True,
+    )
+
+    def __init__(self, address: Address, *, new_id: Callable[[], JobId] | None = None) -> None:
+        self.address = address
+        self._new_id = new_id or next_id
+        self._statements = statements_for(address.schema)
+        # What callers' transactions need not look for again.
+        self._has_tables = False
+        self._queues: set[QueueName] = set()
+
+    @property
+    def place(self) -> str:
+        return self.address.place
+
+    def store(self) -> PostgresStore:
+        return PostgresStore(self._opened(reads=False), self._new_id)
+
+    def reader(self) -> PostgresReader:
+        return PostgresReader(self._opened(reads=True), self._statements)
+
+    def wakeups(self) -> PostgresWakeups:
+        return PostgresWakeups(self.address)
+
+    def check_schema(self) -> None:
+        connection = Connection(self.address)
+        try:
+            check_schema(connection, self._statements)
+        finally:
+            connection.close()
+
+    def insert_within(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        caller = borrowed(connection, self.address)
+        return self._insert_within(caller, jobs, on_conflict) if jobs else []
+
+    async def insert_within_async(
+        self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
+    ) -> list[Receipt]:
+        def insert(caller: Borrowed) -> list[Receipt]:
+            return self._insert_within(caller, jobs, on_conflict) if jobs else []
+
+        return await borrow_async(connection, self.address, insert)
+
+    def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
+        self._complete_within(borrowed(connection, self.address), worker, settlement)
+
+    async def complete_within_async(
+        self, connection: object, worker: WorkerId, settlement: Settlement
+    ) -> None:
+        def complete(caller: Borrowed) -> None:
+            self._complete_within(caller, worker, settlement)
+
+        await borrow_async(connection, self.address, complete)
+
+    def _insert_within(
+        self, caller: Borrowed, jobs: Sequence[NewJob], on_conflict: OnConflict
+    ) -> list[Receipt]:
+        def insert() -> list[Receipt]:
+            tx = self._joined(caller, {job.queue for job in jobs})
+            rules = Rules(on_conflict=on_conflict, is_borrowed=True)
+            receipts = insert_all(tx, jobs, rules, atomic=True)
+            finish(tx, self.address)
+            return receipts
+
+        return caller.whole(insert)
+
+    def _complete_within(self, caller: Borrowed, worker: WorkerId, settlement: Settlement) -> None:
+        def complete() -> None:
+            tx = self._joined(caller, {job.queue for job in settlement.follow_ups})
+            ended = settle_all(tx, worker, [settlement])
+            ended.look()
+            check_completed(settlement, ended.settled, ended.refused)
+            finish(tx, self.address)
+
+        caller.whole(complete, is_fenced=True)
+
+    def _joined(self, caller: Borrowed, queues: Collection[QueueName]) -> Transaction:
+        """A transaction of ours inside the caller's, which may name these queues."""
+        if not self._has_tables:
+            check_borrowed(caller, self.place, self._statements)
+            self._has_tables = True
+        tx = Transaction(caller, self._statements, self._new_id, Memory())
+        tx.is_borrowed = True
+        if queues:
+            self._make_queues(tx, queues)
+        return tx
+
+    def _make_queues(self, tx: Transaction, names: Collection[QueueName]) -> None:
+        """Make queues that are not there yet on a connection of our own: in the caller's transaction the new
+        row would hold up everybody else who has a job for that queue. They stay if it is rolled back."""
+        unseen = [name for name in sorted(names) if name not in self._queues]
+        if not unseen:
+            return  # no queue vanishes: a dropped one leaves its row
+        tx.load_queues(unseen)
+        new = [name for name in unseen if tx.queue(name) is None]
+        if new:
+            store = self.store()
+            try:
+                store.make_queues(new)
+            finally:
+                store.close()
+        self._queues.update(unseen)
+        # Looked at again by the insert itself, once a change of scoring waits for it.
+        tx.forget_queues(unseen)
+
+    def _opened(self, *, reads: bool) -> Connection:
+        connection = Connection(self.address, reads=reads)
+        try:
+            open_schema(connection, self._statements)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def finish(tx: Transaction, address: Address) -> None:
+    """What comes last in a caller's transaction: the counts, and always a word to those who listen, because
+    nobody knows when it is committed."""
+    tx.flush_counts()
+    Pokes(address).send(tx)

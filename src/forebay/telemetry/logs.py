@@ -1,0 +1,135 @@
+"""Log lines of our programs: as text or as JSON, and how much of which part is said."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from forebay.domain.job import Job
+from forebay.domain.lease import Lease
+from forebay.domain.text import clean
+from forebay.errors import ConfigError
+
+LogFormat: TypeAlias = Literal["text", "json"]
+TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+# The parts of Forebay by which levels can be set: the second word in the names of its loggers.
+COMPONENTS: Final = ("app", "cli", "facades", "scheduler", "service", "stores", "task", "telemetry", "worker")
+_LEVEL: Final = re.compile(r"(?:([\w.-]+)\s*=\s*)?(\w+)")
+MAX_SHOWN: Final = 1_000
+# What every record has, and what another formatter leaves on it.
+_PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "in_job"}
+
+
+def job_fields(job: Job) -> dict[str, Any]:
+    """What a line about a job says of it."""
+    return {
+        "job_id": job.id,
+        "task": job.task,
+        "queue": job.queue,
+        "attempt": job.attempt,
+        "worker_id": job.worker,
+        "correlation_id": job.correlation_id,
+    }
+
+
+def lease_fields(lease: Lease) -> dict[str, Any]:
+    """The same where no more is known."""
+    return {"job_id": lease.job_id, "attempt": lease.attempt}
+
+
+def component_of(name: str) -> str:
+    """Which part logs under this name; code that is not ours is named as its logger is."""
+    words = name.split(".")
+    return words[1] if words[0] == "forebay" and len(words) > 1 else name
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line. `event` is the line without its values, the same whenever the same happens;
+    `message` is the line with them. Fields that a filter or `extra` has put on the line are there too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "component": component_of(record.name),
+            "logger": record.name,
+            "event": str(record.msg),
+            "message": record.getMessage(),
+        }
+        own = {
+            name: value
+            for name, value in vars(record).items()
+            if name not in _PLAIN and name not in line and value is not None
+        }
+        line |= own
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error_type"] = record.exc_info[0].__qualname__
+            line["traceback"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = self.formatStack(record.stack_info)
+        return _encoded(line)
+
+
+def _encoded(line: Mapping[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(line, enc_hook=_shown).decode()
+    except Exception:  # code of the program's own shows its values, and some texts cannot be written
+        return msgspec.json.encode(
+            {clean(name): clean(_shown(value)) for name, value in line.items()}
+        ).decode()
+
+
+def _shown(value: Any) -> str:
+    try:
+        return value if isinstance(value, str) else repr(value)[:MAX_SHOWN]
+    except Exception:
+        return "(cannot be shown)"
+
+
+class Logs(msgspec.Struct, frozen=True, kw_only=True):
+    """How a program of ours logs. `levels` are by the names of loggers, with "" for all others."""
+
+    format: LogFormat
+    levels: dict[str, int]
+
+    def set_up(self) -> None:
+        """Do so, unless the program has its own handlers."""
+        handler = logging.StreamHandler()
+        handler.setFormatter(JsonLines() if self.format == "json" else logging.Formatter(TEXT))
+        logging.basicConfig(level=self.levels[""], handlers=[handler])
+        for name, level in self.levels.items():
+            if name:
+                logging.getLogger(name).setLevel(level)
+
+
+def present_logs() -> Logs | None:
+    """How this program logs, for another process that is to do the same; None if it does not."""
+    root = logging.getLogger()
+    if not root.handlers:
+        return None
+    is_json = any(isinstance(handler.formatter, JsonLines) for handler in root.handlers)
+    # A copy: other threads may make loggers meanwhile.
+    known = dict(root.manager.loggerDict)
+    own = {name: one.level for name, one in known.items() if isinstance(one, logging.Logger) and one.level}
+    return Logs(format="json" if is_json else "text", levels={**own, "": root.level})
+
+
+def parse_levels(text: str) -> dict[str, int]:
+    """Levels as they are said in a setting: `info`, or `warning,worker=debug,shop.mail=debug`."""
+    levels = {"": logging.INFO}
+    for part in text.split(","):
+        match = _LEVEL.fullmatch(part.strip())
+        level = logging.getLevelNamesMapping().get(match[2].upper()) if match else None
+        if match is None or level is None:
+            raise ConfigError(
+                "log_level takes debug, info, warning or error, also for parts as in info,worker=debug, "
+                f"and not {text!r:.100}"
+            )
+        name = match[1] or ""
+        levels[f"forebay.{name}" if name in COMPONENTS else name] = level
+    return levels

@@ -1,0 +1,43 @@
+"""How long calls of a store take, told at debug level."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from forebay.clock import Clock
+
+T = TypeVar("T")
+
+logger = logging.getLogger("forebay.stores.timing")
+
+
+class _Timed:
+    """Stands before an object and tells how long each of its methods took."""
+
+    def __init__(self, real: object, clock: Clock) -> None:
+        self._real = real
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        return self._timed(name, found) if callable(found) else found
+
+    def _timed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            began, how = self._clock.monotonic(), "failed after"
+            try:
+                answer = method(*args, **kwargs)
+                how = "took"
+                return answer
+            finally:
+                ms = (self._clock.monotonic() - began) * 1_000
+                logger.debug("%s %s %.3f ms", name, how, ms, extra={"call": name, "took_ms": round(ms, 3)})
+
+        return call
+
+
+def timed(store: T, clock: Clock) -> T:
+    """The store, telling its times if anybody wants to hear them: asked once, so that others pay nothing."""
+    return cast("T", _Timed(store, clock)) if logger.isEnabledFor(logging.DEBUG) else store
