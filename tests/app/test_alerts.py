@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from forebay import Forebay
 from forebay.app.alert_records import ALERTS, BOARD, RULES
-from forebay.app.alerting import HISTORY, MOST_NOTICES, evaluate
+from forebay.app.alerting import HISTORY, MOST_NOTICES, Looked, evaluate
 from forebay.app.alerts import MAX_CHANNELS, MAX_RULES, Alerts
 from forebay.domain.alert import NOTICES, Alert, Severity, Step
 from forebay.domain.document import Document
@@ -19,11 +19,12 @@ from forebay.domain.histogram import histogram_of
 from forebay.domain.history import EventKind
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS, MetricRow, Tally, start_of
-from forebay.domain.query import JobQuery
+from forebay.domain.query import JobQuery, Vitals
 from forebay.domain.queue import QueueState
 from forebay.domain.usual_rules import USUAL_RULES
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import AlertNotFound, ConfigError, IllegalTransition, RuleNotFound, StoreUnavailable
+from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.app.watching import Watched
 from tests.clocks import FollowedClock
@@ -273,6 +274,48 @@ def test_a_clock_that_is_not_the_stores_is_found(plain: Forebay, clock: ManualCl
 
     assert steps(plain) == []
     assert [one.step for one in Alerts(plain.client, wrong).evaluate().notices] == [Step.FIRED]
+
+
+class Ailing:
+    """A store whose server is at its limits."""
+
+    def __init__(self, reader: Reader, vitals: Vitals) -> None:
+        self._reader = reader
+        self._vitals = vitals
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda: self._vitals) if name == "vitals" else getattr(self._reader, name)
+
+
+@pytest.mark.shows("R-ALERT-14", "R-ALERT-15", "R-ALERT-24", "R-ALERT-26", "R-STORE-63")
+@pytest.mark.parametrize(
+    ("rule_id", "severity", "well", "ill"),
+    [
+        ("store-connections", "critical", {"connections": 94}, {"connections": 95}),
+        ("store-evictions", "critical", {"evicted": 0}, {"evicted": 1}),
+        ("store-evictions", "critical", {"evicted": 9}, {"evicted": 1}),  # the server was started anew
+        ("store-memory", "warning", {"memory": 850}, {"memory": 851}),
+        ("store-large", "warning", {"memory": 500_000_000}, {"memory": 500_000_001}),
+    ],
+)
+def test_a_server_at_its_limits_is_found(
+    plain: Forebay, rule_id: str, severity: str, well: dict[str, int], ill: dict[str, int]
+) -> None:
+    plain.alerts.change_rule(rule_id, enabled=True)
+
+    def look(seen: dict[str, int]) -> list[str]:
+        vitals = Vitals(**{"connection_limit": 100, "memory_limit": 1_000, **seen})
+
+        def work(store: Store, reader: Reader) -> Looked:
+            ailing: Any = Ailing(reader, vitals)
+            return evaluate(store, ailing, plain.clock)
+
+        notices = plain.client.write(
+            lambda store: plain.client.read(lambda reader: work(store, reader))
+        ).notices
+        return [one.alert.severity for one in notices if one.alert is not None]
+
+    assert (look(well), look(well), look(ill)) == ([], [], [severity])
 
 
 @pytest.mark.shows("R-ALERT-08", "R-ALERT-09")

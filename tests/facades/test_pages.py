@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from forebay import ConfigError, Forebay, JobHandle, RetryPolicy, errors
+from forebay.app.alerts import Alerts
 from forebay.app.consumer import Consumer
 from forebay.app.schedules import Schedules
 from forebay.app.task import Call
@@ -38,7 +39,7 @@ OURS: dict[str, Any] = {
         kind.__name__: kind
         for kind in (
             *(Consumer, Forebay, Job, JobHandle, QueueSettings, Reader, RetryPolicy, Store),
-            *(Schedules, TaskQueue, TaskService, WorkQueue, errors.Discard, errors.Retry),
+            *(Alerts, Schedules, TaskQueue, TaskService, WorkQueue, errors.Discard, errors.Retry),
         )
     },
 }

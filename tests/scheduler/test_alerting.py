@@ -283,5 +283,5 @@ def test_all_rules_together_cost_a_few_looks(memory: Engine, clock: ManualClock)
 
     # Rules and standings, the clock, jobs, queues, workers, and rows of minutes and of hours.
     assert sorted(looks) == sorted(
-        ["documents"] * 2 + ["now", "counts", "queues", "workers"] + ["metrics"] * 2
+        ["documents"] * 2 + ["now", "counts", "queues", "workers", "vitals"] + ["metrics"] * 2
     )

@@ -38,10 +38,12 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True):
-    """How all rules stand, by rule and what it looks at; and news that nobody has passed on for sure."""
+    """How all rules stand, by rule and what it looks at; news that nobody has passed on for sure; and what
+    the server had thrown away when it was last looked at."""
 
     standings: dict[str, Standing] = {}
     notices: tuple[Notice, ...] = ()
+    evicted: int | None = None
 
 
 class Kept(NamedTuple, Generic[T]):

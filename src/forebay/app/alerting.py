@@ -56,10 +56,10 @@ def evaluate(store: Store, reader: Reader, clock: Clock) -> Looked:
     if seen.value.notices:  # of somebody who did not come to pass them on
         _pass_on(store, reader, seen.value.notices)
     rules = all_rules(reader)
-    outlook = Outlook(store, reader, clock, list(rules.values()))
+    outlook = Outlook(store, reader, clock, list(rules.values()), seen.value.evicted)
     judging = _Judging(rules, _known_active(reader, seen.value), outlook)
     judging.judge()
-    after = Board(standings=judging.standings, notices=tuple(judging.notices))
+    after = Board(standings=judging.standings, notices=tuple(judging.notices), evicted=outlook.evicted)
     if after != seen.value and not BOARDS.save(store, _NAME, after, seen.revision):
         return Looked()  # somebody else has looked meanwhile, and it is theirs to tell
     has_deliveries = outlook.has_notices

@@ -21,7 +21,7 @@ from forebay.domain.metrics import (
     merged_tasks,
     start_of,
 )
-from forebay.domain.query import Counts
+from forebay.domain.query import Counts, Vitals
 from forebay.domain.queue import Queue
 from forebay.domain.series import METRICS, Span, span_between
 from forebay.domain.worker import Pulse, WorkerInfo
@@ -43,12 +43,15 @@ def _tier_of(window_ms: int) -> int:
 class Outlook:
     """One look at the store. What is read stays as it is, so that all rules judge the same moment."""
 
-    def __init__(self, store: Store, reader: Reader, clock: Clock, rules: Sequence[Rule]) -> None:
+    def __init__(
+        self, store: Store, reader: Reader, clock: Clock, rules: Sequence[Rule], evicted: int | None = None
+    ) -> None:
         self._store = store
         self._reader = reader
         before = clock.now_ms()
         self.now = reader.now()
         # Not what the answer took.
+        self._evicted_before = evicted
         self._skew_ms = max(0, before - self.now, self.now - clock.now_ms())
         self._longest: defaultdict[int, int] = defaultdict(int)
         for rule in rules:
@@ -70,6 +73,12 @@ class Outlook:
             "workers_healthy": lambda _, queue, __: self._workers_healthy(queue),
             "late_schedules": lambda *_: self._late_schedules,
             "clock_skew_ms": lambda *_: self._skew_ms,
+            "store_memory": lambda *_: self._vitals.memory,
+            "store_memory_share": lambda *_: _share(self._vitals.memory, self._vitals.memory_limit),
+            "store_evictions": lambda *_: self._evictions,
+            "store_connections_share": lambda *_: _share(
+                self._vitals.connections, self._vitals.connection_limit
+            ),
             "timeouts": lambda *scope: self._span(*scope).tally.errors.get(TIMEOUT, 0),
             "completed_per_second": self._per_second,
             "usual_completed_per_second": lambda _, queue, task: self._usual_per_second(queue, task),
@@ -160,6 +169,22 @@ class Outlook:
         due = self._store.due_schedules(MOST_SCHEDULES)
         return sum((one.due_at or due.now) <= due.now - LATE_SCHEDULE_MS for one in due.schedules)
 
+    @cached_property
+    def _vitals(self) -> Vitals:
+        return self._reader.vitals()
+
+    @property
+    def evicted(self) -> int | None:
+        """How many keys the server has ever thrown away, for the next look to compare with."""
+        return self._vitals.evicted if "_vitals" in self.__dict__ else self._evicted_before
+
+    @property
+    def _evictions(self) -> int | None:
+        now, before = self._vitals.evicted, self._evicted_before
+        if now is None or before is None:
+            return None
+        return now - before if now >= before else now  # a server that was started anew counts from 0
+
     # Lately
 
     def _rows(self, window_ms: int, queue: str | None) -> tuple[list[MetricRow], int]:
@@ -202,3 +227,7 @@ class Outlook:
             return None
         completed = self._span(DAY_MS, queue, task).count(Happened.COMPLETED)
         return completed * 1_000 / (self.now - first)
+
+
+def _share(part: int | None, whole: int | None) -> float | None:
+    return part / whole if part is not None and whole else None

@@ -44,6 +44,10 @@ _NOW: Final[Mapping[str, str]] = {
     "workers_healthy": "the share of the workers on the list that are alive and neither stuck nor overdue",
     "enqueued": "jobs that came in the window",
     "late_schedules": "schedules that have been due for a minute and were not fired, up to 100",
+    "store_memory": "bytes that a store keeps in memory (Redis)",
+    "store_memory_share": "the same as a share of what its server may take, or its machine has",
+    "store_evictions": "keys that the server has thrown away since the last look, ten seconds ago (Redis)",
+    "store_connections_share": "the share of the server's connections that are taken (PostgreSQL, Redis)",
     "clock_skew_ms": "how far the clock of whoever looks is from the store's, either way",
 }
 # What is known of the jobs of a window: of all, of a queue, of a task.

@@ -81,6 +81,28 @@ USUAL_RULES: Final = {
             window_ms=HOUR,
         ),
         Rule(
+            id="store-connections",
+            name="The store has hardly any connection left",
+            severity=Severity.CRITICAL,
+            condition="store_connections_share >= 0.95",
+        ),
+        Rule(
+            id="store-evictions",
+            name="The store throws keys away",
+            severity=Severity.CRITICAL,
+            condition="store_evictions > 0",
+        ),
+        Rule(
+            id="store-large",
+            name="The store takes more than 500 MB of memory",
+            condition="store_memory > 500000000",
+        ),
+        Rule(
+            id="store-memory",
+            name="The memory of the store is nearly full",
+            condition="store_memory_share > 0.85",
+        ),
+        Rule(
             id="tasks-fail",
             name="A task fails often",
             condition="error_rate > 0.05 and failed >= 5",

@@ -435,5 +435,6 @@ NEEDS: Final[Mapping[str, Need]] = {
     "audit": everywhere("audit"),
     "archive": everywhere("search"),
     "health": everywhere("queues"),
+    "vitals": everywhere("queues"),
     "now": anybody,
 }

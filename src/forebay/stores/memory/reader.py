@@ -25,6 +25,7 @@ from forebay.domain.query import (
     JobQuery,
     Page,
     Position,
+    Vitals,
     check_limit,
     page_end,
 )
@@ -217,6 +218,9 @@ class MemoryReader:
     def now(self) -> int:
         with self._looking() as state:
             return state.now
+
+    def vitals(self) -> Vitals:
+        return Vitals()
 
     def health(self) -> Health:
         with self._looking() as state:

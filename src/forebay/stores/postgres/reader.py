@@ -20,6 +20,7 @@ from forebay.domain.query import (
     JobQuery,
     Page,
     Position,
+    Vitals,
     check_limit,
     page_end,
 )
@@ -229,6 +230,11 @@ class PostgresReader(
     def now(self) -> int:
         with self._looking() as look:
             return look.now()
+
+    def vitals(self) -> Vitals:
+        with self._looking() as look:
+            [(connections, limit)] = look.all("vitals")
+        return Vitals(connections=connections, connection_limit=limit)
 
     def health(self) -> Health:
         with self._looking() as look, look.raw.patient():

@@ -23,6 +23,7 @@ from forebay.domain.query import (
     JobQuery,
     Page,
     Position,
+    Vitals,
     check_limit,
     page_end,
 )
@@ -264,6 +265,9 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDoc
 
     def now(self) -> int:
         return self._clock.now_ms()
+
+    def vitals(self) -> Vitals:
+        return Vitals()
 
     def health(self) -> Health:
         problems: list[str] = []
