@@ -226,11 +226,10 @@ def unwell(app: Forebay, clock: ManualClock) -> None:
     beat(app, "w2", stuck=1)
 
 
-@pytest.mark.shows(
-    *("R-ALERT-12", "R-ALERT-13", "R-ALERT-16", "R-ALERT-17", "R-ALERT-18", "R-ALERT-19", "R-ALERT-20"),
-    *("R-ALERT-21", "R-ALERT-22", "R-ALERT-23", "R-ALERT-25", "R-ALERT-27", "R-ALERT-28", "R-ALERT-30"),
-    *("R-ALERT-31", "R-ALERT-32", "R-DLQ-17", "R-RATE-16", "R-EDGE-64"),
-)
+@pytest.mark.shows("R-ALERT-12", "R-ALERT-13", "R-ALERT-16", "R-ALERT-17", "R-ALERT-18", "R-ALERT-19")
+@pytest.mark.shows("R-ALERT-20", "R-ALERT-21", "R-ALERT-22", "R-ALERT-23", "R-ALERT-25", "R-ALERT-27")
+@pytest.mark.shows("R-ALERT-28", "R-ALERT-30", "R-ALERT-31", "R-ALERT-32", "R-DLQ-17", "R-RATE-16")
+@pytest.mark.shows("R-EDGE-64")
 @pytest.mark.parametrize(
     ("rule_id", "severity", "arrange"),
     [

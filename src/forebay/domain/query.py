@@ -123,8 +123,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     """How much of what its server has a store uses; None where there is no such thing, or nobody says.
-    Without a limit of its own a server has the memory of its machine. `evicted` counts keys that it has thrown
-    away since it was started."""
+    Without a limit of its own a server has the memory of its machine. `evicted` counts keys that it has
+    thrown away since it was started."""
 
     memory: int | None = None
     memory_limit: int | None = None
