@@ -94,7 +94,7 @@ function Rules() {
             <tr key={one.id}>
               <td title={one.id}>{one.name} {!one.enabled && <Badge state="paused">off</Badge>}</td>
               <td><Badge state={COLOURS[one.severity]}>{one.severity}</Badge></td>
-              <td class="mono">{one.condition}</td>
+              <td><code>{one.condition}</code></td>
               <td>{one.queue ?? one.task ?? (one.each ? `each ${one.each}` : "all")}</td>
               <td class="right">{one.window_seconds} s</td>
               <td class="right">{one.hold_seconds} s</td>
