@@ -59,6 +59,7 @@ def test_a_rule_is_made_and_its_alert_seen_and_acknowledged(
     admin, operate, view = holders["admin"], holders["operate"], holders["view"]
     made = admin.ask("POST", "/v1/alert-rules", RULE)
     assert (made.status_code, made.json()["id"]) == (201, "deep")
+    admin.ask("POST", "/v1/queues", {"name": "deep-one"})
     jobs = [{"task": "t", "queue": "deep-one"} for _ in range(11)]
     assert admin.ask("POST", "/v1/jobs/batch", {"jobs": jobs}).is_success
 

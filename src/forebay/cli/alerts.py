@@ -176,13 +176,13 @@ def channels(desk: Desk, out: Output) -> None:
 
 @alerts.command()
 @NAME
-@click.argument("url", metavar="URL")
+@click.argument("address", metavar="ADDRESS")
 @click.option("--secret", help="What calls are signed with; - reads it from standard input.")
 @LEAST
 @at_store(create=True)
-def webhook(desk: Desk, out: Output, name: str, url: str, secret: str | None, severity: str) -> None:
+def webhook(desk: Desk, out: Output, name: str, address: str, secret: str | None, severity: str) -> None:
     """Have an address called for each alert that is raised or resolved."""
-    saved = _alerts(desk).save_webhook(name, url, secret=_read(secret), severity=severity)
+    saved = _alerts(desk).save_webhook(name, address, secret=_read(secret), severity=severity)
     out.say(channel_json(saved), f"channel {name} saved")
 
 
