@@ -6,14 +6,12 @@ import os
 import signal
 import sys
 from compileall import compile_dir
-from ctypes import c_ulong, py_object, pythonapi
 from pathlib import Path
 from py_compile import PycInvalidationMode
-from threading import get_ident
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 
 from tests.clocks import FollowedClock
 
@@ -31,9 +29,7 @@ FOREIGN: Final = (
 
 # The same examples each time: a change fails by what it does, and not by luck. A busy machine is not a fault.
 # `--hypothesis-profile=hunt` looks for new examples.
-# Nothing is explained: that traces every line. See `_forget_interrupts` for what may come of it.
-_PHASES: Final = [phase for phase in Phase if phase is not Phase.explain]
-_PATIENT: Final = settings(deadline=None, phases=_PHASES, suppress_health_check=[HealthCheck.too_slow])
+_PATIENT: Final = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("hunt", _PATIENT)
 settings.register_profile("steady", _PATIENT, derandomize=True)
 settings.load_profile("steady")
@@ -51,31 +47,6 @@ def pytest_configure(config: pytest.Config) -> None:
         # Tests start hundreds of processes, and one that has to compile the package takes twice as long. By
         # hash, so that what was compiled is never older than its source.
         compile_dir(PACKAGE, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    _forget_interrupts()
-
-
-class _Interrupt(Exception):
-    pass
-
-
-def _forget_interrupts() -> None:
-    """Take back the word that some thread is to be interrupted.
-
-    Tests leave threads behind that sleep in C and have not heard of it. Until they do, CPython 3.11 calls on
-    all threads to listen, and one that is traced or profiled goes round in circles for ever: it listens
-    before each step, has not been meant, and begins the step anew. Whoever is meant ends the call for all,
-    and here that is us.
-    """
-    try:
-        pythonapi.PyThreadState_SetAsyncExc(c_ulong(get_ident()), py_object(_Interrupt))
-        while True:
-            get_ident()
-    except _Interrupt:
-        pass
 
 
 @pytest.fixture

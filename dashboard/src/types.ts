@@ -662,6 +662,9 @@ export interface QueueMetrics {
   throughput_per_second: number;
   next_pending_age_seconds: number | null;
   consumers_active: number;
+  pending_by_priority: Record<string, number>;
+  oldest_pending_age_seconds: number | null;
+  rate_limited_requests: number;
   tasks: TaskMetrics[];
 }
 
@@ -986,6 +989,7 @@ export interface WorkerShape {
   completed: number;
   failed: number;
   memory: number | null;
+  cpu: number | null;
   started_at: string;
   beat_at: string;
 }

@@ -37,6 +37,12 @@ def test_every_option_of_a_supervisor_reaches_its_workers() -> None:
     assert heard == {**told.params, **{name: heard[name] for name in OWN}}
 
 
+def test_what_a_supervisor_is_told_to_leave_out_its_workers_leave_out() -> None:
+    told = context(["jobs:app", "--no-metrics"])
+
+    assert context(child_words(told)[1:]).params["metrics"] is False
+
+
 def test_options_that_nobody_has_named_are_the_same_for_its_workers() -> None:
     told = context(["jobs:app", "--processes", "2"])
 

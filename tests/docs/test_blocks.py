@@ -29,6 +29,7 @@ PROGRAMS: Final = (
     "guide/retries.md",
     "guide/schedules.md",
     "guide/tasks.md",
+    "guide/tracing.md",
     "guide/workflows.md",
     "reference/api.md",
 )

@@ -6,6 +6,7 @@ import logging
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -20,10 +21,11 @@ from forebay.domain.metrics import (
     TOGETHER,
     MetricRow,
     Tally,
+    packed,
     start_of,
 )
 from forebay.errors import StoreRefused, StoreUnavailable
-from forebay.scheduler.measuring import OVER_MS, Measuring
+from forebay.scheduler.measuring import COARSE_MS, OVER_MS, Measuring
 from forebay.stores.measuring import LooksAtMetrics, every_row
 from forebay.stores.protocol import Reader, Store
 from forebay.stores.sqlite.store import SqliteEngine
@@ -68,6 +70,44 @@ def test_what_workers_have_seen_is_rolled_up_to_minutes_hours_and_days(
     [day] = rows(reader, DAY_MS)
     assert day.stock is not None
     assert (day.stock.accepted, day.stock.most_pending) == (3, 3)
+
+
+@pytest.mark.shows("R-TEST-40")
+def test_cp5_7_aggregation_yields_correct_history_stored_compactly(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    store.insert([new_job()])
+    clock.advance(ms=30 * MINUTE)
+    now, dice = start_of(clock.now_ms(), MINUTE), Random(7)
+    lengths = [[dice.randrange(1_000, 500_000) for _ in range(20)] for _ in range(4 * 6 * 3)]
+    written = [
+        MetricRow(
+            tier=TEN_SECONDS,
+            start=now - 4 * MINUTE + place // 3 * TEN_SECONDS,
+            queue=DEFAULT_QUEUE,
+            worker=f"w{place % 3}",
+            tasks={"t": Tally({"completed": len(some)}, {}, histogram_of(some), histogram_of(some))},
+        )
+        for place, some in enumerate(lengths)
+    ]
+    store.record_metrics(written)
+
+    Measuring(clock).run(store)
+
+    whole = histogram_of([length for some in lengths for length in some])
+    minutes = [one for one in rows(reader, MINUTE) if one.tasks]
+    [hour] = [one for one in rows(reader, HOUR) if one.tasks]
+    assert completed(reader, MINUTE) == [6 * 3 * 20] * 4
+    assert hour.tasks["t"].counts == {"completed": whole.count}
+    assert hour.tasks["t"].run == whole
+    sizes = [sum(len(packed(one)) for one in some) for some in (written, minutes, [hour])]
+    assert sizes[0] > 3 * sizes[1] > 3 * sizes[2]
+
+
+@pytest.mark.shows("R-CFG-62", "R-MET-42", "R-NFR-11")
+def test_jobs_are_counted_every_ten_seconds_and_all_tiers_are_made_within_thirty(clock: ManualClock) -> None:
+    assert Measuring(clock).every_ms == 10_000
+    assert Measuring(clock).every_ms + COARSE_MS <= 30_000
 
 
 def test_a_row_that_comes_late_changes_what_was_rolled_up(

@@ -18,3 +18,9 @@ def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
     )
 
     assert [duty.name for duty in duties] == ["promote", "fire", *sweeps, "rescore", "prune", "measure"]
+
+
+def test_whoever_keeps_no_figures_counts_no_jobs_either(clock: ManualClock) -> None:
+    duties = standard_duties(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5, measures=False)
+
+    assert "measure" not in [duty.name for duty in duties]

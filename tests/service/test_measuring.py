@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 import pytest
 
 from forebay.domain.histogram import histogram_of
-from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.job import DAY_MS, NewJob, QueueName
 from forebay.domain.metrics import SAMPLE, TEN_SECONDS, MetricRow, Stock, Tally, start_of
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.query import Counts
+from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
+from forebay.service.operations.exposing import crew_exposed
 from forebay.stores.protocol import Store
 from tests.service.serving import Served
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
@@ -65,7 +67,10 @@ def _counted(queue: QueueName, at: int, accepted: int) -> MetricRow:
     return MetricRow(tier=TEN_SECONDS, start=at, queue=queue, worker=SAMPLE, stock=stock)
 
 
-@pytest.mark.shows("R-HTTP-18", "R-MET-15", "R-MET-16", "R-MET-17", "R-MET-18", "R-MET-21", "R-TEST-35")
+@pytest.mark.shows(
+    "R-HTTP-18", "R-HTTP-32", "R-MET-15", "R-MET-16", "R-MET-17", "R-MET-18", "R-MET-21", "R-MET-22"
+)
+@pytest.mark.shows("R-CANCEL-12", "R-TEST-35")
 def test_a_queue_tells_what_it_has_and_what_it_has_done_lately(plain: Served, store: Store) -> None:
     queue = plain.queue()
     filled(store, QueueName(queue))
@@ -140,7 +145,54 @@ def test_what_cannot_be_shown_is_refused(plain: Served, path: str, status: int, 
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-@pytest.mark.shows("R-MET-02", "R-MET-05", "R-MET-07", "R-MET-09", "R-MET-10", "R-MET-12", "R-MET-14")
+@pytest.mark.shows("R-PRI-11", "R-MET-08", "R-MET-19", "R-MET-20", "R-MET-52")
+def test_a_queue_that_is_asked_for_shows_who_waits_by_priority_and_the_oldest(
+    plain: Served, store: Store
+) -> None:
+    name = plain.queue(enqueue_rate=1_000, enqueue_burst=4)
+    queue = QueueName(name)
+    store.insert([new_job(queue=queue, priority=priority) for priority in (60, 5, 0, 0)])
+    too_many = plain.post("/v1/jobs/batch", {"jobs": [{"task": "t", "queue": name}] * 5})
+
+    found = plain.done("GET", f"/v1/metrics/queues/{name}")
+
+    assert too_many.status_code == 429
+    assert found["pending_by_priority"] == {"highest": 1, "high": 1, "normal": 2, "low": 0, "lowest": 0}
+    assert found["oldest_pending_age_seconds"] >= found["next_pending_age_seconds"] >= 0
+    assert found["rate_limited_requests"] == 1
+    [listed] = [one for one in plain.done("GET", "/v1/metrics/queues")["queues"] if one["queue"] == name]
+    assert (listed["pending_by_priority"], listed["oldest_pending_age_seconds"]) == ({}, None)
+    assert listed["rate_limited_requests"] == 1
+
+
+@pytest.mark.shows("R-MET-31", "R-MET-47", "R-SCHED-52")
+def test_workers_and_runs_of_schedules_are_shown_to_prometheus() -> None:
+    now = 1_000_000
+    workers = [
+        WorkerInfo(id=WORKER, beat_at=now, memory=2**20, cpu=0.5),
+        WorkerInfo(id=OTHER_WORKER, beat_at=now - 61_000),
+    ]
+    job = NewJob(task="t")
+    schedules = [
+        Schedule(definition=Definition(name=name, every_ms=60_000, job=job), fired=3, skipped=1, failed=0)
+        for name in ("a", "b")
+    ]
+
+    lines = crew_exposed(workers, schedules, now).splitlines()
+
+    for line in (
+        *("workers 1", "worker_health 0.5", "workers_memory_bytes 1048576", "workers_cpu_cores 0.5"),
+        *("schedules 2", 'schedule_runs_total{status="enqueued"} 6'),
+        *('schedule_runs_total{status="skipped"} 2', 'schedule_runs_total{status="failed"} 0'),
+    ):
+        assert line in lines
+    assert "worker_health 1" in crew_exposed([], [], now).splitlines()
+
+
+@pytest.mark.shows(
+    "R-MET-02", "R-MET-05", "R-MET-07", "R-MET-08", "R-MET-09", "R-MET-10", "R-MET-12", "R-MET-14"
+)
+@pytest.mark.shows("R-CLI-14", "R-MET-01", "R-MET-03", "R-MET-04", "R-MET-44")
 def test_all_metrics_are_shown_as_prometheus_reads_them(plain: Served, store: Store) -> None:
     queue = plain.queue()
     filled(store, QueueName(queue))
@@ -155,6 +207,7 @@ def test_all_metrics_are_shown_as_prometheus_reads_them(plain: Served, store: St
                 queue=QueueName(queue),
                 worker="",
                 tasks=tasks,
+                stock=Stock(now, Counts(), 123, 0),
             )
         ]
     )
@@ -164,6 +217,7 @@ def test_all_metrics_are_shown_as_prometheus_reads_them(plain: Served, store: St
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     lines = [line for line in answer.text.splitlines() if f'queue="{queue}"' in line]
     for line in (
+        f'tasks_enqueued_total{{queue="{queue}"}} 123',
         f'tasks_dequeued_total{{queue="{queue}"}} 31',
         f'tasks_completed_total{{queue="{queue}",status="completed"}} 30',
         f'tasks_completed_total{{queue="{queue}",status="dead"}} 1',
@@ -178,4 +232,5 @@ def test_all_metrics_are_shown_as_prometheus_reads_them(plain: Served, store: St
         f'active_consumers{{queue="{queue}"}} 2',
     ):
         assert line in lines
+    assert any(line.startswith(f'queue_next_pending_task_age_seconds{{queue="{queue}"}} ') for line in lines)
     assert "# TYPE task_wait_time_seconds histogram" in answer.text.splitlines()

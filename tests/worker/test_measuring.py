@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 
 import pytest
 
+from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE
 from forebay.domain.metrics import TEN_SECONDS, MetricRow
 from forebay.domain.outcome import AttemptError, Failed
@@ -46,6 +48,40 @@ def test_what_a_worker_has_done_is_written_once_the_ten_seconds_are_over(rig: Ri
     assert tally.counts == {"claimed": 3, "completed": 2, "failed": 1, "retried": 1}
     assert tally.errors == {"Boom": 1}
     assert (tally.run.least_ms, tally.run.most_ms) == (20.0, 20.0)
+
+
+@pytest.mark.shows("R-NFR-28")
+def test_figures_cost_one_call_of_the_store_in_ten_seconds_however_many_jobs_there_are(rig: Rig) -> None:
+    rig.insert(30)
+    watched = Watched(rig.store)
+    coordinator = rig.coordinator(threads=3, store=watched.seam)
+    for _ in range(10):
+        coordinator.turn()
+        for one in rig.threads.begin():
+            rig.threads.finish(one)
+    coordinator.turn()
+    assert set(watched.calls) == {"exchange"}
+
+    rig.clock.advance(ms=TEN_SECONDS)
+    coordinator.turn()
+    coordinator.turn()
+
+    assert watched.calls.count("record_metrics") == 1
+
+
+@pytest.mark.parametrize("metrics", [True, False])
+def test_a_worker_keeps_figures_unless_it_is_told_otherwise(metrics: bool) -> None:
+    with Forebay("memory://") as app:
+
+        @app.task
+        def nothing() -> None:
+            pass
+
+        with app.working(metrics=metrics):
+            nothing.enqueue().wait(timeout=60)
+
+        with closing(app.engine.reader()) as reader:
+            assert any(row.tasks for row in rows(reader)) is metrics
 
 
 def test_what_somebody_else_has_taken_over_is_not_counted(rig: Rig) -> None:

@@ -324,12 +324,13 @@ class Forebay(Declares, Queueing):
         isolated: int | None = None,
         queues: Sequence[str] | Mapping[str, int | None] | None = None,
         strict: bool = False,
+        metrics: bool = True,
     ) -> Iterator[Worker]:
         """Run a worker inside this program while the block lasts; it is stopped in order at its end.
 
         `queues` is a list, or a table of weights: {"mail": 3, "reports": 1} gives mail three jobs for each
         one of reports. In a list, or with None, queues have the weights of their settings. With `strict` a
-        queue gets only what those named before it leave."""
+        queue gets only what those named before it leave. Without `metrics` it keeps no figures."""
         from forebay.worker.worker import Worker  # noqa: PLC0415 - programs that only enqueue never load it
 
         if isinstance(queues, str):
@@ -343,6 +344,7 @@ class Forebay(Declares, Queueing):
             isolated=isolated,
             clock=self.clock,
             strict=strict,
+            metrics=metrics,
         )
         worker.start()
         try:

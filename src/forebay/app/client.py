@@ -17,7 +17,7 @@ from forebay.app.offload import Offload
 from forebay.clock import Clock
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.workflow import arranged
-from forebay.errors import ForebayError, InvalidJob, StoreError, StoreUnavailable
+from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from forebay.domain.history import Timeline
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 Returned = Callable[[str, Any], Any]
+Stamped = Callable[[Sequence[NewJob]], list[NewJob]]
 
 # Longer than a store waits for its lock, so that only a handle that is stuck is not closed before a fork.
 FORK_WAIT_SECONDS: Final = 60.0
@@ -85,6 +86,7 @@ class Client:
         self._engine = engine
         self._clock = clock
         self._returned = returned
+        self._stamped: Stamped | None = None
         self._offload = Offload("forebay-client")
         self._forking = _Forking()
         self._closed_because: str | None = None
@@ -100,6 +102,16 @@ class Client:
         self._reader: Reader | None = None
         self._looks = Looks(self._offload)
 
+    def pass_through(self, engine: Engine, stamped: Stamped) -> None:
+        """Use this engine, which stands before the one there was, for all handles that are opened from now
+        on; and give it new jobs as this function makes them, on the thread of who enqueues."""
+        if self._store is not None or self._reader is not None:
+            raise ConfigError("this app has used its store before; say so before anything is enqueued")
+        self._engine, self._stamped = engine, stamped
+
+    def _outgoing(self, jobs: list[NewJob]) -> list[NewJob]:
+        return jobs if self._stamped is None else self._stamped(jobs)
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
@@ -113,7 +125,7 @@ class Client:
         self, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return", atomic: bool = True
     ) -> list[JobHandle[Any]]:
         """Store jobs; a handle each, in order. Without `atomic`, handles of refused jobs hold the error."""
-        jobs = _checked(jobs)
+        jobs = self._outgoing(_checked(jobs))
         if has_needs(jobs):
             return self.enqueue_graph(jobs, on_conflict=on_conflict, atomic=atomic)
         if not atomic:
@@ -142,7 +154,7 @@ class Client:
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
         """Store jobs in the caller's own open transaction: with its commit they are there, and not before."""
-        placed, went = arranged(_checked(jobs))
+        placed, went = arranged(self._outgoing(_checked(jobs)))
         receipts = self._engine.insert_within(connection, placed, on_conflict=on_conflict)
         return [JobHandle(self, receipts[place]) for place in went]
 
@@ -150,7 +162,7 @@ class Client:
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
         """`enqueue_within` with a connection that lives on this event loop."""
-        placed, went = arranged(_checked(jobs))
+        placed, went = arranged(self._outgoing(_checked(jobs)))
         receipts = await self._engine.insert_within_async(connection, placed, on_conflict=on_conflict)
         return [JobHandle(self, receipts[place]) for place in went]
 
@@ -171,7 +183,7 @@ class Client:
 
         One that is cancelled while it waits has stored nothing, unless the store was already at it.
         """
-        jobs = _checked(jobs)
+        jobs = self._outgoing(_checked(jobs))
         if not atomic or has_needs(jobs):
             return await self._offload(self.enqueue, jobs, on_conflict=on_conflict, atomic=atomic)
         with self._asked(Request(jobs, on_conflict)) as request:

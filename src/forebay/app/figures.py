@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from forebay.domain.bands import by_band
 from forebay.domain.histogram import Histogram
-from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.job import DAY_MS, JobSummary, QueueName
 from forebay.domain.metrics import (
     HOUR,
     KEPT_MS,
@@ -42,6 +43,8 @@ class QueueFigures(NamedTuple):
     tasks: dict[str, Tally]
     waits_ms: int | None  # how long the job has waited that is the next; None if none does
     consumers: int
+    now: int
+    next: Sequence[JobSummary] = ()  # those that come next, as many as were looked at
 
     def per_second(self, jobs: int | None) -> float | None:
         return None if jobs is None else jobs * 1_000 / self.window_ms
@@ -50,6 +53,16 @@ class QueueFigures(NamedTuple):
     def throughput(self) -> float:
         """Completed jobs a second."""
         return self.span.count(Happened.COMPLETED) * 1_000 / self.window_ms
+
+    @property
+    def bands(self) -> dict[str, int]:
+        """How many of those that come next are in each band of priorities."""
+        return by_band(job.priority for job in self.next)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """How long the oldest of them has waited."""
+        return max((max(0, self.now - job.run_at) for job in self.next), default=None)
 
     @property
     def wait(self) -> Histogram:
@@ -61,10 +74,14 @@ class QueueFigures(NamedTuple):
 
 
 def queue_figures(
-    reader: Reader, queues: Sequence[QueueName] = (), window_ms: int = USUAL_WINDOW_MS
+    reader: Reader,
+    queues: Sequence[QueueName] = (),
+    window_ms: int = USUAL_WINDOW_MS,
+    *,
+    peeks: int = 1,
 ) -> list[QueueFigures]:
     """The figures of these queues, or of all; by name. Those of the last seconds are not there yet: workers
-    write every ten seconds."""
+    write every ten seconds. So many of the jobs that come next are looked at."""
     if not TEN_SECONDS <= window_ms <= LONGEST_WINDOW_MS:
         raise ConfigError("a window is from 10 seconds to 90 days long")
     now = reader.now()
@@ -76,7 +93,7 @@ def queue_figures(
         by_queue[row.queue].append(row)
     workers = [one for one in reader.workers() if one.pulse(now) is not Pulse.DEAD]
     return [
-        _figures(reader, name, counts[name], by_queue[name], workers, (now, start, window_ms))
+        _figures(reader, name, counts[name], by_queue[name], workers, (now, start, window_ms, peeks))
         for name in sorted(counts)
     ]
 
@@ -87,10 +104,10 @@ def _figures(
     counts: Counts,
     rows: Sequence[MetricRow],
     workers: Sequence[WorkerInfo],
-    times: tuple[int, int, int],
+    times: tuple[int, int, int, int],
 ) -> QueueFigures:
-    now, start, window_ms = times
-    first = reader.peek(name, 1) if counts.pending else []
+    now, start, window_ms, peeks = times
+    first = reader.peek(name, peeks) if counts.pending else []
     return QueueFigures(
         queue=name,
         window_ms=window_ms,
@@ -99,6 +116,8 @@ def _figures(
         tasks=merged_tasks(row.tasks for row in rows if row.start >= start),
         waits_ms=max(0, now - first[0].run_at) if first else None,
         consumers=sum(name in one.queues for one in workers),
+        now=now,
+        next=first,
     )
 
 

@@ -57,6 +57,9 @@ _OWN: Final = ("app", "processes", "reload", "child")
 @click.option("--max-memory", type=float, help="Replace a worker process above this many MB of memory.")
 @click.option("--max-age", type=float, help="Replace a worker process after this many seconds.")
 @click.option("--reload", is_flag=True, help="For development: replace worker processes when code changes.")
+@click.option(
+    "--metrics/--no-metrics", default=True, show_default=True, help="Keep figures of the jobs that it runs."
+)
 @log_options
 @click.option("--child", hidden=True, help="Be a worker process of a supervisor.")
 @click.pass_context
@@ -119,8 +122,11 @@ def child_words(ctx: click.Context) -> list[str]:
 def _options(ctx: click.Context) -> Iterator[str]:
     for option in ctx.command.params:
         value = ctx.params.get(str(option.name))
-        if option.name in _OWN or value is None or value is False:
+        words = (
+            option.secondary_opts if value is False else option.opts
+        )  # some are on unless they are put off
+        if option.name in _OWN or value is None or not words:
             continue
-        yield max(option.opts, key=len)
-        if value is not True:
+        yield max(words, key=len)
+        if not isinstance(value, bool):
             yield str(value)

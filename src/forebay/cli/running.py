@@ -51,6 +51,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_jobs: int | None = None
     max_memory: float | None = None
     max_age: float | None = None
+    metrics: bool = True
 
 
 def work(app: str, options: Options, child: str | None) -> None:
@@ -84,6 +85,7 @@ def _made(name: str, app: Forebay, options: Options) -> Worker:
         clock=app.clock,
         beat=options.beat,
         program=name,
+        metrics=options.metrics,
     )
     worker.limits = Limits(max_jobs=options.max_jobs, max_memory=options.max_memory, max_age=options.max_age)
     worker.drain_seconds = options.drain

@@ -42,6 +42,7 @@ KINDS: Final[dict[str, Any]] = {
     "max_jobs": int,
     "max_memory": float,
     "max_age": float,
+    "metrics": bool,
     "encryption_keys": str,
     "blobs": str,
     "log_format": LogFormat,

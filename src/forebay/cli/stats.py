@@ -25,6 +25,11 @@ from forebay.service.schema.metrics import queue_metrics
 from forebay.stores.protocol import Reader
 
 HOUR_MS: Final = 3_600_000
+# Shown beside it, or known to a server alone, or only of a queue that was asked for by its name.
+_NOT_HERE: Final = (
+    *("counts", "rate_limited_requests"),
+    *("pending_by_priority", "oldest_pending_age_seconds"),
+)
 _FIGURE_COLUMNS: Final = (
     *("queue", "came/s", "done/s", "done", "failed", "died"),
     *("wait p50", "wait p95", "run p50", "run p95", "run p99"),
@@ -95,7 +100,7 @@ def _look(desk: Desk, out: Output, window_ms: int) -> None:
 def figures_json(one: QueueFigures) -> dict[str, Any]:
     """What became of the jobs of a queue, as the service tells it."""
     told: dict[str, Any] = msgspec.to_builtins(queue_metrics(one))
-    return {name: value for name, value in told.items() if name != "counts"}
+    return {name: value for name, value in told.items() if name not in _NOT_HERE}
 
 
 def figure_table(figures: Sequence[QueueFigures]) -> None:

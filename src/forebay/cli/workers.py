@@ -88,6 +88,7 @@ def _show(one: WorkerInfo, now: int, depths: dict[QueueName, int]) -> None:
             "completed": one.completed,
             "failed": one.failed,
             "memory": None if one.memory is None else f"{one.memory // _MEGABYTE} MB",
+            "processor": None if one.cpu is None else f"{one.cpu:.0%} of a core",
         }
     )
 

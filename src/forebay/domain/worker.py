@@ -44,7 +44,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `paused` are queues it does not claim from; `running` are jobs it runs, at most ten are named; `stuck`
     counts jobs that did not stop when they were told to; `is_overdue` says that the worker itself should have
-    stopped by now. `supervisor` is the pid of the process that keeps its leases, 0 where it does so itself.
+    stopped by now. `memory` is in bytes, `cpu` is how much of one core it took since its last beat, both of
+    its process alone. `supervisor` is the pid of the process that keeps its leases, 0 where it does that.
     One that `is_remote` beats through a server: the process that writes it down lives and dies by itself.
     """
 
@@ -64,6 +65,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     completed: int = 0
     failed: int = 0
     memory: int | None = None
+    cpu: float | None = None
     supervisor: int = 0
     is_remote: bool = False
 

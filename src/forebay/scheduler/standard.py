@@ -26,14 +26,15 @@ def standard_duties(
     roll: Callable[[], float],
     hooks: Hooks | None = None,
     notices_death: bool = True,
+    measures: bool = True,
     engine: Engine | None = None,
 ) -> list[Duty]:
-    """Promote, fire, sweep, rescore, prune and measure; look at the rules of alerts where an engine is given.
-    The sweeper sweeps under a worker id of its own; for the dead alone only where the store notices a
-    death."""
+    """Promote, fire, sweep, rescore, prune and, unless told otherwise, measure; look at the rules of alerts
+    where an engine is given. The sweeper sweeps under a worker id of its own; for the dead alone only where
+    the store notices a death."""
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
-    looks: list[Duty] = [Measuring(clock)]
+    looks: list[Duty] = [Measuring(clock)] if measures else []
     if engine is not None:
         looks.append(Alerting(engine, clock))
     return [Promoting(), FiringSchedules(roll=roll), *sweeps, Rescoring(), Pruning(), *looks]

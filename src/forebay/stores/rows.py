@@ -87,6 +87,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     completed: int = 0
     failed: int = 0
     memory: int | None = None
+    cpu: float | None = None
     supervisor: int = 0
     is_remote: bool = False
 

@@ -67,6 +67,7 @@ class Coordinator:
         hooks: Hooks | None = None,
         weighing: Weighing | None = None,
         is_lingering: bool = False,
+        is_measuring: bool = True,
     ) -> None:
         self._worker = worker.id
         self._store = store
@@ -82,7 +83,7 @@ class Coordinator:
         self.steering = steering or Steering(dict.fromkeys(worker.queues, 1), slots, inbox)
         self._weighing = weighing
         self._watchdog = watchdog or Watchdog(clock)
-        self._measuring = Measuring(worker.id, clock)
+        self._measuring = Measuring(worker.id, clock, is_on=is_measuring)
         self._asking = Asking(self.steering, executors.sorts, executors.gates, slots, self._pace, clock)
         self._interrupting = Interrupting(slots, inbox, executors, clock)
         self._lingering = Lingering(is_needed=is_lingering)

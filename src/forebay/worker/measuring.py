@@ -25,26 +25,33 @@ logger = logging.getLogger(__name__)
 
 class Measuring:
     """Gathers what the coordinator sees, and writes what is over, a few rows every ten seconds. Figures are
-    never worth a job: a store that does not take them is asked again later, and for a while only."""
+    never worth a job: a store that does not take them is asked again later, and for a while only. One that is
+    not on does nothing."""
 
-    def __init__(self, worker: WorkerId, clock: Clock) -> None:
+    def __init__(self, worker: WorkerId, clock: Clock, *, is_on: bool = True) -> None:
         self._clock = clock
+        self._is_on = is_on
         self._gathering = Gathering(worker)
         self._unwritten: list[MetricRow] = []
         self._again_at = 0.0
 
     def claimed(self, jobs: Sequence[Job], now: float) -> None:
-        self._gathering.claimed(jobs, now)
+        if self._is_on:
+            self._gathering.claimed(jobs, now)
 
     def adopted(self, jobs: Sequence[Job], now: float) -> None:
         """These were claimed some time ago, which was not known."""
-        self._gathering.claimed(jobs, now, is_new=False)
+        if self._is_on:
+            self._gathering.claimed(jobs, now, is_new=False)
 
     def ended(self, ends: Iterable[tuple[Job, Settlement, float | None]]) -> None:
-        self._gathering.ended(ends, self._clock.monotonic())
+        if self._is_on:
+            self._gathering.ended(ends, self._clock.monotonic())
 
     def record(self, store: Store) -> None:
         """Write what is over, if there is something."""
+        if not self._is_on:
+            return
         now = self._clock.monotonic()
         self._unwritten += self._gathering.take(now)
         if self._unwritten and now >= self._again_at:
@@ -52,6 +59,8 @@ class Measuring:
 
     def record_all(self, store: Store) -> None:
         """Write everything, because the worker ends."""
+        if not self._is_on:
+            return
         self._unwritten += self._gathering.take_all()
         self._write(store, self._clock.monotonic())
 

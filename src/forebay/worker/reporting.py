@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 from math import inf
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +18,8 @@ from forebay.worker.keeping import Renewals
 from forebay.worker.slots import Slots
 from forebay.worker.steering import Steering
 from forebay.worker.watchdog import Watchdog
+
+LOAD_SECONDS: Final = 1.0
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +43,7 @@ class Reporting:
         self._steering = steering
         self._watchdog = watchdog
         self._clock = clock
+        self._load = Load(clock)
         self.stop_by = inf  # by the monotonic clock; when a stop should be over
         self.phase = WorkerState.STARTING  # WORKING while neither its begin nor its end is under way
 
@@ -57,6 +61,7 @@ class Reporting:
             completed=self._slots.completed,
             failed=self._slots.failed,
             memory=resident_memory(),
+            cpu=self._load.share(),
         )
 
     def _state(self, *, is_working: bool) -> WorkerState:
@@ -69,6 +74,30 @@ class Reporting:
         if self._steering.is_paused:
             return WorkerState.PAUSED
         return WorkerState.WORKING if is_working else WorkerState.IDLE
+
+
+class Load:
+    """How much of one core this process takes, from one look to the next that is at least a second later."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = clock.monotonic(), processor_seconds()
+        self._share: float | None = None
+
+    def share(self) -> float | None:
+        """None in the first second."""
+        now, taken = self._clock.monotonic(), processor_seconds()
+        at, before = self._last
+        if now - at >= LOAD_SECONDS:
+            self._last = now, taken
+            self._share = round((taken - before) / (now - at), 3)
+        return self._share
+
+
+def processor_seconds() -> float:
+    """What this process has taken so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def resident_memory() -> int:

@@ -27,6 +27,7 @@ from forebay.telemetry.timing import timed
 from forebay.worker.control import Control
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.choosing import Choosing
+from forebay.worker.health import HealthLog
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import attempt_error
 from forebay.worker.keeping import Renewals
@@ -67,6 +68,7 @@ class Worker:
         strict: bool = False,
         beat: float = DEFAULT_BEAT_MS / 1_000,
         program: str | None = None,
+        metrics: bool = True,
     ) -> None:
         weights = weighed(queues)
         _check(threads, coroutines, isolated, beat)
@@ -80,11 +82,13 @@ class Worker:
             beat_ms=round(beat * 1_000),
         )
         self._clock = clock or SystemClock()
+        self._is_measuring = metrics
         self._inbox = Inbox()
         self._slots = Slots(threads, coroutines, isolated or usable_cores())
         self._steering = Steering(weights, self._slots, self._inbox, strict=strict)
         self._watchdog = Watchdog(self._clock)
         self._reporting = Reporting(self._info, self._slots, self._steering, self._watchdog, self._clock)
+        self._health = HealthLog(self._clock, self._reporting.info, self._depths)
         self.control = Control(self, self._slots)
         self.drain_seconds = DRAIN_SECONDS
         self._hooks, self._schedules = registry.hooks, registry.schedules
@@ -107,7 +111,7 @@ class Worker:
 
     def _own_renewal(self) -> Renewal:
         return Renewal(
-            engine=self._engine,
+            engine=self._engine if self._is_measuring else None,
             worker=self._info,
             slots=self._slots,
             clock=self._clock,
@@ -178,6 +182,7 @@ class Worker:
             hooks=self._hooks,
             weighing=Weighing(self._steering, self._engine.reader, self._clock),
             is_lingering=self._engine.features.holds_hints_back,
+            is_measuring=self._is_measuring,
         )
         self._executors.start()
         if self._wakeups is not None:
@@ -198,7 +203,8 @@ class Worker:
             roll=random.random,
             hooks=self._hooks,
             notices_death=features.notices_death,
-            engine=self._engine,
+            measures=self._is_measuring,
+            engine=self._engine if self._is_measuring else None,
         )
 
     def _declare(self, store: Store) -> None:
@@ -327,6 +333,7 @@ class Worker:
                 self._changes(WorkerState.STOPPING)
             while not self._stopping.is_set():
                 pause = self._coordinator.turn()
+                self._health.look()
                 self._watchdog.rests()
                 self._renewal.turned()
                 retirement = self._recycling.due()

@@ -83,12 +83,13 @@ EVERYTHING = WorkerInfo(
     completed=20,
     failed=3,
     memory=1_000_000,
+    cpu=0.5,
     supervisor=99,
     is_remote=True,
 )
 
 
-@pytest.mark.shows("R-WORK-06")
+@pytest.mark.shows("R-WORK-06", "R-WORK-47", "R-MET-30")
 def test_all_that_a_worker_says_is_on_the_list(store: Store, reader: Reader) -> None:
     store.beat(EVERYTHING)
 

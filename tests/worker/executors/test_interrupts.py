@@ -24,6 +24,8 @@ from __future__ import annotations
 
 import gc
 import random
+import select
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -246,3 +248,45 @@ def test_ten_thousand_jobs_that_end_with_their_time_limit_have_one_outcome_each(
     outcomes = Counter((type(outcome), isinstance(one.stopped_by, JobTimeout)) for one, outcome in race.ends)
     assert set(outcomes) == {(Completed, False), (Failed, True)}, outcomes
     assert min(outcomes.values()) > JOBS // 100, outcomes  # else nothing was tried
+
+
+# A profiler sees the main thread; the task sleeps in C and hears nothing for a minute.
+PROFILED = """
+import sys, time
+from forebay import Forebay
+from forebay.clock import SystemClock
+from forebay.worker.executors.threads import ThreadExecutor
+from forebay.worker.inbox import Inbox
+from forebay.worker.invoke import Invoke, JobTimeout
+from tests.worker.support import an_assignment
+
+app, began = Forebay("memory://"), []
+
+@app.task(name="sleeps")
+def sleeps():
+    began.append(1)
+    time.sleep(60)
+
+def step():
+    return "went on"
+
+executor = ThreadExecutor(1, Invoke(app.registry), Inbox(), SystemClock())
+executor.start()
+assignment = an_assignment("sleeps")
+executor.submit(assignment)
+while not began:
+    time.sleep(0.001)
+executor.interrupt(assignment, JobTimeout("too long"))
+sys.setprofile(lambda *about: None)
+print(step(), flush=True)
+"""
+
+
+def test_who_is_profiled_goes_on_while_another_thread_does_not_hear_its_interrupt() -> None:
+    with subprocess.Popen([sys.executable, "-c", PROFILED], stdout=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stdout is not None
+            assert select.select([program.stdout], [], [], 20.0)[0], "it goes round in circles"
+            assert program.stdout.readline() == "went on\n"
+        finally:
+            program.kill()

@@ -722,8 +722,15 @@ class GetQueueMetricsRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ...) -> None: ...
 
 class QueueMetrics(_message.Message):
-    __slots__ = ("queue", "window_seconds", "counts", "claimed", "completed", "failed", "lost", "retried", "dead", "cancelled", "snoozed", "error_rate", "errors", "wait", "run", "enqueued_per_second", "throughput_per_second", "next_pending_age_seconds", "consumers_active", "tasks")
+    __slots__ = ("queue", "window_seconds", "counts", "claimed", "completed", "failed", "lost", "retried", "dead", "cancelled", "snoozed", "error_rate", "errors", "wait", "run", "enqueued_per_second", "throughput_per_second", "next_pending_age_seconds", "consumers_active", "pending_by_priority", "oldest_pending_age_seconds", "rate_limited_requests", "tasks")
     class ErrorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class PendingByPriorityEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -749,6 +756,9 @@ class QueueMetrics(_message.Message):
     THROUGHPUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     NEXT_PENDING_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    PENDING_BY_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PENDING_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RATE_LIMITED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     queue: str
     window_seconds: float
@@ -769,8 +779,11 @@ class QueueMetrics(_message.Message):
     throughput_per_second: float
     next_pending_age_seconds: float
     consumers_active: int
+    pending_by_priority: _containers.ScalarMap[str, int]
+    oldest_pending_age_seconds: float
+    rate_limited_requests: int
     tasks: _containers.RepeatedCompositeFieldContainer[TaskMetrics]
-    def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping]] = ..., run: _Optional[_Union[Spread, _Mapping]] = ..., enqueued_per_second: _Optional[float] = ..., throughput_per_second: _Optional[float] = ..., next_pending_age_seconds: _Optional[float] = ..., consumers_active: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskMetrics, _Mapping]]] = ...) -> None: ...
+    def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping]] = ..., run: _Optional[_Union[Spread, _Mapping]] = ..., enqueued_per_second: _Optional[float] = ..., throughput_per_second: _Optional[float] = ..., next_pending_age_seconds: _Optional[float] = ..., consumers_active: _Optional[int] = ..., pending_by_priority: _Optional[_Mapping[str, int]] = ..., oldest_pending_age_seconds: _Optional[float] = ..., rate_limited_requests: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskMetrics, _Mapping]]] = ...) -> None: ...
 
 class Spread(_message.Message):
     __slots__ = ("count", "average_ms", "p50_ms", "p95_ms", "p99_ms", "least_ms", "most_ms")
@@ -1411,7 +1424,7 @@ class WorkerList(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("id", "host", "pid", "state", "pulse", "queues", "paused", "running", "slots", "stuck", "completed", "failed", "memory", "started_at", "beat_at")
+    __slots__ = ("id", "host", "pid", "state", "pulse", "queues", "paused", "running", "slots", "stuck", "completed", "failed", "memory", "cpu", "started_at", "beat_at")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -1425,6 +1438,7 @@ class Worker(_message.Message):
     COMPLETED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     BEAT_AT_FIELD_NUMBER: _ClassVar[int]
     id: str
@@ -1440,9 +1454,10 @@ class Worker(_message.Message):
     completed: int
     failed: int
     memory: int
+    cpu: float
     started_at: _timestamp_pb2.Timestamp
     beat_at: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., pulse: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., paused: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., stuck: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., memory: _Optional[int] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., beat_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., pulse: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., paused: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., stuck: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., memory: _Optional[int] = ..., cpu: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., beat_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SendCommandRequest(_message.Message):
     __slots__ = ("all_workers", "kind", "workers", "queue")

@@ -23,6 +23,7 @@ from forebay.service.auth import Admits, bearer, request_id
 from forebay.service.generated import forebay_pb2
 from forebay.service.grpc.forms import form_of, message_name
 from forebay.service.grpc.methods import SERVICES, Method
+from forebay.service.operations.requests import Requests, Route
 from forebay.service.operations.service import Service
 from forebay.service.operations.telling import made, problem_of
 from forebay.service.permitting.permit import Permit
@@ -50,6 +51,11 @@ class Answering:
     def __init__(self, service: Service, guard: Admits) -> None:
         self._service = service
         self._guard = guard
+        self._routes = {
+            method: Route(f"/{PACKAGE}.{name}/{method.name}", "gRPC")
+            for name, methods in SERVICES.items()
+            for method in methods
+        }
 
     def handlers(self) -> list[Any]:
         """What is registered with a server."""
@@ -68,13 +74,15 @@ class Answering:
     def _unary(self, method: Method) -> Handler:
         async def answer(body: bytes, context: Any) -> bytes:
             told: Metadata = []
+            call = self._begun(method)
             try:
                 permit = await self._admitted(context, told)
                 request = within(method, read(method.asked, body), context.time_remaining())
                 assert method.call is not None  # noqa: S101 - it has no stream
                 answered = await method.call(permit, request)
             except Exception as exc:  # the request boundary: whatever it is, the caller is told
-                await _refuse(context, exc, told)
+                await _refuse(context, exc, told, call)
+            call.answered()
             context.set_trailing_metadata(tuple(told))
             return rendered(answered)
 
@@ -83,20 +91,26 @@ class Answering:
     def _stream(self, method: Method) -> Handler:
         async def answer(body: bytes, context: Any) -> None:
             told: Metadata = []
+            call = self._begun(method)
             try:
                 permit = await self._admitted(context, told)
                 assert method.stream is not None  # noqa: S101 - it has no single answer
                 # Closed here and not when somebody collects it: what it holds goes back when the call ends.
                 async with aclosing(method.stream(permit, read(method.asked, body))) as answers:
                     async for one in answers:
+                        call.answered()
                         await context.write(rendered(one))
             except grpc.aio.InternalError:  # nobody is there to be told
                 return
             except Exception as exc:  # as above
-                await _refuse(context, exc, told)
+                await _refuse(context, exc, told, call)
+            call.answered()
             context.set_trailing_metadata(tuple(told))
 
         return answer
+
+    def _begun(self, method: Method) -> Call:
+        return Call(self._service.requests, self._routes[method])
 
     async def _admitted(self, context: Any, told: Metadata) -> Permit:
         """Who asks. Unlike over HTTP there is no look at where a request is from: pages in a browser cannot
@@ -143,7 +157,26 @@ def address_of(peer: str) -> str:
     return unquote(rest).rpartition(":")[0].strip("[]") if kind.startswith("ip") else ""
 
 
-async def _refuse(context: Any, error: Exception, told: Metadata) -> NoReturn:
+class Call:
+    """One call, counted once: with its first answer, or with what went wrong before; and what goes wrong."""
+
+    def __init__(self, requests: Requests, route: Route) -> None:
+        self._requests = requests
+        self._route = route
+        self._began = requests.clock.monotonic()
+        self._is_counted = False
+
+    def answered(self) -> None:
+        if not self._is_counted:
+            self._is_counted = True
+            self._requests.answered(self._route, self._began)
+
+    def failed(self, status: str) -> None:
+        self.answered()
+        self._requests.failed(self._route, status)
+
+
+async def _refuse(context: Any, error: Exception, told: Metadata, call: Call) -> NoReturn:
     """End a call with what went wrong: a status, and all of the problem in the metadata behind it."""
     problem = _problem(error)
     problem = replace(problem, detail=problem.detail[:MOST_DETAIL])
@@ -154,6 +187,7 @@ async def _refuse(context: Any, error: Exception, told: Metadata) -> NoReturn:
     if problem.retry_after_seconds is not None:
         more.append(("retry-after", str(problem.retry_after_seconds)))
     status = grpc.StatusCode[problems.codes()[problem.code].grpc]
+    call.failed(status.name)
     await context.abort(status, (problem.detail or problem.title)[:MOST_STATUS], (*told, *more))
     raise AssertionError("the library has not ended the call")
 

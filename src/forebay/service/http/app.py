@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -29,13 +30,16 @@ from forebay.service.http import (
 from forebay.service.http.admitting import Admitting
 from forebay.service.http.arriving import ARRIVES_WITHIN_SECONDS, Arriving
 from forebay.service.http.calling import Gone
+from forebay.service.http.counting import Counting
 from forebay.service.http.document import Document
 from forebay.service.http.errors import HANDLERS
 from forebay.service.http.reading import Reading
 from forebay.service.http.shortcut import Shortcut
 from forebay.service.http.storing import StoreDoor
+from forebay.service.operations.requests import Endpoints
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
+from forebay.stores.wire import PATH, calls
 
 PARTS: Final = (
     *(producing, consuming, administering, steering, measuring),
@@ -46,6 +50,7 @@ DESCRIPTION: Final = (
     "Jobs for programs in any language: enqueue, claim, settle, look and steer. "
     "Problems are told as RFC 9457 has it; their `code` is stable."
 )
+_TYPE: Final = re.compile(r":\w+}")
 _CLOSED: Final = 499  # what proxies write into their logs for a client that has gone; nobody reads it
 
 
@@ -65,14 +70,15 @@ def http_app(
     framework = framework_app(service, version=version, max_body=max_body, debug=debug)
     routes = StoreDoor(Shortcut(framework, _ANSWERS, max_body), service, max_body)
     admitted = Arriving(routes, arrives_within)
-    return Admitting(admitted, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
+    guarded = Admitting(admitted, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
+    return Counting(guarded, service.requests, Endpoints(_templates(debug=debug)))
 
 
 def framework_app(
     service: Service, *, version: str, max_body: int = MAX_BODY, debug: bool = False
 ) -> Litestar:
     """The same without the limit on time and without the shortcut."""
-    routes = [route for part in (*PARTS, *([debugging] if debug else [])) for route in part.ROUTES]
+    routes = _routes(debug=debug)
     return Litestar(
         # Those for OPTIONS first, or the framework makes some that do not know of all methods of a path.
         [*_options(routes), *routes],
@@ -94,6 +100,17 @@ def framework_app(
         ),
         logging_config=None,
     )
+
+
+def _routes(*, debug: bool) -> list[HTTPRouteHandler]:
+    return [route for part in (*PARTS, *([debugging] if debug else [])) for route in part.ROUTES]
+
+
+def _templates(*, debug: bool) -> Iterator[str]:
+    """Every endpoint, as the reference writes it: without the types that the framework wants."""
+    for handler in _routes(debug=debug):
+        yield from (_TYPE.sub("}", path) for path in handler.paths)
+    yield from (PATH + operation for operation in calls())
 
 
 def _options(handlers: Sequence[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:

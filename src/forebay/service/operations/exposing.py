@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import resource
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from forebay.app.figures import QueueFigures, Totals
@@ -10,19 +11,39 @@ from forebay.domain.histogram import Histogram
 from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import Happened
+from forebay.domain.schedule import Schedule
+from forebay.domain.worker import Pulse, WorkerInfo
+from forebay.service.operations.requests import Requests, Took
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4"  # the framework adds the charset
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0)
 _ENDS: Final = (Happened.COMPLETED, Happened.DEAD, Happened.CANCELLED)
+FRESH_MS: Final = 60_000
+_RUNS: Final = {"enqueued": "fired", "skipped": "skipped", "failed": "failed"}
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 Sample = tuple[str, Mapping[str, str], float]
+Family = tuple[str, str, str, Iterator[Sample]]
 
 
 def exposition(figures: Iterable[QueueFigures], totals: Mapping[QueueName, Totals]) -> str:
     """All metrics of these queues."""
+    return _written(_families(list(figures), totals))
+
+
+def crew_exposed(workers: Sequence[WorkerInfo], schedules: Sequence[Schedule], now: int) -> str:
+    """How workers and schedules do."""
+    return _written(_of_crew(workers, schedules, now))
+
+
+def requests_exposed(requests: Requests, sees: Callable[[QueueName], bool]) -> str:
+    """How requests to this process went; what was refused of queues that somebody may see."""
+    return _written(_of_requests(requests, sees))
+
+
+def _written(families: Iterable[Family]) -> str:
     lines: list[str] = []
-    for name, kind, about, samples in _families(list(figures), totals):
+    for name, kind, about, samples in families:
         lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
         lines += [_line(name + end, labels, value) for end, labels, value in samples]
     return "\n".join(lines) + "\n"
@@ -30,12 +51,10 @@ def exposition(figures: Iterable[QueueFigures], totals: Mapping[QueueName, Total
 
 def _line(name: str, labels: Mapping[str, str], value: float) -> str:
     shown = ",".join(f'{key}="{text.translate(_ESCAPED)}"' for key, text in labels.items())
-    return f"{name}{{{shown}}} {value:.15g}"
+    return f"{name}{{{shown}}} {value:.15g}" if shown else f"{name} {value:.15g}"
 
 
-def _families(
-    figures: list[QueueFigures], totals: Mapping[QueueName, Totals]
-) -> Iterator[tuple[str, str, str, Iterator[Sample]]]:
+def _families(figures: list[QueueFigures], totals: Mapping[QueueName, Totals]) -> Iterator[Family]:
     yield (
         *("tasks_enqueued_total", "counter", "Jobs that have ever come."),
         (("", {"queue": queue}, one.accepted) for queue, one in totals.items() if one.accepted is not None),
@@ -71,7 +90,7 @@ def _families(
     yield from _gauges(figures)
 
 
-def _gauges(figures: list[QueueFigures]) -> Iterator[tuple[str, str, str, Iterator[Sample]]]:
+def _gauges(figures: list[QueueFigures]) -> Iterator[Family]:
     yield (
         *("queue_depth", "gauge", "Jobs by state."),
         (
@@ -100,3 +119,63 @@ def _histogram(queue: QueueName, lengths: Histogram) -> Iterator[Sample]:
     yield "_bucket", {"queue": queue, "le": "+Inf"}, lengths.count
     yield "_sum", {"queue": queue}, lengths.total_us / 1_000_000
     yield "_count", {"queue": queue}, lengths.count
+
+
+def _of_requests(requests: Requests, sees: Callable[[QueueName], bool]) -> Iterator[Family]:
+    yield (
+        *("api_request_duration_seconds", "histogram", "How long requests took until their answer began."),
+        (sample for route, took in requests.took.items() for sample in _took(route._asdict(), took)),
+    )
+    yield (
+        *("api_errors_total", "counter", "Requests that were answered with a problem, by its status."),
+        (
+            ("", {"endpoint": endpoint, "status_code": status}, count)
+            for (endpoint, status), count in requests.errors.items()
+        ),
+    )
+    yield (
+        *("rate_limited_requests_total", "counter", "Jobs that came faster than their queue takes them."),
+        (
+            ("", {"queue": queue}, count)
+            for queue, count in requests.rate_limited.items()
+            if sees(QueueName(queue))
+        ),
+    )
+
+
+def _took(labels: Mapping[str, str], took: Took) -> Iterator[Sample]:
+    for bound, count in took.within():
+        yield "_bucket", {**labels, "le": bound}, count
+    yield "_sum", labels, took.seconds
+    yield "_count", labels, sum(took.counts)
+
+
+def _of_crew(workers: Sequence[WorkerInfo], schedules: Sequence[Schedule], now: int) -> Iterator[Family]:
+    alive = [one for one in workers if one.pulse(now) is not Pulse.DEAD]
+    fresh = sum(now - one.beat_at < FRESH_MS for one in workers)
+    yield "workers", "gauge", "Workers that are alive.", iter([("", {}, len(alive))])
+    yield (
+        *("worker_health", "gauge", "Share of workers with a beat less than a minute old; 1 without any."),
+        iter([("", {}, fresh / len(workers) if workers else 1.0)]),
+    )
+    yield (
+        *("workers_memory_bytes", "gauge", "Memory of all worker processes that are alive."),
+        iter([("", {}, sum(one.memory or 0 for one in alive))]),
+    )
+    yield (
+        *("workers_cpu_cores", "gauge", "How many cores all worker processes that are alive take."),
+        iter([("", {}, sum(one.cpu or 0.0 for one in alive))]),
+    )
+    yield "schedules", "gauge", "Schedules, paused ones too.", iter([("", {}, len(schedules))])
+    yield (
+        *("schedule_runs_total", "counter", "Runs of schedules: enqueued, skipped or missed, failed."),
+        (
+            ("", {"status": status}, sum(getattr(one, field) for one in schedules))
+            for status, field in _RUNS.items()
+        ),
+    )
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    yield (
+        *("process_cpu_seconds_total", "counter", "Processor time of this server."),
+        iter([("", {}, used.ru_utime + used.ru_stime)]),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from forebay.app.figures import QueueFigures, Sees, queue_figures, series, totals
 from forebay.domain.job import QueueName
@@ -11,7 +12,8 @@ from forebay.domain.metrics import HOUR
 from forebay.domain.series import METRICS, Steps, steps_between
 from forebay.errors import ConfigError, QueueNotFound
 from forebay.service.operations.desk import Desk
-from forebay.service.operations.exposing import exposition
+from forebay.service.operations.exposing import crew_exposed, exposition, requests_exposed
+from forebay.service.operations.requests import Requests
 from forebay.service.schema.metrics import (
     QueueMetrics,
     QueueMetricsList,
@@ -22,12 +24,15 @@ from forebay.service.schema.metrics import (
 from forebay.service.schema.shared import in_ms, length, moment_of
 from forebay.stores.protocol import Reader
 
+PEEKED: Final = 1_000
+
 
 class Measuring:
     """What has happened, in figures."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, requests: Requests) -> None:
         self._desk = desk
+        self._requests = requests
 
     async def queues(self, window_seconds: float, sees: Sees) -> QueueMetricsList:
         """All queues that somebody may see."""
@@ -37,7 +42,12 @@ class Measuring:
             names = [queue.name for queue in reader.queues() if sees(queue.name)]
             return queue_figures(reader, names, window_ms) if names else []
 
-        return QueueMetricsList(queues=[queue_metrics(one) for one in await self._desk.read(look)])
+        limited = self._requests.rate_limited
+        return QueueMetricsList(
+            queues=[
+                queue_metrics(one, rate_limited=limited[one.queue]) for one in await self._desk.read(look)
+            ]
+        )
 
     async def exposition(self, sees: Sees) -> str:
         """All metrics of the queues that somebody may see, as Prometheus reads them."""
@@ -45,9 +55,12 @@ class Measuring:
         def look(reader: Reader) -> str:
             names = [queue.name for queue in reader.queues() if sees(queue.name)]
             figures = queue_figures(reader, names) if names else []
-            return exposition(figures, {name: one for name, one in totals(reader).items() if sees(name)})
+            seen = {name: one for name, one in totals(reader).items() if sees(name)}
+            schedules = [one for one in reader.schedules() if sees(one.definition.job.queue)]
+            workers = [one for one in reader.workers() if any(map(sees, one.queues))]
+            return exposition(figures, seen) + crew_exposed(workers, schedules, reader.now())
 
-        return await self._desk.read(look)
+        return await self._desk.read(look) + requests_exposed(self._requests, sees)
 
     async def queue(self, name: str, window_seconds: float) -> QueueMetrics:
         """One queue; raises QueueNotFound."""
@@ -56,10 +69,11 @@ class Measuring:
         def look(reader: Reader) -> QueueFigures:
             if not reader.queues([wanted]):
                 raise QueueNotFound(f"there is no queue {name}")
-            [found] = queue_figures(reader, [wanted], window_ms)
+            [found] = queue_figures(reader, [wanted], window_ms, peeks=PEEKED)
             return found
 
-        return queue_metrics(await self._desk.read(look))
+        limited = self._requests.rate_limited[name]
+        return queue_metrics(await self._desk.read(look), rate_limited=limited, of_one=True)
 
     async def series(
         self,

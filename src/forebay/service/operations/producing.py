@@ -21,12 +21,14 @@ from forebay.errors import (
     JobNotFound,
     PayloadError,
     QueueNotFound,
+    RateLimited,
     StoreUnavailable,
     WaitTimeout,
 )
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.looking import Looking, Sees
 from forebay.service.operations.merging import Merging
+from forebay.service.operations.requests import Requests
 from forebay.service.operations.telling import problem_of
 from forebay.service.operations.waiting import Waiting
 from forebay.service.schema.calls import value_of
@@ -53,10 +55,11 @@ class Producing:
     """Enqueue, look, wait, amend and cancel. Queues are not created by the way: a name that is misspelt would
     be a queue that nobody works on, so it is refused with QueueNotFound."""
 
-    def __init__(self, desk: Desk, waiting: Waiting, looking: Looking) -> None:
+    def __init__(self, desk: Desk, waiting: Waiting, looking: Looking, requests: Requests) -> None:
         self._desk = desk
         self._waiting = waiting
         self._looking = looking
+        self._requests = requests
         self._enqueue: Merging[NewJob, Receipt] = Merging(self._insert_singly)
         self._watch: Merging[JobId, Job | None] = Merging(desk.watch)
 
@@ -72,6 +75,7 @@ class Producing:
             receipt = await self._enqueue(job)
         [receipt] = await self._compared([job], [receipt])
         if receipt.error is not None:
+            self._requests.refused(receipt.error)
             raise receipt.error
         answer = _accepted(job, receipt, 0)
         self._waiting.poke({job.queue})
@@ -93,6 +97,7 @@ class Producing:
         for index, (job, receipt) in enumerate(zip(made, receipts, strict=True)):
             error = receipt if isinstance(receipt, ForebayError) else receipt.error
             if error is not None:
+                self._requests.refused(error)
                 answer.rejected.append(Rejected(index=index, problem=problem_of(error)))
             elif job is not None and isinstance(receipt, Receipt):
                 answer.accepted.append(_accepted(job, receipt, index))
@@ -126,7 +131,11 @@ class Producing:
         def insert(store: Store) -> list[Receipt]:
             return store.insert(jobs, atomic=atomic, create_queues=False)
 
-        return await self._desk.write(insert)
+        try:
+            return await self._desk.write(insert)
+        except RateLimited as exc:  # of jobs that are stored together or not at all
+            self._requests.refused(exc)
+            raise
 
     async def _insert_graph(
         self, jobs: Sequence[NewJob], *, atomic: bool, may_raise: MayRaise | None

@@ -20,6 +20,7 @@ from forebay.service.operations.keeping import Keeping
 from forebay.service.operations.looking import Looking
 from forebay.service.operations.measuring import Measuring
 from forebay.service.operations.producing import Producing
+from forebay.service.operations.requests import Requests
 from forebay.service.operations.steering import Steering
 from forebay.service.operations.waiting import Waiting
 from forebay.service.operations.watching import Watching
@@ -50,8 +51,9 @@ class Service:
         self.waiting = Waiting(self.desk, worker, duties, longest_wait, roll)
         self.watching = Watching(self.desk)
         self.looking = Looking(self.desk)
-        self.measuring = Measuring(self.desk)
-        self.producing = Producing(self.desk, self.waiting, self.looking)
+        self.requests = Requests(used)
+        self.measuring = Measuring(self.desk, self.requests)
+        self.producing = Producing(self.desk, self.waiting, self.looking, self.requests)
         self.consuming = Consuming(self.desk, self.waiting, roll)
         self.administering = Administering(self.desk, self.waiting)
         self.keeping = Keeping(self.desk)

@@ -46,7 +46,10 @@ class TaskMetrics(Shape, frozen=True, kw_only=True):
 
 class QueueMetrics(Shape, frozen=True, kw_only=True):
     """A queue now and in the last seconds. `next_pending_age_seconds` is how long the job has waited that
-    would be claimed next; `enqueued_per_second` is null while jobs were counted only once."""
+    would be claimed next; `enqueued_per_second` is null while jobs were counted only once. Of a queue that
+    was asked for by its name `pending_by_priority` tells how many of the next 1,000 jobs are in which band of
+    priorities, and `oldest_pending_age_seconds` how long the oldest of them has waited.
+    `rate_limited_requests` is how many this server has refused since it was started."""
 
     queue: str
     window_seconds: float
@@ -67,6 +70,9 @@ class QueueMetrics(Shape, frozen=True, kw_only=True):
     throughput_per_second: float
     next_pending_age_seconds: float | None
     consumers_active: int
+    pending_by_priority: dict[str, int]
+    oldest_pending_age_seconds: float | None
+    rate_limited_requests: int
     tasks: list[TaskMetrics]
 
 
@@ -94,7 +100,7 @@ class SeriesAnswer(Shape, frozen=True, kw_only=True):
     series: list[SeriesShape]
 
 
-def queue_metrics(found: QueueFigures) -> QueueMetrics:
+def queue_metrics(found: QueueFigures, *, rate_limited: int = 0, of_one: bool = False) -> QueueMetrics:
     return QueueMetrics(
         queue=found.queue,
         window_seconds=found.window_ms / 1_000,
@@ -108,6 +114,9 @@ def queue_metrics(found: QueueFigures) -> QueueMetrics:
         throughput_per_second=found.throughput,
         next_pending_age_seconds=seconds(found.waits_ms),
         consumers_active=found.consumers,
+        pending_by_priority=found.bands if of_one else {},
+        oldest_pending_age_seconds=seconds(found.oldest_ms) if of_one else None,
+        rate_limited_requests=rate_limited,
         tasks=[_task(name, tally) for name, tally in sorted(found.tasks.items())],
     )
 

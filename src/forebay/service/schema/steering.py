@@ -197,7 +197,8 @@ class LimitList(Shape, frozen=True, kw_only=True):
 
 
 class WorkerShape(Shape, frozen=True, kw_only=True):
-    """A worker as it has described itself with its last beat."""
+    """A worker as it has described itself with its last beat. `memory` is in bytes; `cpu` is how much of one
+    core its process took since the beat before."""
 
     id: str
     host: str
@@ -212,6 +213,7 @@ class WorkerShape(Shape, frozen=True, kw_only=True):
     completed: int
     failed: int
     memory: int | None
+    cpu: float | None
     started_at: datetime
     beat_at: datetime
 
@@ -306,7 +308,7 @@ def limit_shape(limit: Limit) -> LimitShape:
 
 
 def worker_shape(worker: WorkerInfo, now_ms: int) -> WorkerShape:
-    plain = ("id", "host", "pid", "state", "slots", "stuck", "completed", "failed", "memory")
+    plain = ("id", "host", "pid", "state", "slots", "stuck", "completed", "failed", "memory", "cpu")
     fields: Values = {name: getattr(worker, name) for name in plain}
     return WorkerShape(
         **fields,

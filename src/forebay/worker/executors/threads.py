@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from contextvars import Context
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
@@ -20,6 +21,8 @@ from forebay.worker.slots import Assignment, Kind
 # A task that forks comes back in both processes. In the copy there is no coordinator to report to, and a
 # thread that waited for the next job there would keep it alive for ever, with the locks that both share.
 _started: Final[WeakSet[ThreadExecutor]] = WeakSet()
+
+_CALLS_ON_ALL: Final = sys.version_info < (3, 13)
 
 
 def _note_fork() -> None:
@@ -133,6 +136,26 @@ class ThreadExecutor:
             raised = None  # its traceback holds this frame, and what the task had in its hands
 
 
+class _Heard(BaseException):
+    """Raised by a thread in itself."""
+
+
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    what = ctypes.py_object() if kind is None else ctypes.py_object(kind)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    raise_in(ctypes.c_ulong(thread), ctypes.py_object() if kind is None else ctypes.py_object(kind))
+    if not _CALLS_ON_ALL:
+        return
+    # Before 3.13 this calls on all threads to listen, until one has heard something. While the one that is
+    # meant sleeps in C nobody does: all others listen at every step, and one that is traced or profiled
+    # goes round in circles, because it listens before a step and then begins that step anew. So we hear
+    # something ourselves, and that ends the call. The other thread misses nothing: it is in C or waits for
+    # the interpreter, and whoever gets that back looks for what was raised meanwhile.
+    try:
+        raise_in(ctypes.c_ulong(get_ident()), ctypes.py_object(_Heard))
+        while True:
+            pass
+    except _Heard:
+        pass
+    except BaseException:  # a signal came first
+        raise_in(ctypes.c_ulong(get_ident()), ctypes.py_object())
+        raise

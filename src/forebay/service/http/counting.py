@@ -1,0 +1,45 @@
+"""How long requests take until their answer begins, by endpoint: the outermost part of the service.
+
+An answer that goes on for long, such as a stream of events, is counted when it begins: how long somebody
+listens says nothing about the service.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from forebay.service.operations.requests import OTHER, Endpoints, Requests, Route
+
+FIRST_PROBLEM: Final = 400
+# A client may invent others, and each would be counted by itself.
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Counting:
+    """The app, with every answer counted."""
+
+    def __init__(self, app: ASGIApp, requests: Requests, endpoints: Endpoints) -> None:
+        self._app = app
+        self._requests = requests
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        requests = self._requests
+        method = scope["method"] if scope["method"] in _METHODS else OTHER
+        route = Route(self._endpoints.of(scope["path"]), method)
+        began = requests.clock.monotonic()
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                requests.answered(route, began)
+                if message["status"] >= FIRST_PROBLEM:
+                    requests.failed(route, str(message["status"]))
+            await send(message)
+
+        await self._app(scope, receive, counted)

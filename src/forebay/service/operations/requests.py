@@ -1,0 +1,90 @@
+"""How long the requests of this process took to answer, and which went wrong: for whoever watches over it.
+
+Counted in memory, for each endpoint and never for each path: nobody can make it grow by asking for something
+else. Servers know nothing of each other; a Prometheus server asks each of them and adds up.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from forebay.clock import Clock
+from forebay.errors import ForebayError, RateLimited
+
+BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+OTHER: Final = "other"
+
+
+class Route(NamedTuple):
+    """What was asked for: an endpoint as the reference names it, and a method; that of gRPC is its name."""
+
+    endpoint: str
+    method: str
+
+
+class Took:
+    """How long requests of one kind took: so many within each bound, and beyond the last."""
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.seconds = 0.0
+
+    def within(self) -> Iterator[tuple[str, int]]:
+        """How many took at most so many seconds."""
+        return zip((*(f"{bound:g}" for bound in BOUNDS), "+Inf"), accumulate(self.counts), strict=True)
+
+
+class Requests:
+    """All of one process. On its event loop alone."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.took: defaultdict[Route, Took] = defaultdict(Took)
+        self.errors: Counter[tuple[str, str]] = Counter()  # by endpoint and status
+        self.rate_limited: Counter[str] = Counter()  # by queue
+
+    def answered(self, route: Route, began: float) -> None:
+        """The answer to this begins now."""
+        seconds = self.clock.monotonic() - began
+        took = self.took[route]
+        took.counts[bisect_left(BOUNDS, seconds)] += 1
+        took.seconds += seconds
+
+    def failed(self, route: Route, status: str) -> None:
+        """It was answered, or its answer has ended, with a problem of this status."""
+        self.errors[route.endpoint, status] += 1
+
+    def refused(self, error: ForebayError) -> None:
+        """A new job was refused for this reason."""
+        if isinstance(error, RateLimited):
+            self.rate_limited[error.queue] += 1
+
+
+class Endpoints:
+    """Finds the endpoint that a path is for. Static ones are found at once; those with places for names by
+    the number of their parts, of which there are few."""
+
+    def __init__(self, templates: Iterable[str]) -> None:
+        self._static: set[str] = set()
+        self._placed: defaultdict[int, list[tuple[str, list[str | None]]]] = defaultdict(list)
+        for template in templates:
+            parts = [None if part.startswith("{") else part for part in template.split("/")]
+            if None in parts:
+                self._placed[len(parts)].append((template, parts))
+            else:
+                self._static.add(template)
+
+    def of(self, path: str) -> str:
+        if path in self._static:
+            return path
+        asked = path.split("/")
+        for template, parts in self._placed.get(len(asked), ()):
+            if all(part is None or part == one for part, one in zip(parts, asked, strict=True)):
+                return template
+        return OTHER

@@ -1,0 +1,74 @@
+"""Once a minute a worker says in its log how it is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from forebay.clock import Clock
+from forebay.domain.job import QueueName
+from forebay.domain.worker import WorkerInfo
+
+EVERY_SECONDS: Final = 60.0
+_MB: Final = 1_048_576
+
+logger = logging.getLogger(__name__)
+
+
+class HealthLog:
+    """Looked at with every turn of the coordinator. `depths` asks the store, None while it does not answer;
+    how long that takes is how quick the store is."""
+
+    def __init__(
+        self, clock: Clock, info: Callable[[], WorkerInfo], depths: Callable[[], dict[QueueName, int] | None]
+    ) -> None:
+        self._clock = clock
+        self._info = info
+        self._depths = depths
+        self._began = clock.monotonic()
+        self._next_at = self._began + EVERY_SECONDS
+
+    def look(self) -> None:
+        """Say it, if it is time and somebody listens."""
+        now = self._clock.monotonic()
+        if now < self._next_at:
+            return
+        self._next_at = now + EVERY_SECONDS
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        depths, info = self._asked(), self._info()
+        answered = self._clock.monotonic()
+        fields = {
+            "worker_id": info.id,
+            "state": info.state,
+            "memory": info.memory,
+            "cpu": info.cpu,
+            "up_seconds": round(now - self._began),
+            "completed": info.completed,
+            "failed": info.failed,
+            "running": len(info.running),
+            "depths": depths,
+            "store_ms": round((answered - now) * 1_000, 1),
+        }
+        logger.info(
+            "worker %s is %s: up %d s, %d completed, %d failed, %d MB, %.2f of a core; pending %s; "
+            "the store answers in %.1f ms",
+            info.id,
+            info.state,
+            fields["up_seconds"],
+            info.completed,
+            info.failed,
+            (info.memory or 0) // _MB,
+            info.cpu or 0.0,
+            "unknown" if depths is None else depths,
+            fields["store_ms"],
+            extra=fields,
+        )
+
+    def _asked(self) -> dict[QueueName, int] | None:
+        try:
+            return self._depths()
+        except Exception as exc:  # a line in the log is not worth a worker, whatever a store does
+            logger.warning("jobs that wait cannot be counted now: %s", exc)
+            return None

@@ -1,0 +1,268 @@
+"""Spans of jobs, as an exporter gets them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from forebay import Forebay, RetryPolicy, current_job
+from forebay.domain.job import DEFAULT_QUEUE, WorkerId
+from forebay.domain.outcome import Lost
+from forebay.domain.settlement import decide
+from forebay.errors import ConfigError, DuplicateJob, Snooze
+from forebay.integrations.opentelemetry import trace
+from forebay.stores.protocol import Want
+
+TIMEOUT = 60.0
+
+
+class Traced:
+    """An app whose spans are kept."""
+
+    def __init__(self, app: Forebay) -> None:
+        self.app = app
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = self.provider.get_tracer("tests")
+        trace(app, self.provider)
+
+    def spans(self, name: str) -> list[ReadableSpan]:
+        """Those that have ended, of this name, in the order of their beginnings."""
+        found = [span for span in self._exporter.get_finished_spans() if span.name == name]
+        return sorted(found, key=lambda span: span.start_time or 0)
+
+    def span(self, name: str) -> ReadableSpan:
+        [found] = self.spans(name)
+        return found
+
+
+@pytest.fixture
+def traced() -> Iterator[Traced]:
+    with Forebay("memory://") as app:
+        yield Traced(app)
+
+
+def is_below(child: ReadableSpan, parent: ReadableSpan) -> bool:
+    return child.parent is not None and child.parent.span_id == id_of(parent)
+
+
+def id_of(span: ReadableSpan) -> int:
+    context = span.get_span_context()
+    assert context is not None
+    return context.span_id
+
+
+def trace_of(span: ReadableSpan) -> int:
+    context = span.get_span_context()
+    assert context is not None
+    return context.trace_id
+
+
+def linked(span: ReadableSpan) -> list[int]:
+    return [link.context.span_id for link in span.links]
+
+
+@pytest.mark.shows("R-MET-54")
+def test_enqueue_claim_run_and_settlement_of_a_job_hang_below_each_other(traced: Traced) -> None:
+    @traced.app.task(name="send", queue="mail")
+    def send() -> None:
+        pass
+
+    with traced.tracer.start_as_current_span("request"):
+        job = send.using(priority=3).enqueue()
+    with traced.app.working():
+        job.wait(timeout=TIMEOUT)
+
+    request, enqueue = traced.span("request"), traced.span("enqueue send")
+    claim, run, settle = (traced.span(name) for name in ("claim mail", "run send", "settle completed"))
+    assert is_below(enqueue, request)
+    assert is_below(claim, enqueue)
+    assert is_below(run, claim)
+    assert is_below(settle, claim)
+    assert (enqueue.attributes or {})["forebay.job_id"] == job.id
+    for span in (claim, run):
+        attributes = dict(span.attributes or {})
+        assert attributes.pop("forebay.worker_id")
+        assert attributes == {
+            "forebay.job_id": job.id,
+            "forebay.task": "send",
+            "forebay.queue": "mail",
+            "forebay.priority": 3,
+            "forebay.attempt": 1,
+        }
+    assert str(job.refresh().metadata["traceparent"]).split("-")[2] == f"{id_of(enqueue):016x}"
+
+
+def test_attempts_are_of_one_trace_and_the_later_has_a_link_to_the_earlier(traced: Traced) -> None:
+    @traced.app.task(name="try", retry=RetryPolicy(base_ms=1, max_retries=1))
+    def once_more() -> None:
+        if current_job().attempt == 1:
+            raise ValueError("not yet")
+
+    job = once_more.enqueue()
+    with traced.app.working():
+        job.wait(timeout=TIMEOUT)
+
+    first, second = traced.spans("claim default")
+    failed, good = traced.spans("run try")
+    assert linked(second) == [id_of(first)]
+    assert is_below(failed, first)
+    assert is_below(good, second)
+    assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "ValueError: not yet")
+    assert [event.name for event in failed.events] == ["exception"]
+    assert good.status.is_unset
+    assert {trace_of(span) for span in (first, second, failed, good)} == {
+        trace_of(traced.span("enqueue try"))
+    }
+
+
+def test_what_a_task_asks_for_is_no_error_of_its_span(traced: Traced) -> None:
+    @traced.app.task(name="later")
+    def later() -> None:
+        if current_job().attempt == 1:
+            raise Snooze(0)
+
+    job = later.enqueue()
+    with traced.app.working():
+        job.wait(timeout=TIMEOUT)
+
+    assert [span.status.is_unset for span in traced.spans("run later")] == [True, True]
+
+
+@pytest.mark.shows("R-MET-55", "R-DEP-17")
+def test_a_job_hangs_below_the_one_that_it_depends_on(traced: Traced) -> None:
+    @traced.app.task(name="step")
+    def step(number: int) -> None:
+        pass
+
+    with traced.tracer.start_as_current_span("request"):
+        first = step.enqueue(1)
+        second = step.using(depends_on=[first]).enqueue(2)
+        third = step.using(depends_on=[first, second]).enqueue(3)
+    with traced.app.working():
+        third.wait(timeout=TIMEOUT)
+
+    request = traced.span("request")
+    by_job = {(span.attributes or {})["forebay.job_id"]: span for span in traced.spans("enqueue step")}
+    enqueues = [by_job[job.id] for job in (first, second, third)]
+    assert is_below(enqueues[0], request)
+    assert is_below(enqueues[1], enqueues[0])
+    assert is_below(enqueues[2], enqueues[0])
+    assert linked(enqueues[2]) == [id_of(enqueues[1]), id_of(request)]
+
+
+@pytest.mark.shows("R-MET-55")
+def test_what_a_job_enqueues_hangs_below_its_run_and_what_follows_it_below_its_claim(traced: Traced) -> None:
+    @traced.app.task(name="child")
+    def child() -> None:
+        pass
+
+    @traced.app.task(name="parent")
+    async def parent() -> str:
+        current_job().follow_up(child.job())
+        return (await child.enqueue_async()).id
+
+    job = parent.enqueue()
+    with traced.app.working():
+        enqueued = job.result(timeout=TIMEOUT)
+        traced.app.job(enqueued).wait(timeout=TIMEOUT)
+
+    run = traced.span("run parent")
+    own, followed = traced.spans("enqueue child")
+    assert is_below(own, run)
+    assert run.parent is not None
+    assert followed.parent == run.parent
+
+
+def test_coroutines_enqueue_below_their_own_spans(traced: Traced) -> None:
+    @traced.app.task(name="fetch")
+    def fetch(page: int) -> None:
+        pass
+
+    async def ask(page: int) -> None:
+        with traced.tracer.start_as_current_span(f"page {page}"):
+            await fetch.enqueue_async(page)
+
+    async def ask_both() -> None:
+        await asyncio.gather(ask(1), ask(2))
+
+    asyncio.run(ask_both())
+
+    pages = {id_of(traced.span(f"page {page}")) for page in (1, 2)}
+    assert {span.parent.span_id for span in traced.spans("enqueue fetch") if span.parent} == pages
+
+
+def test_a_job_that_is_refused_ends_its_span_with_the_reason(traced: Traced) -> None:
+    @traced.app.task(name="once")
+    def once() -> None:
+        pass
+
+    once.using(unique="k").enqueue()
+    with pytest.raises(DuplicateJob):
+        once.using(unique="k", on_conflict="raise").enqueue()
+
+    good, refused = traced.spans("enqueue once")
+    assert good.status.is_unset
+    assert refused.status.status_code is StatusCode.ERROR
+
+
+def test_a_job_that_brings_a_context_keeps_it(traced: Traced) -> None:
+    @traced.app.task(name="far")
+    def far() -> None:
+        pass
+
+    context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    job = far.using(metadata={"traceparent": context}).enqueue()
+    with traced.app.working():
+        job.wait(timeout=TIMEOUT)
+
+    assert traced.spans("enqueue far") == []
+    parent = traced.span("claim default").parent
+    assert parent is not None
+    assert f"{parent.span_id:016x}" == "b7ad6b7169203331"
+
+
+def test_the_end_of_an_attempt_that_was_lost_hangs_below_its_enqueue(traced: Traced) -> None:
+    @traced.app.task(name="lost")
+    def lost() -> None:
+        pass
+
+    gone, sweeper = WorkerId("gone"), WorkerId("sweeper")
+    lost.enqueue()
+    with closing(traced.app.engine.store()) as store:
+        store.exchange(gone, wants=[Want(DEFAULT_QUEUE, 1)], room=1)
+        [job] = store.sweep(sweeper, dead=[gone])
+        store.exchange(sweeper, [decide(job, Lost("it died"), 0.5)])
+
+    assert is_below(traced.span("settle pending"), traced.span("enqueue lost"))
+
+
+def test_without_a_provider_jobs_carry_nothing() -> None:
+    with Forebay("memory://") as app:
+        trace(app)
+
+        @app.task
+        def plain() -> None:
+            pass
+
+        job = plain.enqueue()
+        with app.working():
+            job.wait(timeout=TIMEOUT)
+
+        assert job.refresh().metadata == {}
+
+
+def test_it_is_too_late_once_the_store_was_used() -> None:
+    with Forebay("memory://") as app:
+        app.client.counts()
+
+        with pytest.raises(ConfigError, match="before anything is enqueued"):
+            trace(app)
