@@ -111,7 +111,7 @@ class Worker:
 
     def _own_renewal(self) -> Renewal:
         return Renewal(
-            engine=self._engine if self._is_measuring else None,
+            engine=self._engine,
             worker=self._info,
             slots=self._slots,
             clock=self._clock,
