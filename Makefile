@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py end_to_end/test_remote.py)
 ARGS ?=
 
-.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service reference requirements audit clean
+.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference requirements audit clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,6 +121,12 @@ docs: $(READY) ## Check all links in the documents and run all code in them, off
 
 mutate: $(READY) ## Remove each guard of each statement in turn and see the suite fail
 	$(BIN)/python tools/mutate.py $(ARGS)
+
+covered: $(READY) ## How much of the queue and of the worker their tests reach: ten minutes
+	$(BIN)/python tools/covered.py $(ARGS)
+
+flaky: $(READY) ## Run tests again and again and name those that fail now and then: [TIMES=20] [ARGS=tests/worker]
+	$(BIN)/python tools/flaky.py --times $(or $(TIMES),20) $(or $(ARGS),tests)
 
 fence: $(READY) ## Take the attempt out of the fence, one statement of one engine at a time, and see a test fail
 	$(BIN)/python tools/fence.py $(ARGS)

@@ -62,7 +62,7 @@ export function covers(grant: string, queue: string): boolean {
 
 const OPERATE = new Set([
   "pause_queue", "resume_queue", "drain_queue", "purge_queue", "requeue", "bulk", "delete_job", "revive", "replay",
-  "revive_dead", "purge_dead", "cancel", "amend",
+  "revive_dead", "purge_dead", "start_ramp", "pause_ramp", "resume_ramp", "stop_ramp", "cancel", "amend",
 ]);
 
 const VIEW = new Set(["metric_series", "queue_metrics", "result", "graph"]);

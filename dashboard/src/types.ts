@@ -265,6 +265,12 @@ export interface CreateQueueRequest {
   settings?: SettingsRequest;
 }
 
+export interface DeadRequest {
+  where?: JobFilter;
+  dry_run?: boolean;
+  group?: string | null;
+}
+
 export interface Dependency {
   id?: string | null;
   index?: number | null;
@@ -342,7 +348,7 @@ export interface EnqueueRequest {
   cost?: number;
 }
 
-export type EventKind = "alert" | "amended" | "cancel" | "command" | "deleted" | "dropped" | "expired" | "forced" | "held" | "key" | "limit" | "more" | "note" | "parent" | "queue" | "refused" | "replayed" | "revived" | "schedule" | "swept" | "unfollowed";
+export type EventKind = "alert" | "amended" | "cancel" | "command" | "deleted" | "dropped" | "expired" | "forced" | "held" | "key" | "limit" | "more" | "note" | "parent" | "queue" | "ramp" | "refused" | "replayed" | "revived" | "schedule" | "swept" | "unfollowed";
 
 export interface EventShape {
   kind: string;
@@ -385,6 +391,30 @@ export interface GraphShape {
   jobs: JobLine[];
   edges: TieShape[];
   is_whole: boolean;
+}
+
+export interface GroupList {
+  groups: GroupShape[];
+  jobs: number;
+  is_whole: boolean;
+  others: number;
+}
+
+export interface GroupShape {
+  id: string;
+  message: string;
+  frames: string[];
+  jobs: number;
+  tasks: Record<string, number>;
+  first_at: string;
+  last_at: string;
+  example_id: string;
+  example_reason: string;
+}
+
+export interface GroupsRequest {
+  where?: JobFilter;
+  newest?: number;
 }
 
 export interface Happening {
@@ -692,6 +722,47 @@ export interface QueueShape {
 }
 
 export type QueueState = "active" | "draining" | "dropped" | "paused";
+
+export interface RampList {
+  ramps: RampShape[];
+}
+
+export interface RampRequest {
+  where?: JobFilter;
+  group?: string | null;
+  first?: number;
+  factor?: number;
+  most?: number;
+  every_seconds?: number;
+  stop_percent?: number;
+}
+
+export interface RampShape {
+  name: string;
+  state: RampState;
+  reason: string;
+  group: string | null;
+  queues: string[];
+  first: number;
+  factor: number;
+  most: number;
+  every_seconds: number;
+  stop_percent: number;
+  started_at: string;
+  started_by: string;
+  next_at: string;
+  ended_at: string | null;
+  batches: number;
+  looked: number;
+  revived: number;
+  waiting: number;
+  completed: number;
+  dead: number;
+  refused: number;
+  gone: number;
+}
+
+export type RampState = "completed" | "paused" | "running" | "stopped";
 
 export interface Rejected {
   index: number;

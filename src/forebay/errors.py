@@ -16,6 +16,7 @@ ForebayError
   KeyNotFound              nothing there
   AlertNotFound            nothing there
   RuleNotFound             nothing there
+  RampNotFound             nothing there
   WorkersDied              worker processes die as soon as they are started; look at their log
   DuplicateJob             carries the id of the job that holds the key
   QueueFull                try later, or raise the queue's max_length
@@ -110,6 +111,10 @@ class WorkerNotFound(ForebayError, LookupError):
 
 class ScheduleNotFound(ForebayError, LookupError):
     """No schedule has this name."""
+
+
+class RampNotFound(ForebayError, LookupError):
+    """No ramp has this name."""
 
 
 class KeyNotFound(ForebayError, LookupError):

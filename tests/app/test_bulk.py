@@ -15,6 +15,7 @@ from forebay.domain.query import Counts, JobQuery, Page
 from forebay.domain.queue import QueueState
 from forebay.errors import QueueClosed, QueueNotEmpty, QueueNotFound, StoreRefused
 from forebay.stores.protocol import Reader, Store
+from forebay.stores.reviving import Revival
 from forebay.testing.clock import ManualClock
 from tests.app.watching import Watched
 from tests.stores.support import SWEEPER, WORKER, claim, complete, everything, fail, new_job
@@ -166,7 +167,8 @@ def test_revived_jobs_can_go_elsewhere_and_later(store: Store, reader: Reader) -
     [job_id] = put(store, 1, queue=MAIL)
     store.cancel([job_id])
 
-    assert revive_matching(store, reader, EVERY_JOB, queue=OTHER, delay_ms=5_000, actor="ada") == 1
+    how = Revival(queue=OTHER, delay_ms=5_000, actor="ada")
+    assert revive_matching(store, reader, EVERY_JOB, how=how) == 1
 
     [job] = reader.jobs([job_id])
     assert job is not None

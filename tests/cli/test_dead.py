@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import base64
 import re
+from pathlib import Path
 
 import pytest
 
@@ -115,3 +117,42 @@ def test_a_job_that_is_not_dead_is_left_alone_when_it_is_named(
     assert refusal("dead", act, waiting, "--yes")["status"] == 5
     assert refusal("dead", act, cancelled, "--yes")["status"] == 5
     assert steps.states(reader, [waiting, cancelled]) == [JobState.PENDING, JobState.CANCELLED]
+
+
+@pytest.mark.shows("R-DLQ-21")
+def test_dead_letters_are_grouped_and_one_group_is_revived_or_purged(store: Store, reader: Reader) -> None:
+    boom = [make(store, JobState.DEAD, queue=MAIL), make(store, JobState.DEAD)]
+    make(store, JobState.CANCELLED, queue=MAIL)
+
+    found = answer("dead", "groups")
+
+    [group] = found["groups"]
+    assert (group["message"], group["jobs"], group["tasks"]) == ("Boom: it broke", 2, {"t": 2})
+    assert (found["jobs"], found["is_whole"], found["others"]) == (2, True, 0)
+    assert "1 groups of 2 jobs" in call("dead", "groups").stdout
+    assert answer("dead", "groups", "--newest", "1")["is_whole"] is False
+    assert "there are older ones" in call("dead", "groups", "--newest", "1").stdout
+    assert answer("dead", "groups", "--task", "none")["groups"] == []
+    assert answer("dead", "revive", "--group", "0" * 16, "--yes") == {"revived": 0}
+    assert answer("dead", "purge", "--group", group["id"], "--queue", "default", "--yes") == {"deleted": 1}
+    assert reader.jobs([boom[1]]) == [None]
+    assert refusal("dead", "revive", "--group", "what", "--yes")["status"] == 2
+
+
+@pytest.mark.shows("R-DLQ-19")
+def test_the_payload_of_a_dead_letter_is_written_as_it_is(
+    store: Store, reader: Reader, tmp_path: Path
+) -> None:
+    job_id = make(store, JobState.DEAD, "ada")
+    payload = steps.look(reader, job_id).payload
+    path = tmp_path / "payload"
+
+    assert base64.b64decode(answer("dead", "payload", job_id)["payload_base64"]) == payload
+    assert call("dead", "payload", job_id).stdout_bytes == payload
+    assert answer("dead", "payload", job_id, "--output", str(path)) == {
+        "path": str(path),
+        "bytes": len(payload),
+    }
+    assert path.read_bytes() == payload
+    assert refusal("dead", "payload", put(store))["status"] == 5
+    assert refusal("dead", "payload", "nobody")["status"] == 4

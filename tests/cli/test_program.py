@@ -207,6 +207,15 @@ def test_every_command_about_dead_letters(app_folder: Path) -> None:
 
     assert ids(json_of(app_folder, "dead", "list")["jobs"]) == [job]
     assert json_of(app_folder, "dead", "show", job)["attempts"][0]["error"]["message"] == "no luck"
+    [group] = json_of(app_folder, "dead", "groups")["groups"]
+    assert (group["message"], group["frames"]) == ("ValueError: no luck", ["tasks.py:fail"])
+    assert "payload_base64" in json_of(app_folder, "dead", "payload", job)
+    ramp = json_of(app_folder, "ramps", "start", "--group", group["id"], "--yes")["name"]
+    assert json_of(app_folder, "ramps", "pause", ramp)["state"] == "paused"
+    assert json_of(app_folder, "ramps", "resume", ramp)["state"] == "running"
+    assert json_of(app_folder, "ramps", "stop", ramp)["state"] == "stopped"
+    assert json_of(app_folder, "ramps", "show", ramp)["revived"] == 0
+    assert len(json_of(app_folder, "ramps", "list")["ramps"]) == 1
     assert json_of(app_folder, "dead", "revive", job)["revived"] == 1
     assert json_of(app_folder, "dead", "purge", "--all", "--yes") == {"deleted": 0}
 
@@ -317,6 +326,14 @@ SHOWN: dict[str, Callable[..., object]] = {
     "dead show": test_every_command_about_dead_letters,
     "dead revive": test_every_command_about_dead_letters,
     "dead purge": test_every_command_about_dead_letters,
+    "dead groups": test_every_command_about_dead_letters,
+    "dead payload": test_every_command_about_dead_letters,
+    "ramps start": test_every_command_about_dead_letters,
+    "ramps list": test_every_command_about_dead_letters,
+    "ramps show": test_every_command_about_dead_letters,
+    "ramps pause": test_every_command_about_dead_letters,
+    "ramps resume": test_every_command_about_dead_letters,
+    "ramps stop": test_every_command_about_dead_letters,
     "workers list": the_worker,
     "workers show": test_every_command_about_workers,
     "workers pause": test_every_command_about_workers,

@@ -14,8 +14,8 @@ from tests.domain.test_metrics import MAIL, START, row, stock, tally
 STEPS = Steps(START, START + 30_000, TEN_SECONDS)
 
 
-def counted(at: int, accepted: int, queue: QueueName = MAIL, pending: int = 0) -> MetricRow:
-    return row(at, "~", queue, Stock(at, Counts(pending=pending), accepted, pending))
+def counted(at: int, accepted: int, queue: QueueName = MAIL, pending: int = 0, dead: int = 0) -> MetricRow:
+    return row(at, "~", queue, Stock(at, Counts(pending=pending, dead=dead), accepted, pending))
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,23 @@ def test_what_was_enqueued_is_told_by_the_counts_before_and_after() -> None:
     assert values(found, "pending") == [3, None, 5]
     assert values(spans(rows[1:], STEPS), "enqueued") == [None, None, 4]
     assert values(spans(rows, STEPS, task="send"), "enqueued") == [None, None, None]
+
+
+@pytest.mark.shows("R-DLQ-22", "R-MET-51")
+def test_the_dead_letters_there_are_and_how_fast_they_grow_are_metrics() -> None:
+    new = QueueName("new")
+    rows = [
+        counted(START - 10_000, 9, dead=4),
+        counted(START, 9, dead=6),
+        counted(START + 20_000, 9, dead=1),
+        counted(START + 20_000, 2, new, dead=2),
+    ]
+
+    found = spans(rows, STEPS)
+
+    assert values(found, "dead_letters") == [6, None, 3]
+    assert values(found, "dead_letters_growth") == [2, None, -3]
+    assert values(spans(rows[1:], STEPS), "dead_letters_growth") == [None, None, -3]
 
 
 def test_jobs_that_have_left_for_another_queue_are_not_taken_away_from_what_came() -> None:

@@ -684,7 +684,7 @@ def test_what_is_forgotten_leaves_a_line_under_its_day(
         queue.get_status(job_id)
 
 
-@pytest.mark.shows("R-HIST-15")
+@pytest.mark.shows("R-HIST-15", "R-BUG-09")
 def test_the_archive_can_be_read_by_day_and_by_function(
     make_queue: MakeQueue, clock: ManualClock, key: str
 ) -> None:

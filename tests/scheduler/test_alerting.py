@@ -242,7 +242,7 @@ def test_the_duty_comes_when_everybody_is_there_and_then_now_and_then(
 ) -> None:
     *others, duty = standard_duties(sweeper=SWEEPER, clock=clock, roll=lambda: 0.5, engine=memory)
 
-    assert (duty.name, duty.every_ms, len(others)) == ("alert", 10_000, 7)
+    assert (duty.name, duty.every_ms, len(others)) == ("alert", 10_000, 8)
     asked = []
     for later in (0, 10, 0, 5):  # a consumer asks after each claim
         clock.advance(seconds=later)

@@ -6,6 +6,7 @@ import pytest
 
 from forebay.domain.job import WorkerId
 from forebay.scheduler.standard import standard_duties
+from forebay.stores.memory.store import MemoryEngine
 from forebay.testing.clock import ManualClock
 
 
@@ -14,10 +15,23 @@ def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
     clock: ManualClock, notices_death: bool, sweeps: list[str]
 ) -> None:
     duties = standard_duties(
-        sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5, notices_death=notices_death
+        sweeper=WorkerId("sweeper"),
+        clock=clock,
+        roll=lambda: 0.5,
+        engine=MemoryEngine(clock=clock),
+        notices_death=notices_death,
     )
 
-    assert [duty.name for duty in duties] == ["promote", "fire", *sweeps, "rescore", "prune", "measure"]
+    assert [duty.name for duty in duties] == [
+        "promote",
+        "fire",
+        *sweeps,
+        "rescore",
+        "prune",
+        "measure",
+        "ramp",
+        "alert",
+    ]
 
 
 def test_whoever_keeps_no_figures_counts_no_jobs_either(clock: ManualClock) -> None:

@@ -266,6 +266,10 @@ OK, NO = 200, 403
         ("POST", "/v1/dead/search", {"where": HERE}, OK, OK),
         ("POST", "/v1/dead/revive", {"where": HERE}, NO, OK),
         ("POST", "/v1/dead/purge", {}, NO, NO),
+        ("POST", "/v1/dead/groups", {"where": HERE}, OK, OK),
+        ("POST", "/v1/dead/groups", {}, NO, NO),
+        ("POST", "/v1/dead/ramps", {"where": THERE}, NO, NO),
+        ("POST", "/v1/dead/ramps", {}, NO, NO),
         # What a text is found in is not masked.
         ("POST", f"/v1/queues/{MINE}/purge", {"where": SAYS, "dry_run": True}, NO, NO),
         ("POST", f"/v1/queues/{MINE}/requeue", {"where": SAYS, "dry_run": True}, NO, NO),
@@ -274,6 +278,8 @@ OK, NO = 200, 403
         ("POST", "/v1/dead/search", {"where": SAYS}, NO, NO),
         ("POST", "/v1/dead/revive", {"where": SAYS}, NO, NO),
         ("POST", "/v1/dead/purge", {"where": SAYS}, NO, NO),
+        ("POST", "/v1/dead/groups", {"where": SAYS}, NO, NO),
+        ("POST", "/v1/dead/ramps", {"where": SAYS}, NO, NO),
         ("GET", "/v1/schedules", None, NO, NO),
         ("PUT", "/v1/schedules/s", {"task": "t", "every_seconds": 9}, NO, NO),
         ("POST", "/v1/schedules/s/fire", None, NO, NO),
@@ -291,6 +297,21 @@ def test_who_may_look_may_not_steer_and_nobody_beyond_their_queues(
     seen = [holders[name].code(method, path, body)[0] for name in ("viewer", "operator")]
 
     assert seen == [viewer, operator]
+
+
+@pytest.mark.shows("R-SEC-03")
+def test_a_ramp_is_for_who_may_steer_its_queues(holders: dict[str, Holder]) -> None:
+    nothing = {"tags": ["of no job"]}
+    mine = holders["operator"].ask("POST", "/v1/dead/ramps", {"where": {**HERE, **nothing}}).json()["name"]
+    theirs = holders["admin"].ask("POST", "/v1/dead/ramps", {"where": nothing}).json()["name"]
+    viewer, operator = holders["viewer"], holders["operator"]
+
+    assert [one["name"] for one in viewer.ask("GET", "/v1/dead/ramps").json()["ramps"]] == [mine]
+    assert viewer.code("GET", f"/v1/dead/ramps/{mine}")[0] == OK
+    assert viewer.code("GET", f"/v1/dead/ramps/{theirs}") == (403, "forbidden")
+    for verb in ("pause", "resume", "stop"):
+        assert viewer.code("POST", f"/v1/dead/ramps/{mine}/{verb}") == (403, "forbidden")
+        assert operator.code("POST", f"/v1/dead/ramps/{theirs}/{verb}") == (403, "forbidden")
 
 
 @pytest.mark.shows("R-SEC-03")

@@ -100,6 +100,19 @@ def test_cp5_1_dashboard_stream_shows_a_change(served: Served) -> None:
     assert not told.body["is_all"]
 
 
+@pytest.mark.shows("R-DONE-16")
+def test_the_end_of_a_job_is_told_to_who_looks_on(served: Served) -> None:
+    queue = served.queue()
+    job = served.claimed(queue)
+
+    with looking(served, f"?queue={queue}") as stream:
+        stream.until("queues")
+        served.done("POST", f"/v1/jobs/{job['id']}/ack", {"lease": job["lease"]})
+        told = stream.until("queues", '"completed": 1')
+
+    assert [one["counts"]["completed"] for one in told.body["queues"]] == [1]
+
+
 def test_what_somebody_does_is_told_and_told_again_to_who_comes_back(served: Served) -> None:
     queue = served.queue()
     job_id = served.enqueue(queue)

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from forebay.domain.job import Amendment, Job, JobId, QueueName
+from forebay.domain.job import Amendment, Job, JobId
 from forebay.domain.lifecycle import JobState
 from forebay.stores.postgres import holding, operating
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Verdict
+from forebay.stores.reviving import Revival
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems
 from tests.stores.support import claim, complete, new_job
@@ -119,7 +120,7 @@ def test_what_is_revived_and_ends_again_before_it_is_revived_keeps_what_has_happ
     store.cancel([job_id], force=True)
     judge, seen = operating._objection_to_revival, []
 
-    def meanwhile(tx: Transaction, job: Job, name: QueueName) -> str:
+    def meanwhile(tx: Transaction, job: Job, how: Revival) -> str:
         seen.append(job)
         if len(seen) == 1:
             other.revive([job_id])
@@ -129,7 +130,7 @@ def test_what_is_revived_and_ends_again_before_it_is_revived_keeps_what_has_happ
                 other.amend(job_id, Amendment(priority=7))
                 clock.advance(ms=1)
             other.cancel([job_id], force=True)
-        return judge(tx, job, name)
+        return judge(tx, job, how)
 
     monkeypatch.setattr(operating, "_objection_to_revival", meanwhile)
     verdicts = store.revive([job_id])

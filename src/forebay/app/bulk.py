@@ -13,13 +13,16 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from forebay.app.grouping import of_group
 from forebay.app.settling import as_failed, exchange_all
+from forebay.domain.group import check_group
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.outcome import Lost
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.settlement import Settlement, decide
 from forebay.stores.protocol import BATCH, Reader, Store, Verdict
+from forebay.stores.reviving import AT_ONCE, Revival
 
 Progress: TypeAlias = Callable[[int], None]
 
@@ -37,9 +40,16 @@ def _unheard(verdicts: Sequence[Verdict]) -> None:
 
 
 def purge(
-    store: Store, reader: Reader, query: JobQuery, *, actor: str = "", progress: Progress = _in_silence
+    store: Store,
+    reader: Reader,
+    query: JobQuery,
+    *,
+    group: str | None = None,
+    actor: str = "",
+    progress: Progress = _in_silence,
 ) -> int:
-    """Delete the jobs that fit, except running ones; answers how many went.
+    """Delete the jobs that fit, except running ones; with `group` the dead letters of that failure group
+    among them. Answers how many went.
 
     `progress` hears the number so far after each batch.
     """
@@ -47,7 +57,7 @@ def purge(
     def delete(ids: Sequence[JobId]) -> list[Verdict]:
         return store.delete(ids, actor=actor)
 
-    return _walk(reader, query, _DELETABLE, delete, progress)
+    return _walk(reader, query, _DELETABLE, delete, progress, group)
 
 
 def revive_matching(
@@ -55,18 +65,17 @@ def revive_matching(
     reader: Reader,
     query: JobQuery,
     *,
-    queue: QueueName | None = None,
-    delay_ms: int = 0,
-    reset: bool = True,
-    actor: str = "",
+    group: str | None = None,
+    how: Revival = AT_ONCE,
     progress: Progress = _in_silence,
 ) -> int:
-    """Put back the dead and cancelled jobs that fit; answers how many. The options are those of `revive`."""
+    """Put back the dead and cancelled jobs that fit; with `group` the dead letters of that failure group
+    among them. Answers how many."""
 
     def revive(ids: Sequence[JobId]) -> list[Verdict]:
-        return store.revive(ids, queue=queue, delay_ms=delay_ms, reset=reset, actor=actor)
+        return store.revive(ids, **how._asdict())
 
-    return _walk(reader, query, _REVIVABLE, revive, progress)
+    return _walk(reader, query, _REVIVABLE, revive, progress, group)
 
 
 def cancel_matching(
@@ -143,7 +152,11 @@ def _walk(
     allowed: frozenset[JobState],
     do: Callable[[Sequence[JobId]], list[Verdict]],
     progress: Progress,
+    group: str | None = None,
 ) -> int:
+    if group is not None:
+        check_group(group)
+        allowed &= {JobState.DEAD}
     states = tuple(state for state in query.states or JobState if state in allowed)
     if not states:
         # To a reader no states mean every state.
@@ -151,8 +164,13 @@ def _walk(
     narrow, done, after, is_over = replace(query, states=states), 0, None, False
     while not is_over:
         page = reader.search(narrow, limit=MAX_PAGE, after=after)
-        if page.jobs:
-            done += sum(verdict.done for verdict in do([job.id for job in page.jobs]))
+        ids = (
+            [fate.id for fate in of_group(reader, page.jobs, group)]
+            if group
+            else [job.id for job in page.jobs]
+        )
+        if ids:
+            done += sum(verdict.done for verdict in do(ids))
             progress(done)
         after, is_over = page.after, page.after is None
     return done

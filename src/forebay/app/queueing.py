@@ -1,4 +1,4 @@
-"""Queues in the hands of a program: their settings, and how long what waits in them will take."""
+"""Queues in the hands of a program: their settings, how long what waits in them takes, and what has died."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from forebay.domain.job import QueueName, check_queue_name
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
+    from forebay.app.dead import DeadLetters
     from forebay.domain.queue import Queue
+    from forebay.stores.protocol import Engine
 
 _UNIT: Final = "_ms"
 
@@ -47,6 +49,14 @@ class Queueing:
     """The part of an app that has to do with queues."""
 
     client: Client
+    engine: Engine
+
+    @property
+    def dead(self) -> DeadLetters:
+        """The dead letters: their failure `groups`, and `revive`, `purge` and `ramp` for many of them."""
+        from forebay.app.dead import DeadLetters  # noqa: PLC0415 - most programs look at none
+
+        return DeadLetters(self.client, self.engine)
 
     def configure(self, queue: str, **options: Unpack[QueueOptions]) -> Queue:
         """Create a queue, or change what is named of its settings; everybody follows at once.

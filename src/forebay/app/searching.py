@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from forebay.app.grouping import among_dead, of_group
+from forebay.domain.group import MOST_NEWEST
 from forebay.domain.job import JobSummary
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import EXACT_UP_TO, MAX_PAGE, JobQuery, Page
 from forebay.stores.protocol import Reader
 
 
-def counted(reader: Reader, query: JobQuery) -> tuple[int, bool]:
-    """How many jobs fit, and whether that is exact: beyond ten thousand it is "more than" that."""
+def counted(reader: Reader, query: JobQuery, group: str | None = None) -> tuple[int, bool]:
+    """How many jobs fit, and whether that is exact: beyond ten thousand it is "more than" that. Those of a
+    failure group are looked for among the newest hundred thousand."""
+    if group is not None:
+        return _in_group(reader, query, group)
     if replace(query, queues=(), states=()) == JobQuery():
         return _maintained(reader, query), True
     count, after, is_over = 0, None, False
@@ -19,6 +24,16 @@ def counted(reader: Reader, query: JobQuery) -> tuple[int, bool]:
         page = reader.search(query, limit=MAX_PAGE, after=after)
         count, after, is_over = count + len(page.jobs), page.after, page.after is None
     return (count, True) if is_over else (EXACT_UP_TO, False)
+
+
+def _in_group(reader: Reader, query: JobQuery, group: str) -> tuple[int, bool]:
+    dead, count, looked, after = among_dead(query), 0, 0, None
+    while True:
+        page = reader.search(dead, limit=MAX_PAGE, after=after)
+        count, looked = count + sum(1 for _ in of_group(reader, page.jobs, group)), looked + len(page.jobs)
+        after = page.after
+        if after is None or looked >= MOST_NEWEST or count > EXACT_UP_TO:
+            return min(count, EXACT_UP_TO), after is None and count <= EXACT_UP_TO
 
 
 def _maintained(reader: Reader, query: JobQuery) -> int:

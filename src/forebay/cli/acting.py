@@ -67,24 +67,28 @@ class Choice:
     chosen: Filter
     everything: bool = False
     yes: bool = False
+    group: str | None = None
 
 
 def act(desk: Desk, out: Output, deed: Deed, choice: Choice) -> None:
     """Do it, after asking, and say what was done."""
-    ids = chosen_ids(choice.ids, choice.chosen, everything=choice.everything)
+    everything = choice.everything or choice.group is not None
+    ids = chosen_ids(choice.ids, choice.chosen, everything=everything)
     if ids:
         _to_ids(desk, out, deed, ids, yes=choice.yes)
     else:
-        to_matching(desk, out, deed, choice.chosen.query(desk), yes=choice.yes)
+        to_matching(desk, out, deed, choice.chosen.query(desk), yes=choice.yes, group=choice.group)
 
 
-def to_matching(desk: Desk, out: Output, deed: Deed, query: JobQuery, *, yes: bool) -> None:
+def to_matching(
+    desk: Desk, out: Output, deed: Deed, query: JobQuery, *, yes: bool, group: str | None = None
+) -> None:
     """Do it to all jobs that fit.
 
     The number that is asked about is the number at that moment; what is done is counted again, job by job.
     """
     narrow = narrowed(query, deed.allowed, deed.past)
-    count, is_exact = counted(desk.reader, narrow)
+    count, is_exact = counted(desk.reader, narrow, group)
     done = deed.tally([])
     if count:
         confirm(f"{deed.verb.capitalize()} {jobs_of(count, is_exact=is_exact)} in {desk.name}?", yes=yes)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
+from forebay.app.grouping import failure_groups
 from forebay.app.searching import counted, listed
 from forebay.cli.acting import Choice, Deed, act
 from forebay.cli.filters import Filter, with_filter
@@ -25,13 +29,18 @@ from forebay.cli.jobs import (
 )
 from forebay.cli.opening import Desk
 from forebay.cli.options import at_store, limit_option, yes_option
-from forebay.cli.output import Output
+from forebay.cli.output import Output, jobs_of, moment, table, text
+from forebay.cli.shapes import group_json
+from forebay.domain.group import MOST_NEWEST, NEWEST, Group, check_group
 from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
 from forebay.errors import IllegalTransition
 from forebay.stores.protocol import Verdict
 
 DEAD = frozenset({JobState.DEAD})
+GROUP = click.option(
+    "--group", callback=lambda _, __, group: group and check_group(group), help="Of this failure group."
+)
 
 
 @click.group()
@@ -100,6 +109,7 @@ def show(desk: Desk, out: Output, job_id: str) -> None:
 @dead.command()
 @IDS
 @revival_options
+@GROUP
 @ALL
 @yes_option
 @with_filter("states")
@@ -107,17 +117,77 @@ def show(desk: Desk, out: Output, job_id: str) -> None:
 def revive(
     desk: Desk, out: Output, target: str | None, delay: int, keep_failures: bool, **which: Any
 ) -> None:
-    """Put dead letters back, with fresh failures."""
-    deed = revival(desk, DEAD, target, delay, reset=not keep_failures)
-    act(desk, out, _if_dead(desk, deed), Choice(**which))
+    """Put dead letters back, with fresh failures; in careful batches by `forebay ramps start`."""
+    choice = Choice(**which)
+    deed = revival(desk, DEAD, target, delay, reset=not keep_failures, group=choice.group)
+    act(desk, out, _if_dead(desk, deed), choice)
 
 
 @dead.command()
 @IDS
+@GROUP
 @ALL
 @yes_option
 @with_filter("states")
 @at_store()
 def purge(desk: Desk, out: Output, **which: Any) -> None:
     """Remove dead letters for good."""
-    act(desk, out, _if_dead(desk, deletion(desk, DEAD)), Choice(**which))
+    choice = Choice(**which)
+    act(desk, out, _if_dead(desk, deletion(desk, DEAD, choice.group)), choice)
+
+
+@dead.command("groups")
+@click.option(
+    "--newest",
+    type=click.IntRange(1, MOST_NEWEST),
+    default=NEWEST,
+    show_default=True,
+    help="Look at so many dead letters, the newest ones.",
+)
+@limit_option(50)
+@with_filter("states")
+@at_store()
+def list_groups(desk: Desk, out: Output, chosen: Filter, newest: int, limit: int) -> None:
+    """Show dead letters by what they died of, the largest group first."""
+    found = failure_groups(desk.reader, chosen.query(desk), newest)
+    shown = found.groups[:limit]
+
+    def people() -> None:
+        rows = [
+            (one.id, one.jobs, moment(one.first_at), moment(one.last_at), ", ".join(one.tasks), _what(one))
+            for one in shown
+        ]
+        table(("group", "jobs", "first", "last", "tasks", "reason"), rows)
+        more = "" if found.is_whole else "; there are older ones, see --newest"
+        click.echo(f"{len(found.groups)} groups of {jobs_of(found.jobs)}{more}")
+
+    answer = {"jobs": found.jobs, "is_whole": found.is_whole, "others": found.others}
+    out.answer({"groups": [group_json(one) for one in shown], **answer}, people)
+
+
+def _what(group: Group) -> str:
+    """Why they died, and where."""
+    return f"{group.message} (in {group.frames[-1]})" if group.frames else group.message
+
+
+@dead.command()
+@ID
+@click.option("--output", "-o", "path", type=click.Path(path_type=Path), help="Into this file.")
+@at_store()
+def payload(desk: Desk, out: Output, job_id: str, path: Path | None) -> None:
+    """Write the stored arguments of a dead letter, as they are and with all secrets.
+
+    They go to standard output, or into a file; with --json as base64.
+    """
+    [job] = desk.reader.jobs([JobId(job_id)])
+    if job is None or job.state is not JobState.DEAD:
+        _refused(JobId(job_id), job).check()
+        return
+    if path is not None:
+        path.write_bytes(job.payload)
+        out.say({"path": str(path), "bytes": len(job.payload)}, f"{len(job.payload):,} bytes in {path}")
+        return
+    told = {"payload_base64": base64.b64encode(job.payload).decode("ascii")}
+    # A terminal is spared what would move its cursor.
+    shown = text(job.payload.decode(errors="replace")) if sys.stdout.isatty() else job.payload
+    out.answer(told, lambda: click.echo(shown, nl=False))

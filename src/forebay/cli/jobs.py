@@ -28,6 +28,7 @@ from forebay.domain.note import Notes
 from forebay.domain.query import JobQuery, Page
 from forebay.errors import JobNotFound
 from forebay.stores.protocol import Receipt, Verdict
+from forebay.stores.reviving import Revival
 
 DELETABLE = frozenset(JobState) - {JobState.RUNNING}
 SHOWN_LINES = 20
@@ -181,26 +182,24 @@ def revival(
     *,
     reset: bool,
     dependants: bool = False,
+    group: str | None = None,
 ) -> Deed:
     """The deed that puts jobs back."""
     if target is not None:
         check_queue_name(target)
         desk.existing_queue(target)
-    how: dict[str, Any] = {
-        "queue": None if target is None else QueueName(target),
-        "delay_ms": delay,
-        "reset": reset,
-        "actor": desk.actor,
-    }
+    to = None if target is None else QueueName(target)
+    how = Revival(to, delay, reset, desk.actor, dependants)
 
     def revive_all(query: JobQuery, tell: Callable[[int], None]) -> Tally:
-        return {"revived": revive_matching(desk.store, desk.reader, query, progress=tell, **how)}
+        done = revive_matching(desk.store, desk.reader, query, group=group, how=how, progress=tell)
+        return {"revived": done}
 
     return Deed(
         verb="revive",
         past="revived",
         allowed=allowed,
-        to_ids=lambda ids: desk.store.revive(ids, dependants=dependants, **how),
+        to_ids=lambda ids: desk.store.revive(ids, **how._asdict()),
         to_all=revive_all,
         asks_for_ids=False,  # a job that was put back can be cancelled again
     )
@@ -217,11 +216,12 @@ def delete(desk: Desk, out: Output, **which: Any) -> None:
     act(desk, out, deletion(desk, DELETABLE), Choice(**which))
 
 
-def deletion(desk: Desk, allowed: frozenset[JobState]) -> Deed:
+def deletion(desk: Desk, allowed: frozenset[JobState], group: str | None = None) -> Deed:
     """The deed that removes jobs."""
 
     def delete_all(query: JobQuery, tell: Callable[[int], None]) -> Tally:
-        return {"deleted": purge(desk.store, desk.reader, query, actor=desk.actor, progress=tell)}
+        done = purge(desk.store, desk.reader, query, group=group, actor=desk.actor, progress=tell)
+        return {"deleted": done}
 
     return Deed(
         verb="delete",

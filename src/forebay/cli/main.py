@@ -17,6 +17,7 @@ COMMANDS = {
     "scheduler": ("forebay.cli.scheduler:scheduler", "Fire schedules until a signal says stop."),
     "server": ("forebay.cli.server:server", "Serve jobs over HTTP, and gRPC, until a signal says stop."),
     "dead": ("forebay.cli.dead:dead", "Look at the dead letters, revive or purge them."),
+    "ramps": ("forebay.cli.ramps:ramps", "Revive dead letters in batches that grow while they do well."),
     "workers": ("forebay.cli.workers:workers", "List workers, look into them, pause, resume and stop them."),
     "stats": (
         "forebay.cli.stats:stats",

@@ -12,12 +12,14 @@ import msgspec
 from forebay.app.codec import decode_call, decode_result
 from forebay.app.masking import masked
 from forebay.app.story import story
+from forebay.domain.group import Group
 from forebay.domain.history import Attempt, Timeline
 from forebay.domain.job import Job, JobSummary
 from forebay.domain.note import Notes
 from forebay.domain.pressure import Pace
 from forebay.domain.query import Counts
 from forebay.domain.queue import Queue
+from forebay.domain.ramp import Ramp
 from forebay.domain.schedule import Firing, Schedule
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import PayloadError
@@ -26,6 +28,7 @@ from forebay.stores.protocol import Verdict
 # How an engine keeps a job is no business of programs that read our answers.
 _INNER: Final = ("seq", "rank", "capped", "payload", "result")
 _QUEUE_INNER: Final = ("rank_version",)
+_RAMP_INNER: Final = ("query", "after", "is_searched", "picked", "watched", "size", "died", "chosen")
 
 
 def iso(at: int | None) -> str | None:
@@ -141,6 +144,22 @@ def worker_json(worker: WorkerInfo, now: int) -> dict[str, Any]:
     """A worker with what the store's clock makes of its beats."""
     silent, up = max(0, now - worker.beat_at), max(0, now - worker.started_at)
     return {**_plain(worker), "pulse": worker.pulse(now), "silent_ms": silent, "up_ms": up}
+
+
+def group_json(group: Group) -> dict[str, Any]:
+    """Dead letters that have died of the same."""
+    return _plain(group)
+
+
+def ramp_json(ramp: Ramp) -> dict[str, Any]:
+    """How far a revival in batches has come; `waiting` jobs were put back and have not ended again."""
+    told = {"waiting": len(ramp.watched), "revived": ramp.revived}
+    asked = {
+        name: value
+        for name, value in msgspec.to_builtins(ramp.query).items()
+        if value not in (None, (), [], {})
+    }
+    return {**_plain(ramp, _RAMP_INNER), **told, "query": asked}
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.domain.job import JobId, JobSummary, Json, QueueName
+from forebay.domain.job import Job, JobId, JobSummary, Json, PastError, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.errors import ConfigError
 
@@ -54,6 +54,33 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     jobs: tuple[JobSummary, ...]
     after: str | None = None
+
+
+class Fate(msgspec.Struct, frozen=True, kw_only=True):
+    """What has become of a job so far, without what it carries. `error` is that of its last bad attempt."""
+
+    id: JobId
+    seq: int
+    queue: QueueName
+    task: str
+    state: JobState
+    finished_at: int | None
+    reason: str | None
+    error: PastError | None
+
+
+def fate_of(job: Job) -> Fate:
+    """The fate of a job."""
+    return Fate(
+        id=job.id,
+        seq=job.seq,
+        queue=job.queue,
+        task=job.task,
+        state=job.state,
+        finished_at=job.finished_at,
+        reason=job.reason,
+        error=job.errors[-1] if job.errors else None,
+    )
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,11 +30,12 @@ _STEPS: Final = (TEN_SECONDS, MINUTE, 5 * MINUTE, HOUR, 6 * HOUR, DAY_MS)
 
 class Span(NamedTuple):
     """What is known of one step. `stock` is None where nobody has counted, or where it is about one task;
-    `enqueued` too, and where there was none before."""
+    `enqueued` and `grown`, by how many dead letters there are more, too, and where there was none before."""
 
     tally: Tally
     stock: Mapping[QueueName, Stock] | None = None
     enqueued: int | None = None
+    grown: int | None = None
 
     @property
     def error_rate(self) -> float | None:
@@ -92,6 +93,7 @@ METRICS: Final[Mapping[str, Metric]] = {
         if state not in (JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED)
     },
     "dead_letters": Metric("jobs", partial(_jobs, "dead")),
+    "dead_letters_growth": Metric("jobs", lambda span: span.grown),
 }
 
 
@@ -175,7 +177,7 @@ def span_between(rows: Sequence[MetricRow], start: int, task: str | None = None)
 def _span(rows: Sequence[MetricRow], task: str | None, before: Mapping[QueueName, Stock] | None) -> Span:
     tallies = [tally for row in rows for name, tally in row.tasks.items() if task is None or name == task]
     stock = _last_stock(rows) if task is None else None
-    return Span(merged(tallies), stock, _enqueued(before, stock))
+    return Span(merged(tallies), stock, _enqueued(before, stock), _grown(before, stock))
 
 
 def _last_stock(rows: Iterable[MetricRow]) -> dict[QueueName, Stock] | None:
@@ -194,6 +196,16 @@ def _enqueued(before: Mapping[QueueName, Stock] | None, now: Mapping[QueueName, 
         return None
     return sum(
         max(0, stock.accepted - (before[queue].accepted if queue in before else 0))
+        for queue, stock in now.items()
+    )
+
+
+def _grown(before: Mapping[QueueName, Stock] | None, now: Mapping[QueueName, Stock] | None) -> int | None:
+    """How many dead letters there are more than at the count before, or fewer."""
+    if before is None or now is None:
+        return None
+    return sum(
+        stock.counts.dead - (before[queue].counts.dead if queue in before else 0)
         for queue, stock in now.items()
     )
 

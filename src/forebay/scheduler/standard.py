@@ -14,6 +14,7 @@ from forebay.scheduler.firing import FiringSchedules
 from forebay.scheduler.measuring import Measuring
 from forebay.scheduler.promoting import Promoting
 from forebay.scheduler.pruning import Pruning
+from forebay.scheduler.ramping import Ramping
 from forebay.scheduler.rescoring import Rescoring
 from forebay.scheduler.sweeping import Sweeping
 from forebay.stores.protocol import Engine
@@ -29,12 +30,13 @@ def standard_duties(
     measures: bool = True,
     engine: Engine | None = None,
 ) -> list[Duty]:
-    """Promote, fire, sweep, rescore, prune and, unless told otherwise, measure; look at the rules of alerts
-    where an engine is given. The sweeper sweeps under a worker id of its own; for the dead alone only where
-    the store notices a death."""
+    """Promote, fire, sweep, rescore, prune and, unless told otherwise, measure. The sweeper sweeps under a
+    worker id of its own; for the dead alone only where the store notices a death. Who is given no engine
+    cannot look, and leaves ramps and alerts to others; the latter are about what was measured."""
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
-    looks: list[Duty] = [Measuring(clock)] if measures else []
-    if engine is not None:
-        looks.append(Alerting(engine, clock))
-    return [Promoting(), FiringSchedules(roll=roll), *sweeps, Rescoring(), Pruning(), *looks]
+    measuring: list[Duty] = [Measuring(clock)] if measures else []
+    ramps: list[Duty] = [] if engine is None else [Ramping(reader=engine.reader)]
+    alerts: list[Duty] = [Alerting(engine, clock)] if engine is not None and measures else []
+    others: list[Duty] = [Rescoring(), Pruning(), *measuring, *ramps, *alerts]
+    return [Promoting(), FiringSchedules(roll=roll), *sweeps, *others]

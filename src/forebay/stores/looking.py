@@ -8,7 +8,7 @@ from typing import Protocol
 from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId
 from forebay.domain.note import Notes
-from forebay.domain.query import JobQuery, Page, Position
+from forebay.domain.query import Fate, JobQuery, Page, Position
 from forebay.domain.workflow import Edge
 
 
@@ -17,6 +17,11 @@ class LooksAtJobs(Protocol):
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
         """The records of these jobs, in the order asked, wherever they are; None for unknown ids."""
+        ...
+
+    def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
+        """What has become of these jobs, in the order asked, None for unknown ids. What they carry is neither
+        read by the caller nor decrypted or fetched for it."""
         ...
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:

@@ -351,6 +351,7 @@ class Store(KeepsQueues, KeepsWorkers, KeepsSchedules, KeepsLimits, KeepsDocumen
         reset: bool = True,
         actor: str = "",
         dependants: bool = False,
+        ended_before: int | None = None,
     ) -> list[Verdict]:
         """Put dead and cancelled jobs back to pending (scheduled with a delay), in their own queue or in
         another one, with a new `ready_at`, their old seq and without the wish to be cancelled.
@@ -362,6 +363,9 @@ class Store(KeepsQueues, KeepsWorkers, KeepsSchedules, KeepsLimits, KeepsDocumen
         A job that depends on others is blocked again while one of them has not ended; those that have failed
         do not hold it up any more, since somebody wants it to run without them. What is held because of a
         revived job waits for its next end; with `dependants` what has ended because of it is revived too.
+
+        With `ended_before` a job that has ended at that time or later stays where it is: whoever names the
+        time at which it began to revive puts no job back twice, however often it asks.
         """
         ...
 

@@ -204,7 +204,7 @@ class Worker:
             hooks=self._hooks,
             notices_death=features.notices_death,
             measures=self._is_measuring,
-            engine=self._engine if self._is_measuring else None,
+            engine=self._engine,
         )
 
     def _declare(self, store: Store) -> None:

@@ -68,6 +68,24 @@ def test_many_jobs_can_be_read_at_once(store: Store, reader: Reader) -> None:
     assert [job.id if job else None for job in found] == ids
 
 
+def test_the_fate_of_a_job_is_how_it_ended_and_its_last_error(store: Store, reader: Reader) -> None:
+    job = started(store, queue=MAIL, payload=b"secret")
+    settle(store, job, Discarded(BOOM))
+    waits = put(store)
+
+    [dead, unknown, waiting] = reader.fates([job.id, UNKNOWN, waits])
+
+    assert dead is not None
+    assert dead.error is not None
+    assert waiting is not None
+    assert (dead.id, dead.queue, dead.task, dead.state) == (job.id, MAIL, job.task, JobState.DEAD)
+    assert (dead.seq, dead.finished_at, dead.reason) == (job.seq, T0, "Boom: it broke")
+    assert (dead.error.type, dead.error.message, dead.error.traceback) == ("Boom", "it broke", "line 1")
+    assert unknown is None
+    assert (waiting.state, waiting.finished_at, waiting.error) == (JobState.PENDING, None, None)
+    assert reader.fates([]) == []
+
+
 # Counts.
 
 

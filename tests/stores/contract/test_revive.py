@@ -385,3 +385,22 @@ def test_a_job_revived_into_another_queue_is_due_there_alone(store: Store) -> No
     ]
 
     assert dues == [None, 1_000]
+
+
+def test_a_job_that_has_ended_since_a_time_is_not_revived_for_whoever_names_it(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    dead, cancelled = make(store, JobState.DEAD), make(store, JobState.CANCELLED)
+    clock.advance(ms=5)
+    began = T0 + 5
+
+    [first, second, again] = store.revive([dead, cancelled, dead], ended_before=began)
+    settle(store, start(store), Discarded(BOOM))
+    store.cancel([cancelled])
+    before = record(reader, dead), record(reader, cancelled)
+    refused = store.revive([dead, cancelled], ended_before=began)
+
+    assert (first.done, second.done, again.done) == (True, True, False)
+    assert [(one.done, one.reason) for one in refused] == [(False, "it has ended since")] * 2
+    assert (record(reader, dead), record(reader, cancelled)) == before
+    assert [one.done for one in store.revive([dead, cancelled], ended_before=began + 1)] == [True, True]

@@ -1160,20 +1160,173 @@ class ListDeadLetterTasksRequest(_message.Message):
     def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., with_total: _Optional[bool] = ...) -> None: ...
 
 class RequeueFromDeadLetterRequest(_message.Message):
-    __slots__ = ("where", "dry_run")
+    __slots__ = ("where", "dry_run", "group")
     WHERE_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     where: JobFilter
     dry_run: bool
-    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    group: str
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ..., group: _Optional[str] = ...) -> None: ...
 
 class PurgeDeadLetterQueueRequest(_message.Message):
-    __slots__ = ("where", "dry_run")
+    __slots__ = ("where", "dry_run", "group")
     WHERE_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     where: JobFilter
     dry_run: bool
-    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    group: str
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ..., group: _Optional[str] = ...) -> None: ...
+
+class ListFailureGroupsRequest(_message.Message):
+    __slots__ = ("where", "newest")
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    where: JobFilter
+    newest: int
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., newest: _Optional[int] = ...) -> None: ...
+
+class GroupList(_message.Message):
+    __slots__ = ("groups", "jobs", "is_whole", "others")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[Group]
+    jobs: int
+    is_whole: bool
+    others: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., jobs: _Optional[int] = ..., is_whole: _Optional[bool] = ..., others: _Optional[int] = ...) -> None: ...
+
+class Group(_message.Message):
+    __slots__ = ("id", "message", "frames", "jobs", "tasks", "first_at", "last_at", "example_id", "example_reason")
+    class TasksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_AT_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLE_REASON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    message: str
+    frames: _containers.RepeatedScalarFieldContainer[str]
+    jobs: int
+    tasks: _containers.ScalarMap[str, int]
+    first_at: _timestamp_pb2.Timestamp
+    last_at: _timestamp_pb2.Timestamp
+    example_id: str
+    example_reason: str
+    def __init__(self, id: _Optional[str] = ..., message: _Optional[str] = ..., frames: _Optional[_Iterable[str]] = ..., jobs: _Optional[int] = ..., tasks: _Optional[_Mapping[str, int]] = ..., first_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., example_id: _Optional[str] = ..., example_reason: _Optional[str] = ...) -> None: ...
+
+class StartRampRequest(_message.Message):
+    __slots__ = ("where", "group", "first", "factor", "most", "every_seconds", "stop_percent")
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STOP_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    where: JobFilter
+    group: str
+    first: int
+    factor: float
+    most: int
+    every_seconds: float
+    stop_percent: float
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., group: _Optional[str] = ..., first: _Optional[int] = ..., factor: _Optional[float] = ..., most: _Optional[int] = ..., every_seconds: _Optional[float] = ..., stop_percent: _Optional[float] = ...) -> None: ...
+
+class Ramp(_message.Message):
+    __slots__ = ("name", "state", "reason", "group", "queues", "first", "factor", "most", "every_seconds", "stop_percent", "started_at", "started_by", "next_at", "ended_at", "batches", "looked", "revived", "waiting", "completed", "dead", "refused", "gone")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STOP_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_BY_FIELD_NUMBER: _ClassVar[int]
+    NEXT_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_FIELD_NUMBER: _ClassVar[int]
+    REVIVED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    reason: str
+    group: str
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    first: int
+    factor: float
+    most: int
+    every_seconds: float
+    stop_percent: float
+    started_at: _timestamp_pb2.Timestamp
+    started_by: str
+    next_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    batches: int
+    looked: int
+    revived: int
+    waiting: int
+    completed: int
+    dead: int
+    refused: int
+    gone: int
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., factor: _Optional[float] = ..., most: _Optional[int] = ..., every_seconds: _Optional[float] = ..., stop_percent: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_by: _Optional[str] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., batches: _Optional[int] = ..., looked: _Optional[int] = ..., revived: _Optional[int] = ..., waiting: _Optional[int] = ..., completed: _Optional[int] = ..., dead: _Optional[int] = ..., refused: _Optional[int] = ..., gone: _Optional[int] = ...) -> None: ...
+
+class ListRampsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RampList(_message.Message):
+    __slots__ = ("ramps",)
+    RAMPS_FIELD_NUMBER: _ClassVar[int]
+    ramps: _containers.RepeatedCompositeFieldContainer[Ramp]
+    def __init__(self, ramps: _Optional[_Iterable[_Union[Ramp, _Mapping]]] = ...) -> None: ...
+
+class GetRampRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class PauseRampRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ResumeRampRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class StopRampRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class ListSchedulesRequest(_message.Message):
     __slots__ = ()

@@ -989,6 +989,41 @@ class AdminStub:
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.PurgeDeadLetterQueueRequest.SerializeToString,
                 response_deserializer=forebay_dot_v1_dot_forebay__pb2.BulkAnswer.FromString,
                 _registered_method=True)
+        self.ListFailureGroups = channel.unary_unary(
+                '/forebay.v1.Admin/ListFailureGroups',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.ListFailureGroupsRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.GroupList.FromString,
+                _registered_method=True)
+        self.StartRamp = channel.unary_unary(
+                '/forebay.v1.Admin/StartRamp',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.StartRampRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+                _registered_method=True)
+        self.ListRamps = channel.unary_unary(
+                '/forebay.v1.Admin/ListRamps',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.ListRampsRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.RampList.FromString,
+                _registered_method=True)
+        self.GetRamp = channel.unary_unary(
+                '/forebay.v1.Admin/GetRamp',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.GetRampRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+                _registered_method=True)
+        self.PauseRamp = channel.unary_unary(
+                '/forebay.v1.Admin/PauseRamp',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.PauseRampRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+                _registered_method=True)
+        self.ResumeRamp = channel.unary_unary(
+                '/forebay.v1.Admin/ResumeRamp',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.ResumeRampRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+                _registered_method=True)
+        self.StopRamp = channel.unary_unary(
+                '/forebay.v1.Admin/StopRamp',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.StopRampRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+                _registered_method=True)
         self.ListSchedules = channel.unary_unary(
                 '/forebay.v1.Admin/ListSchedules',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.ListSchedulesRequest.SerializeToString,
@@ -1296,6 +1331,55 @@ class AdminServicer:
 
     def PurgeDeadLetterQueue(self, request, context):
         """Delete the dead letters that fit for good.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFailureGroups(self, request, context):
+        """Show dead letters by what they died of, the largest group first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StartRamp(self, request, context):
+        """Begin to put dead letters back in batches that grow, until too many die again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRamps(self, request, context):
+        """List ramps, the newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetRamp(self, request, context):
+        """Show how far a ramp has come.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseRamp(self, request, context):
+        """Put no more dead letters back until the ramp is resumed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeRamp(self, request, context):
+        """Go on with a ramp that was paused or has stopped.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StopRamp(self, request, context):
+        """End a ramp; what was put back goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1632,6 +1716,41 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.PurgeDeadLetterQueue,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.PurgeDeadLetterQueueRequest.FromString,
                     response_serializer=forebay_dot_v1_dot_forebay__pb2.BulkAnswer.SerializeToString,
+            ),
+            'ListFailureGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFailureGroups,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListFailureGroupsRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.GroupList.SerializeToString,
+            ),
+            'StartRamp': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartRamp,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.StartRampRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Ramp.SerializeToString,
+            ),
+            'ListRamps': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRamps,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListRampsRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.RampList.SerializeToString,
+            ),
+            'GetRamp': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRamp,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.GetRampRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Ramp.SerializeToString,
+            ),
+            'PauseRamp': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseRamp,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.PauseRampRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Ramp.SerializeToString,
+            ),
+            'ResumeRamp': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeRamp,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ResumeRampRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Ramp.SerializeToString,
+            ),
+            'StopRamp': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopRamp,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.StopRampRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Ramp.SerializeToString,
             ),
             'ListSchedules': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSchedules,
@@ -2361,6 +2480,195 @@ class Admin:
             '/forebay.v1.Admin/PurgeDeadLetterQueue',
             forebay_dot_v1_dot_forebay__pb2.PurgeDeadLetterQueueRequest.SerializeToString,
             forebay_dot_v1_dot_forebay__pb2.BulkAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFailureGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/ListFailureGroups',
+            forebay_dot_v1_dot_forebay__pb2.ListFailureGroupsRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.GroupList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartRamp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/StartRamp',
+            forebay_dot_v1_dot_forebay__pb2.StartRampRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRamps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/ListRamps',
+            forebay_dot_v1_dot_forebay__pb2.ListRampsRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.RampList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRamp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/GetRamp',
+            forebay_dot_v1_dot_forebay__pb2.GetRampRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseRamp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/PauseRamp',
+            forebay_dot_v1_dot_forebay__pb2.PauseRampRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeRamp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/ResumeRamp',
+            forebay_dot_v1_dot_forebay__pb2.ResumeRampRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StopRamp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/StopRamp',
+            forebay_dot_v1_dot_forebay__pb2.StopRampRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Ramp.FromString,
             options,
             channel_credentials,
             insecure,

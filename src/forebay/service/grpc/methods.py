@@ -14,6 +14,7 @@ from forebay.service.permitting import (
     keeping,
     measuring,
     producing,
+    reviving,
     steering,
 )
 from forebay.service.permitting.permit import Permit
@@ -22,6 +23,7 @@ from forebay.service.schema import consuming as jobs
 from forebay.service.schema import keeping as kept
 from forebay.service.schema import looking, metrics, queues, searching
 from forebay.service.schema import producing as new
+from forebay.service.schema import reviving as revived
 from forebay.service.schema import steering as steered
 from forebay.service.schema.shared import Asked, Shape
 
@@ -210,6 +212,21 @@ ADMIN: Final = (
     one(asked.ListDeadLetterTasksRequest, looking.JobList, administering.dead),
     one(asked.RequeueFromDeadLetterRequest, searching.BulkAnswer, administering.revive_dead),
     one(asked.PurgeDeadLetterQueueRequest, searching.BulkAnswer, administering.purge_dead),
+    one(asked.ListFailureGroupsRequest, revived.GroupList, reviving.failure_groups),
+    one(asked.StartRampRequest, revived.RampShape, reviving.start_ramp),
+    one(asked.ListRampsRequest, revived.RampList, lambda permit, _: reviving.ramps(permit)),
+    one(asked.GetRampRequest, revived.RampShape, lambda permit, data: reviving.ramp(permit, data.name)),
+    one(
+        asked.PauseRampRequest,
+        revived.RampShape,
+        lambda permit, data: reviving.pause_ramp(permit, data.name),
+    ),
+    one(
+        asked.ResumeRampRequest,
+        revived.RampShape,
+        lambda permit, data: reviving.resume_ramp(permit, data.name),
+    ),
+    one(asked.StopRampRequest, revived.RampShape, lambda permit, data: reviving.stop_ramp(permit, data.name)),
     one(asked.ListSchedulesRequest, steered.ScheduleList, lambda permit, _: steering.schedules(permit)),
     one(
         asked.GetScheduleRequest,

@@ -28,6 +28,7 @@ from forebay.service.schema.producing import AmendRequest, CancelRequest, Enqueu
 from forebay.service.schema.producing import EnqueueRequest as NewJob
 from forebay.service.schema.queues import CreateQueueRequest as NewQueue
 from forebay.service.schema.queues import SettingsRequest
+from forebay.service.schema.reviving import DeadRequest, GroupsRequest, RampName, RampRequest
 from forebay.service.schema.searching import (
     BulkRequest,
     FilterRequest,
@@ -274,12 +275,48 @@ class ListDeadLetterTasksRequest(SearchRequest, frozen=True, kw_only=True):
     """List dead letters, newest first."""
 
 
-class RequeueFromDeadLetterRequest(FilterRequest, frozen=True, kw_only=True):
+class RequeueFromDeadLetterRequest(DeadRequest, frozen=True, kw_only=True):
     """Put the dead letters that fit back."""
 
 
-class PurgeDeadLetterQueueRequest(FilterRequest, frozen=True, kw_only=True):
+class PurgeDeadLetterQueueRequest(DeadRequest, frozen=True, kw_only=True):
     """Delete the dead letters that fit for good."""
+
+
+class ListFailureGroupsRequest(GroupsRequest, frozen=True, kw_only=True):
+    """Show dead letters by what they died of, the largest group first."""
+
+
+class StartRampRequest(RampRequest, frozen=True, kw_only=True):
+    """Begin to put dead letters back in batches that grow, until too many die again."""
+
+
+class ListRampsRequest(Asked, frozen=True, kw_only=True):
+    """List ramps, the newest first."""
+
+
+class GetRampRequest(Asked, frozen=True, kw_only=True):
+    """Show how far a ramp has come."""
+
+    name: RampName
+
+
+class PauseRampRequest(Asked, frozen=True, kw_only=True):
+    """Put no more dead letters back until the ramp is resumed."""
+
+    name: RampName
+
+
+class ResumeRampRequest(Asked, frozen=True, kw_only=True):
+    """Go on with a ramp that was paused or has stopped."""
+
+    name: RampName
+
+
+class StopRampRequest(Asked, frozen=True, kw_only=True):
+    """End a ramp; what was put back goes on."""
+
+    name: RampName
 
 
 # Operators: schedules, workers, limits

@@ -18,6 +18,7 @@ from forebay.service.schema.queues import (
     QueueShape,
     SettingsRequest,
 )
+from forebay.service.schema.reviving import DeadRequest
 from forebay.service.schema.searching import (
     BulkAnswer,
     BulkRequest,
@@ -127,13 +128,13 @@ async def dead(request: Asking, data: JSONBody[SearchRequest]) -> JobList:
 
 
 @post("/v1/dead/revive", tags=["dead letters"], status_code=200)
-async def revive_dead(request: Asking, data: JSONBody[FilterRequest]) -> BulkAnswer:
+async def revive_dead(request: Asking, data: JSONBody[DeadRequest]) -> BulkAnswer:
     """Put the dead letters that fit back."""
     return await permitted.revive_dead(permit_of(request), data)
 
 
 @post("/v1/dead/purge", tags=["dead letters"], status_code=200)
-async def purge_dead(request: Asking, data: JSONBody[FilterRequest]) -> BulkAnswer:
+async def purge_dead(request: Asking, data: JSONBody[DeadRequest]) -> BulkAnswer:
     """Delete the dead letters that fit for good."""
     return await permitted.purge_dead(permit_of(request), data)
 

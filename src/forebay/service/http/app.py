@@ -23,6 +23,7 @@ from forebay.service.http import (
     keeping,
     measuring,
     producing,
+    reviving,
     session,
     steering,
     streaming,
@@ -42,7 +43,7 @@ from forebay.service.rates import Rates
 from forebay.stores.wire import PATH, calls
 
 PARTS: Final = (
-    *(producing, consuming, administering, steering, measuring),
+    *(producing, consuming, administering, reviving, steering, measuring),
     *(alerting, keeping, streaming, session, health),
 )
 MAX_BODY: Final = 16 * 1_048_576

@@ -31,6 +31,7 @@ from forebay.service.schema.queues import (
     SettingsRequest,
     queue_shape,
 )
+from forebay.service.schema.reviving import DeadRequest
 from forebay.service.schema.searching import (
     BulkAnswer,
     BulkRequest,
@@ -43,6 +44,7 @@ from forebay.service.schema.searching import (
 from forebay.service.schema.shared import length
 from forebay.stores.protocol import Reader, Receipt, Store
 from forebay.stores.protocol import Verdict as StoreVerdict
+from forebay.stores.reviving import Revival
 
 REVIVABLE: Final = frozenset({JobState.DEAD, JobState.CANCELLED})
 DELETABLE: Final = frozenset(JobState) - {JobState.RUNNING}
@@ -167,10 +169,12 @@ class Administering:
             "revive": (
                 partial(
                     _revive,
-                    queue=None if request.queue is None else QueueName(request.queue),
-                    delay_ms=length(request.delay_seconds) or 0,
-                    reset=request.reset,
-                    actor=actor,
+                    how=Revival(
+                        queue=None if request.queue is None else QueueName(request.queue),
+                        delay_ms=length(request.delay_seconds) or 0,
+                        reset=request.reset,
+                        actor=actor,
+                    ),
                 ),
                 REVIVABLE,
             ),
@@ -187,17 +191,23 @@ class Administering:
     async def requeue(self, name: str, request: FilterRequest, actor: str = "") -> BulkAnswer:
         """Put dead and cancelled jobs of a queue back."""
         query = await self._within(name, request.where, REVIVABLE)
-        return await self._done(partial(_revive, actor=actor), REVIVABLE, query, dry_run=request.dry_run)
+        return await self._done(
+            partial(_revive, how=Revival(actor=actor)), REVIVABLE, query, dry_run=request.dry_run
+        )
 
-    async def revive_dead(self, request: FilterRequest, actor: str = "") -> BulkAnswer:
+    async def revive_dead(self, request: DeadRequest, actor: str = "") -> BulkAnswer:
         """Put dead letters back."""
-        deed, query = partial(_revive, actor=actor), request.where.query()
-        return await self._done(deed, DEAD, query, dry_run=request.dry_run)
+        deed = partial(_revive, how=Revival(actor=actor), group=request.group)
+        return await self._done(
+            deed, DEAD, request.where.query(), dry_run=request.dry_run, group=request.group
+        )
 
-    async def purge_dead(self, request: FilterRequest, actor: str = "") -> BulkAnswer:
+    async def purge_dead(self, request: DeadRequest, actor: str = "") -> BulkAnswer:
         """Delete dead letters for good."""
-        deed, query = partial(_purge, actor=actor), request.where.query()
-        return await self._done(deed, DEAD, query, dry_run=request.dry_run)
+        deed = partial(_purge, actor=actor, group=request.group)
+        return await self._done(
+            deed, DEAD, request.where.query(), dry_run=request.dry_run, group=request.group
+        )
 
     async def _within(self, name: str, where: JobFilter, states: frozenset[JobState]) -> JobQuery:
         await self._desk.read(lambda reader: _found(reader, QueueName(name)))
@@ -205,13 +215,19 @@ class Administering:
         return query if query.states else replace(query, states=tuple(sorted(states)))
 
     async def _done(
-        self, deed: Deed, allowed: frozenset[JobState], query: JobQuery, *, dry_run: bool
+        self,
+        deed: Deed,
+        allowed: frozenset[JobState],
+        query: JobQuery,
+        *,
+        dry_run: bool,
+        group: str | None = None,
     ) -> BulkAnswer:
         states = tuple(state for state in query.states or JobState if state in allowed)
         if not states:
             return BulkAnswer(matched=0, matched_is_exact=True, done=0, dry_run=dry_run)
         narrow = replace(query, states=states)
-        matched, is_exact = await self._desk.read(lambda reader: counted(reader, narrow))
+        matched, is_exact = await self._desk.read(lambda reader: counted(reader, narrow, group))
         done = 0
         if matched and not dry_run:
             done = await self._desk.at_length(lambda store, reader: deed(store, reader, narrow))
@@ -281,27 +297,16 @@ def _found(reader: Reader, name: QueueName) -> Queue:
     return found[0]
 
 
-def _purge(store: Store, reader: Reader, query: JobQuery, *, actor: str) -> int:
-    return bulk.purge(store, reader, query, actor=actor)
+def _purge(store: Store, reader: Reader, query: JobQuery, *, actor: str, group: str | None = None) -> int:
+    return bulk.purge(store, reader, query, actor=actor, group=group)
 
 
 def _cancel(store: Store, reader: Reader, query: JobQuery, *, reason: str, actor: str) -> int:
     return bulk.cancel_matching(store, reader, query, reason=reason, actor=actor)
 
 
-def _revive(
-    store: Store,
-    reader: Reader,
-    query: JobQuery,
-    *,
-    queue: QueueName | None = None,
-    delay_ms: int = 0,
-    reset: bool = True,
-    actor: str,
-) -> int:
-    return bulk.revive_matching(
-        store, reader, query, queue=queue, delay_ms=delay_ms, reset=reset, actor=actor
-    )
+def _revive(store: Store, reader: Reader, query: JobQuery, *, how: Revival, group: str | None = None) -> int:
+    return bulk.revive_matching(store, reader, query, how=how, group=group)
 
 
 def _told(verdict: StoreVerdict) -> Verdict:

@@ -21,6 +21,7 @@ from forebay.service.operations.looking import Looking
 from forebay.service.operations.measuring import Measuring
 from forebay.service.operations.producing import Producing
 from forebay.service.operations.requests import Requests
+from forebay.service.operations.reviving import Reviving
 from forebay.service.operations.steering import Steering
 from forebay.service.operations.waiting import Waiting
 from forebay.service.operations.watching import Watching
@@ -56,6 +57,7 @@ class Service:
         self.producing = Producing(self.desk, self.waiting, self.looking, self.requests)
         self.consuming = Consuming(self.desk, self.waiting, roll)
         self.administering = Administering(self.desk, self.waiting)
+        self.reviving = Reviving(self.desk)
         self.keeping = Keeping(self.desk)
         self.alerting = Alerting(self.desk)
         self.debugging = Debugging(self.desk, self.waiting, roll)

@@ -16,6 +16,7 @@ from forebay.service.schema.queues import (
     QueueShape,
     SettingsRequest,
 )
+from forebay.service.schema.reviving import DeadRequest
 from forebay.service.schema.searching import (
     BulkAnswer,
     BulkRequest,
@@ -89,13 +90,13 @@ async def requeue(permit: Permit, name: str, data: FilterRequest) -> BulkAnswer:
 
 async def search(permit: Permit, data: SearchRequest) -> JobList:
     """List jobs that fit, newest first."""
-    found = await _choosing(permit, "search", data.where).administering.search(data)
+    found = await choosing(permit, "search", data.where).administering.search(data)
     return replace(found, jobs=permit.lines(found.jobs))
 
 
 async def bulk(permit: Permit, data: BulkRequest) -> BulkAnswer:
     """Cancel, revive or delete all jobs that fit, or say how many they are."""
-    service = _choosing(permit, "bulk", data.where)
+    service = choosing(permit, "bulk", data.where)
     _check_target(permit, "bulk", data.queue)
     return await service.administering.bulk(data, permit.actor)
 
@@ -124,23 +125,23 @@ async def replay(permit: Permit, job_id: str, data: ReplayRequest) -> Accepted:
 
 async def dead(permit: Permit, data: SearchRequest) -> JobList:
     """List dead letters, newest first."""
-    found = await _choosing(permit, "dead", data.where).administering.dead(data)
+    found = await choosing(permit, "dead", data.where).administering.dead(data)
     return replace(found, jobs=permit.lines(found.jobs))
 
 
-async def revive_dead(permit: Permit, data: FilterRequest) -> BulkAnswer:
+async def revive_dead(permit: Permit, data: DeadRequest) -> BulkAnswer:
     """Put the dead letters that fit back."""
-    service = _choosing(permit, "revive_dead", data.where)
+    service = choosing(permit, "revive_dead", data.where)
     return await service.administering.revive_dead(data, permit.actor)
 
 
-async def purge_dead(permit: Permit, data: FilterRequest) -> BulkAnswer:
+async def purge_dead(permit: Permit, data: DeadRequest) -> BulkAnswer:
     """Delete the dead letters that fit for good."""
-    service = _choosing(permit, "purge_dead", data.where)
+    service = choosing(permit, "purge_dead", data.where)
     return await service.administering.purge_dead(data, permit.actor)
 
 
-def _choosing(permit: Permit, operation: str, where: JobFilter) -> Service:
+def choosing(permit: Permit, operation: str, where: JobFilter) -> Service:
     """The operations, for one about the jobs that fit."""
     service = permit.allowed(operation, *where.queues)
     permit.check_text(where.text, *where.queues)

@@ -32,6 +32,7 @@ FIGURES_MS: Final = 5 * MINUTE
 MOST_COUNTED: Final = 2**40
 MOST_US: Final = 2**57
 _KINDS: Final = 100  # of things that are counted; a later release may know more than this one
+_SHOWN: Final = ("jobs", "fates")  # by these jobs are read as a whole
 _LISTS: Final = ("ids", "names", "queues", "workers", "wants", "dead")
 
 
@@ -40,9 +41,9 @@ def bounded(operation: str, asked: Any) -> None:
     for name in _LISTS:
         if len(getattr(asked, name, None) or ()) > MOST:
             raise InvalidJob(f"a call takes at most {MOST:,} {name}", field=name)
-    if operation == "jobs" and len(set(asked.ids)) != len(asked.ids):
+    if operation in _SHOWN and len(set(asked.ids)) != len(asked.ids):
         raise InvalidJob("each job is asked for once", field="ids")
-    if operation == "jobs" and len(asked.ids) > JOBS_AT_ONCE:
+    if operation in _SHOWN and len(asked.ids) > JOBS_AT_ONCE:
         raise InvalidJob(f"at most {JOBS_AT_ONCE:,} jobs are shown at once", field="ids")
     limit = getattr(asked, "limit", None)
     if isinstance(limit, int) and limit > MOST:  # and no Limit; the store says what it thinks of too few

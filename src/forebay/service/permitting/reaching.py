@@ -18,11 +18,13 @@ from msgspec.structs import replace
 
 from forebay.app.alert_records import ALERT, BOARD, CHANNEL, RULE
 from forebay.app.codec import masked_call
+from forebay.app.ramping import KIND as RAMP
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.metrics import MetricPage
 from forebay.domain.note import Notes
+from forebay.domain.query import Fate
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import Settlement, charge_of
@@ -284,10 +286,12 @@ async def drop_queue(reach: Reach, asked: Any) -> None:
 
 
 async def of_document(reach: Reach, asked: Any) -> None:
-    reach.caller.check("keys")
+    kind = asked.document.kind if hasattr(asked, "document") else asked.kind
+    # A ramp may be about jobs of any queue; who has a role for some queues starts theirs by the routes.
+    reach.caller.check("start_ramp" if kind == RAMP else "keys")
     if asked.event is not None:
         [asked.event] = _signed(reach, [asked.event])
-    elif (asked.document.kind if hasattr(asked, "document") else asked.kind) in _PRIVATE:
+    elif kind in _PRIVATE:
         raise InvalidJob("a change of API keys or channels stands in the audit log", field="event")
 
 
@@ -309,6 +313,13 @@ async def jobs(reach: Reach, _: Any) -> Narrow | None:
         return [reach.shown(job) for job in found]
 
     return None if reach.caller.may("claim") else narrow
+
+
+async def fates(reach: Reach, _: Any) -> Narrow | None:
+    async def narrow(found: list[Fate | None]) -> list[Fate | None]:
+        return [None if fate is None or not reach.caller.may_see(fate.queue) else fate for fate in found]
+
+    return None if reach.caller.may("job") else narrow
 
 
 async def history(reach: Reach, _: Any) -> Narrow | None:
@@ -372,6 +383,8 @@ async def documents(reach: Reach, asked: Any) -> None:
         reach.caller.check("keys")
     elif asked.kind in _OF_ALERTS:  # they are about all queues
         reach.caller.check("alerts")
+    elif asked.kind == RAMP:
+        reach.caller.check("ramps")
 
 
 async def anybody(_: Reach, __: Any) -> None:
@@ -412,6 +425,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "record": record,
     "migrate": everywhere("migrate"),
     "jobs": jobs,
+    "fates": fates,
     "search": search,
     "counts": about_queues("queues"),
     "queues": about_queues("names"),

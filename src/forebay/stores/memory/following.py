@@ -17,6 +17,7 @@ from forebay.stores.memory import sequences
 from forebay.stores.memory.edges import release
 from forebay.stores.memory.state import State
 from forebay.stores.memory.steering import revive_one
+from forebay.stores.reviving import Revival
 
 
 def follow(state: State) -> int:
@@ -72,4 +73,4 @@ class _Following:
         self._state.tell(EventKind.PARENT, job, detail=reason)
 
     def revive_ended(self, child: JobId) -> None:
-        revive_one(self._state, child, None, 0, True, "", dependants=True, with_parent=True)
+        revive_one(self._state, child, Revival(dependants=True), with_parent=True)

@@ -20,6 +20,7 @@ from forebay.domain.query import (
     EXACT_UP_TO,
     Archived,
     Counts,
+    Fate,
     Health,
     HeldJobs,
     JobQuery,
@@ -27,6 +28,7 @@ from forebay.domain.query import (
     Position,
     Vitals,
     check_limit,
+    fate_of,
     page_end,
 )
 from forebay.domain.queue import Queue, QueueState
@@ -53,6 +55,9 @@ class MemoryReader:
         with self._looking() as state:
             found = [state.jobs.get(job_id) for job_id in ids]
         return [None if record is None else handed_out(record.job) for record in found]
+
+    def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
+        return [None if job is None else fate_of(job) for job in self.jobs(ids)]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)

@@ -21,6 +21,7 @@ from forebay.stores.memory.limiting import free
 from forebay.stores.memory.sequences import join
 from forebay.stores.memory.state import State
 from forebay.stores.protocol import Verdict
+from forebay.stores.reviving import Revival
 
 
 def cancel(
@@ -54,29 +55,17 @@ def amend(state: State, job_id: JobId, change: Amendment, actor: str) -> Verdict
     return _done(job_id, job.state)
 
 
-def revive(
-    state: State,
-    ids: Sequence[JobId],
-    queue: QueueName | None,
-    delay_ms: int,
-    reset: bool,
-    actor: str,
-    dependants: bool,
-) -> list[Verdict]:
-    if queue is not None:
-        check_queue_name(queue)
+def revive(state: State, ids: Sequence[JobId], how: Revival) -> list[Verdict]:
+    if how.queue is not None:
+        check_queue_name(how.queue)
     # All are judged before the first is put back, so that children know which of their parents will live.
-    verdicts = {job_id: _refusal(state, job_id, queue) for job_id in dict.fromkeys(ids)}
+    verdicts = {job_id: _refusal(state, job_id, how) for job_id in dict.fromkeys(ids)}
     together = dict.fromkeys(job_id for job_id, refusal in verdicts.items() if refusal is None)
     for job_id in together:
         reopen(state, job_id, together, with_parent=False)
-        verdicts[job_id] = _put_back(state, job_id, queue, delay_ms, reset, actor, dependants=dependants)
+        verdicts[job_id] = _put_back(state, job_id, how)
     # What is named twice has its second turn after all others.
-    return [
-        verdicts.pop(job_id, None)
-        or revive_one(state, job_id, queue, delay_ms, reset, actor, dependants=dependants)
-        for job_id in ids
-    ]
+    return [verdicts.pop(job_id, None) or revive_one(state, job_id, how) for job_id in ids]
 
 
 def delete(state: State, ids: Sequence[JobId], actor: str) -> list[Verdict]:
@@ -173,31 +162,21 @@ def _amended(state: State, job: Job, change: Amendment) -> Job:
     return job
 
 
-def revive_one(
-    state: State,
-    job_id: JobId,
-    queue: QueueName | None,
-    delay_ms: int,
-    reset: bool,
-    actor: str,
-    *,
-    dependants: bool,
-    with_parent: bool = False,
-) -> Verdict:
-    refusal = _refusal(state, job_id, queue)
+def revive_one(state: State, job_id: JobId, how: Revival, *, with_parent: bool = False) -> Verdict:
+    refusal = _refusal(state, job_id, how)
     if refusal is not None:
         return refusal
     reopen(state, job_id, (), with_parent=with_parent)
-    return _put_back(state, job_id, queue, delay_ms, reset, actor, dependants=dependants)
+    return _put_back(state, job_id, how)
 
 
-def _refusal(state: State, job_id: JobId, queue: QueueName | None) -> Verdict | None:
+def _refusal(state: State, job_id: JobId, how: Revival) -> Verdict | None:
     """Why a job stays where it is; if nothing speaks against it, it has its key again."""
     record = state.jobs.get(job_id)
     if record is None:
         return _missing(job_id)
-    target = queue or record.job.queue
-    refusal = _not_revivable(state, record.job, target)
+    target = how.queue or record.job.queue
+    refusal = _not_revivable(state, record.job, target, how)
     if refusal is not None:
         return _refused(record.job, refusal)
     if record.job.unique_key is not None:
@@ -205,33 +184,26 @@ def _refusal(state: State, job_id: JobId, queue: QueueName | None) -> Verdict | 
     return None
 
 
-def _put_back(
-    state: State,
-    job_id: JobId,
-    queue: QueueName | None,
-    delay_ms: int,
-    reset: bool,
-    actor: str,
-    *,
-    dependants: bool,
-) -> Verdict:
+def _put_back(state: State, job_id: JobId, how: Revival) -> Verdict:
     ended = state.jobs[job_id].job
-    target = queue or ended.queue
+    target = how.queue or ended.queue
     open_queue(state, target)
     if target != ended.queue:
         state.count_removed(ended.queue)  # in the other one it counts as one that came
-    job = _revived(state, ended, target, delay_ms, reset)
+    job = _revived(state, ended, target, how.delay_ms, how.reset)
     join(state, job)
     state.put_new(job)
-    state.list_aftermath(job_id, Aftermath.REVIVE if dependants else Aftermath.REVIVED)
+    state.list_aftermath(job_id, Aftermath.REVIVE if how.dependants else Aftermath.REVIVED)
     into = state.jobs[job_id].job.state
-    state.tell(EventKind.REVIVED, job, actor=actor, changes=revival_changes(ended, into, target))
+    state.tell(EventKind.REVIVED, job, actor=how.actor, changes=revival_changes(ended, into, target))
     return _done(job_id, into)
 
 
-def _not_revivable(state: State, job: Job, target: QueueName) -> str | None:
+def _not_revivable(state: State, job: Job, target: QueueName, how: Revival) -> str | None:
     if job.state not in (JobState.DEAD, JobState.CANCELLED):
         return f"a {job.state} job cannot be revived"
+    if objection := how.objection_to(job):
+        return objection
     queue = state.queues.get(target)
     if queue is not None and queue.state in (QueueState.DRAINING, QueueState.DROPPED):
         return f"queue {target} is {queue.state}"

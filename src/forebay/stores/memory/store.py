@@ -53,6 +53,7 @@ from forebay.stores.protocol import (
     Wakeups,
     Want,
 )
+from forebay.stores.reviving import Revival
 from forebay.stores.scheduling import DueSchedules, Fired
 
 NOTHING_TO_JOIN: Final = (
@@ -214,9 +215,11 @@ class MemoryStore:
         reset: bool = True,
         actor: str = "",
         dependants: bool = False,
+        ended_before: int | None = None,
     ) -> list[Verdict]:
+        how = Revival(queue, delay_ms, reset, actor, dependants, ended_before)
         with self._ending() as state:
-            return steering.revive(state, ids, queue, delay_ms, reset, actor, dependants)
+            return steering.revive(state, ids, how)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
         with self._ending() as state:

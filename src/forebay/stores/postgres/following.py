@@ -37,6 +37,7 @@ from forebay.stores.postgres.holding import held_jobs
 from forebay.stores.postgres.operating import revive
 from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.reviving import Revival
 from forebay.stores.rows import Row, edge_from_row, settings_from_text, share_in
 
 LINES: Final = 200  # of the list, at a time
@@ -192,7 +193,7 @@ def _revive(tx: Transaction, edges: Sequence[Edge]) -> None:
     failed = dict.fromkeys(edge.child for edge in edges if edge.state is EdgeState.FAILED)
     ended = held_jobs(tx, failed)
     jobs = [ended[child] for child in failed if child in ended]
-    revive(tx, jobs, None, 0, "", reset=True, dependants=True, with_parent=True)
+    revive(tx, jobs, Revival(dependants=True), with_parent=True)
 
 
 def _move_children(tx: Transaction, aftermath: Aftermath, edges: Sequence[Edge]) -> None:

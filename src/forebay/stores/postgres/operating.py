@@ -25,6 +25,7 @@ from forebay.stores.postgres.sequences import rejoin
 from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Key, Transaction
 from forebay.stores.protocol import Verdict
+from forebay.stores.reviving import Revival
 from forebay.stores.rows import json_text, said_text
 
 
@@ -169,29 +170,19 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
 # Revive, delete
 
 
-def revive(
-    tx: Transaction,
-    jobs: Sequence[Job],
-    queue: QueueName | None,
-    delay_ms: int,
-    actor: str,
-    *,
-    reset: bool,
-    dependants: bool = False,
-    with_parent: bool = False,
-) -> list[Verdict]:
+def revive(tx: Transaction, jobs: Sequence[Job], how: Revival, *, with_parent: bool = False) -> list[Verdict]:
     """Each is judged in its turn, since one may take the key of another; then all are put back."""
-    if queue is not None:
-        check_queue_name(queue)
-    objections = [_objection_to_revival(tx, job, queue or job.queue) for job in jobs]
+    if how.queue is not None:
+        check_queue_name(how.queue)
+    objections = [_objection_to_revival(tx, job, how) for job in jobs]
     revived = [job for job, objection in zip(jobs, objections, strict=True) if not objection]
     behind = rejoin(tx, revived)
     unmet = reopened(tx, [job.id for job in revived], with_parent=with_parent)
     unmet.update(behind)
-    states = {job.id: _state_of_revived(unmet[job.id], delay_ms) for job in revived}
+    states = {job.id: _state_of_revived(unmet[job.id], how.delay_ms) for job in revived}
     for job, (options, errors) in zip(revived, _taken(tx, revived), strict=True):
-        target, state = tx.existing_queue(queue or job.queue), states[job.id]
-        again = _revived(tx, job, target, delay_ms, state, reset=reset)
+        target, state = tx.existing_queue(how.queue or job.queue), states[job.id]
+        again = _revived(tx, job, target, how.delay_ms, state, reset=how.reset)
         tx.run("revive", {**again, "options": options, "errors": errors, "unmet": unmet[job.id]})
         if state is JobState.PENDING:
             come(tx, [(target.name, job.limit_keys.get(SHARE))])
@@ -202,12 +193,12 @@ def revive(
                 kind=EventKind.REVIVED,
                 job_id=job.id,
                 queue=target.name,
-                actor=actor,
+                actor=how.actor,
                 changes=revival_changes(job, state, target.name),
             )
         )
         tx.has_news = True
-    tx.list_if_concerned(list(states), Aftermath.REVIVE if dependants else Aftermath.REVIVED)
+    tx.list_if_concerned(list(states), Aftermath.REVIVE if how.dependants else Aftermath.REVIVED)
     return [
         _refused(job, objection) if objection else Verdict(job_id=job.id, done=True, state=states[job.id])
         for job, objection in zip(jobs, objections, strict=True)
@@ -220,10 +211,13 @@ def _state_of_revived(unmet: int, delay_ms: int) -> JobState:
     return JobState.SCHEDULED if delay_ms else JobState.PENDING
 
 
-def _objection_to_revival(tx: Transaction, job: Job, name: QueueName) -> str:
+def _objection_to_revival(tx: Transaction, job: Job, how: Revival) -> str:
     """Why a job stays where it is; if nothing speaks against it, it has its key again."""
     if job.state not in (JobState.DEAD, JobState.CANCELLED):
         return f"a {job.state} job cannot be revived"
+    if objection := how.objection_to(job):
+        return objection
+    name = how.queue or job.queue
     target = tx.queue(name) or tx.fresh_queue(name)
     if target.state in (QueueState.DRAINING, QueueState.DROPPED):
         return f"queue {target.name} is {target.state}"

@@ -15,6 +15,7 @@ from forebay.domain.query import (
     EXACT_UP_TO,
     Archived,
     Counts,
+    Fate,
     Health,
     HeldJobs,
     JobQuery,
@@ -22,6 +23,7 @@ from forebay.domain.query import (
     Position,
     Vitals,
     check_limit,
+    fate_of,
     page_end,
 )
 from forebay.domain.queue import Queue, QueueState
@@ -111,6 +113,9 @@ class PostgresReader(
         with self._looking() as look:
             found = {row[0]: row for row in look.all("job", {"ids": sorted(set(ids))})}
         return [job_from_row(found[job_id]) if job_id in found else None for job_id in ids]
+
+    def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
+        return [None if job is None else fate_of(job) for job in self.jobs(ids)]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)

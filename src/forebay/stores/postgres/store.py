@@ -44,6 +44,7 @@ from forebay.stores.protocol import (
     Want,
     wants_left,
 )
+from forebay.stores.reviving import Revival
 
 T = TypeVar("T")
 # Transactions that a call makes at most, one after the other, for jobs that depend on those it has ended.
@@ -289,9 +290,12 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         reset: bool = True,
         actor: str = "",
         dependants: bool = False,
+        ended_before: int | None = None,
     ) -> list[Verdict]:
+        how = Revival(queue, delay_ms, reset, actor, dependants, ended_before)
+
         def put_back(tx: Transaction, jobs: Sequence[Job]) -> list[Verdict]:
-            return operating.revive(tx, jobs, queue, delay_ms, actor, reset=reset, dependants=dependants)
+            return operating.revive(tx, jobs, how)
 
         return self._write(lambda tx: judged(tx, ids, partial(put_back, tx)))
 

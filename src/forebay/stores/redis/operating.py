@@ -21,6 +21,7 @@ from forebay.stores.redis.rows import (
     queue_row,
     reordered_to,
 )
+from forebay.stores.reviving import Revival
 from forebay.stores.rows import changes_text
 
 TRIES: Final = 100
@@ -33,26 +34,10 @@ def verdicts(ids: Sequence[JobId], answers: Sequence[Sequence[Any]]) -> list[Ver
     ]
 
 
-def revive(
-    connection: Connection,
-    ids: Sequence[JobId],
-    queue: QueueName | None,
-    delay_ms: int,
-    reset: bool,
-    actor: str,
-    dependants: bool,
-) -> list[Verdict]:
-    if queue is not None:
-        check_queue_name(queue)
-    ask = {
-        "ids": list(ids),
-        "queue": queue,
-        "delay_ms": delay_ms,
-        "reset": reset,
-        "actor": actor,
-        "dependants": dependants,
-        "fresh": FRESH_QUEUE,
-    }
+def revive(connection: Connection, ids: Sequence[JobId], how: Revival) -> list[Verdict]:
+    if how.queue is not None:
+        check_queue_name(how.queue)
+    ask = {"ids": list(ids), **how._asdict(), "fresh": FRESH_QUEUE}
     return verdicts(ids, connection.run("revive", ask))
 
 

@@ -16,6 +16,7 @@ from forebay.domain.query import (
     EXACT_UP_TO,
     Archived,
     Counts,
+    Fate,
     Health,
     HeldJobs,
     JobQuery,
@@ -23,6 +24,7 @@ from forebay.domain.query import (
     Position,
     Vitals,
     check_limit,
+    fate_of,
     page_end,
 )
 from forebay.domain.queue import Queue, QueueState
@@ -71,6 +73,9 @@ class RedisReader(LooksAtRedisSchedules, LooksAtRedisLimits, LooksAtRedisDocumen
             rows = self._run("jobs", {"ids": list(ids[first : first + JOBS_PER_LOOK])})
             found |= {job.id: job for job in map(job_from_row, rows)}
         return [found.get(job_id) for job_id in ids]
+
+    def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
+        return [None if job is None else fate_of(job) for job in self.jobs(ids)]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)

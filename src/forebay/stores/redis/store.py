@@ -55,6 +55,7 @@ from forebay.stores.redis.scheduling import RedisSchedules
 from forebay.stores.redis.schema import SCHEMA, check_schema, look_or_prepare, prepare
 from forebay.stores.redis.server import Watch, check_server
 from forebay.stores.redis.wakeups import RedisWakeups
+from forebay.stores.reviving import Revival
 
 T = TypeVar("T")
 
@@ -337,10 +338,10 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics):
         reset: bool = True,
         actor: str = "",
         dependants: bool = False,
+        ended_before: int | None = None,
     ) -> list[Verdict]:
-        return self._followed(
-            operating.revive(self._connection, ids, queue, delay_ms, reset, actor, dependants)
-        )
+        how = Revival(queue, delay_ms, reset, actor, dependants, ended_before)
+        return self._followed(operating.revive(self._connection, ids, how))
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
         answers = self._run("delete", {"ids": list(ids), "actor": actor})

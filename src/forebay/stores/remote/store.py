@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from forebay.domain.job import Job, JobId, NewJob, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import Note
+from forebay.domain.query import Fate
 from forebay.domain.settlement import Settlement
 from forebay.domain.text import clean
 from forebay.errors import ConfigError, ForebayError, StoreError, StoreUnavailable
@@ -101,11 +102,17 @@ class Handle:
         return call.answer(self._asking.ask(name, call.asked(args, kwargs), may_repeat=may_repeat))
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
+        return self._each("jobs", ids)
+
+    def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
+        return self._each("fates", ids)
+
+    def _each(self, name: str, ids: Sequence[JobId]) -> list[Any]:
         wanted = list(dict.fromkeys(ids))
-        found = dict[JobId, Job | None]()
+        found = dict[JobId, Any]()
         for first in range(0, len(wanted), JOBS_AT_ONCE):
             part = wanted[first : first + JOBS_AT_ONCE]
-            found |= zip(part, self._call("jobs", part), strict=True)
+            found |= zip(part, self._call(name, part), strict=True)
         return [found[job_id] for job_id in ids]
 
     def close(self) -> None:

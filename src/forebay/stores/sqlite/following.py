@@ -13,6 +13,7 @@ from forebay.domain.workflow import RELEASED_AT_ONCE, WAITS, Aftermath, Edge, Ed
 from forebay.stores import following
 from forebay.stores.following import Entry
 from forebay.stores.ids import seq_in_id
+from forebay.stores.reviving import Revival
 from forebay.stores.rows import Row, edge_from_row, json_text, share_in
 from forebay.stores.sqlite.duties import CAP_WALK, end_waiting
 from forebay.stores.sqlite.operating import revive
@@ -221,4 +222,4 @@ class _Following:
         self._tx.record(Event(kind=EventKind.PARENT, job_id=child, queue=queue, detail=reason))
 
     def revive_ended(self, child: JobId) -> None:
-        revive(self._tx, child, None, 0, "", reset=True, dependants=True, with_parent=True)
+        revive(self._tx, child, Revival(dependants=True), with_parent=True)

@@ -17,6 +17,7 @@ from forebay.domain.worker import WorkerInfo
 from forebay.domain.workflow import Aftermath
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.protocol import Verdict
+from forebay.stores.reviving import Revival
 from forebay.stores.rows import json_text, said_text
 from forebay.stores.sqlite.duties import bury_queue, end_waiting, forget_edges, forget_history
 from forebay.stores.sqlite.edges import reopen
@@ -170,64 +171,43 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
 # Revive, delete
 
 
-def revive_all(
-    tx: Transaction,
-    ids: Sequence[JobId],
-    queue: QueueName | None,
-    delay_ms: int,
-    actor: str,
-    *,
-    reset: bool,
-    dependants: bool,
-) -> list[Verdict]:
+def revive_all(tx: Transaction, ids: Sequence[JobId], how: Revival) -> list[Verdict]:
     """All are judged before the first is put back, so that children know which of their parents will live.
     What is named twice has its second turn after all others."""
     verdicts: dict[JobId, Verdict | None] = {}
     together: dict[JobId, Job] = {}
     for job_id in dict.fromkeys(ids):
-        found = _judged(tx, job_id, queue)
+        found = _judged(tx, job_id, how)
         if isinstance(found, Verdict):
             verdicts[job_id] = found
         else:
             together[job_id] = found
     for job_id, job in together.items():
         reopen(tx, job_id, together, with_parent=False)
-        verdicts[job_id] = _put_back(tx, job, queue, delay_ms, actor, reset=reset, dependants=dependants)
-    return [
-        verdicts.pop(job_id, None)
-        or revive(tx, job_id, queue, delay_ms, actor, reset=reset, dependants=dependants)
-        for job_id in ids
-    ]
+        verdicts[job_id] = _put_back(tx, job, how)
+    return [verdicts.pop(job_id, None) or revive(tx, job_id, how) for job_id in ids]
 
 
-def revive(
-    tx: Transaction,
-    job_id: JobId,
-    queue: QueueName | None,
-    delay_ms: int,
-    actor: str,
-    *,
-    reset: bool,
-    dependants: bool = False,
-    with_parent: bool = False,
-) -> Verdict:
-    found = _judged(tx, job_id, queue)
+def revive(tx: Transaction, job_id: JobId, how: Revival, *, with_parent: bool = False) -> Verdict:
+    found = _judged(tx, job_id, how)
     if isinstance(found, Verdict):
         return found
     reopen(tx, job_id, (), with_parent=with_parent)
-    return _put_back(tx, found, queue, delay_ms, actor, reset=reset, dependants=dependants)
+    return _put_back(tx, found, how)
 
 
-def _judged(tx: Transaction, job_id: JobId, queue: QueueName | None) -> Job | Verdict:
+def _judged(tx: Transaction, job_id: JobId, how: Revival) -> Job | Verdict:
     """A job that can be revived and has its key again, or why it stays where it is."""
-    if queue is not None:
-        check_queue_name(queue)
+    if how.queue is not None:
+        check_queue_name(how.queue)
     job = find(tx, job_id)
     if job is None:
         return _missing(job_id)
     if job.state not in (JobState.DEAD, JobState.CANCELLED):
         return _refused(job, f"a {job.state} job cannot be revived")
-    name = queue or job.queue
+    if objection := how.objection_to(job):
+        return _refused(job, objection)
+    name = how.queue or job.queue
     target = tx.queue(name) or tx.fresh_queue(name)
     if target.state in (QueueState.DRAINING, QueueState.DROPPED):
         return _refused(job, f"queue {target.name} is {target.state}")
@@ -239,19 +219,10 @@ def _judged(tx: Transaction, job_id: JobId, queue: QueueName | None) -> Job | Ve
     return job
 
 
-def _put_back(
-    tx: Transaction,
-    job: Job,
-    queue: QueueName | None,
-    delay_ms: int,
-    actor: str,
-    *,
-    reset: bool,
-    dependants: bool,
-) -> Verdict:
-    name = queue or job.queue
+def _put_back(tx: Transaction, job: Job, how: Revival) -> Verdict:
+    name = how.queue or job.queue
     target = tx.queue(name) or tx.fresh_queue(name)
-    state = JobState.SCHEDULED if delay_ms else JobState.PENDING
+    state = JobState.SCHEDULED if how.delay_ms else JobState.PENDING
     if job.sequence is not None:
         tx.join_sequence(job.sequence, job.id)
     unmet = 0
@@ -259,10 +230,12 @@ def _put_back(
         (unmet,) = tx.one("edges_unmet", {"child": job.id}) or (0,)
         if unmet or tx.one("sequence_behind", {"child": job.id}) == (1,):
             state = JobState.BLOCKED
-    _put_among_live(tx, job, target, delay_ms, state, unmet, reset=reset)
-    tx.list_aftermath([job.id], Aftermath.REVIVE if dependants else Aftermath.REVIVED)
+    _put_among_live(tx, job, target, how.delay_ms, state, unmet, reset=how.reset)
+    tx.list_aftermath([job.id], Aftermath.REVIVE if how.dependants else Aftermath.REVIVED)
     changes = revival_changes(job, state, target.name)
-    tx.record(Event(kind=EventKind.REVIVED, job_id=job.id, queue=target.name, actor=actor, changes=changes))
+    tx.record(
+        Event(kind=EventKind.REVIVED, job_id=job.id, queue=target.name, actor=how.actor, changes=changes)
+    )
     tx.has_news = True
     return Verdict(job_id=job.id, done=True, state=state)
 

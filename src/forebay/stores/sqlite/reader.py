@@ -18,6 +18,7 @@ from forebay.domain.query import (
     EXACT_UP_TO,
     Archived,
     Counts,
+    Fate,
     Health,
     HeldJobs,
     JobQuery,
@@ -25,6 +26,7 @@ from forebay.domain.query import (
     Position,
     Vitals,
     check_limit,
+    fate_of,
     page_end,
 )
 from forebay.domain.queue import Queue, QueueState
@@ -104,6 +106,9 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDoc
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
         with self._looking():
             return [self._job(job_id) for job_id in ids]
+
+    def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
+        return [None if job is None else fate_of(job) for job in self.jobs(ids)]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)

@@ -32,6 +32,7 @@ from forebay.stores.protocol import (
     Verdict,
     Want,
 )
+from forebay.stores.reviving import Revival
 from forebay.stores.rows import Row, json_text
 from forebay.stores.sqlite import commanding, duties, leasing, operating
 from forebay.stores.sqlite.borrowed import Borrowed
@@ -304,11 +305,10 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics)
         reset: bool = True,
         actor: str = "",
         dependants: bool = False,
+        ended_before: int | None = None,
     ) -> list[Verdict]:
-        def revive(tx: Transaction) -> list[Verdict]:
-            return operating.revive_all(tx, ids, queue, delay_ms, actor, reset=reset, dependants=dependants)
-
-        return self._write(revive, durable=True)
+        how = Revival(queue, delay_ms, reset, actor, dependants, ended_before)
+        return self._write(lambda tx: operating.revive_all(tx, ids, how), durable=True)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
         return self._write(lambda tx: [operating.delete(tx, job_id, actor) for job_id in ids])

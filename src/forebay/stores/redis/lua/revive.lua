@@ -1,7 +1,8 @@
 #!lua
 -- Put dead and cancelled jobs back.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: ids, queue, delay_ms, reset, actor, dependants, fresh (a queue that nobody has configured)
+-- ARGV: 1 the request: ids, queue, delay_ms, reset, actor, dependants, ended_before, fresh (a queue that nobody has
+--   configured)
 -- Returns for each job {done, state, reason}.
 local verdicts, reasons = {}, {}
 load(ask.ids)

@@ -1,4 +1,4 @@
--- Dead and cancelled jobs that live again. ask: delay_ms, reset, actor, dependants, fresh.
+-- Dead and cancelled jobs that live again. ask: delay_ms, reset, actor, dependants, ended_before, fresh.
 
 local together = {}  -- id -> whether it is revived in this call, so it is as good as alive
 
@@ -46,6 +46,9 @@ local function why_not_revived(job, target)
   local head = job.head
   if head[STATE] ~= 'dead' and head[STATE] ~= 'cancelled' then
     return 'a ' .. head[STATE] .. ' job cannot be revived'
+  end
+  if ask.ended_before and head[FINISHED_AT] >= ask.ended_before then
+    return 'it has ended since'
   end
   local queue = queue_of(target)
   if queue and (queue[Q_STATE] == 'draining' or queue[Q_STATE] == 'dropped') then

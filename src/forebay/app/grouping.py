@@ -1,0 +1,58 @@
+"""Failure groups of the dead letters: worked out when somebody looks, from the newest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from forebay.domain.fingerprint import may_be
+from forebay.domain.group import MOST_NEWEST, NEWEST, Grouping, Groups, group_of
+from forebay.domain.job import JobSummary
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import MAX_PAGE, Fate, JobQuery
+from forebay.errors import ConfigError
+from forebay.stores.protocol import Reader
+
+# Engines read a job as a whole, and a payload may have a megabyte.
+FATES_AT_ONCE: Final = 100
+
+
+def failure_groups(reader: Reader, query: JobQuery, newest: int = NEWEST) -> Groups:
+    """The dead letters that fit by what they died of, the largest group first; of the `newest` ones."""
+    check_newest(newest)
+    dead, gathered, after = among_dead(query), Grouping(), None
+    while True:
+        page = reader.search(dead, limit=min(MAX_PAGE, newest - gathered.jobs), after=after)
+        for fate in fates_of(reader, page.jobs):
+            gathered.add(fate)
+        after = page.after
+        if after is None or gathered.jobs >= newest:
+            return gathered.found(is_whole=after is None)
+
+
+def check_newest(newest: int) -> None:
+    """Raise ConfigError unless so many jobs can be looked at."""
+    if not 1 <= newest <= MOST_NEWEST:
+        raise ConfigError(f"a look is at the newest 1 to {MOST_NEWEST:,} jobs, not at {newest:,}")
+
+
+def among_dead(query: JobQuery) -> JobQuery:
+    """The same question about dead letters alone."""
+    return replace(query, states=(JobState.DEAD,))
+
+
+def fates_of(reader: Reader, jobs: Sequence[JobSummary]) -> Iterator[Fate]:
+    """How these jobs have ended; those that are dead no more are left out."""
+    for first in range(0, len(jobs), FATES_AT_ONCE):
+        ids = [job.id for job in jobs[first : first + FATES_AT_ONCE]]
+        for fate in reader.fates(ids):
+            if fate is not None and fate.state is JobState.DEAD:
+                yield fate
+
+
+def of_group(reader: Reader, jobs: Sequence[JobSummary], group: str) -> Iterator[Fate]:
+    """Those of these jobs that are of a group. Only those whose reason fits are looked at closer."""
+    candidates = [job for job in jobs if may_be(group, job.reason)]
+    return (fate for fate in fates_of(reader, candidates) if group_of(fate) == group)

@@ -1,0 +1,227 @@
+"""Reviving many dead letters carefully: a few at first, then more, and no more when they die again.
+
+A ramp is a plain value that says how far it has come. Whoever looks at it works out what comes next, and
+writes that down before doing it. It speaks only of jobs that had ended when it began (`started_at`), and the
+store revives none that has ended since: so it puts each job back at most once, whoever does it and how often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.domain.group import check_group
+from forebay.domain.job import DAY_MS, JobId
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import Fate, JobQuery
+from forebay.errors import ConfigError, IllegalTransition
+
+MAX_BATCH: Final = 500
+MAX_FACTOR: Final = 100
+MIN_EVERY_MS: Final = 1_000
+# A ramp is kept as one document, with the ids of two batches. Ids may be long if people make them.
+BATCH_BYTES: Final = 20_000
+MAX_QUERY_BYTES: Final = 16_000
+
+
+class RampState(StrEnum):
+    """How a ramp stands."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"  # too many died again, or somebody has stopped it
+    COMPLETED = "completed"  # all were put back, and have ended
+
+
+OPEN: Final = frozenset({RampState.RUNNING, RampState.PAUSED})
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a ramp goes: `first` jobs, then `factor` times as many each time and at most `most`, one batch
+    not sooner than `every_ms` after the other. It stops when more than `stop_percent` of one died again."""
+
+    first: int = 10
+    factor: float = 2.0
+    most: int = MAX_BATCH
+    every_ms: int = 30_000
+    stop_percent: float = 20.0
+
+    def __post_init__(self) -> None:
+        wrong = (
+            (not 1 <= self.first <= MAX_BATCH, f"first is from 1 to {MAX_BATCH} jobs"),
+            (not 1 <= self.most <= MAX_BATCH, f"most is from 1 to {MAX_BATCH} jobs"),
+            (not 1 <= self.factor <= MAX_FACTOR, f"the factor is from 1 to {MAX_FACTOR}"),
+            (
+                not MIN_EVERY_MS <= self.every_ms <= DAY_MS,
+                "a batch comes every second at most, and every day at least",
+            ),
+            (not 0 <= self.stop_percent <= 100, "the share that may die again is from 0 to 100 percent"),  # noqa: PLR2004
+        )
+        for is_wrong, what in wrong:
+            if is_wrong:
+                raise ConfigError(f"a ramp: {what}")
+
+    def size(self, batches: int) -> int:
+        """How many jobs the next batch has after so many."""
+        # The power may be larger than any number.
+        grown = self.first * min(float(self.most), self.factor ** min(batches, MAX_BATCH))
+        return min(self.most, int(grown))
+
+
+class Ramp(msgspec.Struct, frozen=True, kw_only=True):
+    """A revival in batches, and how far it has come.
+
+    `picked` are jobs of the next batch while the rest of it is still looked for, behind `after`; `watched`
+    are those of the batches so far that have not ended again. `size` and `died` are of the last batch, the
+    other counts of all; whoever ends late counts for the batch that is the last one by then.
+    """
+
+    name: str
+    query: JobQuery
+    group: str | None = None
+    pace: Pace = Pace()
+    state: RampState = RampState.RUNNING
+    reason: str = ""
+    started_at: int = 0
+    started_by: str = ""
+    next_at: int = 0
+    ended_at: int | None = None
+    after: str | None = None
+    is_searched: bool = False
+    picked: tuple[JobId, ...] = ()
+    watched: tuple[JobId, ...] = ()
+    batches: int = 0
+    size: int = 0
+    died: int = 0
+    looked: int = 0
+    chosen: int = 0
+    refused: int = 0
+    completed_jobs: int = 0
+    dead_jobs: int = 0
+    gone_jobs: int = 0
+
+    def __post_init__(self) -> None:
+        if self.group is not None:
+            check_group(self.group)
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN
+
+    @property
+    def revived(self) -> int:
+        """How many jobs were put back, or will be in a moment."""
+        return self.chosen - self.refused
+
+    @property
+    def wanted(self) -> int:
+        """How many jobs the next batch still lacks."""
+        return self.pace.size(self.batches) - len(self.picked)
+
+    def is_due(self, now: int) -> bool:
+        """Whether the next batch may be put together: its time has come, and at least half of the last one
+        has ended. Nobody knows how the others will do; but one that is tried again for hours must not hold up
+        the rest."""
+        return (
+            self.state is RampState.RUNNING
+            and not self.is_searched
+            and now >= self.next_at
+            and 2 * len(self.watched) <= self.size
+        )
+
+    def has_room_for(self, ids: Sequence[JobId]) -> bool:
+        """Whether the next batch takes these as well."""
+        return len(ids) <= self.wanted and sum(map(_bytes, (*self.picked, *ids))) <= BATCH_BYTES
+
+    def with_picked(self, ids: Sequence[JobId], after: str | None, *, looked: int, is_searched: bool) -> Ramp:
+        """After a look at so many more dead letters, which has found these; there are no others behind
+        `after` if it `is_searched`."""
+        return replace(
+            self,
+            picked=(*self.picked, *ids),
+            after=after,
+            looked=self.looked + looked,
+            is_searched=is_searched,
+        )
+
+    def begun(self, now: int) -> Ramp:
+        """With the picked jobs as its next batch. They are put back once this is written."""
+        return replace(
+            self,
+            picked=(),
+            watched=(*self.watched, *self.picked),
+            batches=self.batches + 1,
+            size=len(self.picked),
+            died=0,
+            chosen=self.chosen + len(self.picked),
+            next_at=now + self.pace.every_ms,
+        )
+
+    def paused(self) -> Ramp:
+        self._check(RampState.RUNNING)
+        return replace(self, state=RampState.PAUSED)
+
+    def resumed(self, now: int) -> Ramp:
+        """Going on after a pause, or after it was stopped: what has died until now is forgiven."""
+        self._check(RampState.PAUSED, RampState.STOPPED)
+        next_at = max(now, self.started_at)
+        return replace(self, state=RampState.RUNNING, reason="", died=0, next_at=next_at, ended_at=None)
+
+    def stopped(self, now: int, reason: str) -> Ramp:
+        self._check(*OPEN)
+        return replace(self, state=RampState.STOPPED, reason=reason, ended_at=now)
+
+    def _check(self, *states: RampState) -> None:
+        if self.state not in states:
+            raise IllegalTransition(f"ramp {self.name} is {self.state}")
+
+
+def is_unrevived(ramp: Ramp, fate: Fate) -> bool:
+    """Whether a watched job still is as the ramp has found it."""
+    return fate.state is JobState.DEAD and (fate.finished_at or 0) < ramp.started_at
+
+
+def judged(ramp: Ramp, fates: Mapping[JobId, Fate | None], refused: Sequence[JobId], now: int) -> Ramp:
+    """The ramp after a look at the jobs that it watches. `refused` are those that the store does not put
+    back."""
+    still: list[JobId] = []
+    dead = completed = gone = 0
+    for job_id in ramp.watched:
+        fate = fates.get(job_id)
+        if job_id in refused:
+            continue
+        if fate is None or fate.state is JobState.CANCELLED:
+            gone += 1
+        elif fate.state is JobState.COMPLETED:
+            completed += 1
+        elif fate.state is JobState.DEAD and not is_unrevived(ramp, fate):
+            dead += 1
+        else:
+            still.append(job_id)
+    seen = replace(
+        ramp,
+        watched=tuple(still),
+        died=ramp.died + dead,
+        dead_jobs=ramp.dead_jobs + dead,
+        completed_jobs=ramp.completed_jobs + completed,
+        gone_jobs=ramp.gone_jobs + gone,
+        refused=ramp.refused + len(refused),
+    )
+    return ruled(seen, now)
+
+
+def ruled(ramp: Ramp, now: int) -> Ramp:
+    """Stopped, if too many have died again; completed, if there is nothing left."""
+    if ramp.state is RampState.RUNNING and ramp.died * 100 > ramp.pace.stop_percent * ramp.size:
+        return ramp.stopped(now, f"{ramp.died} jobs died again, {ramp.size} were in the last batch")
+    if ramp.is_open and ramp.is_searched and not ramp.watched and not ramp.picked:
+        return replace(ramp, state=RampState.COMPLETED, ended_at=now)
+    return ramp
+
+
+def _bytes(job_id: JobId) -> int:
+    return len(job_id.encode()) + 3

@@ -1,0 +1,28 @@
+"""How dead and cancelled jobs come back, as engines hand it down."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from forebay.domain.job import Job, QueueName
+
+ENDED_SINCE: Final = "it has ended since"
+
+
+class Revival(NamedTuple):
+    """The options of `Store.revive`."""
+
+    queue: QueueName | None = None
+    delay_ms: int = 0
+    reset: bool = True
+    actor: str = ""
+    dependants: bool = False
+    ended_before: int | None = None
+
+    def objection_to(self, job: Job) -> str:
+        """Why a final job stays where it is, if it does: whoever revives has begun before it ended."""
+        is_over = self.ended_before is not None and (job.finished_at or 0) >= self.ended_before
+        return ENDED_SINCE if is_over else ""
+
+
+AT_ONCE: Final = Revival()
