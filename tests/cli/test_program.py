@@ -74,10 +74,11 @@ def test_a_worker_takes_its_app_and_its_queues_from_the_settings(app_folder: Pat
     assert worker["queues"] == ["mail"]
     lines = [json.loads(line) for line in (app_folder / "worker.log").read_text().splitlines()]
     about_job = [line for line in lines if line.get("job_id") == job["id"]]
-    assert [line["event"] for line in about_job] == [
+    # On a busy machine it may have been handed back and claimed again.
+    assert {line["event"] for line in about_job} >= {
         "job %s is running now, attempt %s",
         "job %s is %s now, attempt %s: %s",
-    ]
+    }
     assert {(line["component"], line["queue"], line["worker_id"]) for line in about_job} == {
         ("worker", "mail", worker["id"])
     }
