@@ -480,6 +480,7 @@ export interface JobList {
   jobs: JobLine[];
   after: string | null;
   has_more: boolean;
+  stopped_at?: string | null;
   total?: number | null;
   total_is_exact?: boolean | null;
 }

@@ -50,10 +50,12 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a list. `after` continues it and is None at the end; a page may be short of its
-    limit, or even empty, and still have a next one, because a look at rows is limited too."""
+    limit, or even empty, and still have a next one, because a look at rows is limited too. Then
+    `stopped_at` is when the last job that was looked at was created: older ones were not."""
 
     jobs: tuple[JobSummary, ...]
     after: str | None = None
+    stopped_at: int | None = None
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):

@@ -1078,18 +1078,20 @@ class SearchTasksRequest(_message.Message):
     def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., with_total: _Optional[bool] = ...) -> None: ...
 
 class JobList(_message.Message):
-    __slots__ = ("jobs", "after", "has_more", "total", "total_is_exact")
+    __slots__ = ("jobs", "after", "has_more", "stopped_at", "total", "total_is_exact")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_AT_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     TOTAL_IS_EXACT_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobLine]
     after: str
     has_more: bool
+    stopped_at: _timestamp_pb2.Timestamp
     total: int
     total_is_exact: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping]]] = ..., after: _Optional[str] = ..., has_more: _Optional[bool] = ..., total: _Optional[int] = ..., total_is_exact: _Optional[bool] = ...) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping]]] = ..., after: _Optional[str] = ..., has_more: _Optional[bool] = ..., stopped_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., total: _Optional[int] = ..., total_is_exact: _Optional[bool] = ...) -> None: ...
 
 class BulkTasksRequest(_message.Message):
     __slots__ = ("action", "where", "everything", "dry_run", "reason", "queue", "delay_seconds", "reset")
