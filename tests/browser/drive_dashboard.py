@@ -32,6 +32,7 @@ VIEWS = (
     "dead",
     "schedules",
     "workers",
+    "alerts?show=all",
     "audit",
     "keys",
     "configuration",
@@ -119,6 +120,26 @@ def test_what_is_typed_into_a_filter_stays_while_the_page_changes(scene: Scene, 
     field.press("Enter")
 
     expect(page.get_by_text("No job fits.")).to_be_visible()
+
+
+def test_an_alert_is_acknowledged_and_a_rule_changed(scene: Scene, sight: Sight) -> None:
+    scene.app.alerts.trigger("deploy", "Release 7 goes out", severity="info")
+    page = sight.open("alerts?severity=info")
+
+    page.get_by_role("button", name="Acknowledge: Release 7 goes out").first.click()
+    expect(page.get_by_role("button", name="Acknowledge: Release 7 goes out")).to_have_count(0)
+    page.get_by_role("button", name="Resolve: Release 7 goes out").first.click()
+    expect(page.get_by_text("Nothing is wrong.")).to_be_visible()
+    page.get_by_role("button", name="Edit queue-deep").click()
+    field = page.get_by_label("Condition")
+    field.fill("depth > 7")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("there is no metric 'depth'")).to_be_visible()
+    field.fill("queue_depth > 7")
+    page.get_by_role("button", name="Save").click()
+
+    expect(page.get_by_role("region", name="Rules")).to_contain_text("queue_depth > 7")
+    assert scene.app.alerts.rule("queue-deep").condition == "queue_depth > 7"
 
 
 def test_a_queue_with_a_dot_has_an_address_too(scene: Scene, sight: Sight) -> None:

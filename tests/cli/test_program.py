@@ -184,6 +184,23 @@ def test_every_command_about_queues(app_folder: Path) -> None:
     assert json_of(app_folder, "queues", "delete", "mail", "--yes")["deleted"] == "mail"
 
 
+def test_every_command_about_alerts(app_folder: Path) -> None:
+    rule = json_of(app_folder, "alerts", "set-rule", "any", "--condition", "queue_depth > 0")
+    assert (rule["name"], rule["is_usual"]) == ("any", False)
+    json_of(app_folder, "enqueue", "tasks.greet", "Ada")
+    assert len(json_of(app_folder, "alerts", "check")["alerts"]) == 1
+    [alert] = json_of(app_folder, "alerts", "list", "--active")["alerts"]
+    assert json_of(app_folder, "alerts", "ack", alert["id"])["acknowledged_at"] is not None
+    assert json_of(app_folder, "alerts", "resolve", alert["id"])["is_active"] is False
+    assert json_of(app_folder, "alerts", "trigger", "deploy", "It is late")["source"] == "manual"
+    assert json_of(app_folder, "alerts", "remove-rule", "any", "--yes")["removed"] is True
+    assert "queue_depth" in json_of(app_folder, "alerts", "rules")["metrics"]
+    assert json_of(app_folder, "alerts", "webhook", "ops", "https://example.com/T")["url"].endswith("/***")
+    json_of(app_folder, "alerts", "email", "post", "a@example.com", "--from", "f@example.com", "--host", "mx")
+    assert [one["name"] for one in json_of(app_folder, "alerts", "channels")["channels"]] == ["ops", "post"]
+    assert json_of(app_folder, "alerts", "remove-channel", "ops")["removed"] is True
+
+
 def test_every_command_about_dead_letters(app_folder: Path) -> None:
     job = json_of(app_folder, "enqueue", "tasks.fail", "no luck")["id"]
     with working(app_folder):
@@ -266,6 +283,18 @@ SHOWN: dict[str, Callable[..., object]] = {
     "limits list": test_every_command_about_limits,
     "limits set": test_every_command_about_limits,
     "limits remove": test_every_command_about_limits,
+    "alerts list": test_every_command_about_alerts,
+    "alerts ack": test_every_command_about_alerts,
+    "alerts resolve": test_every_command_about_alerts,
+    "alerts trigger": test_every_command_about_alerts,
+    "alerts check": test_every_command_about_alerts,
+    "alerts rules": test_every_command_about_alerts,
+    "alerts set-rule": test_every_command_about_alerts,
+    "alerts remove-rule": test_every_command_about_alerts,
+    "alerts channels": test_every_command_about_alerts,
+    "alerts webhook": test_every_command_about_alerts,
+    "alerts email": test_every_command_about_alerts,
+    "alerts remove-channel": test_every_command_about_alerts,
     "keys create": test_every_command_about_keys,
     "keys list": test_every_command_about_keys,
     "keys show": test_every_command_about_keys,

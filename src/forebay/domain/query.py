@@ -150,6 +150,18 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
+class Vitals(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of what its server has a store uses; None where there is no such thing, or nobody says.
+    Without a limit of its own a server has the memory of its machine. `evicted` counts keys that it has
+    thrown away since it was started."""
+
+    memory: int | None = None
+    memory_limit: int | None = None
+    evicted: int | None = None
+    connections: int | None = None
+    connection_limit: int | None = None
+
+
 def page_end(after: str) -> int:
     """The seq at which an earlier page ended; raises ConfigError for anything else."""
     if not after.isdecimal() or not after.isascii() or len(after) > MAX_SEQ_DIGITS:

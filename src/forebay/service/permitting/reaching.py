@@ -255,7 +255,7 @@ async def of_document(reach: Reach, asked: Any) -> None:
     if asked.event is not None:
         [asked.event] = _signed(reach, [asked.event])
     elif kind in PRIVATE:
-        raise InvalidJob("a change of API keys stands in the audit log", field="event")
+        raise InvalidJob("a change of API keys or channels stands in the audit log", field="event")
 
 
 async def record(reach: Reach, asked: Any) -> None:

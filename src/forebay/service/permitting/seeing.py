@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from forebay.app.alert_records import ALERT, BOARD, CHANNEL, RULE
 from forebay.app.codec import masked_call
 from forebay.app.ramping import KIND as RAMP
 from forebay.domain.history import Event, Timeline
@@ -23,7 +24,8 @@ from forebay.service.auth import Caller
 from forebay.service.keys import KIND
 from forebay.service.permitting.reach import Narrow, Need, Reach
 
-PRIVATE: Final = (KIND,)
+PRIVATE: Final = (KIND, CHANNEL)
+_OF_ALERTS: Final = (ALERT, BOARD, RULE)
 
 
 def about_job(nothing: Any) -> Need:
@@ -159,5 +161,7 @@ async def metrics(reach: Reach, _: Any) -> Narrow | None:
 async def documents(reach: Reach, asked: Any) -> None:
     if asked.kind in PRIVATE:
         reach.caller.check("keys")
+    elif asked.kind in _OF_ALERTS:  # they are about all queues
+        reach.caller.check("alerts")
     elif asked.kind == RAMP:
         reach.caller.check("ramps")

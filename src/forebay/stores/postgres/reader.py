@@ -21,6 +21,7 @@ from forebay.domain.query import (
     JobQuery,
     Page,
     Position,
+    Vitals,
     check_limit,
     fate_of,
     page_end,
@@ -227,6 +228,11 @@ class PostgresReader(
     def now(self) -> int:
         with self._looking() as look:
             return look.now()
+
+    def vitals(self) -> Vitals:
+        with self._looking() as look:
+            [(connections, limit)] = look.all("vitals")
+        return Vitals(connections=connections, connection_limit=limit)
 
     def health(self) -> Health:
         with self._looking() as look, look.raw.patient():

@@ -22,6 +22,7 @@ from forebay.domain.query import (
     JobQuery,
     Page,
     Position,
+    Vitals,
     check_limit,
     fate_of,
     page_end,
@@ -47,7 +48,7 @@ from forebay.stores.redis.rows import (
 )
 from forebay.stores.redis.scheduling import LooksAtRedisSchedules
 from forebay.stores.redis.schema import SCHEMA
-from forebay.stores.redis.server import worries
+from forebay.stores.redis.server import vitals, worries
 
 LATE_MS: Final = 60_000
 JOBS_PER_LOOK: Final = 200  # a script that reads more would hold up everybody
@@ -217,6 +218,9 @@ class RedisReader(LooksAtRedisSchedules, LooksAtRedisLimits, LooksAtRedisDocumen
 
     def now(self) -> int:
         return int(self._run("now", {}))
+
+    def vitals(self) -> Vitals:
+        return vitals(self._connection)
 
     def health(self) -> Health:
         problems = worries(self._connection)

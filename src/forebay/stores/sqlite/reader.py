@@ -24,6 +24,7 @@ from forebay.domain.query import (
     JobQuery,
     Page,
     Position,
+    Vitals,
     check_limit,
     fate_of,
     page_end,
@@ -273,6 +274,9 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDoc
 
     def now(self) -> int:
         return self._clock.now_ms()
+
+    def vitals(self) -> Vitals:
+        return Vitals()
 
     def health(self) -> Health:
         problems: list[str] = []
