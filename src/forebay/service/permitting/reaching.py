@@ -330,6 +330,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "audit": Everywhere("audit"),
     "archive": Everywhere("search"),
     "health": Everywhere("queues"),
+    "vitals": Everywhere("queues"),
     "now": anybody,
 }
 
