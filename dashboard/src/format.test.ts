@@ -21,7 +21,7 @@ test("moments are told against now", () => {
 });
 
 test("a count says whether it is exact", () => {
-  expect([counted(10_000, false), counted(7, true)]).toEqual(["more than 10,000", "7"]);
+  expect([counted(10_000, false), counted(7, true), counted(7, false)]).toEqual(["more than 10,000", "7", "at least 7"]);
   expect([plural(1, "job"), plural(2, "job")]).toEqual(["1 job", "2 jobs"]);
 });
 

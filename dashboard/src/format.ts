@@ -73,9 +73,12 @@ export function plural(count: number, one: string, many = `${one}s`): string {
   return `${number(count)} ${count === 1 ? one : many}`;
 }
 
-/** A number that may stand for more: exact up to 10,000. */
+const EXACT_UP_TO = 10_000;
+
+/** A number that may stand for more: exact up to 10,000, and as far as was looked. */
 export function counted(count: number, isExact: boolean | null | undefined): string {
-  return isExact === false ? `more than ${number(count)}` : number(count);
+  if (isExact !== false) return number(count);
+  return `${count < EXACT_UP_TO ? "at least" : "more than"} ${number(count)}`;
 }
 
 const SECRET = /passw|passphrase|secret|token|authorization|credential|(api|access|private|secret)[_-]?key|^keys?$/i;

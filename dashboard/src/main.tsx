@@ -10,6 +10,7 @@ import { addressOf, listen, place } from "./router";
 import { prefer, settings, type Settings } from "./settings";
 import "./styles.css";
 import { Asking, Button, Field, Toasts } from "./ui";
+import { Alerts } from "./views/alerts";
 import { Audit } from "./views/audit";
 import { Configuration } from "./views/configuration";
 import { DeadLetters } from "./views/dead";
@@ -29,6 +30,7 @@ const VIEWS: { name: string; title: string; view: (props: { id: string }) => pre
   { name: "dead", title: "Dead letters", view: DeadLetters },
   { name: "schedules", title: "Schedules", view: Schedules, needs: "schedules" },
   { name: "workers", title: "Workers", view: Workers, needs: "workers" },
+  { name: "alerts", title: "Alerts", view: Alerts, needs: "alerts" },
   { name: "audit", title: "Audit", view: Audit, needs: "audit" },
   { name: "keys", title: "Keys", view: KeysView, needs: "keys" },
   { name: "configuration", title: "Configuration", view: Configuration },

@@ -22,6 +22,26 @@ export interface AdviceShape {
   todo: string;
 }
 
+export interface AlertList {
+  alerts: AlertShape[];
+}
+
+export interface AlertShape {
+  id: string;
+  severity: Severity;
+  source: string;
+  message: string;
+  condition: string;
+  rule: string | null;
+  is_active: boolean;
+  triggered_at: string;
+  acknowledged_at: string | null;
+  acknowledged_by: string;
+  resolved_at: string | null;
+  resolved_by: string;
+  metadata: Record<string, unknown>;
+}
+
 export interface Alive {
   status?: "ok";
 }
@@ -113,6 +133,41 @@ export interface CancelRequest {
 }
 
 export type CatchUp = "all" | "latest" | "none";
+
+export interface ChannelList {
+  channels: ChannelShape[];
+}
+
+export interface ChannelRequest {
+  kind: "email" | "webhook";
+  severity?: Severity;
+  enabled?: boolean;
+  url?: string | null;
+  secret?: string | null;
+  to?: string[];
+  sender?: string | null;
+  host?: string | null;
+  port?: number;
+  tls?: Tls;
+  username?: string;
+  password?: string | null;
+}
+
+export interface ChannelShape {
+  name: string;
+  kind: "email" | "webhook";
+  severity: Severity;
+  enabled: boolean;
+  url?: string | null;
+  secret?: string | null;
+  to?: string[];
+  sender?: string | null;
+  host?: string | null;
+  port?: number | null;
+  tls?: Tls | null;
+  username?: string | null;
+  password?: string | null;
+}
 
 export interface ClaimAnswer {
   jobs: ClaimedJob[];
@@ -227,6 +282,8 @@ export interface DropAnswer {
   live_jobs: number;
 }
 
+export type Each = "queue" | "task";
+
 export interface EdgeShape {
   id: string;
   edge: string;
@@ -291,7 +348,7 @@ export interface EnqueueRequest {
   cost?: number;
 }
 
-export type EventKind = "amended" | "cancel" | "command" | "deleted" | "dropped" | "expired" | "forced" | "held" | "key" | "limit" | "more" | "note" | "parent" | "queue" | "ramp" | "refused" | "replayed" | "revived" | "schedule" | "swept" | "unfollowed";
+export type EventKind = "alert" | "amended" | "cancel" | "command" | "deleted" | "dropped" | "expired" | "forced" | "held" | "key" | "limit" | "more" | "note" | "parent" | "queue" | "ramp" | "refused" | "replayed" | "revived" | "schedule" | "swept" | "unfollowed";
 
 export interface EventShape {
   kind: string;
@@ -423,6 +480,7 @@ export interface JobList {
   jobs: JobLine[];
   after: string | null;
   has_more: boolean;
+  stopped_at?: string | null;
   total?: number | null;
   total_is_exact?: boolean | null;
 }
@@ -562,6 +620,20 @@ export interface NackRequest {
   traceback?: string;
   requeue?: boolean;
   retry_after_seconds?: number | null;
+}
+
+export interface NewRuleRequest {
+  name: string;
+  condition: string;
+  severity?: Severity;
+  window_seconds?: number;
+  hold_seconds?: number;
+  cooldown_seconds?: number;
+  enabled?: boolean;
+  queue?: string | null;
+  task?: string | null;
+  each?: Each | null;
+  id?: string | null;
 }
 
 export type OnFailure = "cancel" | "fail" | "hold" | "ignore";
@@ -724,6 +796,39 @@ export interface RotateRequest {
   grace_seconds?: number;
 }
 
+export interface RuleList {
+  rules: RuleShape[];
+  metrics: Record<string, string>;
+}
+
+export interface RuleRequest {
+  name: string;
+  condition: string;
+  severity?: Severity;
+  window_seconds?: number;
+  hold_seconds?: number;
+  cooldown_seconds?: number;
+  enabled?: boolean;
+  queue?: string | null;
+  task?: string | null;
+  each?: Each | null;
+}
+
+export interface RuleShape {
+  id: string;
+  name: string;
+  condition: string;
+  severity: Severity;
+  window_seconds: number;
+  hold_seconds: number;
+  cooldown_seconds: number;
+  enabled: boolean;
+  queue: string | null;
+  task: string | null;
+  each: Each | null;
+  is_usual: boolean;
+}
+
 export interface ScheduleList {
   schedules: ScheduleShape[];
 }
@@ -853,6 +958,8 @@ export interface Settled {
   problem?: Problem | null;
 }
 
+export type Severity = "critical" | "info" | "warning";
+
 export interface SignalAnswer {
   worker: WorkerShape;
   command: CommandShape | null;
@@ -901,11 +1008,20 @@ export interface TieShape {
   on_failure: string;
 }
 
+export type Tls = "always" | "never" | "starttls";
+
 export interface TraceAnswer {
   job: JobShape;
   result: unknown;
   result_error: string | null;
   timeline: MomentShape[];
+}
+
+export interface TriggerRequest {
+  kind: string;
+  message: string;
+  severity?: Severity;
+  details?: Record<string, unknown>;
 }
 
 export type UniqueUntil = "final" | "started";

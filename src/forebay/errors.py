@@ -14,6 +14,8 @@ ForebayError
   WorkerNotFound           nothing there
   ScheduleNotFound         nothing there
   KeyNotFound              nothing there
+  AlertNotFound            nothing there
+  RuleNotFound             nothing there
   RampNotFound             nothing there
   WorkersDied              worker processes die as soon as they are started; look at their log
   DuplicateJob             carries the id of the job that holds the key
@@ -117,6 +119,14 @@ class RampNotFound(ForebayError, LookupError):
 
 class KeyNotFound(ForebayError, LookupError):
     """There is no API key of this name."""
+
+
+class AlertNotFound(ForebayError, LookupError):
+    """There is no alert of this id; the oldest ones are forgotten."""
+
+
+class RuleNotFound(ForebayError, LookupError):
+    """There is no rule of alerts with this id."""
 
 
 class WorkersDied(ForebayError):

@@ -12,8 +12,13 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, expect
 
+from benchmarks.explorer import live_through
+from forebay.dashboard.pages import Pages
 from forebay.domain.job import QueueName
+from forebay.errors import StoreUnavailable
+from forebay.stores.opening import open_engine
 from tests.browser.scene import PATIENCE_MS, Scene, Sight, browsing, guarded, playing
+from tests.service.serving import serving
 from tests.urls import url_of
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -27,6 +32,7 @@ VIEWS = (
     "dead",
     "schedules",
     "workers",
+    "alerts?show=all",
     "audit",
     "keys",
     "configuration",
@@ -75,15 +81,15 @@ def test_every_view_opens_and_can_be_used_by_everybody(browser: Browser, scene: 
     assert sight.complaints == []
 
 
+@pytest.mark.shows("R-DASH-04", "R-DASH-09", "R-DASH-15", "R-NFR-12")
 def test_a_failing_job_is_found_read_revived_and_seen_to_complete(scene: Scene, sight: Sight) -> None:
-    scene.is_mended.clear()
+    scene.die("ada")
     page = sight.open("jobs?state=dead&queue=money&text=bank+of+ada")
     page.get_by_role("link", name=re.compile("^01")).first.click()
 
     expect(page.locator("h1")).to_contain_text("shop.charge")
     expect(page.get_by_label("Traceback of attempt 1")).to_contain_text("the bank of ada does not answer")
     expect(page.get_by_label("Arguments", exact=True)).to_contain_text('"***"')
-    scene.is_mended.set()
     page.get_by_role("button", name="Revive").click()
 
     expect(page.locator("h1 .badge")).to_have_text("completed")
@@ -116,6 +122,26 @@ def test_what_is_typed_into_a_filter_stays_while_the_page_changes(scene: Scene, 
     expect(page.get_by_text("No job fits.")).to_be_visible()
 
 
+def test_an_alert_is_acknowledged_and_a_rule_changed(scene: Scene, sight: Sight) -> None:
+    scene.app.alerts.trigger("deploy", "Release 7 goes out", severity="info")
+    page = sight.open("alerts?severity=info")
+
+    page.get_by_role("button", name="Acknowledge: Release 7 goes out").first.click()
+    expect(page.get_by_role("button", name="Acknowledge: Release 7 goes out")).to_have_count(0)
+    page.get_by_role("button", name="Resolve: Release 7 goes out").first.click()
+    expect(page.get_by_text("Nothing is wrong.")).to_be_visible()
+    page.get_by_role("button", name="Edit queue-deep").click()
+    field = page.get_by_label("Condition")
+    field.fill("depth > 7")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("there is no metric 'depth'")).to_be_visible()
+    field.fill("queue_depth > 7")
+    page.get_by_role("button", name="Save").click()
+
+    expect(page.get_by_role("region", name="Rules")).to_contain_text("queue_depth > 7")
+    assert scene.app.alerts.rule("queue-deep").condition == "queue_depth > 7"
+
+
 def test_a_queue_with_a_dot_has_an_address_too(scene: Scene, sight: Sight) -> None:
     httpx2.post(f"{scene.address}/v1/queues", json={"name": "daily.post"}).raise_for_status()
 
@@ -125,6 +151,7 @@ def test_a_queue_with_a_dot_has_an_address_too(scene: Scene, sight: Sight) -> No
     expect(page.locator("h1 .badge")).to_have_text("active")
 
 
+@pytest.mark.shows("R-DASH-18")
 def test_a_queue_is_paused_and_goes_on_again(scene: Scene, sight: Sight) -> None:
     page = sight.open("queues")
 
@@ -134,10 +161,15 @@ def test_a_queue_is_paused_and_goes_on_again(scene: Scene, sight: Sight) -> None
     assert queue.state == "paused"
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_role("row", name=re.compile("^mail")).locator(".badge")).to_have_text("active")
+    sight.open("audit")
+    told = page.get_by_role("row").filter(has_text="mail").filter(has_text="paused")
+    expect(told.first).to_be_visible()
 
 
+@pytest.mark.shows("R-DLQ-12", "R-DASH-05")
 def test_dead_letters_are_revived_together_after_a_count(scene: Scene, sight: Sight) -> None:
-    scene.is_mended.set()
+    for name in ("grace", "zoe"):
+        scene.die(name)
     page = sight.open("dead?queue=money")
     expect(page.get_by_role("region", name="Dead letters")).to_contain_text("does not answer")
 
@@ -183,10 +215,111 @@ def test_a_job_is_enqueued_by_hand(scene: Scene, sight: Sight) -> None:
     expect(page.get_by_label("Result")).to_have_text("41")
 
 
-def test_a_workflow_is_a_picture(scene: Scene, sight: Sight) -> None:
+@pytest.mark.shows("R-DEP-16", "R-DASH-17")
+def test_a_workflow_is_a_picture_that_leads_to_its_jobs(scene: Scene, sight: Sight) -> None:
     page = sight.open(f"jobs/{scene.flow}")
 
-    expect(page.get_by_role("region", name="Workflow of 4 jobs").get_by_role("link")).to_have_count(4)
+    picture = page.get_by_role("region", name="Workflow of 4 jobs")
+    expect(picture.get_by_role("link")).to_have_count(4)
+    expect(picture.locator(".dot.s-completed")).to_have_count(4)
+    picture.get_by_role("link", name="shop.count, completed").first.click()
+    expect(page.locator("h1")).to_contain_text("shop.count")
+
+
+@pytest.mark.shows("R-DASH-01")
+def test_the_overview_shows_queues_workers_and_how_it_went(scene: Scene, sight: Sight) -> None:
+    scene.die("eve")
+
+    page = sight.open("")
+
+    expect(page.locator(".tile", has_text="Dead letters").locator("b")).not_to_have_text("0")
+    expect(
+        page.get_by_role("region", name="Queues").get_by_role("row", name=re.compile("^money"))
+    ).to_be_visible()
+    expect(page.locator(".cell.alive")).to_contain_text("busy")
+    for title in ("Throughput", "Backlog"):
+        expect(page.locator(".panel", has=page.get_by_role("heading", name=title))).to_be_visible()
+
+
+@pytest.mark.shows("R-DASH-02")
+def test_a_queue_shows_its_states_its_pace_and_what_fails(scene: Scene, sight: Sight) -> None:
+    scene.die("eve")
+
+    page = sight.open("queues/money")
+
+    expect(page.get_by_role("link", name=re.compile(r"^dead [1-9]"))).to_be_visible()
+    expect(page.get_by_role("region", name="What fails most")).to_contain_text("shop.charge")
+    expect(page.get_by_role("heading", name="Next in line")).to_be_visible()
+    expect(page.get_by_role("heading", name="Throughput")).to_be_visible()
+
+
+@pytest.mark.shows("R-DASH-20")
+def test_a_job_that_does_not_end_is_taken_away(scene: Scene, sight: Sight) -> None:
+    stuck = scene.app.enqueue("shop.hold")
+    page = sight.open(f"jobs/{stuck.id}")
+    expect(page.locator("h1 .badge")).to_have_text("running")
+
+    page.get_by_role("button", name="Take away").click()
+    page.get_by_role("dialog").get_by_role("button", name="Take it away").click()
+
+    expect(page.locator("h1 .badge")).to_have_text("dead")
+    scene.may_go.set()
+
+
+@pytest.mark.shows("R-DASH-10")
+def test_one_stream_is_enough_for_all_views(scene: Scene, sight: Sight) -> None:
+    streams: list[str] = []
+    sight.page.on(
+        "request", lambda asked: streams.append(asked.url) if "/events/stream" in asked.url else None
+    )
+
+    page = sight.open("")
+    for title in ("Queues", "Jobs", "Dead letters", "Schedules", "Workers", "Configuration", "Overview"):
+        page.get_by_role("navigation").get_by_role("link", name=title).click()
+        expect(page.locator("h1")).to_have_text(title)
+    expect(page.locator(".link")).to_have_text("Live")
+
+    assert len(streams) == 1
+
+
+@pytest.mark.shows("R-DASH-11", "R-DASH-07", "R-DASH-17")
+def test_what_somebody_prefers_stays_and_limits_and_settings_are_shown(scene: Scene, sight: Sight) -> None:
+    limit = {"scope": "task:shop.mail", "concurrency": 3}
+    httpx2.put(f"{scene.address}/v1/limits", json=limit).raise_for_status()
+    page = sight.open("configuration")
+
+    page.get_by_role("group", name="Charts show").get_by_role("button", name="7d").click()
+    page.get_by_role("group", name="Times as").get_by_role("button", name="p99").click()
+    page.get_by_label("Seconds between two looks").fill("9")
+    page.get_by_label("Seconds between two looks").press("Tab")
+    sight.open("configuration")
+
+    for choice in ("7d", "p99"):
+        expect(page.get_by_role("button", name=choice)).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_label("Seconds between two looks")).to_have_value("9")
+    expect(page.get_by_role("region", name="Limits")).to_contain_text("task:shop.mail")
+    expect(page.get_by_role("region", name="Settings of queues")).to_contain_text("money")
+    expect(page.get_by_text("Store answers")).to_be_visible()
+
+
+@pytest.mark.shows("R-DASH-16", "R-DASH-21")
+def test_while_the_store_is_away_the_last_values_stay_and_the_page_says_so(
+    scene: Scene, sight: Sight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sight.forgiven = "status of 503"
+
+    def away(call: object) -> None:
+        raise StoreUnavailable("the store is away")
+
+    page = sight.open("queues")
+    money = page.get_by_role("row", name=re.compile("^money"))
+    expect(money).to_be_visible()
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.served.service.desk, "_breaker", away)
+        expect(page.get_by_role("alert")).to_contain_text("What you see may be from before.")
+        expect(money).to_be_visible()
+
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_the_page_fits_a_phone(browser: Browser, scene: Scene) -> None:
@@ -212,6 +345,29 @@ def test_the_page_polls_while_the_stream_is_down_and_comes_back_to_it(browser: B
 
     expect(page.locator(".link")).to_have_text("Live")
     sight.close()
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+@pytest.mark.shows("R-DASH-12", "R-NFR-13")
+def test_a_history_of_ten_thousand_jobs_is_searched(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory, engine: str
+) -> None:
+    opened = open_engine(url_of(engine, tmp_path_factory.mktemp("history")))
+    store = opened.store()
+    live_through(store, 10_000)
+    with serving(opened, around=Pages) as served:
+        sight = Sight(browser, served.address)
+        page = sight.open("")
+        expect(page.get_by_role("row", name=re.compile("^mail"))).to_be_visible()
+        sight.open("jobs?text=someone1234@")
+        expect(page.get_by_role("region", name="Jobs").get_by_role("row")).to_have_count(2)
+        expect(page.get_by_text("1 fit, newest first")).to_be_visible()
+        sight.open("jobs?task=shop.task_3")
+        page.get_by_role("button", name="Older").click()
+        expect(page.get_by_role("button", name="Newest")).to_be_visible()
+        sight.close()
+    store.close()
+    assert sight.complaints == []
 
 
 @pytest.mark.shows("R-DASH-22")

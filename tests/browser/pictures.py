@@ -38,6 +38,7 @@ VIEWS: Final = {
     "schedules": "schedules",
     "schedule-edit": "schedules",
     "workers": "workers",
+    "alerts": "alerts?show=all",
     "audit": "audit",
     "keys": "keys",
     "configuration": "configuration",

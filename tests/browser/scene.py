@@ -32,16 +32,29 @@ class Scene(NamedTuple):
     """What the tests of one store share."""
 
     app: Forebay
-    address: str
+    served: Served
     is_mended: Event
+    may_go: Event
     dead: str
     flow: str
+
+    @property
+    def address(self) -> str:
+        return self.served.address
+
+    def die(self, name: str) -> str:
+        """The id of a dead letter in the queue money."""
+        self.is_mended.clear()
+        handle = self.app.enqueue("shop.charge", [name], {"card_token": "4242"})
+        handle.wait(timeout=PATIENCE_MS / 1_000)
+        self.is_mended.set()
+        return str(handle.id)
 
 
 @contextmanager
 def playing(url: str) -> Iterator[Scene]:
     """An app with a worker, jobs of every kind, and a server without keys."""
-    app, is_mended = Forebay(url), Event()
+    app, is_mended, may_go = Forebay(url), Event(), Event()
 
     @app.task(name="shop.charge", queue="money", retry=RetryPolicy(max_retries=0))
     def charge(name: str, card_token: str = "") -> str:
@@ -57,6 +70,10 @@ def playing(url: str) -> Iterator[Scene]:
     def total() -> int:
         return sum(current_job().results())
 
+    @app.task(name="shop.hold", queue="reports")
+    def hold() -> None:
+        may_go.wait(PATIENCE_MS / 1_000)
+
     @app.task(name="shop.mail", queue="mail")
     def mail(to: str) -> None:
         return None
@@ -71,7 +88,8 @@ def playing(url: str) -> Iterator[Scene]:
                 one.wait(timeout=60)
             mail.using(delay=86_400, tags=["newsletter"]).enqueue("ada@example.com")
             with serving(open_engine(url), around=Pages) as served:
-                yield Scene(app, served.address, is_mended, str(handles[0].id), str(flow.last[0].id))
+                yield Scene(app, served, is_mended, may_go, str(handles[0].id), str(flow.last[0].id))
+            may_go.set()
 
 
 @contextmanager

@@ -76,7 +76,7 @@ def make_certificate(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.shows("R-SEC-03")
+@pytest.mark.shows("R-SEC-03", "R-CLI-03")
 def test_with_keys_and_a_certificate_a_server_may_be_reached_from_anywhere(folder: Path) -> None:
     token = answer("keys", "create", "deploy", "--allow", "produce", "--url", "sqlite:///jobs.db")["token"]
     answer("queues", "create", "mail", "--url", "sqlite:///jobs.db")
@@ -90,11 +90,13 @@ def test_with_keys_and_a_certificate_a_server_may_be_reached_from_anywhere(folde
             job = {"task": "t", "queue": "mail"}
             refused = client.post("/v1/jobs", json=job)
             done = client.post("/v1/jobs", json=job, headers={"Authorization": f"Bearer {token}"})
+            page = client.get("/")
         with pytest.raises(httpx2.TransportError):
             httpx2.get(f"{there.replace('https', 'http')}/health/live", timeout=DEADLINE)
 
     assert there.startswith("https://")
     assert (refused.status_code, done.status_code) == (401, 201)
+    assert (page.status_code, page.headers["Location"]) == (307, "/dashboard/")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tests.docs.pages import ROOT, blocks, fenced, pages, run, run_page, text, w
 # Pages whose Python blocks are one program that prints what the blocks without a language show. Their
 # console blocks are commands that are given afterwards.
 PROGRAMS: Final = (
+    "guide/alerts.md",
     "guide/back-pressure.md",
     "guide/dead-letters.md",
     "guide/encryption.md",

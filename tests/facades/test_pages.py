@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from forebay import ConfigError, Forebay, JobHandle, RetryPolicy, errors
+from forebay.app.alerts import Alerts
 from forebay.app.consumer import Consumer
 from forebay.app.schedules import Schedules
 from forebay.app.task import Call
@@ -38,7 +39,7 @@ OURS: dict[str, Any] = {
         kind.__name__: kind
         for kind in (
             *(Consumer, Forebay, Job, JobHandle, QueueSettings, Reader, RetryPolicy, Store),
-            *(Schedules, TaskQueue, TaskService, WorkQueue, errors.Discard, errors.Retry),
+            *(Alerts, Schedules, TaskQueue, TaskService, WorkQueue, errors.Discard, errors.Retry),
         )
     },
 }
@@ -158,7 +159,7 @@ def test_the_words_of_others_are_understood_where_a_state_is_typed() -> None:
     }
 
 
-@pytest.mark.shows("R-SDK-08", "R-SDK-09", "R-SDK-10")
+@pytest.mark.shows("R-SDK-08", "R-SDK-09", "R-SDK-10", "R-SDK-11")
 def test_every_name_of_the_processor_has_one_of_ours() -> None:
     theirs = {name for row in rows("reference/vocabulary.md") for name in re.findall(r"`(\w+)`", row[0])}
 
@@ -171,6 +172,8 @@ def test_every_name_of_the_processor_has_one_of_ours() -> None:
         *("schedule_delayed_job", "schedule", "schedule_recurring_job", "schedule_cron", "unschedule_job"),
         *("pause_schedule", "resume_schedule", "get_schedule", "list_schedules", "update_schedule"),
         *("enqueue_due_jobs", "calculate_next_runs_for_all_schedules", "start", "stop"),
+        *("get_system_metrics", "get_queue_metrics", "get_worker_status", "get_job_history", "search_jobs"),
+        *("get_alerts", "acknowledge_alert", "create_alert_rule", "trigger_alert"),
     }
 
 

@@ -43,6 +43,12 @@ class Traced:
         [found] = self.spans(name)
         return found
 
+    def above(self, child: ReadableSpan) -> ReadableSpan:
+        """The one that it hangs below. There may be more claims than runs: on a busy machine a job may be
+        handed back before it starts."""
+        [found] = [span for span in self._exporter.get_finished_spans() if is_below(child, span)]
+        return found
+
 
 @pytest.fixture
 def traced() -> Iterator[Traced]:
@@ -82,40 +88,45 @@ def test_enqueue_claim_run_and_settlement_of_a_job_hang_below_each_other(traced:
         job.wait(timeout=TIMEOUT)
 
     request, enqueue = traced.span("request"), traced.span("enqueue send")
-    claim, run, settle = (traced.span(name) for name in ("claim mail", "run send", "settle completed"))
+    run, settle = (traced.span(name) for name in ("run send", "settle completed"))
+    claim = traced.above(run)
+    assert claim.name == "claim mail"
     assert is_below(enqueue, request)
     assert is_below(claim, enqueue)
-    assert is_below(run, claim)
     assert is_below(settle, claim)
     assert (enqueue.attributes or {})["forebay.job_id"] == job.id
     for span in (claim, run):
         attributes = dict(span.attributes or {})
         assert attributes.pop("forebay.worker_id")
+        assert attributes.pop("forebay.attempt")
         assert attributes == {
             "forebay.job_id": job.id,
             "forebay.task": "send",
             "forebay.queue": "mail",
             "forebay.priority": 3,
-            "forebay.attempt": 1,
         }
     assert str(job.refresh().metadata["traceparent"]).split("-")[2] == f"{id_of(enqueue):016x}"
 
 
 def test_attempts_are_of_one_trace_and_the_later_has_a_link_to_the_earlier(traced: Traced) -> None:
+    tried: list[int] = []
+
     @traced.app.task(name="try", retry=RetryPolicy(base_ms=1, max_retries=1))
     def once_more() -> None:
-        if current_job().attempt == 1:
+        tried.append(current_job().attempt)
+        if len(tried) == 1:
             raise ValueError("not yet")
 
     job = once_more.enqueue()
     with traced.app.working():
         job.wait(timeout=TIMEOUT)
 
-    first, second = traced.spans("claim default")
     failed, good = traced.spans("run try")
-    assert linked(second) == [id_of(first)]
-    assert is_below(failed, first)
-    assert is_below(good, second)
+    first, second = traced.above(failed), traced.above(good)
+    claims = [id_of(span) for span in traced.spans("claim default")]
+    [earlier] = linked(second)
+    assert earlier in claims
+    assert earlier != id_of(second)
     assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "ValueError: not yet")
     assert [event.name for event in failed.events] == ["exception"]
     assert good.status.is_unset
@@ -125,9 +136,12 @@ def test_attempts_are_of_one_trace_and_the_later_has_a_link_to_the_earlier(trace
 
 
 def test_what_a_task_asks_for_is_no_error_of_its_span(traced: Traced) -> None:
+    tried: list[int] = []
+
     @traced.app.task(name="later")
     def later() -> None:
-        if current_job().attempt == 1:
+        tried.append(current_job().attempt)
+        if len(tried) == 1:
             raise Snooze(0)
 
     job = later.enqueue()
@@ -225,7 +239,7 @@ def test_a_job_that_brings_a_context_keeps_it(traced: Traced) -> None:
         job.wait(timeout=TIMEOUT)
 
     assert traced.spans("enqueue far") == []
-    parent = traced.span("claim default").parent
+    parent = traced.spans("claim default")[0].parent
     assert parent is not None
     assert f"{parent.span_id:016x}" == "b7ad6b7169203331"
 

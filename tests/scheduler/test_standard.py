@@ -18,7 +18,7 @@ def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
         sweeper=WorkerId("sweeper"),
         clock=clock,
         roll=lambda: 0.5,
-        reader=MemoryEngine(clock=clock).reader,
+        engine=MemoryEngine(clock=clock),
         notices_death=notices_death,
     )
 
@@ -30,6 +30,7 @@ def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
         "prune",
         "measure",
         "ramp",
+        "alert",
     ]
 
 

@@ -156,6 +156,7 @@ SPANNING: dict[str, Callable[[Far], object]] = {
     "audit": lambda far: far.reader.audit(),
     "archive": lambda far: far.reader.archive(),
     "health": lambda far: far.reader.health(),
+    "vitals": lambda far: far.reader.vitals(),
     "cancel dependants": lambda far: far.store.cancel([], dependants=True),
     "revive dependants": lambda far: far.store.revive([], dependants=True),
 }

@@ -68,7 +68,7 @@ def looking(served: Served, query: str = "", **headers: str) -> Iterator[Looking
         yield Looking(answer)
 
 
-@pytest.mark.shows("R-HTTP-42")
+@pytest.mark.shows("R-HTTP-42", "R-HTTP-41")
 def test_who_comes_is_told_how_everything_is(served: Served) -> None:
     queue = served.queue()
     served.enqueue(queue)

@@ -95,6 +95,7 @@ SOME: Final[dict[str, Any]] = {
     "on_failure": "cancel", "aftermaths": ["dead"] * 100, "aftermath": "dead", "readies": [1] * 100,
     "after_child": "", "after_number": 0, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
     "shares": [f"s{number}" for number in HUNDRED], "changes": None,
+    "marks": ["tags a"], "cancelled": False, "moment": 50_000,
 }  # fmt: skip
 # Where a name means something else than in other statements.
 OTHERS: Final[dict[str, dict[str, Any]]] = {

@@ -102,6 +102,7 @@ def test_a_page_on_which_nothing_fits_still_leads_on(
 
     assert page.jobs == ()
     assert page.after is not None
+    assert page.stopped_at is not None
 
 
 def test_a_look_reads_no_more_rows_than_it_may(

@@ -134,7 +134,8 @@ export function Jobs() {
       <Filters fields={["queue", "state", "task", "text", "tag", "since"]} />
       <Panel>
         <Waiting error={found.error} isThere={!!found.data} />
-        {found.data && <JobTable jobs={found.data.jobs} />}
+        {found.data && (found.data.jobs.length > 0 || !found.data.stopped_at) && <JobTable jobs={found.data.jobs} />}
+        {found.data?.stopped_at && <Stopped at={found.data.stopped_at} />}
         {found.data && (after || found.data.has_more) && (
           <div class="buttons">
             {after && <Button onClick={() => go(addressOf(["jobs"], { ...Object.fromEntries(query), after: undefined }))}>Newest</Button>}
@@ -144,6 +145,15 @@ export function Jobs() {
       </Panel>
       {isEnqueuing.value && <Enqueue close={() => (isEnqueuing.value = false)} />}
     </Page>
+  );
+}
+
+/** A search that has met very many jobs which do not fit says how far back it has come. */
+export function Stopped({ at }: { at: string }) {
+  return (
+    <p class="notice" role="status">
+      The search went back to <time dateTime={at}>{exact(at)}</time>. Older jobs were not looked at: narrow it down, or go on with Older.
+    </p>
   );
 }
 

@@ -28,6 +28,7 @@ from forebay.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from forebay.app.alerts import Alerts
     from forebay.app.blobs import Blobs
     from forebay.app.consumer import Consumer
     from forebay.app.duty import Duty
@@ -297,6 +298,13 @@ class Forebay(Declares, Queueing):
         return Limits(self.client)
 
     @property
+    def alerts(self) -> Alerts:
+        """What is wrong, by which rules, and who is told."""
+        from forebay.app.alerts import Alerts  # noqa: PLC0415 - operators need it, and few programs
+
+        return Alerts(self.client, self.clock, actor=self.client.actor)
+
+    @property
     def default_queue(self) -> QueueName:
         """The queue of jobs whose task names none."""
         return QueueName(self.defaults.get("queue", DEFAULT_QUEUE))
@@ -354,9 +362,7 @@ class Forebay(Declares, Queueing):
         def duties() -> Sequence[Duty]:
             if self.engine.features.does_duties:
                 return ()
-            return standard_duties(
-                sweeper=new_worker(), clock=self.clock, roll=random, reader=self.engine.reader
-            )
+            return standard_duties(sweeper=new_worker(), clock=self.clock, roll=random, engine=self.engine)
 
         return Consumer(self.engine, duties, default_queue=self.default_queue)
 

@@ -26,6 +26,7 @@ DEEDS: Final = frozenset(
         EventKind.SCHEDULE,
         EventKind.COMMAND,
         EventKind.KEY,
+        EventKind.ALERT,
     }
 )
 # A page of answers costs no more than so many lines of the log, fitting or not.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from forebay.app.grouping import among_dead, of_group
@@ -11,19 +13,25 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.query import EXACT_UP_TO, MAX_PAGE, JobQuery, Page
 from forebay.stores.protocol import Reader
 
+# A store looks at ten thousand jobs for a page, so that a hundred thousand are gone through for an answer.
+_LOOKS: Final = 10
+
 
 def counted(reader: Reader, query: JobQuery, group: str | None = None) -> tuple[int, bool]:
-    """How many jobs fit, and whether that is exact: beyond ten thousand it is "more than" that. Those of a
-    failure group are looked for among the newest hundred thousand."""
+    """How many jobs fit, and whether that is exact: it is "at least" that beyond ten thousand, and where so
+    many jobs did not fit that the search has stopped. Those of a failure group are looked for among the
+    newest hundred thousand."""
     if group is not None:
         return _in_group(reader, query, group)
     if replace(query, queues=(), states=()) == JobQuery():
         return _maintained(reader, query), True
-    count, after, is_over = 0, None, False
-    while not is_over and count <= EXACT_UP_TO:
+    count, after, looks = 0, None, 0
+    while count <= EXACT_UP_TO and looks < _LOOKS:
         page = reader.search(query, limit=MAX_PAGE, after=after)
-        count, after, is_over = count + len(page.jobs), page.after, page.after is None
-    return (count, True) if is_over else (EXACT_UP_TO, False)
+        count, after, looks = count + len(page.jobs), page.after, looks + (page.stopped_at is not None)
+        if after is None:
+            return (count, True) if count <= EXACT_UP_TO else (EXACT_UP_TO, False)
+    return min(count, EXACT_UP_TO), False
 
 
 def _in_group(reader: Reader, query: JobQuery, group: str) -> tuple[int, bool]:
@@ -43,11 +51,13 @@ def _maintained(reader: Reader, query: JobQuery) -> int:
 
 
 def listed(reader: Reader, query: JobQuery, limit: int, after: str | None) -> Page:
-    """Up to `limit` jobs; a store's page may be short of that and still have a next one."""
+    """Up to `limit` jobs. A store's page may be short of that and still have a next one, and so may this one
+    be, where so many jobs did not fit that the search has stopped."""
     found: list[JobSummary] = []
+    looks = 0
     while True:
         page = reader.search(query, limit=min(limit - len(found), MAX_PAGE), after=after)
         found += page.jobs
-        after = page.after
-        if after is None or len(found) >= limit:
-            return Page(jobs=tuple(found), after=after)
+        after, looks = page.after, looks + (page.stopped_at is not None)
+        if after is None or len(found) >= limit or looks == _LOOKS:
+            return Page(jobs=tuple(found), after=after, stopped_at=page.stopped_at)

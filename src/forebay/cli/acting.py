@@ -90,7 +90,7 @@ def to_matching(
     narrow = narrowed(query, deed.allowed, deed.past)
     count, is_exact = counted(desk.reader, narrow, group)
     done = deed.tally([])
-    if count:
+    if count or not is_exact:
         confirm(f"{deed.verb.capitalize()} {jobs_of(count, is_exact=is_exact)} in {desk.name}?", yes=yes)
         with progress(deed.past, count) as tell:
             done = deed.to_all(narrow, tell)

@@ -10,6 +10,7 @@ import click
 
 from forebay.cli.redacting import redacted
 from forebay.errors import (
+    AlertNotFound,
     ConfigError,
     DuplicateJob,
     Forbidden,
@@ -24,6 +25,7 @@ from forebay.errors import (
     QueueNotFound,
     RampNotFound,
     RateLimited,
+    RuleNotFound,
     ScheduleNotFound,
     StoreError,
     StoreRefused,
@@ -66,6 +68,8 @@ _STATUSES: Final[tuple[tuple[type[Exception], Status], ...]] = (
     (WorkerNotFound, Status.NOT_FOUND),
     (ScheduleNotFound, Status.NOT_FOUND),
     (KeyNotFound, Status.NOT_FOUND),
+    (AlertNotFound, Status.NOT_FOUND),
+    (RuleNotFound, Status.NOT_FOUND),
     (RampNotFound, Status.NOT_FOUND),
     (IllegalTransition, Status.REFUSED),
     (QueueNotEmpty, Status.REFUSED),

@@ -294,10 +294,16 @@ def show_list(desk: Desk, out: Output, page: Page, **more: Any) -> None:
     """A page of jobs, and how to go on."""
     now = desk.reader.now()
     answer = {"jobs": [summary_json(job) for job in page.jobs], "after": page.after, **more}
+    if page.stopped_at is not None:
+        answer["stopped_at"] = iso(page.stopped_at)
 
     def people() -> None:
         table(("id", "queue", "task", "state", "prio", "try", "age", "reason"), _rows(page.jobs, now))
-        if page.after is not None:
+        if page.stopped_at is not None:
+            click.echo(
+                f"Looked no further back than {moment(page.stopped_at)}; go on with --after {page.after}"
+            )
+        elif page.after is not None:
             click.echo(f"There may be more: --after {page.after}")
 
     out.answer(answer, people)

@@ -25,6 +25,7 @@ COMMANDS = {
     ),
     "inspect": ("forebay.cli.queues:inspect", "Show one queue and the jobs that come next."),
     "stuck": ("forebay.cli.stats:stuck", "List jobs that have been running for too long."),
+    "alerts": ("forebay.cli.alerts:alerts", "List alerts, acknowledge them, and say when there are some."),
     "keys": ("forebay.cli.keys:keys", "Create, list, rotate and revoke the API keys of servers."),
     "audit": ("forebay.cli.audit:audit", "Show the audit log, newest first."),
     "sweep": ("forebay.cli.sweep:sweep", "Settle attempts whose worker is dead or whose lease has ended."),

@@ -13,6 +13,7 @@ import msgspec
 
 from forebay.cli.failing import Declined
 from forebay.cli.redacting import redacted_data
+from forebay.domain.query import EXACT_UP_TO
 from forebay.errors import ConfigError
 
 Row = Sequence[object]
@@ -164,5 +165,5 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
 def jobs_of(count: int, *, is_exact: bool = True) -> str:
     """A number of jobs in words."""
     if not is_exact:
-        return f"more than {count:,} jobs"
+        return f"{'more than' if count >= EXACT_UP_TO else 'at least'} {count:,} jobs"
     return "1 job" if count == 1 else f"{count:,} jobs"

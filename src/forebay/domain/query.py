@@ -50,10 +50,12 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a list. `after` continues it and is None at the end; a page may be short of its
-    limit, or even empty, and still have a next one, because a look at rows is limited too."""
+    limit, or even empty, and still have a next one, because a look at rows is limited too. Then
+    `stopped_at` is when the last job that was looked at was created: older ones were not."""
 
     jobs: tuple[JobSummary, ...]
     after: str | None = None
+    stopped_at: int | None = None
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +148,18 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     schema: int
     problems: tuple[str, ...] = ()
+
+
+class Vitals(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of what its server has a store uses; None where there is no such thing, or nobody says.
+    Without a limit of its own a server has the memory of its machine. `evicted` counts keys that it has
+    thrown away since it was started."""
+
+    memory: int | None = None
+    memory_limit: int | None = None
+    evicted: int | None = None
+    connections: int | None = None
+    connection_limit: int | None = None
 
 
 def page_end(after: str) -> int:

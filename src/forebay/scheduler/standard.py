@@ -9,6 +9,7 @@ from forebay.app.duty import Duty
 from forebay.app.hooks import Hooks
 from forebay.clock import Clock
 from forebay.domain.job import WorkerId
+from forebay.scheduler.alerting import Alerting
 from forebay.scheduler.firing import FiringSchedules
 from forebay.scheduler.measuring import Measuring
 from forebay.scheduler.promoting import Promoting
@@ -16,7 +17,7 @@ from forebay.scheduler.pruning import Pruning
 from forebay.scheduler.ramping import Ramping
 from forebay.scheduler.rescoring import Rescoring
 from forebay.scheduler.sweeping import Sweeping
-from forebay.stores.protocol import Reader
+from forebay.stores.protocol import Engine
 
 
 def standard_duties(
@@ -24,17 +25,18 @@ def standard_duties(
     sweeper: WorkerId,
     clock: Clock,
     roll: Callable[[], float],
-    reader: Callable[[], Reader] | None = None,
     hooks: Hooks | None = None,
     notices_death: bool = True,
     measures: bool = True,
+    engine: Engine | None = None,
 ) -> list[Duty]:
-    """Promote, fire, sweep, rescore, prune, ramp and, unless told otherwise, measure. The sweeper sweeps
-    under a worker id of its own; for the dead alone only where the store notices a death. Who cannot look
-    leaves ramps to others."""
+    """Promote, fire, sweep, rescore, prune and, unless told otherwise, measure. The sweeper sweeps under a
+    worker id of its own; for the dead alone only where the store notices a death. Who is given no engine
+    cannot look, and leaves ramps and alerts to others; the latter are about what was measured."""
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
-    measuring = [Measuring(clock)] if measures else []
-    ramps = [] if reader is None else [Ramping(reader=reader)]
-    others: list[Duty] = [Rescoring(), Pruning(), *measuring, *ramps]
+    measuring: list[Duty] = [Measuring(clock)] if measures else []
+    ramps: list[Duty] = [] if engine is None else [Ramping(reader=engine.reader)]
+    alerts: list[Duty] = [Alerting(engine, clock)] if engine is not None and measures else []
+    others: list[Duty] = [Rescoring(), Pruning(), *measuring, *ramps, *alerts]
     return [Promoting(), FiringSchedules(roll=roll), *sweeps, *others]

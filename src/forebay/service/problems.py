@@ -6,6 +6,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from forebay.errors import (
+    AlertNotFound,
     ConfigError,
     DuplicateJob,
     Forbidden,
@@ -24,6 +25,7 @@ from forebay.errors import (
     QueueNotFound,
     RampNotFound,
     RateLimited,
+    RuleNotFound,
     ScheduleNotFound,
     StoreError,
     StoreRefused,
@@ -63,6 +65,8 @@ _KINDS: Final[tuple[tuple[type[ForebayError], Kind], ...]] = (
     (ScheduleNotFound, Kind("schedule_not_found", 404, "NOT_FOUND", "There is no such schedule")),
     (RampNotFound, Kind("ramp_not_found", 404, "NOT_FOUND", "There is no such ramp")),
     (KeyNotFound, Kind("key_not_found", 404, "NOT_FOUND", "There is no such API key")),
+    (AlertNotFound, Kind("alert_not_found", 404, "NOT_FOUND", "There is no such alert")),
+    (RuleNotFound, Kind("rule_not_found", 404, "NOT_FOUND", "There is no such rule of alerts")),
     (Unauthenticated, Kind("unauthenticated", 401, "UNAUTHENTICATED", "Nobody knows who asks")),
     (Forbidden, Kind("forbidden", 403, "PERMISSION_DENIED", "The API key does not allow this")),
     (TooManyRequests, Kind("too_many_requests", 429, "RESOURCE_EXHAUSTED", "Requests come too fast")),

@@ -30,7 +30,7 @@ from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerI
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note
-from forebay.domain.query import Archived, Health
+from forebay.domain.query import Archived, Health, Vitals
 from forebay.domain.settlement import Settlement
 from forebay.domain.share import is_fair_gate
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
@@ -417,6 +417,10 @@ class Reader(
 
     def now(self) -> int:
         """The store's clock."""
+        ...
+
+    def vitals(self) -> Vitals:
+        """How much of its server's memory and connections is used."""
         ...
 
     def health(self) -> Health:

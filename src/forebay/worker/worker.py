@@ -201,10 +201,10 @@ class Worker:
             sweeper=WorkerId(new_id()),
             clock=self._clock,
             roll=random.random,
-            reader=self._engine.reader,
             hooks=self._hooks,
             notices_death=features.notices_death,
             measures=self._is_measuring,
+            engine=self._engine,
         )
 
     def _declare(self, store: Store) -> None:

@@ -1078,18 +1078,20 @@ class SearchTasksRequest(_message.Message):
     def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., with_total: _Optional[bool] = ...) -> None: ...
 
 class JobList(_message.Message):
-    __slots__ = ("jobs", "after", "has_more", "total", "total_is_exact")
+    __slots__ = ("jobs", "after", "has_more", "stopped_at", "total", "total_is_exact")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_AT_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     TOTAL_IS_EXACT_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobLine]
     after: str
     has_more: bool
+    stopped_at: _timestamp_pb2.Timestamp
     total: int
     total_is_exact: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping]]] = ..., after: _Optional[str] = ..., has_more: _Optional[bool] = ..., total: _Optional[int] = ..., total_is_exact: _Optional[bool] = ...) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping]]] = ..., after: _Optional[str] = ..., has_more: _Optional[bool] = ..., stopped_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., total: _Optional[int] = ..., total_is_exact: _Optional[bool] = ...) -> None: ...
 
 class BulkTasksRequest(_message.Message):
     __slots__ = ("action", "where", "everything", "dry_run", "reason", "queue", "delay_seconds", "reset")
@@ -1697,6 +1699,261 @@ class RemoveLimitRequest(_message.Message):
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     scope: str
     def __init__(self, scope: _Optional[str] = ...) -> None: ...
+
+class ListAlertsRequest(_message.Message):
+    __slots__ = ("severity", "acknowledged", "everything", "active", "limit")
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    EVERYTHING_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    severity: str
+    acknowledged: bool
+    everything: bool
+    active: bool
+    limit: int
+    def __init__(self, severity: _Optional[str] = ..., acknowledged: _Optional[bool] = ..., everything: _Optional[bool] = ..., active: _Optional[bool] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class AlertList(_message.Message):
+    __slots__ = ("alerts",)
+    ALERTS_FIELD_NUMBER: _ClassVar[int]
+    alerts: _containers.RepeatedCompositeFieldContainer[Alert]
+    def __init__(self, alerts: _Optional[_Iterable[_Union[Alert, _Mapping]]] = ...) -> None: ...
+
+class Alert(_message.Message):
+    __slots__ = ("id", "severity", "source", "message", "condition", "rule", "is_active", "triggered_at", "acknowledged_at", "acknowledged_by", "resolved_at", "resolved_by", "metadata_json")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    IS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    TRIGGERED_AT_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_AT_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_BY_FIELD_NUMBER: _ClassVar[int]
+    RESOLVED_AT_FIELD_NUMBER: _ClassVar[int]
+    RESOLVED_BY_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    severity: str
+    source: str
+    message: str
+    condition: str
+    rule: str
+    is_active: bool
+    triggered_at: _timestamp_pb2.Timestamp
+    acknowledged_at: _timestamp_pb2.Timestamp
+    acknowledged_by: str
+    resolved_at: _timestamp_pb2.Timestamp
+    resolved_by: str
+    metadata_json: str
+    def __init__(self, id: _Optional[str] = ..., severity: _Optional[str] = ..., source: _Optional[str] = ..., message: _Optional[str] = ..., condition: _Optional[str] = ..., rule: _Optional[str] = ..., is_active: _Optional[bool] = ..., triggered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., acknowledged_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., acknowledged_by: _Optional[str] = ..., resolved_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., resolved_by: _Optional[str] = ..., metadata_json: _Optional[str] = ...) -> None: ...
+
+class TriggerAlertRequest(_message.Message):
+    __slots__ = ("kind", "message", "severity", "details_json")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_JSON_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    message: str
+    severity: str
+    details_json: str
+    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., severity: _Optional[str] = ..., details_json: _Optional[str] = ...) -> None: ...
+
+class AcknowledgeAlertRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ResolveAlertRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ListAlertRulesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RuleList(_message.Message):
+    __slots__ = ("rules", "metrics")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    rules: _containers.RepeatedCompositeFieldContainer[Rule]
+    metrics: _containers.ScalarMap[str, str]
+    def __init__(self, rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Rule(_message.Message):
+    __slots__ = ("id", "name", "condition", "severity", "window_seconds", "hold_seconds", "cooldown_seconds", "enabled", "queue", "task", "each", "is_usual")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COOLDOWN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    EACH_FIELD_NUMBER: _ClassVar[int]
+    IS_USUAL_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    condition: str
+    severity: str
+    window_seconds: float
+    hold_seconds: float
+    cooldown_seconds: float
+    enabled: bool
+    queue: str
+    task: str
+    each: str
+    is_usual: bool
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., condition: _Optional[str] = ..., severity: _Optional[str] = ..., window_seconds: _Optional[float] = ..., hold_seconds: _Optional[float] = ..., cooldown_seconds: _Optional[float] = ..., enabled: _Optional[bool] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., each: _Optional[str] = ..., is_usual: _Optional[bool] = ...) -> None: ...
+
+class CreateAlertRuleRequest(_message.Message):
+    __slots__ = ("name", "condition", "severity", "window_seconds", "hold_seconds", "cooldown_seconds", "enabled", "queue", "task", "each", "id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COOLDOWN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    EACH_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    condition: str
+    severity: str
+    window_seconds: float
+    hold_seconds: float
+    cooldown_seconds: float
+    enabled: bool
+    queue: str
+    task: str
+    each: str
+    id: str
+    def __init__(self, name: _Optional[str] = ..., condition: _Optional[str] = ..., severity: _Optional[str] = ..., window_seconds: _Optional[float] = ..., hold_seconds: _Optional[float] = ..., cooldown_seconds: _Optional[float] = ..., enabled: _Optional[bool] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., each: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class SaveAlertRuleRequest(_message.Message):
+    __slots__ = ("id", "name", "condition", "severity", "window_seconds", "hold_seconds", "cooldown_seconds", "enabled", "queue", "task", "each")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COOLDOWN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    EACH_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    condition: str
+    severity: str
+    window_seconds: float
+    hold_seconds: float
+    cooldown_seconds: float
+    enabled: bool
+    queue: str
+    task: str
+    each: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., condition: _Optional[str] = ..., severity: _Optional[str] = ..., window_seconds: _Optional[float] = ..., hold_seconds: _Optional[float] = ..., cooldown_seconds: _Optional[float] = ..., enabled: _Optional[bool] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., each: _Optional[str] = ...) -> None: ...
+
+class RemoveAlertRuleRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ListAlertChannelsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ChannelList(_message.Message):
+    __slots__ = ("channels",)
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    channels: _containers.RepeatedCompositeFieldContainer[Channel]
+    def __init__(self, channels: _Optional[_Iterable[_Union[Channel, _Mapping]]] = ...) -> None: ...
+
+class Channel(_message.Message):
+    __slots__ = ("name", "kind", "severity", "enabled", "url", "secret", "to", "sender", "host", "port", "tls", "username", "password")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TLS_FIELD_NUMBER: _ClassVar[int]
+    USERNAME_FIELD_NUMBER: _ClassVar[int]
+    PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: str
+    severity: str
+    enabled: bool
+    url: str
+    secret: str
+    to: _containers.RepeatedScalarFieldContainer[str]
+    sender: str
+    host: str
+    port: int
+    tls: str
+    username: str
+    password: str
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., severity: _Optional[str] = ..., enabled: _Optional[bool] = ..., url: _Optional[str] = ..., secret: _Optional[str] = ..., to: _Optional[_Iterable[str]] = ..., sender: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., tls: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ...) -> None: ...
+
+class SaveAlertChannelRequest(_message.Message):
+    __slots__ = ("name", "kind", "severity", "enabled", "url", "secret", "to", "sender", "host", "port", "tls", "username", "password")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TLS_FIELD_NUMBER: _ClassVar[int]
+    USERNAME_FIELD_NUMBER: _ClassVar[int]
+    PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: str
+    severity: str
+    enabled: bool
+    url: str
+    secret: str
+    to: _containers.RepeatedScalarFieldContainer[str]
+    sender: str
+    host: str
+    port: int
+    tls: str
+    username: str
+    password: str
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., severity: _Optional[str] = ..., enabled: _Optional[bool] = ..., url: _Optional[str] = ..., secret: _Optional[str] = ..., to: _Optional[_Iterable[str]] = ..., sender: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., tls: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ...) -> None: ...
+
+class RemoveAlertChannelRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class ListKeysRequest(_message.Message):
     __slots__ = ()

@@ -1099,6 +1099,61 @@ class AdminStub:
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.RemoveLimitRequest.SerializeToString,
                 response_deserializer=forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
                 _registered_method=True)
+        self.ListAlerts = channel.unary_unary(
+                '/forebay.v1.Admin/ListAlerts',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.ListAlertsRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.AlertList.FromString,
+                _registered_method=True)
+        self.TriggerAlert = channel.unary_unary(
+                '/forebay.v1.Admin/TriggerAlert',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.TriggerAlertRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Alert.FromString,
+                _registered_method=True)
+        self.AcknowledgeAlert = channel.unary_unary(
+                '/forebay.v1.Admin/AcknowledgeAlert',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.AcknowledgeAlertRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Alert.FromString,
+                _registered_method=True)
+        self.ResolveAlert = channel.unary_unary(
+                '/forebay.v1.Admin/ResolveAlert',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.ResolveAlertRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Alert.FromString,
+                _registered_method=True)
+        self.ListAlertRules = channel.unary_unary(
+                '/forebay.v1.Admin/ListAlertRules',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.ListAlertRulesRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.RuleList.FromString,
+                _registered_method=True)
+        self.CreateAlertRule = channel.unary_unary(
+                '/forebay.v1.Admin/CreateAlertRule',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.CreateAlertRuleRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Rule.FromString,
+                _registered_method=True)
+        self.SaveAlertRule = channel.unary_unary(
+                '/forebay.v1.Admin/SaveAlertRule',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.SaveAlertRuleRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Rule.FromString,
+                _registered_method=True)
+        self.RemoveAlertRule = channel.unary_unary(
+                '/forebay.v1.Admin/RemoveAlertRule',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.RemoveAlertRuleRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+                _registered_method=True)
+        self.ListAlertChannels = channel.unary_unary(
+                '/forebay.v1.Admin/ListAlertChannels',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.ListAlertChannelsRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.ChannelList.FromString,
+                _registered_method=True)
+        self.SaveAlertChannel = channel.unary_unary(
+                '/forebay.v1.Admin/SaveAlertChannel',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.SaveAlertChannelRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Channel.FromString,
+                _registered_method=True)
+        self.RemoveAlertChannel = channel.unary_unary(
+                '/forebay.v1.Admin/RemoveAlertChannel',
+                request_serializer=forebay_dot_v1_dot_forebay__pb2.RemoveAlertChannelRequest.SerializeToString,
+                response_deserializer=forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+                _registered_method=True)
         self.ListKeys = channel.unary_unary(
                 '/forebay.v1.Admin/ListKeys',
                 request_serializer=forebay_dot_v1_dot_forebay__pb2.ListKeysRequest.SerializeToString,
@@ -1435,6 +1490,83 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAlerts(self, request, context):
+        """List alerts, newest first: those that nobody has acknowledged, unless something else is asked for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TriggerAlert(self, request, context):
+        """Raise an alert by hand; it is active until somebody resolves it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AcknowledgeAlert(self, request, context):
+        """Say that somebody has seen an alert.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResolveAlert(self, request, context):
+        """Say that an alert is over; if its condition still holds it comes again after the cooldown.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAlertRules(self, request, context):
+        """List the rules of alerts, and the metrics that they can ask for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateAlertRule(self, request, context):
+        """Make a rule of alerts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SaveAlertRule(self, request, context):
+        """Make a rule of alerts, or say what the one of this id is from now on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveAlertRule(self, request, context):
+        """Remove a rule of alerts; one that is always there is as it was at first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAlertChannels(self, request, context):
+        """List who is told of alerts, without secrets.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SaveAlertChannel(self, request, context):
+        """Say who is told of alerts, and how.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveAlertChannel(self, request, context):
+        """Tell nobody by a channel any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListKeys(self, request, context):
         """List the API keys, without their secrets.
         """
@@ -1693,6 +1825,61 @@ def add_AdminServicer_to_server(servicer, server):
             'RemoveLimit': grpc.unary_unary_rpc_method_handler(
                     servicer.RemoveLimit,
                     request_deserializer=forebay_dot_v1_dot_forebay__pb2.RemoveLimitRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Answered.SerializeToString,
+            ),
+            'ListAlerts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAlerts,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListAlertsRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.AlertList.SerializeToString,
+            ),
+            'TriggerAlert': grpc.unary_unary_rpc_method_handler(
+                    servicer.TriggerAlert,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.TriggerAlertRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Alert.SerializeToString,
+            ),
+            'AcknowledgeAlert': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcknowledgeAlert,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.AcknowledgeAlertRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Alert.SerializeToString,
+            ),
+            'ResolveAlert': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResolveAlert,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ResolveAlertRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Alert.SerializeToString,
+            ),
+            'ListAlertRules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAlertRules,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListAlertRulesRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.RuleList.SerializeToString,
+            ),
+            'CreateAlertRule': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateAlertRule,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.CreateAlertRuleRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Rule.SerializeToString,
+            ),
+            'SaveAlertRule': grpc.unary_unary_rpc_method_handler(
+                    servicer.SaveAlertRule,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.SaveAlertRuleRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Rule.SerializeToString,
+            ),
+            'RemoveAlertRule': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveAlertRule,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.RemoveAlertRuleRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Answered.SerializeToString,
+            ),
+            'ListAlertChannels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAlertChannels,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.ListAlertChannelsRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.ChannelList.SerializeToString,
+            ),
+            'SaveAlertChannel': grpc.unary_unary_rpc_method_handler(
+                    servicer.SaveAlertChannel,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.SaveAlertChannelRequest.FromString,
+                    response_serializer=forebay_dot_v1_dot_forebay__pb2.Channel.SerializeToString,
+            ),
+            'RemoveAlertChannel': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveAlertChannel,
+                    request_deserializer=forebay_dot_v1_dot_forebay__pb2.RemoveAlertChannelRequest.FromString,
                     response_serializer=forebay_dot_v1_dot_forebay__pb2.Answered.SerializeToString,
             ),
             'ListKeys': grpc.unary_unary_rpc_method_handler(
@@ -2886,6 +3073,303 @@ class Admin:
             target,
             '/forebay.v1.Admin/RemoveLimit',
             forebay_dot_v1_dot_forebay__pb2.RemoveLimitRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAlerts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/ListAlerts',
+            forebay_dot_v1_dot_forebay__pb2.ListAlertsRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.AlertList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TriggerAlert(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/TriggerAlert',
+            forebay_dot_v1_dot_forebay__pb2.TriggerAlertRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Alert.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcknowledgeAlert(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/AcknowledgeAlert',
+            forebay_dot_v1_dot_forebay__pb2.AcknowledgeAlertRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Alert.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResolveAlert(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/ResolveAlert',
+            forebay_dot_v1_dot_forebay__pb2.ResolveAlertRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Alert.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAlertRules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/ListAlertRules',
+            forebay_dot_v1_dot_forebay__pb2.ListAlertRulesRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.RuleList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateAlertRule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/CreateAlertRule',
+            forebay_dot_v1_dot_forebay__pb2.CreateAlertRuleRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Rule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SaveAlertRule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/SaveAlertRule',
+            forebay_dot_v1_dot_forebay__pb2.SaveAlertRuleRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Rule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveAlertRule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/RemoveAlertRule',
+            forebay_dot_v1_dot_forebay__pb2.RemoveAlertRuleRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAlertChannels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/ListAlertChannels',
+            forebay_dot_v1_dot_forebay__pb2.ListAlertChannelsRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.ChannelList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SaveAlertChannel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/SaveAlertChannel',
+            forebay_dot_v1_dot_forebay__pb2.SaveAlertChannelRequest.SerializeToString,
+            forebay_dot_v1_dot_forebay__pb2.Channel.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveAlertChannel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/forebay.v1.Admin/RemoveAlertChannel',
+            forebay_dot_v1_dot_forebay__pb2.RemoveAlertChannelRequest.SerializeToString,
             forebay_dot_v1_dot_forebay__pb2.Answered.FromString,
             options,
             channel_credentials,

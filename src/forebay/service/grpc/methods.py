@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
+from forebay.service.grpc import alert_requests as about
 from forebay.service.grpc import requests as asked
 from forebay.service.permitting import (
     administering,
+    alerting,
     consuming,
     keeping,
     measuring,
@@ -16,6 +18,7 @@ from forebay.service.permitting import (
     steering,
 )
 from forebay.service.permitting.permit import Permit
+from forebay.service.schema import alerting as alerts
 from forebay.service.schema import consuming as jobs
 from forebay.service.schema import keeping as kept
 from forebay.service.schema import looking, metrics, queues, searching
@@ -286,6 +289,56 @@ ADMIN: Final = (
         asked.RemoveLimitRequest,
         steered.Answered,
         lambda permit, data: steering.remove_limit(permit, data.scope),
+    ),
+    one(
+        about.ListAlertsRequest,
+        alerts.AlertList,
+        lambda permit, data: alerting.alerts(
+            permit,
+            severity=data.severity,
+            acknowledged=data.acknowledged,
+            everything=data.everything,
+            active=data.active,
+            limit=data.limit,
+        ),
+    ),
+    one(about.TriggerAlertRequest, alerts.AlertShape, alerting.trigger_alert),
+    one(
+        about.AcknowledgeAlertRequest,
+        alerts.AlertShape,
+        lambda permit, data: alerting.acknowledge_alert(permit, data.id),
+    ),
+    one(
+        about.ResolveAlertRequest,
+        alerts.AlertShape,
+        lambda permit, data: alerting.resolve_alert(permit, data.id),
+    ),
+    one(about.ListAlertRulesRequest, alerts.RuleList, lambda permit, _: alerting.alert_rules(permit)),
+    one(about.CreateAlertRuleRequest, alerts.RuleShape, alerting.create_alert_rule),
+    one(
+        about.SaveAlertRuleRequest,
+        alerts.RuleShape,
+        lambda permit, data: alerting.save_alert_rule(permit, data.id, data),
+    ),
+    one(
+        about.RemoveAlertRuleRequest,
+        steered.Answered,
+        lambda permit, data: alerting.remove_alert_rule(permit, data.id),
+    ),
+    one(
+        about.ListAlertChannelsRequest,
+        alerts.ChannelList,
+        lambda permit, _: alerting.alert_channels(permit),
+    ),
+    one(
+        about.SaveAlertChannelRequest,
+        alerts.ChannelShape,
+        lambda permit, data: alerting.save_alert_channel(permit, data.name, data),
+    ),
+    one(
+        about.RemoveAlertChannelRequest,
+        steered.Answered,
+        lambda permit, data: alerting.remove_alert_channel(permit, data.name),
     ),
     one(asked.ListKeysRequest, kept.KeyList, lambda permit, _: keeping.keys(permit)),
     one(asked.GetKeyRequest, kept.KeyShape, lambda permit, data: keeping.key(permit, data.name)),

@@ -16,6 +16,7 @@ from litestar.types import ASGIApp
 from forebay.service.auth import Admits, OpenDoor
 from forebay.service.http import (
     administering,
+    alerting,
     consuming,
     debugging,
     health,
@@ -43,7 +44,7 @@ from forebay.stores.wire import PATH, calls
 
 PARTS: Final = (
     *(producing, consuming, administering, reviving, steering, measuring),
-    *(keeping, streaming, session, health),
+    *(alerting, keeping, streaming, session, health),
 )
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (

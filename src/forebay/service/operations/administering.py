@@ -41,7 +41,7 @@ from forebay.service.schema.searching import (
     ReviveRequest,
     SearchRequest,
 )
-from forebay.service.schema.shared import length
+from forebay.service.schema.shared import at, length
 from forebay.stores.protocol import Reader, Receipt, Store
 from forebay.stores.protocol import Verdict as StoreVerdict
 from forebay.stores.reviving import Revival
@@ -152,6 +152,7 @@ class Administering:
             jobs=[job_line(job) for job in page.jobs],
             after=page.after,
             has_more=page.after is not None,
+            stopped_at=at(page.stopped_at),
             total=None if total is None else total[0],
             total_is_exact=None if total is None else total[1],
         )
@@ -229,7 +230,7 @@ class Administering:
         narrow = replace(query, states=states)
         matched, is_exact = await self._desk.read(lambda reader: counted(reader, narrow, group))
         done = 0
-        if matched and not dry_run:
+        if (matched or not is_exact) and not dry_run:
             done = await self._desk.at_length(lambda store, reader: deed(store, reader, narrow))
             self._waiting.poke()
         return BulkAnswer(matched=matched, matched_is_exact=is_exact, done=done, dry_run=dry_run)

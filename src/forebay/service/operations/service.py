@@ -12,6 +12,7 @@ from forebay.domain.job import WorkerId
 from forebay.errors import StoreUnavailable
 from forebay.scheduler.standard import standard_duties
 from forebay.service.operations.administering import Administering
+from forebay.service.operations.alerting import Alerting
 from forebay.service.operations.consuming import Consuming
 from forebay.service.operations.debugging import Debugging
 from forebay.service.operations.desk import Desk
@@ -46,7 +47,7 @@ class Service:
         used = clock or SystemClock()
         self.desk = Desk(engine, used)
         if duties is None:
-            duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll, reader=engine.reader)
+            duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll, engine=engine)
         worker = WorkerId(f"service-{new_worker()}")
         self.waiting = Waiting(self.desk, worker, duties, longest_wait, roll)
         self.watching = Watching(self.desk)
@@ -58,6 +59,7 @@ class Service:
         self.administering = Administering(self.desk, self.waiting)
         self.reviving = Reviving(self.desk)
         self.keeping = Keeping(self.desk)
+        self.alerting = Alerting(self.desk)
         self.debugging = Debugging(self.desk, self.waiting, roll)
         self.steering = Steering(self.desk, self.waiting, roll)
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from forebay.app.alert_records import ALERT, BOARD, CHANNEL, RULE
 from forebay.app.codec import masked_call
 from forebay.app.ramping import KIND as RAMP
 from forebay.domain.history import Event, Timeline
@@ -291,7 +292,7 @@ async def of_document(reach: Reach, asked: Any) -> None:
     if asked.event is not None:
         [asked.event] = _signed(reach, [asked.event])
     elif kind in _PRIVATE:
-        raise InvalidJob("a change of API keys stands in the audit log", field="event")
+        raise InvalidJob("a change of API keys or channels stands in the audit log", field="event")
 
 
 async def record(reach: Reach, asked: Any) -> None:
@@ -380,6 +381,8 @@ async def metrics(reach: Reach, _: Any) -> Narrow | None:
 async def documents(reach: Reach, asked: Any) -> None:
     if asked.kind in _PRIVATE:
         reach.caller.check("keys")
+    elif asked.kind in _OF_ALERTS:  # they are about all queues
+        reach.caller.check("alerts")
     elif asked.kind == RAMP:
         reach.caller.check("ramps")
 
@@ -388,7 +391,8 @@ async def anybody(_: Reach, __: Any) -> None:
     return None
 
 
-_PRIVATE: Final = (KIND,)
+_PRIVATE: Final = (KIND, CHANNEL)
+_OF_ALERTS: Final = (ALERT, BOARD, RULE)
 
 NEEDS: Final[Mapping[str, Need]] = {
     "insert": insert,
@@ -445,5 +449,6 @@ NEEDS: Final[Mapping[str, Need]] = {
     "audit": everywhere("audit"),
     "archive": everywhere("search"),
     "health": everywhere("queues"),
+    "vitals": everywhere("queues"),
     "now": anybody,
 }

@@ -138,12 +138,14 @@ class GraphShape(Shape, frozen=True, kw_only=True):
 
 
 class JobList(Shape, frozen=True, kw_only=True):
-    """Jobs, newest first. `after` is where the next page begins, null at the end; a page may be short, or
-    even empty, and still have a next one."""
+    """Jobs, newest first. `after` is where the next page begins, null at the end. A page may be short, or
+    even empty, and still have a next one: after 100,000 jobs that do not fit a search stops, and `stopped_at`
+    says that jobs which were created before that were not looked at."""
 
     jobs: list[JobLine]
     after: str | None
     has_more: bool
+    stopped_at: datetime | None = None
     total: int | None = None
     total_is_exact: bool | None = None
 

@@ -26,6 +26,7 @@ from forebay.domain.query import (
     JobQuery,
     Page,
     Position,
+    Vitals,
     check_limit,
     fate_of,
     page_end,
@@ -222,6 +223,9 @@ class MemoryReader:
     def now(self) -> int:
         with self._looking() as state:
             return state.now
+
+    def vitals(self) -> Vitals:
+        return Vitals()
 
     def health(self) -> Health:
         with self._looking() as state:

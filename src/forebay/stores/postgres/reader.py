@@ -8,7 +8,7 @@ from typing import Final
 
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName
-from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Notes
 from forebay.domain.pressure import Pace
 from forebay.domain.query import (
@@ -21,6 +21,7 @@ from forebay.domain.query import (
     JobQuery,
     Page,
     Position,
+    Vitals,
     check_limit,
     fate_of,
     page_end,
@@ -37,6 +38,7 @@ from forebay.stores.postgres.measuring import LooksAtPostgresMetrics
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.scheduling import LooksAtPostgresSchedules
 from forebay.stores.postgres.schema import schema_number
+from forebay.stores.postgres.searching import search
 from forebay.stores.pressure import pace_from_row, pace_values
 from forebay.stores.rows import (
     Row,
@@ -46,7 +48,6 @@ from forebay.stores.rows import (
     edge_from_row,
     event_from_row,
     is_strange,
-    json_text,
     notes_from_rows,
     queue_from_row,
     start_after,
@@ -54,9 +55,7 @@ from forebay.stores.rows import (
     worker_from_row,
 )
 
-ROWS_PER_LOOK: Final = 10_000
 LATE_MS: Final = 60_000
-_FINISHED: Final = (JobState.COMPLETED, JobState.CANCELLED)
 
 
 class Look:
@@ -118,14 +117,8 @@ class PostgresReader(
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)
-        span = {"places": _places(query.states), "after": None if after is None else page_end(after)}
         with self._looking() as look:
-            window = look.one("search_window", {**span, "rows": ROWS_PER_LOOK - 1})
-            until = None if window is None else window[0]
-            rows = look.all("search", {**_conditions(query), **span, "until": until, "limit": limit})
-        last = rows[-1][-1] if len(rows) == limit else until
-        jobs = tuple(summary_from_row(row) for row in rows)
-        return Page(jobs=jobs, after=None if last is None else str(last))
+            return search(look, query, limit, None if after is None else page_end(after))
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
         with self._looking() as look:
@@ -235,6 +228,11 @@ class PostgresReader(
         with self._looking() as look:
             return look.now()
 
+    def vitals(self) -> Vitals:
+        with self._looking() as look:
+            [(connections, limit)] = look.all("vitals")
+        return Vitals(connections=connections, connection_limit=limit)
+
     def health(self) -> Health:
         with self._looking() as look, look.raw.patient():
             look.all("check_planning")
@@ -285,32 +283,3 @@ def _miscounted(look: Look) -> Iterator[str]:
         here, there = counted.get((queue, state), 0), real.get((queue, state), 0)
         if here != there:
             yield f"queue {queue} counts {here} {state} jobs and has {there}"
-
-
-def _places(states: Sequence[JobState]) -> list[str]:
-    """The tables in which jobs of these states can be."""
-    wanted = set(states or JobState)
-    places = (("live", LIVE), ("finished", frozenset(_FINISHED)), ("dead", frozenset({JobState.DEAD})))
-    return [place for place, inside in places if wanted & inside]
-
-
-def _conditions(query: JobQuery) -> dict[str, object]:
-    metadata = dict(query.metadata)
-    return {
-        "states": [state.value for state in query.states] or None,
-        "queues": list(query.queues) or None,
-        "tasks": list(query.tasks) or None,
-        "priority_from": query.priority_from,
-        "priority_to": query.priority_to,
-        "created_from": query.created_from,
-        "created_before": query.created_before,
-        "finished_before": query.finished_before,
-        "unique_key": query.unique_key,
-        "once_key": query.once_key,
-        "correlation_id": query.correlation_id,
-        "parent_id": query.parent_id,
-        "tags": list(query.tags) or None,
-        "metadata_keys": list(metadata) or None,
-        "metadata_values": [json_text(value) for value in metadata.values()] or None,
-        "text": query.text,
-    }

@@ -22,6 +22,7 @@ from forebay.domain.query import (
     JobQuery,
     Page,
     Position,
+    Vitals,
     check_limit,
     fate_of,
     page_end,
@@ -47,7 +48,7 @@ from forebay.stores.redis.rows import (
 )
 from forebay.stores.redis.scheduling import LooksAtRedisSchedules
 from forebay.stores.redis.schema import SCHEMA
-from forebay.stores.redis.server import worries
+from forebay.stores.redis.server import vitals, worries
 
 LATE_MS: Final = 60_000
 JOBS_PER_LOOK: Final = 200  # a script that reads more would hold up everybody
@@ -80,18 +81,22 @@ class RedisReader(LooksAtRedisSchedules, LooksAtRedisLimits, LooksAtRedisDocumen
         check_limit(limit)
         below: int | None = None if after is None else page_end(after)
         found: list[Job] = []
+        reached: int | None = None
         for _ in range(0, JOBS_PER_PAGE, JOBS_PER_LOOK):
             ask = {"below": below, "most": JOBS_PER_LOOK, "most_bytes": BYTES_PER_LOOK}
             below, rows = self._run("search", ask)
-            fitting = (job for job in map(job_from_row, rows) if fits(query, job))
-            found += islice(fitting, limit + 1 - len(found))
+            jobs = [job_from_row(row) for row in rows]
+            reached = jobs[-1].created_at if jobs else reached
+            found += islice((job for job in jobs if fits(query, job)), limit + 1 - len(found))
             # One more than asked for tells whether there is a next page.
             if below is None or len(found) > limit:
                 break
         page = tuple(map(summary_of, found[:limit]))
         if len(found) > limit:
             return Page(jobs=page, after=str(found[limit - 1].seq))
-        return Page(jobs=page, after=None if below is None else str(below))
+        if below is None:
+            return Page(jobs=page)
+        return Page(jobs=page, after=str(below), stopped_at=reached)
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
         names = list(queues) or sorted(self._queues())
@@ -213,6 +218,9 @@ class RedisReader(LooksAtRedisSchedules, LooksAtRedisLimits, LooksAtRedisDocumen
 
     def now(self) -> int:
         return int(self._run("now", {}))
+
+    def vitals(self) -> Vitals:
+        return vitals(self._connection)
 
     def health(self) -> Health:
         problems = worries(self._connection)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from forebay.domain.query import Vitals
 from forebay.errors import StoreUnusable
 from forebay.stores.redis.connection import Connection
 
@@ -54,6 +55,19 @@ def worries(connection: Connection) -> list[str]:
             "maxmemory-policy to noeviction"
         )
     return found
+
+
+def vitals(connection: Connection) -> Vitals:
+    """How much the server uses of what it has. Of a cluster, the one that has the jobs."""
+    info = _asked(connection, "memory", "stats", "clients")
+    numbers = {name: int(value) for name, value in info.items() if value.isdecimal()}
+    return Vitals(
+        memory=numbers.get("used_memory"),
+        memory_limit=numbers.get("maxmemory") or numbers.get("total_system_memory"),
+        evicted=numbers.get("evicted_keys"),
+        connections=numbers.get("connected_clients"),
+        connection_limit=numbers.get("maxclients"),
+    )
 
 
 class Watch:

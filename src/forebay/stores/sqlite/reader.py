@@ -24,6 +24,7 @@ from forebay.domain.query import (
     JobQuery,
     Page,
     Position,
+    Vitals,
     check_limit,
     fate_of,
     page_end,
@@ -115,11 +116,12 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDoc
         with self._looking():
             span = {"places": places, "after": None if after is None else page_end(after)}
             window = self._one("search_window", {**span, "rows": ROWS_PER_LOOK - 1})
-            until = None if window is None else window[0]
+            until, reached = (None, None) if window is None else window
             rows = self._all("search", {**_conditions(query), **span, "until": until, "limit": limit})
-        last = rows[-1][-1] if len(rows) == limit else until
         jobs = tuple(summary_from_row(row) for row in rows)
-        return Page(jobs=jobs, after=None if last is None else str(last))
+        if len(rows) == limit:
+            return Page(jobs=jobs, after=str(rows[-1][-1]))
+        return Page(jobs=jobs, after=None if until is None else str(until), stopped_at=reached)
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
         with self._looking():
@@ -269,6 +271,9 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDoc
 
     def now(self) -> int:
         return self._clock.now_ms()
+
+    def vitals(self) -> Vitals:
+        return Vitals()
 
     def health(self) -> Health:
         problems: list[str] = []

@@ -9,6 +9,10 @@ cross join lateral (select replace(options, '\u0000', '\u2400') as readable) as 
 where place = any(%(places)b::text[])
   and seq < coalesce(%(after)s::bigint, 9223372036854775807)
   and seq >= coalesce(%(until)s::bigint, 0)
+  and (place = 'live' or seq <= coalesce(%(first)s::bigint, 0))
+  and (place = 'live' or %(seqs)b::bigint[] is null or seq = any(%(seqs)b::bigint[]))
+  and (%(queue)s::text is null or queue = %(queue)s::text)
+  and (%(task)s::text is null or task = %(task)s::text)
   and (%(states)b::text[] is null or state = any(%(states)b::text[]))
   and (%(queues)b::text[] is null or queue = any(%(queues)b::text[]))
   and (%(tasks)b::text[] is null or task = any(%(tasks)b::text[]))
@@ -18,6 +22,7 @@ where place = any(%(places)b::text[])
   and (%(created_before)s::bigint is null or created_at < %(created_before)s::bigint)
   and (%(finished_before)s::bigint is null or finished_at < %(finished_before)s::bigint)
   and (%(unique_key)s::text is null or unique_key = %(unique_key)s::text)
+  and (not %(in_options)s::boolean or options is not null)
   and (%(once_key)s::text is null or forebay.as_json(readable) ->> 'once_key' = %(once_key)s::text)
   and (
     %(correlation_id)s::text is null or forebay.as_json(readable) ->> 'correlation_id' = %(correlation_id)s::text

@@ -1,7 +1,30 @@
--- search_window: the seq at which one look through the list ends, however few rows fit.
-select seq
-from forebay.all_jobs
-where place = any(%(places)b::text[])
-  and seq < coalesce(%(after)s::bigint, 9223372036854775807)
-order by seq desc
-limit 1 offset %(rows)s;
+-- search_window: where one look through the list begins among the jobs that have ended, and where it ends, however few
+-- fit; null where that is the end of the list.
+-- At most one of queue, task, unique_key and cancelled is given: the list that is gone through. Live jobs have one list.
+-- Relies on jobs_seq, and for each list on an index of finished and of dead.
+with live as (
+  select seq
+  from forebay.jobs
+  where 'live' = any(%(places)b::text[])
+    and seq < coalesce(%(after)s::bigint, 9223372036854775807)
+    and seq >= coalesce(%(since)s::bigint, 0)
+  order by seq desc
+  limit 1 offset %(rows)s
+),
+ended as (
+  select seq
+  from forebay.listing
+  where place <> 'live'
+    and place = any(%(places)b::text[])
+    and seq < coalesce(%(after)s::bigint, 9223372036854775807)
+    and seq >= coalesce(%(since)s::bigint, 0)
+    and (%(queue)s::text is null or queue = %(queue)s::text)
+    and (%(task)s::text is null or task = %(task)s::text)
+    and (%(unique_key)s::text is null or unique_key = %(unique_key)s::text)
+    and (not %(cancelled)s::boolean or state = 'cancelled')
+  order by seq desc
+  limit %(rows)s + 1
+)
+select
+  (select max(seq) from ended),
+  greatest((select seq from live), (select min(seq) from ended having count(*) > %(rows)s));

@@ -1,5 +1,5 @@
--- search_window: the seq at which one look through the list ends, however few rows fit.
-select seq
+-- search_window: the seq at which one look through the list ends, however few rows fit, and when that job was created.
+select seq, created_at
 from forebay_all_jobs
 where instr(:places, place) > 0
   and seq < coalesce(:after, 9223372036854775807)

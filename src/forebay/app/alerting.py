@@ -1,0 +1,222 @@
+"""Looking at all rules of alerts: read, judge, write down, tell.
+
+How all rules stand is one document, the board. Whoever looks works the next one out from the one it has read,
+and writes it only if that is still the newest: of two who look at the same time one is refused, and has done
+nothing. News of alerts are part of the board until they were passed on for sure. Whoever dies after the board
+was written leaves them to the next one; passing them on twice changes nothing, because an alert is created
+once under its id, and its deliveries are jobs with a key that is taken once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from forebay.app.alert_records import ALERTS, BOARDS, CHANNELS, TRIES, Board, Notice, all_rules
+from forebay.app.codec import encode_call
+from forebay.app.outlook import Outlook
+from forebay.clock import Clock
+from forebay.domain.alert import NOTICES, Alert, Rule, Standing, Step, advanced, raised
+from forebay.domain.channel import Channel
+from forebay.domain.job import NewJob, QueueName
+from forebay.domain.retry import RetryPolicy
+from forebay.errors import ForebayError, StoreError, StoreUnavailable
+from forebay.stores.ids import new_id
+from forebay.stores.protocol import Reader, Store
+
+NOTIFY: Final = "forebay.notify"
+# A document is not large: so much news is passed on at a time, and so many rules, queues and tasks are
+# remembered. What is beyond waits for the next look, or for a place.
+MOST_NOTICES: Final = 10
+MOST_STANDINGS: Final = 150
+HISTORY: Final = 1_000
+TRIMMED_AT_ONCE: Final = 100
+_NAME: Final = "current"
+# Ten times in some three hours.
+_PATIENCE: Final = RetryPolicy(max_retries=10, base_ms=10_000, ceiling_ms=3_600_000)
+
+logger = logging.getLogger(__name__)
+
+
+class Looked(NamedTuple):
+    """What came of a look: the alerts that were raised and resolved, whether there is more to do at once, and
+    whether deliveries wait."""
+
+    notices: Sequence[Notice] = ()
+    has_more: bool = False
+    has_deliveries: bool = False
+
+
+def evaluate(store: Store, reader: Reader, clock: Clock) -> Looked:
+    """Look at all rules once."""
+    seen = BOARDS.get_or(reader, _NAME, Board())
+    if seen.value.notices:  # of somebody who did not come to pass them on
+        _pass_on(store, reader, seen.value.notices)
+    rules = all_rules(reader)
+    outlook = Outlook(store, reader, clock, list(rules.values()), seen.value.evicted)
+    judging = _Judging(rules, _known_active(reader, seen.value), outlook)
+    judging.judge()
+    after = Board(standings=judging.standings, notices=tuple(judging.notices), evicted=outlook.evicted)
+    if after != seen.value and not BOARDS.save(store, _NAME, after, seen.revision):
+        return Looked()  # somebody else has looked meanwhile, and it is theirs to tell
+    has_deliveries = outlook.has_notices
+    if after.notices:
+        has_deliveries |= _pass_on(store, reader, after.notices)
+        BOARDS.save(store, _NAME, replace(after, notices=()), seen.revision + 1)
+    return Looked(after.notices, judging.has_more, has_deliveries)
+
+
+def _known_active(reader: Reader, board: Board) -> dict[str, Standing]:
+    """How rules stand, without the alerts that somebody has resolved by hand."""
+    ids = [one.alert for one in board.standings.values() if one.alert is not None]
+    active = {name for name, kept in ALERTS.some(reader, ids).items() if kept.value.is_active}
+    return {
+        key: one if one.alert in active else replace(one, alert=None) for key, one in board.standings.items()
+    }
+
+
+class _Judging:
+    """Goes through all rules, and what they look at, once."""
+
+    def __init__(
+        self, rules: Mapping[str, Rule], standings: Mapping[str, Standing], outlook: Outlook
+    ) -> None:
+        self._rules = rules
+        self._before = standings
+        self._outlook = outlook
+        self.standings: dict[str, Standing] = {}
+        self.notices: list[Notice] = []
+        self.has_more = False
+
+    def judge(self) -> None:
+        for rule in self._rules.values():
+            for scope, is_there in self._scopes(rule):
+                key = rule.id if scope is None else f"{rule.id} {scope}"
+                self._judge(key, rule, scope, is_there=is_there)
+        for key, standing in self._before.items():
+            if key.partition(" ")[0] not in self._rules and standing.alert is not None:
+                self._end(key, standing, standing.alert)
+
+    def _scopes(self, rule: Rule) -> Iterator[tuple[str | None, bool]]:
+        """What a rule looks at; and what it has looked at before, which may be gone or not its affair any
+        more."""
+        now = dict.fromkeys(self._outlook.scopes(rule) if rule.enabled else [])
+        keys = (key.partition(" ") for key in self._before)
+        before = [scope or None for rule_id, _, scope in keys if rule_id == rule.id]
+        for scope in dict.fromkeys([*before, *now]):
+            yield scope, scope in now
+
+    def _judge(self, key: str, rule: Rule, scope: str | None, *, is_there: bool) -> None:
+        before = self._before.get(key, Standing())
+        holds = is_there and rule.parsed.holds(self._outlook.of(rule, scope))
+        after, step = advanced(before, rule, holds=holds, now=self._outlook.now)
+        if step is Step.RESOLVED and before.alert is not None:
+            self._end(key, after, before.alert)
+        elif step is Step.FIRED:
+            self._raise(key, before, after, rule, scope)
+        else:
+            self._remember(key, after, rule.cooldown_ms)
+
+    def _raise(self, key: str, before: Standing, after: Standing, rule: Rule, scope: str | None) -> None:
+        if not self._has_room(key, before):
+            return
+        now = self._outlook.now
+        alert = raised(rule, new_id(), scope, self._outlook.seen(rule, scope), now)
+        self.standings[key] = replace(after, alert=alert.id)
+        self.notices.append(Notice(alert_id=alert.id, step=Step.FIRED, at=now, alert=alert))
+
+    def _end(self, key: str, after: Standing, alert_id: str) -> None:
+        if not self._has_room(key, replace(after, alert=alert_id)):
+            return
+        self.standings[key] = replace(after, alert=None)
+        self.notices.append(Notice(alert_id=alert_id, step=Step.RESOLVED, at=self._outlook.now))
+
+    def _has_room(self, key: str, before: Standing) -> bool:
+        """Whether there is room for news; if not, all stays as it was, for the next look."""
+        if len(self.notices) < MOST_NOTICES:
+            return True
+        self.has_more = True
+        self._remember(key, before, 0)
+        return False
+
+    def _remember(self, key: str, standing: Standing, cooldown_ms: int) -> None:
+        if standing.is_at_rest(cooldown_ms, self._outlook.now):
+            return
+        if standing.alert is None and len(self.standings) >= MOST_STANDINGS:
+            return  # nothing is lost but time: it counts from when there is a place
+        self.standings[key] = standing
+
+
+# Write down, and tell
+
+
+def _pass_on(store: Store, reader: Reader, notices: Sequence[Notice]) -> bool:
+    """Write alerts down and tell of them; whether somebody wants to be told."""
+    alerts = [(one.step, alert) for one in notices if (alert := _recorded(store, reader, one)) is not None]
+    if any(one.step is Step.FIRED for one in notices):
+        _trim(store, reader)
+    return tell(store, reader, alerts)
+
+
+def _recorded(store: Store, reader: Reader, notice: Notice) -> Alert | None:
+    """The alert as it stands in the history from now on. Refused where somebody else was faster; then it is
+    read again, and found to be written."""
+    for _ in range(TRIES):
+        kept = ALERTS.get(reader, notice.alert_id)
+        known = notice.alert if kept is None else kept.value
+        if known is None:
+            return None  # it was raised so long ago that it is forgotten
+        wanted = known
+        if notice.step is Step.RESOLVED and known.is_active:
+            wanted = replace(known, resolved_at=notice.at)
+        if kept is not None and wanted == known:
+            return known
+        if ALERTS.save(store, notice.alert_id, wanted, kept.revision if kept else 0):
+            return wanted
+    raise StoreUnavailable(f"alert {notice.alert_id} is changed by others again and again")
+
+
+def tell(store: Store, reader: Reader, alerts: Sequence[tuple[Step, Alert]]) -> bool:
+    """Put news of alerts on their way, by all channels that want them; whether there are any."""
+    channels = [kept.value for kept in CHANNELS.all(reader).values() if kept.value.enabled] if alerts else []
+    jobs = [
+        delivery(alert, step, channel)
+        for step, alert in alerts
+        for channel in channels
+        if alert.severity.reaches(channel.severity)
+    ]
+    try:
+        if jobs:
+            store.insert(jobs)
+    except StoreError:
+        raise
+    except ForebayError as exc:
+        # Somebody has closed the queue of deliveries, or made it too small; alerts are there all the same.
+        logger.warning("news of alerts are not delivered: %s", exc)
+        return False
+    return bool(jobs)
+
+
+def delivery(alert: Alert, step: Step, channel: Channel) -> NewJob:
+    """The job that delivers news of an alert. What it says is no argument, which may be encrypted with a key
+    that whoever delivers does not have; and it says nothing that is secret."""
+    return NewJob(
+        task=NOTIFY,
+        payload=encode_call((), {}),
+        queue=QueueName(NOTICES),
+        policy=_PATIENCE,
+        once_key=f"{alert.id} {step} {channel.name}",
+        metadata={"alert": alert.id, "step": step.value, "channel": channel.name},
+    )
+
+
+def _trim(store: Store, reader: Reader) -> None:
+    """Forget the oldest alerts that are over, where there are too many; ids sort by time."""
+    known = ALERTS.all(reader)
+    if len(known) > HISTORY:
+        over = [name for name, kept in known.items() if not kept.value.is_active]
+        for name in over[: len(known) - HISTORY + TRIMMED_AT_ONCE]:
+            store.drop_document(ALERTS.kind, name)

@@ -1,0 +1,142 @@
+"""How news of alerts get to people: a call to an address, or a mail.
+
+A call is a POST with a JSON body. With a secret it is signed: `Forebay-Signature` is `v1=` and, in hex, the
+HMAC-SHA256 of the `Forebay-Timestamp`, a dot and the body. `Forebay-Delivery` is the same however often it is
+tried. Redirects are not followed: the address is where an administrator wants it to go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import smtplib
+import ssl
+from contextlib import closing
+from email.message import EmailMessage
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Final, assert_never
+from urllib.parse import urlsplit
+
+import msgspec
+
+from forebay.app.alert_records import ALERTS, CHANNELS
+from forebay.app.times import as_datetime
+from forebay.clock import SystemClock
+from forebay.domain.alert import Alert, Step
+from forebay.domain.channel import Channel, Mail, Tls, Webhook
+from forebay.domain.job import Job
+from forebay.stores.protocol import Reader
+
+TIMEOUT_SECONDS: Final = 10.0
+SIGNATURE: Final = "Forebay-Signature"
+TIMESTAMP: Final = "Forebay-Timestamp"
+DELIVERY: Final = "Forebay-Delivery"
+
+
+class DeliveryFailed(Exception):
+    """The other side has answered, and has not taken it."""
+
+
+def deliver(reader: Reader, job: Job) -> Exception | None:
+    """Do what a job of deliveries asks for; what went wrong, if something did. There is nothing to do for an
+    alert or a channel that is gone."""
+    alert_id, step, name = (str(job.metadata.get(field, "")) for field in ("alert", "step", "channel"))
+    alert, channel = ALERTS.get(reader, alert_id), CHANNELS.get(reader, name)
+    if alert is None or channel is None or not channel.value.enabled:
+        return None
+    try:
+        send(channel.value, alert.value, Step(step))
+    except (DeliveryFailed, HTTPException, smtplib.SMTPException, OSError, ValueError) as exc:
+        return exc
+    return None
+
+
+def send(channel: Channel, alert: Alert, step: Step) -> None:
+    """Tell by a channel what became of an alert; raises what goes wrong."""
+    match channel:
+        case Webhook():
+            _call(channel, alert, step)
+        case Mail():
+            _mail(channel, alert, step)
+        case _:
+            assert_never(channel)
+
+
+def body_of(alert: Alert, step: Step) -> bytes:
+    """What a webhook is sent; times as texts."""
+    shown = msgspec.to_builtins(alert)
+    for name in ("triggered_at", "acknowledged_at", "resolved_at"):
+        at = as_datetime(shown[name])
+        shown[name] = None if at is None else at.isoformat()
+    return msgspec.json.encode({"event": f"alert.{step}", "alert": shown})
+
+
+def signature_of(secret: str, timestamp: str, body: bytes) -> str:
+    """What proves that a call comes from somebody who knows the secret, and when it was made."""
+    signed = timestamp.encode() + b"." + body
+    return f"v1={hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()}"
+
+
+def _call(channel: Webhook, alert: Alert, step: Step) -> None:
+    address = urlsplit(channel.url)
+    body = body_of(alert, step)
+    timestamp = str(SystemClock().now_ms() // 1_000)
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "forebay-alerts",
+        TIMESTAMP: timestamp,
+        DELIVERY: f"{alert.id}.{step}",
+    }
+    if channel.secret:
+        headers[SIGNATURE] = signature_of(channel.secret, timestamp, body)
+    path = (address.path or "/") + (f"?{address.query}" if address.query else "")
+    with closing(_connection(address.scheme, address.hostname or "", address.port)) as connection:
+        connection.request("POST", path, body, headers)
+        status = connection.getresponse().status
+    if not 200 <= status < 300:  # noqa: PLR2004 - what HTTP calls success
+        raise DeliveryFailed(f"channel {channel.name}: the other side answered {status}")
+
+
+def _connection(scheme: str, host: str, port: int | None) -> HTTPConnection:
+    if scheme == "https":
+        return HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=ssl.create_default_context())
+    return HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+
+
+def _mail(channel: Mail, alert: Alert, step: Step) -> None:
+    with _server(channel) as server:
+        if channel.tls is Tls.STARTTLS:
+            server.starttls(context=ssl.create_default_context())
+        if channel.username:
+            server.login(channel.username, channel.password)
+        server.send_message(letter(channel, alert, step))
+
+
+def _server(channel: Mail) -> smtplib.SMTP:
+    if channel.tls is Tls.ALWAYS:
+        context = ssl.create_default_context()
+        return smtplib.SMTP_SSL(channel.host, channel.port, timeout=TIMEOUT_SECONDS, context=context)
+    return smtplib.SMTP(channel.host, channel.port, timeout=TIMEOUT_SECONDS)
+
+
+def letter(channel: Mail, alert: Alert, step: Step) -> EmailMessage:
+    """The mail. A text that people wrote cannot add a header: `EmailMessage` refuses line breaks there, and
+    neither rules nor alerts can have one."""
+    message = EmailMessage()
+    message["From"] = channel.sender
+    message["To"] = ", ".join(channel.to)
+    message["Subject"] = f"[{alert.severity.upper()}] {step}: {alert.message}"
+    message["Message-ID"] = f"<{alert.id}.{step}.{channel.name}@forebay>"
+    at = as_datetime(alert.triggered_at)
+    lines = [
+        alert.message,
+        "",
+        f"alert:     {alert.id}",
+        f"severity:  {alert.severity}",
+        f"source:    {alert.source}",
+        f"triggered: {at.isoformat() if at else ''}",
+    ]
+    if alert.condition:
+        lines.append(f"condition: {alert.condition}")
+    message.set_content("\n".join(lines) + "\n")
+    return message

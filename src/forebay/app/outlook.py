@@ -1,0 +1,233 @@
+"""What rules of alerts ask for, read from the store once for all of them, and only what is asked for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Final
+
+from forebay.clock import Clock
+from forebay.domain.alert import NOTICES, Each, Rule
+from forebay.domain.condition import Look
+from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.metrics import (
+    HOUR,
+    MINUTE,
+    TEN_SECONDS,
+    Happened,
+    MetricRow,
+    Tally,
+    merged_tasks,
+    start_of,
+)
+from forebay.domain.query import Counts, Vitals
+from forebay.domain.queue import Queue
+from forebay.domain.series import METRICS, Span, span_between
+from forebay.domain.worker import Pulse, WorkerInfo
+from forebay.stores.measuring import every_row
+from forebay.stores.protocol import Reader, Store
+
+# Up to this length a window is read from the finest rows, and up to three hours from those of minutes.
+FINE_MS: Final = 10 * MINUTE
+MIDDLE_MS: Final = 3 * HOUR
+LATE_SCHEDULE_MS: Final = MINUTE
+MOST_SCHEDULES: Final = 100
+TIMEOUT: Final = "Timeout"  # what workers call the error of an attempt that took too long
+
+
+def _tier_of(window_ms: int) -> int:
+    return TEN_SECONDS if window_ms <= FINE_MS else MINUTE if window_ms <= MIDDLE_MS else HOUR
+
+
+class Outlook:
+    """One look at the store. What is read stays as it is, so that all rules judge the same moment."""
+
+    def __init__(
+        self, store: Store, reader: Reader, clock: Clock, rules: Sequence[Rule], evicted: int | None = None
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        before = clock.now_ms()
+        self.now = reader.now()
+        # Not what the answer took.
+        self._evicted_before = evicted
+        self._skew_ms = max(0, before - self.now, self.now - clock.now_ms())
+        self._longest: defaultdict[int, int] = defaultdict(int)
+        for rule in rules:
+            tier = _tier_of(rule.window_ms)
+            self._longest[tier] = max(self._longest[tier], rule.window_ms)
+        self._longest[HOUR] = max(self._longest[HOUR], DAY_MS)
+        self._read: dict[int, dict[QueueName, list[MetricRow]]] = {}
+        self._spans: dict[tuple[int, str | None], Span] = {}
+        self._tallies: dict[tuple[int, str | None], dict[str, Tally]] = {}
+        self._values: Mapping[str, Callable[[int, str | None, str | None], float | None]] = {
+            "queue_depth": lambda _, queue, __: self._jobs("pending", queue),
+            "dead_letters": lambda _, queue, __: self._jobs("dead", queue),
+            **{
+                name: partial(lambda state, _, queue, __: self._jobs(state, queue), name)
+                for name in ("scheduled", "blocked", "pending", "running", "retrying")
+            },
+            "queue_fill": lambda _, queue, __: self._fill(queue),
+            "workers": lambda _, queue, __: self._workers_alive(queue),
+            "workers_healthy": lambda _, queue, __: self._workers_healthy(queue),
+            "late_schedules": lambda *_: self._late_schedules,
+            "clock_skew_ms": lambda *_: self._skew_ms,
+            "store_memory": lambda *_: self._vitals.memory,
+            "store_memory_share": lambda *_: _share(self._vitals.memory, self._vitals.memory_limit),
+            "store_evictions": lambda *_: self._evictions,
+            "store_connections_share": lambda *_: _share(
+                self._vitals.connections, self._vitals.connection_limit
+            ),
+            "timeouts": lambda *scope: self._span(*scope).tally.errors.get(TIMEOUT, 0),
+            "completed_per_second": self._per_second,
+            "usual_completed_per_second": lambda _, queue, task: self._usual_per_second(queue, task),
+            "usual_run_p99_ms": lambda _, queue, task: self._span(
+                DAY_MS, queue, task
+            ).tally.run.percentile_ms(99),
+        }
+
+    def scopes(self, rule: Rule) -> Sequence[str | None]:
+        """What a rule looks at one by one; one None if it does not."""
+        if rule.each is Each.QUEUE:
+            return sorted(self.counts)
+        if rule.each is Each.TASK:
+            return sorted(self._tasks(rule.window_ms, rule.queue))
+        return [None]
+
+    def of(self, rule: Rule, scope: str | None) -> Look:
+        """What metrics are for a rule, and for one of what it looks at."""
+        queue = scope if rule.each is Each.QUEUE else rule.queue
+        task = scope if rule.each is Each.TASK else rule.task
+        return lambda metric: self._value(metric, rule.window_ms, queue, task)
+
+    def seen(self, rule: Rule, scope: str | None) -> dict[str, float]:
+        """The metrics of its condition, as far as they are known."""
+        look = self.of(rule, scope)
+        found = {metric: look(metric) for metric in rule.parsed.metrics()}
+        return {metric: value for metric, value in found.items() if value is not None}
+
+    @property
+    def has_notices(self) -> bool:
+        """Whether there is news of alerts on the way."""
+        counts = self._all_counts.get(QueueName(NOTICES))
+        return counts is not None and counts.live > 0
+
+    def _value(self, metric: str, window_ms: int, queue: str | None, task: str | None) -> float | None:
+        known = self._values.get(metric)
+        if known is not None:
+            return known(window_ms, queue, task)
+        return METRICS[metric].value(self._span(window_ms, queue, task))
+
+    # Now
+
+    @cached_property
+    def _all_counts(self) -> dict[QueueName, Counts]:
+        return self._reader.counts()
+
+    @cached_property
+    def counts(self) -> dict[QueueName, Counts]:
+        return {name: counts for name, counts in self._all_counts.items() if name != NOTICES}
+
+    def _jobs(self, state: str, queue: str | None) -> int:
+        found: int = sum(
+            getattr(counts, state) for name, counts in self.counts.items() if queue in (None, name)
+        )
+        return found
+
+    @cached_property
+    def _queues(self) -> list[Queue]:
+        return self._reader.queues()
+
+    def _fill(self, queue: str | None) -> float | None:
+        shares = [
+            self.counts[one.name].pending / one.settings.max_length
+            for one in self._queues
+            if one.settings.max_length is not None and one.name in self.counts and queue in (None, one.name)
+        ]
+        return max(shares, default=None)
+
+    @cached_property
+    def _workers(self) -> list[WorkerInfo]:
+        return self._reader.workers()
+
+    def _serving(self, queue: str | None) -> list[WorkerInfo]:
+        return [one for one in self._workers if queue is None or queue in one.queues]
+
+    def _workers_alive(self, queue: str | None) -> int:
+        return sum(one.pulse(self.now) is not Pulse.DEAD for one in self._serving(queue))
+
+    def _workers_healthy(self, queue: str | None) -> float | None:
+        workers = self._serving(queue)
+        well = sum(
+            one.pulse(self.now) is Pulse.ALIVE and not one.stuck and not one.is_overdue for one in workers
+        )
+        return well / len(workers) if workers else None
+
+    @cached_property
+    def _late_schedules(self) -> int:
+        due = self._store.due_schedules(MOST_SCHEDULES)
+        return sum((one.due_at or due.now) <= due.now - LATE_SCHEDULE_MS for one in due.schedules)
+
+    @cached_property
+    def _vitals(self) -> Vitals:
+        return self._reader.vitals()
+
+    @property
+    def evicted(self) -> int | None:
+        """How many keys the server has ever thrown away, for the next look to compare with."""
+        return self._vitals.evicted if "_vitals" in self.__dict__ else self._evicted_before
+
+    @property
+    def _evictions(self) -> int | None:
+        now, before = self._vitals.evicted, self._evicted_before
+        if now is None or before is None:
+            return None
+        return now - before if now >= before else now  # a server that was started anew counts from 0
+
+    # Lately
+
+    def _rows(self, window_ms: int, queue: str | None) -> tuple[list[MetricRow], int]:
+        """The rows of a window, and of the span before it; and when the window begins."""
+        tier = _tier_of(window_ms)
+        if tier not in self._read:
+            by_queue: defaultdict[QueueName, list[MetricRow]] = defaultdict(list)
+            since = start_of(self.now - self._longest[tier], tier) - tier
+            for row in every_row(self._reader, tier, since, self.now + tier):
+                if row.queue != NOTICES:
+                    by_queue[row.queue].append(row)
+            self._read[tier] = dict(by_queue)
+        start = start_of(self.now - window_ms, tier)
+        chosen = self._read[tier]
+        rows = [one for name in chosen if queue in (None, name) for one in chosen[name]]
+        return [row for row in rows if row.start >= start - tier], start
+
+    def _span(self, window_ms: int, queue: str | None, task: str | None) -> Span:
+        if task is not None:
+            return Span(self._tasks(window_ms, queue).get(task, Tally()))
+        if (window_ms, queue) not in self._spans:
+            self._spans[window_ms, queue] = span_between(*self._rows(window_ms, queue))
+        return self._spans[window_ms, queue]
+
+    def _tasks(self, window_ms: int, queue: str | None) -> dict[str, Tally]:
+        if (window_ms, queue) not in self._tallies:
+            rows, start = self._rows(window_ms, queue)
+            found = merged_tasks(row.tasks for row in rows if row.start >= start)
+            self._tallies[window_ms, queue] = found
+        return self._tallies[window_ms, queue]
+
+    def _per_second(self, window_ms: int, queue: str | None, task: str | None) -> float:
+        return self._span(window_ms, queue, task).count(Happened.COMPLETED) * 1_000 / window_ms
+
+    def _usual_per_second(self, queue: str | None, task: str | None) -> float | None:
+        rows, start = self._rows(DAY_MS, queue)
+        # What has run for an hour is not slow because there was nothing on the day before.
+        first = min((max(row.start, start) for row in rows), default=None)
+        if first is None or first >= self.now:
+            return None
+        completed = self._span(DAY_MS, queue, task).count(Happened.COMPLETED)
+        return completed * 1_000 / (self.now - first)
+
+
+def _share(part: int | None, whole: int | None) -> float | None:
+    return part / whole if part is not None and whole else None

@@ -1,0 +1,263 @@
+"""Alerts: which rules there are, when one fires and when it is over.
+
+A rule asks a condition about metrics. If it holds for long enough an alert is raised; while that is active,
+and for a time after it was raised, the rule raises no other one. When the condition ends, the alert is
+resolved, and stays in the history.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.domain.condition import Condition, parsed
+from forebay.domain.job import DAY_MS, check_queue_name, check_task_name, check_text
+from forebay.domain.lifecycle import JobState
+from forebay.domain.metrics import MINUTE, TEN_SECONDS
+from forebay.domain.series import METRICS
+from forebay.errors import ConfigError, InvalidJob
+
+MAX_RULE_NAME: Final = 100
+MAX_MESSAGE: Final = 300
+MAX_DETAILS: Final = 4_096  # bytes of JSON
+# Alerts about deliveries would have to be delivered, so nothing that is counted is of this queue.
+NOTICES: Final = "forebay-alerts"
+_ID: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,49}\Z")
+
+# What is known of a queue or of the whole store now, and not of the jobs of one task in a window.
+_NOW: Final[Mapping[str, str]] = {
+    **{
+        state.value: f"jobs that are {state.value} now"
+        for state in JobState
+        if state not in (JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED)
+    },
+    "dead_letters": "jobs among the dead letters now",
+    "queue_depth": "jobs that are pending now, the same as `pending`",
+    "queue_fill": "pending jobs as a share of the queue's max_length; of the fullest queue",
+    "workers": "workers that are alive, of a queue those that serve it",
+    "workers_healthy": "the share of the workers on the list that are alive and neither stuck nor overdue",
+    "enqueued": "jobs that came in the window",
+    "late_schedules": "schedules that have been due for a minute and were not fired, up to 100",
+    "store_memory": "bytes that a store keeps in memory (Redis)",
+    "store_memory_share": "the same as a share of what its server may take, or its machine has",
+    "store_evictions": "keys that the server has thrown away since the last look, ten seconds ago (Redis)",
+    "store_connections_share": "the share of the server's connections that are taken (PostgreSQL, Redis)",
+    "clock_skew_ms": "how far the clock of whoever looks is from the store's, either way",
+}
+# What is known of the jobs of a window: of all, of a queue, of a task.
+_LATELY: Final[Mapping[str, str]] = {
+    **{name: f"`{name}` of the window, as in the metrics" for name in METRICS if name not in _NOW},
+    "timeouts": "attempts that failed in the window because they took too long",
+    "completed_per_second": "completed jobs a second, in the window",
+    "usual_completed_per_second": "the same, over the last day",
+    "usual_run_p99_ms": "what 99 of 100 runs stayed within, over the last day",
+}
+KNOWN: Final[Mapping[str, str]] = {**_LATELY, **_NOW}
+
+
+class Severity(StrEnum):
+    """How much an alert matters; the first matters most."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+    def reaches(self, least: Severity) -> bool:
+        """Whether it matters at least as much as another one."""
+        order = list(Severity)
+        return order.index(self) <= order.index(least)
+
+
+class Each(StrEnum):
+    """What a rule looks at one by one, with an alert for each."""
+
+    QUEUE = "queue"
+    TASK = "task"
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """When to raise an alert. The condition is about the last `window_ms`, and has to hold for `hold_ms`; the
+    rule raises another alert at the earliest `cooldown_ms` after the last.
+
+    The labels `queue` and `task` restrict it to the jobs of one queue, or of one task. With `each` it looks
+    at queues, or tasks, one by one.
+    """
+
+    id: str
+    name: str
+    condition: str
+    severity: Severity = Severity.WARNING
+    window_ms: int = 5 * MINUTE
+    hold_ms: int = 0
+    cooldown_ms: int = 5 * MINUTE
+    enabled: bool = True
+    queue: str | None = None
+    task: str | None = None
+    each: Each | None = None
+
+    def __post_init__(self) -> None:
+        if not _ID.match(self.id):
+            raise ConfigError(
+                f"{self.id!r:.60} cannot be the id of a rule: up to 50 of a-z, 0-9, _ . - and no sign first"
+            )
+        _check_whole("window", self.window_ms, TEN_SECONDS, DAY_MS)
+        _check_whole("hold", self.hold_ms, 0, DAY_MS)
+        _check_whole("cooldown", self.cooldown_ms, 0, 7 * DAY_MS)
+        try:
+            check_text("name", self.name, most=MAX_RULE_NAME)
+            if self.queue is not None:
+                check_queue_name(self.queue)
+            if self.task is not None:
+                check_task_name(self.task)
+        except InvalidJob as exc:
+            raise ConfigError(f"rule {self.id}: {exc}") from exc
+        self._check_scope()
+
+    def _check_scope(self) -> None:
+        if (self.each is Each.QUEUE and self.queue is not None) or (
+            self.each is Each.TASK and self.task is not None
+        ):
+            raise ConfigError(f"rule {self.id} is about one {self.each}, and so cannot look at each of them")
+        if self.task is None and self.each is not Each.TASK:
+            self.parsed.metrics()  # raises where it cannot be read
+            return
+        unknown = sorted(self.parsed.metrics() & _NOW.keys())
+        if unknown:
+            raise ConfigError(
+                f"rule {self.id}: {', '.join(unknown)} is not known by task; there are {', '.join(_LATELY)}"
+            )
+
+    @property
+    def parsed(self) -> Condition:
+        return _read(self.condition)
+
+
+@lru_cache(512)
+def _read(condition: str) -> Condition:
+    return parsed(condition, KNOWN)
+
+
+def _check_whole(name: str, value: int, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ConfigError(f"{name} must be from {least / 1_000:g} to {most // 1_000:,} seconds")
+
+
+def changed(rule: Rule, changes: Mapping[str, Any]) -> Rule:
+    """A rule with other values; raises ConfigError for a name that there is not."""
+    unknown = sorted(changes.keys() - set(Rule.__struct_fields__) | changes.keys() & {"id"})
+    if unknown:
+        raise ConfigError(f"a rule has no {', '.join(unknown)} that could be changed")
+    return replace(rule, **changes)
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that somebody should know. `source` is the queue or the task it is about, else the rule; by
+    hand it is "manual", without a rule. `metadata` has the values that the condition has seen."""
+
+    id: str
+    severity: Severity
+    source: str
+    message: str
+    triggered_at: int
+    rule: str | None = None
+    condition: str = ""
+    acknowledged_at: int | None = None
+    acknowledged_by: str = ""
+    resolved_at: int | None = None
+    resolved_by: str = ""
+    metadata: dict[str, Any] = {}
+
+    @property
+    def is_active(self) -> bool:
+        return self.resolved_at is None
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a rule stands, for a queue or a task if it looks at each: since when its condition holds, which
+    alert is active, when it was last raised."""
+
+    since: int | None = None
+    alert: str | None = None
+    fired_at: int | None = None
+
+    def is_at_rest(self, cooldown_ms: int, now: int) -> bool:
+        """Whether nothing would be different if nobody remembered it."""
+        is_cool = self.fired_at is None or now - self.fired_at >= cooldown_ms
+        return self.since is None and self.alert is None and is_cool
+
+
+class Step(StrEnum):
+    """What becomes of an alert."""
+
+    FIRED = "fired"
+    RESOLVED = "resolved"
+
+
+def advanced(standing: Standing, rule: Rule, *, holds: bool, now: int) -> tuple[Standing, Step | None]:
+    """How a rule stands after a look, and what there is to do. The caller gives a raised alert its id."""
+    # A store's clock may have been set back: what is still to come has just been.
+    fired_at = None if standing.fired_at is None else min(standing.fired_at, now)
+    standing = replace(standing, fired_at=fired_at)
+    if not (holds and rule.enabled):
+        over = replace(standing, since=None, alert=None)
+        return over, None if standing.alert is None else Step.RESOLVED
+    since = now if standing.since is None else min(standing.since, now)
+    standing = replace(standing, since=since)
+    is_cool = fired_at is None or now - fired_at >= rule.cooldown_ms
+    if standing.alert is not None or now - since < rule.hold_ms or not is_cool:
+        return standing, None
+    return replace(standing, fired_at=now), Step.FIRED
+
+
+def raised(rule: Rule, alert_id: str, scope: str | None, seen: Mapping[str, float], now: int) -> Alert:
+    """The alert of a rule whose condition holds, with what it has seen."""
+    values = {name: round(value, 4) for name, value in sorted(seen.items())}
+    where = f" ({scope})" if scope else ""
+    told = ", ".join(f"{name} is {value:g}" for name, value in values.items())
+    labels = {"queue": rule.queue, "task": rule.task}
+    if rule.each is not None:
+        labels[rule.each] = scope
+    return Alert(
+        id=alert_id,
+        severity=rule.severity,
+        source=scope or rule.queue or rule.task or rule.id,
+        message=f"{rule.name}{where}: {told}"[:MAX_MESSAGE],
+        triggered_at=now,
+        rule=rule.id,
+        condition=rule.condition,
+        metadata={
+            "values": values,
+            "window_seconds": rule.window_ms / 1_000,
+            **{name: value for name, value in labels.items() if value is not None},
+        },
+    )
+
+
+def by_hand(
+    alert_id: str, kind: str, message: str, severity: Severity, details: Mapping[str, Any], now: int
+) -> Alert:
+    """An alert that somebody raises; it stays active until somebody resolves it."""
+    try:
+        check_text("kind", kind, most=MAX_RULE_NAME)
+        check_text("message", message, most=MAX_MESSAGE)
+        size = len(msgspec.json.encode(details))
+    except InvalidJob as exc:
+        raise ConfigError(f"an alert: {exc}") from exc
+    except (TypeError, ValueError) as exc:
+        raise ConfigError(f"the details of an alert must be JSON: {exc}") from exc
+    if size > MAX_DETAILS:
+        raise ConfigError(f"the details of an alert have {size:,} bytes, the limit is {MAX_DETAILS:,}")
+    return Alert(
+        id=alert_id,
+        severity=severity,
+        source="manual",
+        message=message,
+        triggered_at=now,
+        metadata={"kind": kind, "details": dict(details)},
+    )

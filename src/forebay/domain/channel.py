@@ -1,0 +1,121 @@
+"""Where news of alerts go: an address that is called, or people who get a mail."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.domain.alert import Severity
+from forebay.domain.job import check_text
+from forebay.errors import ConfigError, InvalidJob
+
+MAX_URL: Final = 2_000
+MAX_SECRET: Final = 500
+MAX_RECEIVERS: Final = 50
+MASK: Final = "***"
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
+# Enough to keep other headers out; whether somebody reads it is known to their server alone.
+_ADDRESS: Final = re.compile(r"[^\s@<>,;:\"\\]+@[^\s@<>,;:\"\\]+\Z")
+
+
+class Tls(StrEnum):
+    """How a mail server is spoken to."""
+
+    STARTTLS = "starttls"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="webhook"):
+    """An address that is called with a POST for each alert that is raised or resolved. With a `secret` each
+    call is signed."""
+
+    name: str
+    url: str
+    secret: str = ""
+    severity: Severity = Severity.INFO
+    enabled: bool = True
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        check_url(self.url)
+        _check_secret("secret", self.secret)
+
+    def shown(self) -> Webhook:
+        """The same for people to see. Many services put a token into the path of an address."""
+        found = urlsplit(self.url)
+        hidden = f"{found.scheme}://{found.netloc}/{MASK}"
+        return replace(self, url=hidden, secret=MASK if self.secret else "")
+
+
+class Mail(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="email"):
+    """Mails to these people, by way of a server that takes them."""
+
+    name: str
+    to: tuple[str, ...]
+    sender: str
+    host: str
+    port: int = 587
+    tls: Tls = Tls.STARTTLS
+    username: str = ""
+    password: str = ""
+    severity: Severity = Severity.INFO
+    enabled: bool = True
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if not 1 <= len(self.to) <= MAX_RECEIVERS:
+            raise ConfigError(f"channel {self.name} needs 1 to {MAX_RECEIVERS} receivers")
+        for address in (*self.to, self.sender):
+            if not _ADDRESS.match(address):
+                raise ConfigError(f"{address!r:.60} is no address of a mail")
+        try:
+            check_text("host", self.host)
+            if self.username:
+                check_text("username", self.username)
+        except InvalidJob as exc:
+            raise ConfigError(f"channel {self.name}: {exc}") from exc
+        if not 1 <= self.port <= 65_535:  # noqa: PLR2004 - as many as there are
+            raise ConfigError(f"a port is from 1 to 65535, not {self.port!r:.20}")
+        _check_secret("password", self.password)
+        if self.password and self.tls is Tls.NEVER:
+            raise ConfigError(f"channel {self.name} would send its password in the clear; use starttls")
+
+    def shown(self) -> Mail:
+        """The same for people to see."""
+        return replace(self, password=MASK if self.password else "")
+
+
+Channel: TypeAlias = Webhook | Mail
+
+
+def check_url(url: str) -> None:
+    """Raise ConfigError unless this can be called: http or https, a host, no credentials."""
+    try:
+        check_text("url", url, most=MAX_URL)
+        found = urlsplit(url)
+        has_port = found.port is None or found.port > 0
+    except (InvalidJob, ValueError) as exc:
+        raise ConfigError(f"a webhook needs an address: {exc}") from exc
+    if found.scheme not in ("http", "https") or not found.hostname or not has_port or not url.isascii():
+        raise ConfigError("a webhook is called by http or https: write https://host/path")
+    if " " in url or found.username is not None or found.password is not None:
+        raise ConfigError(
+            "the address of a webhook has no blanks and no name or password; sign with a secret"
+        )
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.match(name):
+        raise ConfigError(f"{name!r:.60} cannot be the name of a channel: up to 50 of A-Z, a-z, 0-9, _ . -")
+
+
+def _check_secret(field: str, value: str) -> None:
+    # The value itself stays out of the message.
+    if len(value) > MAX_SECRET or not value.isprintable():
+        raise ConfigError(f"a {field} is a line of at most {MAX_SECRET} characters")

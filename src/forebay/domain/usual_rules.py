@@ -1,0 +1,136 @@
+"""The rules of alerts that are there before anybody has made one. They can be changed and disabled like all
+others; to remove one of them is to take its changes back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from forebay.domain.alert import Each, Rule, Severity
+from forebay.domain.metrics import HOUR, MINUTE
+
+USUAL_RULES: Final = {
+    rule.id: rule
+    for rule in (
+        Rule(
+            id="clock-skew",
+            name="Clocks differ",
+            condition="clock_skew_ms > 5000",
+            hold_ms=MINUTE,
+        ),
+        Rule(
+            id="dead-letters",
+            name="Jobs have gone to the dead letters",
+            severity=Severity.CRITICAL,
+            condition="dead > 0",
+            window_ms=MINUTE,
+        ),
+        Rule(
+            id="dead-letters-grow",
+            name="More than ten dead letters in a minute",
+            severity=Severity.CRITICAL,
+            condition="dead > 10",
+            window_ms=MINUTE,
+        ),
+        # A rate of few attempts says little: one failure out of three is no outage.
+        Rule(id="error-rate", name="Many attempts fail", condition="error_rate > 0.05 and failed >= 5"),
+        Rule(
+            id="no-workers",
+            name="Jobs wait and no worker is there",
+            severity=Severity.CRITICAL,
+            # Consumers with a loop of their own are no workers, but what they run is running.
+            condition="workers == 0 and pending > 0 and running == 0",
+            hold_ms=MINUTE,
+        ),
+        Rule(
+            id="queue-deep",
+            name="More than 1,000 jobs wait",
+            condition="queue_depth > 1000",
+            each=Each.QUEUE,
+        ),
+        Rule(
+            id="queue-filling",
+            name="A queue is nearly full",
+            condition="queue_fill > 0.8",
+            each=Each.QUEUE,
+        ),
+        Rule(
+            id="queue-full",
+            name="A queue stays full and refuses jobs",
+            condition="queue_fill >= 1",
+            hold_ms=MINUTE,
+            each=Each.QUEUE,
+        ),
+        Rule(
+            id="queue-unserved",
+            name="Jobs wait and nobody serves their queue",
+            severity=Severity.CRITICAL,
+            condition="pending > 0 and workers == 0 and running == 0",
+            hold_ms=5 * MINUTE,
+            each=Each.QUEUE,
+        ),
+        Rule(
+            id="runs-slow",
+            name="Jobs take twice as long as usual",
+            condition="run_p99_ms > 2 * usual_run_p99_ms and completed >= 20",
+            each=Each.TASK,
+        ),
+        Rule(
+            id="schedules-late",
+            name="Schedules are not fired in time",
+            condition="late_schedules > 0",
+            window_ms=HOUR,
+        ),
+        Rule(
+            id="store-connections",
+            name="The store has hardly any connection left",
+            severity=Severity.CRITICAL,
+            condition="store_connections_share >= 0.95",
+        ),
+        Rule(
+            id="store-evictions",
+            name="The store throws keys away",
+            severity=Severity.CRITICAL,
+            condition="store_evictions > 0",
+        ),
+        Rule(
+            id="store-large",
+            name="The store takes more than 500 MB of memory",
+            condition="store_memory > 500000000",
+        ),
+        Rule(
+            id="store-memory",
+            name="The memory of the store is nearly full",
+            condition="store_memory_share > 0.85",
+        ),
+        Rule(
+            id="tasks-fail",
+            name="A task fails often",
+            condition="error_rate > 0.05 and failed >= 5",
+            each=Each.TASK,
+        ),
+        Rule(
+            id="throughput-low",
+            name="Far fewer jobs are done than usual",
+            condition="completed_per_second < 0.1 * usual_completed_per_second and pending > 0",
+            hold_ms=5 * MINUTE,
+        ),
+        Rule(
+            id="timeouts",
+            name="A task takes too long again and again",
+            condition="timeouts >= 3",
+            each=Each.TASK,
+        ),
+        Rule(
+            id="waits-uneven",
+            name="Some jobs wait far longer than others",
+            condition="wait_p99_ms > 10 * wait_p50_ms and wait_p99_ms > 1000",
+            each=Each.QUEUE,
+        ),
+        Rule(
+            id="workers-unhealthy",
+            name="Fewer than 80 % of the workers are well",
+            condition="workers_healthy < 0.8",
+            hold_ms=MINUTE,
+        ),
+    )
+}

@@ -1,0 +1,87 @@
+"""Duty: rules of alerts are looked at, and news of alerts are delivered."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from threading import Thread
+from typing import Final
+
+from forebay.app.alerting import evaluate
+from forebay.app.consumer import Consumer
+from forebay.app.delivering import deliver
+from forebay.clock import Clock
+from forebay.domain.alert import NOTICES
+from forebay.errors import StoreError
+from forebay.stores.protocol import Engine, Store
+
+# More than the longest delivery takes, so that nobody else begins it meanwhile.
+LEASE_SECONDS: Final = 120.0
+
+logger = logging.getLogger(__name__)
+
+
+class Alerting:
+    """Whoever comes first looks; who comes to the same conclusion a moment later is refused by the store (see
+    `app.alerting`).
+
+    Deliveries are jobs of a queue of their own. Whoever has looked takes those that are due, in a thread of
+    its own, because a server that does not answer must hold up neither jobs nor other duties. So nobody has
+    to serve that queue, and programs without alerts have neither the thread nor a question more.
+    """
+
+    name = "alert"
+    every_ms = 10_000
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._thread: Thread | None = None
+        # Not at once: workers that have started together have not yet all said that they are there.
+        self._ready_at = clock.monotonic() + self.every_ms / 1_000
+
+    @property
+    def is_ready(self) -> bool:
+        """Only now and then, whoever asks: a consumer asks after each of its claims, and a question to the
+        store each time would cost more than the alerts are worth."""
+        now = self._clock.monotonic()
+        if now < self._ready_at:
+            return False
+        self._ready_at = now + self.every_ms / 2_000
+        return True
+
+    def run(self, store: Store) -> bool:
+        """Whatever goes wrong costs a line in the log, as with metrics: an alert is not worth a job."""
+        try:
+            with closing(self._engine.reader()) as reader:
+                looked = evaluate(store, reader, self._clock)
+        except Exception as exc:
+            is_known = isinstance(exc, StoreError)
+            logger.warning("alerts are left to the next turn: %s", exc, exc_info=not is_known)
+            return False
+        if looked.has_deliveries and (self._thread is None or not self._thread.is_alive()):
+            self._thread = Thread(
+                target=deliver_due, args=(self._engine,), name="forebay-alerts", daemon=True
+            )
+            self._thread.start()
+        return looked.has_more
+
+
+def deliver_due(engine: Engine) -> int:
+    """Deliver all that is due, one after the other; how many were tried. One that fails is a failed job: it
+    is tried again later, and in the end it is a dead letter."""
+    tried = 0
+    try:
+        with closing(Consumer(engine)) as consumer, closing(engine.reader()) as reader:
+            while jobs := consumer.claim(1, queue=NOTICES, lease=LEASE_SECONDS):
+                for job in jobs:
+                    tried += 1
+                    error = deliver(reader, job)
+                    if error is None:
+                        consumer.complete(job)
+                    else:
+                        consumer.fail(job, error)
+    except StoreError as exc:
+        # What was claimed is found by the sweep, and delivered again.
+        logger.warning("news of alerts are delivered later: %s", exc)
+    return tried

@@ -1,0 +1,21 @@
+-- search_moment: the seq up to which jobs were created before a time. Seqs are given out in the order of time, so half of
+-- what is left can be put aside by a look at one job; who asks leaves room for clocks that were set.
+-- Relies on the indexes by seq of the three tables. Nothing is between `low` and `high` at the end.
+with recursive halves (low, high) as (
+  select 0::bigint, (select max(seq) + 1 from forebay.listing)
+  union all
+  select
+    case when found.created_at >= %(moment)s then low else middle end,
+    case when found.created_at >= %(moment)s then found.seq else high end
+  from halves
+  cross join lateral (select (low + high) / 2 as middle) as m
+  left join lateral (
+    select seq, created_at
+    from forebay.listing
+    where seq > low and seq <= middle
+    order by seq desc
+    limit 1
+  ) as found on true
+  where high - low > 1
+)
+select low from halves order by high - low limit 1;

@@ -1,0 +1,79 @@
+"""Lists and totals of jobs that fit: they end, and say where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.app import searching
+from forebay.app.searching import counted, listed
+from forebay.domain.job import QueueName
+from forebay.domain.query import JobQuery
+from forebay.stores.protocol import Reader
+from forebay.stores.sqlite import reader as sqlite_reader
+from forebay.stores.sqlite.store import SqliteEngine
+from forebay.testing.clock import ManualClock
+from tests.stores.support import new_job
+
+START = 1_000_000
+RARE = JobQuery(tasks=("rare",))
+
+
+@pytest.fixture
+def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
+    """120 jobs, one a second, of which the first is rare, and a reader that looks at five at a time."""
+    clock = ManualClock(START)
+    engine = SqliteEngine(str(tmp_path / "jobs.db"), clock=clock)
+    store, reader = engine.store(), engine.reader()
+    for number in range(120):
+        store.insert([new_job(task="t" if number else "rare")])
+        clock.advance(seconds=1)
+    monkeypatch.setattr(sqlite_reader, "ROWS_PER_LOOK", 5)
+    yield reader
+    reader.close()
+    store.close()
+
+
+@pytest.mark.shows("R-DASH-14")
+def test_a_search_stops_after_ten_looks_and_says_where(looking: Reader) -> None:
+    page = listed(looking, RARE, 10, None)
+
+    assert page.jobs == ()
+    assert page.after is not None
+    assert page.stopped_at == START + 70_000
+
+
+def test_a_search_that_has_stopped_can_go_on_to_the_end(looking: Reader) -> None:
+    after = listed(looking, RARE, 10, None).after
+    after = listed(looking, RARE, 10, after).after
+
+    page = listed(looking, RARE, 10, after)
+
+    assert [job.task for job in page.jobs] == ["rare"]
+    assert (page.after, page.stopped_at) == (None, None)
+
+
+def test_a_full_page_does_not_say_that_it_stopped(looking: Reader) -> None:
+    page = listed(looking, JobQuery(tasks=("t",)), 40, None)
+
+    assert len(page.jobs) == 40
+    assert page.after is not None
+    assert page.stopped_at is None
+
+
+def test_a_total_is_what_was_found_until_the_search_stopped(looking: Reader) -> None:
+    assert counted(looking, RARE) == (0, False)
+    assert counted(looking, JobQuery(tasks=("rare", "t"), queues=(QueueName("default"),))) == (50, False)
+
+
+def test_a_total_is_exact_as_far_as_it_is_counted(looking: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_reader, "ROWS_PER_LOOK", 1_000)
+    every = JobQuery(tasks=("rare", "t"))
+
+    assert counted(looking, every) == (120, True)
+    monkeypatch.setattr(searching, "EXACT_UP_TO", 119)
+    assert counted(looking, every) == (119, False)
+    monkeypatch.setattr(searching, "EXACT_UP_TO", 120)
+    assert counted(looking, every) == (120, True)

@@ -1,0 +1,287 @@
+"""The duty that looks at rules of alerts, and how news of them get to people."""
+
+from __future__ import annotations
+
+import json
+import logging
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from forebay.app.alert_records import ALERTS, CHANNELS, RULES
+from forebay.app.alerting import Looked, delivery, evaluate
+from forebay.app.delivering import DELIVERY, SIGNATURE, TIMESTAMP, signature_of
+from forebay.domain.alert import NOTICES, Alert, Rule, Severity, Step
+from forebay.domain.channel import Channel, Mail, Tls, Webhook
+from forebay.domain.job import QueueName
+from forebay.domain.lifecycle import JobState
+from forebay.domain.query import JobQuery
+from forebay.domain.worker import WorkerInfo
+from forebay.errors import StoreUnavailable
+from forebay.scheduler.alerting import Alerting, deliver_due
+from forebay.scheduler.standard import standard_duties
+from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.protocol import Engine, Reader, Store
+from forebay.testing.clock import ManualClock
+from tests.app.receiving import LOOPBACK, Calls, Mails, served
+from tests.stores.contract.steps import together
+from tests.stores.support import SWEEPER, new_job
+
+WORD = "s3cret"
+DEADLINE = 60.0
+ALERT = Alert(
+    id="01A",
+    severity=Severity.CRITICAL,
+    source="mail",
+    message="Deep (mail): queue_depth is 11",
+    triggered_at=1_800_000_000_000,
+    rule="deep",
+    condition="queue_depth > 10",
+)
+
+
+@pytest.fixture
+def calls() -> Iterator[Calls]:
+    with served(Calls()) as server:
+        yield server
+
+
+@pytest.fixture
+def mails() -> Iterator[Mails]:
+    with served(Mails()) as server:
+        yield server
+
+
+def awaited(probe: Callable[[], bool]) -> None:
+    """Go on when it is so; a machine may be slow."""
+    until = time.monotonic() + DEADLINE
+    while not probe():
+        assert time.monotonic() < until, "nothing has come of it"
+        time.sleep(0.01)
+
+
+def told(store: Store, channel: Channel, step: Step = Step.FIRED) -> None:
+    """There is an alert, and one channel that is to be told."""
+    ALERTS.save(store, ALERT.id, ALERT)
+    CHANNELS.save(store, channel.name, channel)
+    store.insert([delivery(ALERT, step, channel)])
+
+
+def ends(reader: Reader) -> list[JobState]:
+    return [job.state for job in reader.search(JobQuery(queues=(QueueName(NOTICES),))).jobs]
+
+
+def hook(calls: Calls, path: str = "/hook?a=b") -> Webhook:
+    return Webhook(name="ops", url=f"{calls.url}{path}", secret=WORD)
+
+
+@pytest.mark.shows("R-ALERT-09")
+def test_of_those_who_look_at_once_one_raises_an_alert_and_one_delivery(
+    engine: Engine, store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    rules = [Rule(id=f"r{number}", name="Deep", condition="queue_depth > 0") for number in range(3)]
+    for rule in rules:
+        RULES.save(store, rule.id, rule)
+    CHANNELS.save(store, "ops", Webhook(name="ops", url="http://127.0.0.1:9/"))
+    store.insert([new_job()])
+
+    def look(store: Store) -> Looked:
+        with closing(engine.reader()) as own:
+            return evaluate(store, own, clock)
+
+    for _ in range(2):
+        together(engine, [look] * 4)
+
+    raised = [kept.value.rule for kept in ALERTS.all(reader).values()]
+    assert sorted(str(rule) for rule in raised) == ["r0", "r1", "r2"]
+    assert ends(reader) == [JobState.PENDING] * 3
+
+
+@pytest.mark.shows("R-ALERT-08")
+def test_a_call_is_signed_and_names_its_delivery(
+    engine: Engine, store: Store, reader: Reader, calls: Calls
+) -> None:
+    told(store, hook(calls))
+
+    assert deliver_due(engine) == 1
+
+    [(path, headers, body)] = calls.seen
+    assert path == "/hook?a=b"
+    assert headers[SIGNATURE] == signature_of(WORD, headers[TIMESTAMP], body)
+    assert headers[DELIVERY] == "01A.fired"
+    sent = json.loads(body)
+    assert sent["event"] == "alert.fired"
+    assert sent["alert"]["triggered_at"] == "2027-01-15T08:00:00+00:00"
+    assert (sent["alert"]["severity"], sent["alert"]["rule"]) == ("critical", "deep")
+    assert ends(reader) == [JobState.COMPLETED]
+    assert deliver_due(engine) == 0
+
+
+@pytest.mark.parametrize("status", [500, 404, 302])
+def test_what_is_not_taken_is_tried_again_later(
+    engine: Engine, store: Store, reader: Reader, calls: Calls, clock: ManualClock, status: int
+) -> None:
+    calls.answers = [status]
+    told(store, hook(calls, "/"))
+
+    assert deliver_due(engine) == 1
+    assert ends(reader) == [JobState.RETRYING]
+    assert deliver_due(engine) == 0
+    clock.advance(seconds=15)
+    assert deliver_due(engine) == 1
+
+    assert ends(reader) == [JobState.COMPLETED]
+    assert [path for path, _, _ in calls.seen] == ["/", "/"]
+    assert len({headers[DELIVERY] for _, headers, _ in calls.seen}) == 1
+
+
+@pytest.fixture
+def memory(clock: ManualClock) -> Engine:
+    return MemoryEngine(clock=clock)
+
+
+def test_a_server_that_is_not_there_is_a_failed_attempt(memory: Engine) -> None:
+    store, reader = memory.store(), memory.reader()
+    with served(Calls()) as gone:
+        url = gone.url
+    told(store, Webhook(name="ops", url=url))
+
+    deliver_due(memory)
+
+    [line] = reader.search(JobQuery(queues=(QueueName(NOTICES),))).jobs
+    [job] = reader.jobs([line.id])
+    assert job is not None
+    assert (job.state, job.errors[0].type) == (JobState.RETRYING, "ConnectionRefusedError")
+
+
+def test_a_certificate_that_nobody_knows_is_not_believed(memory: Engine, calls: Calls) -> None:
+    told(memory.store(), Webhook(name="ops", url=calls.url.replace("http:", "https:")))
+
+    deliver_due(memory)
+
+    [state] = ends(memory.reader())
+    assert state is JobState.RETRYING
+    assert calls.seen == []
+    assert ssl.create_default_context().verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.shows("R-ALERT-08")
+def test_a_mail_says_what_is_wrong(memory: Engine, mails: Mails) -> None:
+    people = ("ann@example.com", "bob@example.com")
+    told(
+        memory.store(),
+        Mail(name="m", to=people, sender="f@example.com", host=LOOPBACK, port=mails.port, tls=Tls.NEVER),
+        Step.RESOLVED,
+    )
+
+    assert deliver_due(memory) == 1
+
+    [(receivers, text)] = mails.seen
+    assert receivers == list(people)
+    assert "Subject: [CRITICAL] resolved: Deep (mail): queue_depth is 11" in text
+    assert "condition: queue_depth > 10" in text
+    assert ends(memory.reader()) == [JobState.COMPLETED]
+
+
+@pytest.mark.parametrize("tls", [Tls.STARTTLS, Tls.ALWAYS])
+def test_a_mail_server_without_encryption_gets_nothing(memory: Engine, mails: Mails, tls: Tls) -> None:
+    told(
+        memory.store(),
+        Mail(
+            name="m",
+            to=("a@example.com",),
+            sender="f@example.com",
+            host=LOOPBACK,
+            port=mails.port,
+            tls=tls,
+            username="u",
+            password=WORD,
+        ),
+    )
+
+    assert deliver_due(memory) == 1
+
+    assert mails.seen == []
+    assert ends(memory.reader()) == [JobState.RETRYING]
+
+
+@pytest.mark.parametrize("gone", ["alert", "alert-channel"])
+def test_nothing_is_said_of_what_is_gone(memory: Engine, calls: Calls, gone: str) -> None:
+    store = memory.store()
+    told(store, hook(calls))
+    store.drop_document(gone, "01A" if gone == "alert" else "ops")
+
+    deliver_due(memory)
+
+    assert calls.seen == []
+    assert ends(memory.reader()) == [JobState.COMPLETED]
+
+
+def test_the_duty_looks_and_delivers(
+    engine: Engine, store: Store, reader: Reader, calls: Calls, clock: ManualClock
+) -> None:
+    RULES.save(store, "deep", Rule(id="deep", name="Deep", condition="queue_depth > 0"))
+    CHANNELS.save(store, "ops", hook(calls))
+    store.insert([new_job()])
+
+    assert not Alerting(engine, clock).run(store)
+
+    awaited(lambda: ends(reader) == [JobState.COMPLETED])
+    assert len(calls.seen) == 1
+    store.beat(WorkerInfo(id=SWEEPER))
+    Alerting(engine, clock).run(store)  # nothing new
+    assert len(calls.seen) == 1
+
+
+def test_the_duty_comes_when_everybody_is_there_and_then_now_and_then(
+    memory: Engine, clock: ManualClock
+) -> None:
+    *others, duty = standard_duties(sweeper=SWEEPER, clock=clock, roll=lambda: 0.5, engine=memory)
+
+    assert (duty.name, duty.every_ms, len(others)) == ("alert", 10_000, 8)
+    asked = []
+    for later in (0, 10, 0, 5):  # a consumer asks after each claim
+        clock.advance(seconds=later)
+        asked.append(duty.is_ready)
+    assert asked == [False, True, False, True]
+
+
+def test_what_goes_wrong_costs_a_line_in_the_log(
+    memory: Engine, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Away(MemoryEngine):
+        def reader(self) -> Reader:
+            raise StoreUnavailable("gone")
+
+        def store(self) -> Any:
+            raise StoreUnavailable("gone")
+
+    with caplog.at_level(logging.WARNING):
+        assert not Alerting(Away(clock=clock), clock).run(memory.store())
+        assert deliver_due(Away(clock=clock)) == 0
+
+    assert "alerts are left to the next turn: gone" in caplog.text
+    assert "news of alerts are delivered later: gone" in caplog.text
+
+
+def test_all_rules_together_cost_a_few_looks(memory: Engine, clock: ManualClock) -> None:
+    store, looks = memory.store(), []
+    store.insert([new_job(queue=QueueName(f"q{number}")) for number in range(20)])
+    reader = memory.reader()
+
+    class Counted:
+        def __getattr__(self, name: str) -> Any:
+            looks.append(name)
+            return getattr(reader, name)
+
+    counted: Any = Counted()
+    evaluate(store, counted, clock)
+
+    # Rules and standings, the clock, jobs, queues, workers, and rows of minutes and of hours.
+    assert sorted(looks) == sorted(
+        ["documents"] * 2 + ["now", "counts", "queues", "workers", "vitals"] + ["metrics"] * 2
+    )

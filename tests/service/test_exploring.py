@@ -1,0 +1,108 @@
+"""What somebody who explores jobs asks for, and many of them at once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from threading import Lock
+from typing import Any
+
+import pytest
+
+from forebay import Forebay
+from forebay.domain.limits import Limit
+from forebay.domain.query import JobQuery, Page
+from forebay.service.operations.desk import READERS
+from forebay.service.server import Security
+from forebay.stores.memory.reader import MemoryReader
+from forebay.stores.opening import open_engine
+from forebay.testing.clock import ManualClock
+from tests.service.serving import Served, serving
+
+
+@pytest.mark.shows("R-TEST-37", "R-HTTP-34")
+def test_cp5_4_search_returns_only_matches_and_pages(served: Served) -> None:
+    queue = served.queue()
+    made = [
+        served.enqueue(queue, task=f"t{n % 2}", tags=["odd"] if n % 3 else ["even"], args=[f"word{n}"])
+        for n in range(12)
+    ]
+    asked = {"queues": [queue], "tasks": ["t1"], "tags": ["odd"], "states": ["pending"]}
+    right = [made[n] for n in (11, 7, 5, 1)]
+
+    def page(after: str | None, **more: Any) -> Any:
+        body = {"where": asked | more, "limit": 3, "after": after, "with_total": True}
+        return served.done("POST", "/v1/jobs/search", body)
+
+    first = page(None)
+    second = page(first["after"])
+
+    assert [job["id"] for job in first["jobs"]] == right[:3]
+    assert [job["id"] for job in second["jobs"]] == right[3:]
+    assert (first["total"], first["total_is_exact"], first["has_more"]) == (4, True, True)
+    assert (second["after"], second["stopped_at"]) == (None, None)
+    assert [job["id"] for job in page(None, text="word7")["jobs"]] == [made[7]]
+    assert page(None, created_before="2001-01-01T00:00:00Z")["jobs"] == []
+
+
+@pytest.mark.shows("R-TEST-38", "R-RATE-12")
+def test_cp5_5_many_requests_of_pages_are_throttled_and_the_store_is_not_overwhelmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lock, now, most = Lock(), 0, 0
+    real = MemoryReader.search
+
+    def search(reader: MemoryReader, query: JobQuery, **more: Any) -> Page:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        try:
+            return real(reader, query, **more)
+        finally:
+            with lock:
+                now -= 1
+
+    monkeypatch.setattr(MemoryReader, "search", search)
+    security = Security(rate=Limit(scope="global", rate=1, burst=30))
+    with serving(open_engine("memory://"), security=security) as served, ThreadPoolExecutor(10) as pages:
+        answers = list(pages.map(lambda _: served.ask("POST", "/v1/jobs/search", {}), range(100)))
+
+    refused = [one for one in answers if one.status_code == 429]
+    assert {one.status_code for one in answers} == {200, 429}
+    assert all(int(one.headers["Retry-After"]) >= 1 for one in refused)
+    assert 1 <= most <= READERS
+
+
+def live_for_a_minute(app: Forebay, clock: ManualClock, failing: bool) -> None:
+    """What is due runs; if it shall fail it does so once, and runs again."""
+    app.schedules.fire_due()
+    with closing(app.consumer()) as consumer:
+        for _ in range(3):
+            for job in consumer.claim(10):
+                if failing and job.attempt == 1:
+                    consumer.fail(job, ConnectionError("not yet"), after=1)
+                else:
+                    consumer.complete(job)
+            clock.advance(seconds=2)
+    clock.advance(seconds=54)
+
+
+@pytest.mark.shows("R-TEST-48")
+def test_five_minutes_of_a_schedule_are_shown_with_failures_and_retries() -> None:
+    clock = ManualClock(1_800_000_000_000)
+    with Forebay("memory://", clock=clock) as app:
+        app.task(name="tick", retries=2)(lambda: None)
+        app.schedules.save("minutely", "tick", cron="* * * * *")
+        clock.advance(seconds=60)
+        for minute in range(5):
+            live_for_a_minute(app, clock, failing=minute < 2)
+
+        with serving(app.engine) as served:
+            body = {"where": {"tasks": ["tick"], "states": ["completed"]}, "with_total": True}
+            found = served.done("POST", "/v1/jobs/search", body)
+            first = served.job(found["jobs"][-1]["id"])
+
+    assert found["total"] == 5
+    assert [job["attempt"] for job in found["jobs"]] == [1, 1, 1, 2, 2]
+    assert [(one["attempt"], one["error"]) for one in first["attempts"]] == [(1, "not yet")]
