@@ -9,7 +9,7 @@ const { merged, sampled } = live;
 const { addressOf, placeOf } = await import("./router");
 const { isExact, read } = await import("./views/enqueue");
 const { layout } = await import("./views/graph");
-const { lookedAt, progressOf } = await import("./views/groups");
+const { kindOf, patterns } = await import("./views/dead");
 const { backOf, timeline } = await import("./views/job");
 const { whereOf } = await import("./views/jobs");
 const { lately, perSecond } = await import("./views/overview");
@@ -79,14 +79,9 @@ test("what is offered depends on the key", () => {
   expect([may("search"), may("pause_queue", "mail"), may("metric_series", "mail")]).toEqual([true, false, true]);
 });
 
-test("groups say how many dead letters they are made of, and ramps how far they are", () => {
-  expect(lookedAt({ groups: [], jobs: 3, is_whole: true, others: 0 })).toBe("0 groups of 3 dead letters");
-  expect(lookedAt({ groups: [], jobs: 2000, is_whole: false, others: 0 })).toContain("among the newest");
-  const ramp = { revived: 5, completed: 3, dead: 1, waiting: 1, refused: 0, gone: 0 } as never;
-  expect(progressOf(ramp)).toBe("5 revived, 3 completed, 1 died again, 1 not ended");
-});
-
-test("what fails most comes first", () => {
+test("dead letters are put together by task and error", () => {
+  expect([kindOf("ValueError: no 7"), kindOf("job 1234 was lost"), kindOf(null)]).toEqual(["ValueError", "job … was lost", "unknown"]);
+  expect(patterns([line("1"), line("2"), line("3", { task: "u" })]).map((one) => [one.task, one.count])).toEqual([["t", 2], ["u", 1]]);
   expect(worst([line("1"), line("2", { task: "u" }), line("3", { task: "u" })])[0]).toMatchObject({ task: "u", count: 2 });
 });
 

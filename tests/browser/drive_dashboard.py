@@ -172,11 +172,6 @@ def test_dead_letters_are_revived_together_after_a_count(scene: Scene, sight: Si
         scene.die(name)
     page = sight.open("dead?queue=money")
     expect(page.get_by_role("region", name="Dead letters")).to_contain_text("does not answer")
-    groups = page.get_by_role("region", name="Failure groups")
-    expect(groups).to_contain_text("the bank of zoe does not answer")
-    page.get_by_role("button", name=re.compile("^Delete the group: .* of zoe")).click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete 1 dead letter").click()
-    expect(groups).not_to_contain_text("zoe")
 
     page.get_by_role("button", name="Revive all…").click()
     dialog = page.get_by_role("dialog")

@@ -186,7 +186,7 @@ function Channels() {
             <tr key={one.name}>
               <td>{one.name} {!one.enabled && <Badge state="paused">off</Badge>}</td>
               <td>{one.kind}</td>
-              <td class="clip">{one.url ?? one.to.join(", ")}</td>
+              <td class="clip">{one.url ?? one.to?.join(", ")}</td>
               <td>{one.severity}</td>
               <td class="tight">{may("remove_alert_channel") && <Button kind="danger" aria-label={`Remove ${one.name}`} onClick={() => void remove(one.name)}>Remove</Button>}</td>
             </tr>

@@ -7,11 +7,35 @@ import { now } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
 import { act, Badge, Button, Empty, JobLink, Page, Panel, QueueLink, sure, Table, toast, tried, Waiting } from "../ui";
-import type { BulkAnswer, JobList } from "../types";
-import { FailureGroups } from "./groups";
+import type { BulkAnswer, JobLine, JobList } from "../types";
 import { Filters, useTotal, whereOf } from "./jobs";
 
 const PAGE = 100;
+
+export interface Pattern {
+  task: string;
+  kind: string;
+  count: number;
+  newest: JobLine;
+}
+
+/** The kind of an error: what stands before its message, or its first words. */
+export function kindOf(reason: string | null): string {
+  const text = reason ?? "";
+  const named = /^([A-Za-z_][\w.]*(?:Error|Exception|Timeout|Interrupt|Exit|Lost)?):/.exec(text);
+  return named ? named[1]! : text.replace(/[0-9a-f]{8,}|\d+/gi, "…").slice(0, 60) || "unknown";
+}
+
+export function patterns(jobs: JobLine[]): Pattern[] {
+  const found = new Map<string, Pattern>();
+  for (const job of jobs) {
+    const kind = kindOf(job.reason);
+    const known = found.get(`${job.task} ${kind}`);
+    if (known) known.count += 1;
+    else found.set(`${job.task} ${kind}`, { task: job.task, kind, count: 1, newest: job });
+  }
+  return [...found.values()].sort((a, b) => b.count - a.count);
+}
 
 export function DeadLetters() {
   const { query } = place.value;
@@ -75,16 +99,20 @@ export function DeadLetters() {
       }
     >
       <Filters fields={["queue", "task", "text", "tag", "since"]} />
-      {jobs.length > 0 && (
-        <FailureGroups
-          where={() => whereOf(query, Date.now())}
-          keys={query.toString()}
-          queue={queue}
-          changed={() => {
-            found.reload();
-            total.reload();
-          }}
-        />
+      {jobs.length > 1 && (
+        <Panel title="Patterns among those shown">
+          <Table label="Patterns" head={["Task", "Error", ">How many", "Newest", ""]}>
+            {patterns(jobs).slice(0, 8).map((one) => (
+              <tr key={`${one.task} ${one.kind}`}>
+                <td class="clip">{one.task}</td>
+                <td class="clip">{one.kind}</td>
+                <td class="right">{one.count}</td>
+                <td><JobLink id={one.newest.id} /></td>
+                <td class="tight"><div class="actions"><Button aria-label={`Show these: ${one.task} ${one.kind}`} onClick={() => go(addressOf(["dead"], { ...Object.fromEntries(query), task: one.task, text: one.kind.includes("…") ? undefined : one.kind, after: undefined }))}>Show these</Button></div></td>
+              </tr>
+            ))}
+          </Table>
+        </Panel>
       )}
       <Panel>
         <Waiting error={found.error} isThere={!!found.data} />
