@@ -1,4 +1,4 @@
-"""Queues in the hands of a program: their settings and limits, how long what waits takes, and what has died."""
+"""Queues in the hands of a program: settings, limits, how long what waits takes, and what has died."""
 
 from __future__ import annotations
 
