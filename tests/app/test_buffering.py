@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from threading import Event
 from typing import Any
 
 import pytest
@@ -11,22 +12,26 @@ import pytest
 from forebay import Forebay, InvalidJob
 from forebay.app import buffering
 from forebay.app.buffering import Buffer
-from forebay.domain.job import NewJob, QueueName
-from forebay.errors import JobNotFound, StoreError, StoreUnavailable
+from forebay.app.handle import JobHandle
+from forebay.domain.job import Need, NewJob, QueueName
+from forebay.errors import Forbidden, JobNotFound, StoreError, StoreUnavailable
 from forebay.stores.memory.store import MemoryStore
 from forebay.stores.protocol import Receipt
-from tests.worker.support import eventually
+from tests.worker.support import DEADLINE, eventually
 
 
 class Outage:
     """A store that is away, takes jobs without an answer, or is there."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.error: StoreError | None = None
+        self.error: Exception | None = None
+        self.poison = ""
         self.is_done = False
         real: Callable[..., list[Receipt]] = MemoryStore.insert
 
         def insert(store: MemoryStore, jobs: Sequence[NewJob], **more: Any) -> list[Receipt]:
+            if any(job.task == self.poison for job in jobs):
+                raise Forbidden("not with this key")
             receipts = real(store, jobs, **more) if self.error is None or self.is_done else []
             if self.error is not None:
                 raise self.error
@@ -131,3 +136,54 @@ def test_what_is_refused_meanwhile_goes_to_the_log_and_what_is_only_full_waits_o
     assert [one.id for one in app.peek("small")] == [first.id, second.id]
     assert "has waited, and is refused" in caplog.text
     assert app.peek("low") == []
+
+
+def test_one_that_cannot_be_stored_does_not_keep_the_others(
+    app: Forebay, outage: Outage, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Buffer(app) as buffer:
+        outage.begin()
+        first, _, last = (buffer.enqueue(job(task)) for task in ("first", "poison", "last"))
+        outage.poison = "poison"
+        outage.end()
+        eventually(lambda: len(buffer) == 0)
+
+    assert [one.id for one in app.peek("default")] == [first.id, last.id]
+    assert "of poison has waited, and is refused: not with this key" in caplog.text
+
+
+def test_a_job_that_names_another_by_its_place_is_refused_at_once(app: Forebay, outage: Outage) -> None:
+    with Buffer(app) as buffer:
+        outage.begin()
+        with pytest.raises(InvalidJob, match="by their ids"):
+            buffer.enqueue(job(depends_on=(Need(1),)))
+        with pytest.raises(InvalidJob, match="only jobs"):
+            buffer.enqueue("t")  # type: ignore[arg-type]
+
+    assert len(buffer) == 0
+
+
+def test_what_the_store_is_asked_for_while_it_is_closed_is_not_called_lost(
+    app: Forebay, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answered = Event(), Event()
+    monkeypatch.setattr(buffering, "AT_ONCE", 1)
+    buffer = Buffer(app)
+    outage.begin()
+    sent, _ = buffer.enqueue(job()), buffer.enqueue(job())
+    real = app.client.enqueue
+
+    def slow(*args: Any, **options: Any) -> list[JobHandle[Any]]:
+        asked.set()
+        assert answered.wait(DEADLINE)
+        return real(*args, **options)
+
+    monkeypatch.setattr(app.client, "enqueue", slow)
+    outage.end()
+    assert asked.wait(DEADLINE)
+    lost = buffer.close(timeout=0)
+    answered.set()
+    eventually(lambda: len(buffer) == 0)
+
+    assert lost == 1
+    assert [one.id for one in app.peek("default")] == [sent.id]

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from forebay.domain.job import PastError
 from forebay.domain.lifecycle import JobState
-from forebay.domain.query import MAX_PAGE, Counts, JobQuery, check_limit, page_end
+from forebay.domain.query import MAX_PAGE, Counts, JobQuery, check_limit, fate_of, page_end
 from forebay.errors import ConfigError
+from tests.domain.making import a_job
 
 ONE_EACH = {state.value: 2**place for place, state in enumerate(JobState)}
 
@@ -58,3 +60,12 @@ def test_a_page_goes_on_after_a_seq(after: str) -> None:
 def test_what_no_page_ended_with_is_refused(after: str) -> None:
     with pytest.raises(ConfigError, match="not the end of an earlier page"):
         page_end(after)
+
+
+def test_the_fate_of_a_job_has_its_last_error() -> None:
+    errors = tuple(PastError(attempt=attempt, at=attempt, type="Boom") for attempt in (1, 2))
+    job = a_job(state=JobState.DEAD, errors=errors, reason="Boom")
+
+    assert (fate_of(job).id, fate_of(job).state, fate_of(job).reason) == (job.id, JobState.DEAD, "Boom")
+    assert fate_of(job).error == errors[-1]
+    assert fate_of(a_job()).error is None

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from forebay import Forebay, InvalidJob
+from forebay.app.consumer import Consumer
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.errors import QueueNotFound
+from forebay.errors import QueueNotFound, StoreUnavailable
+from forebay.facades import task_service
 from forebay.facades.service_task import STATUSES, ServiceTask, TaskStatus
 from forebay.facades.task_service import WAIT_SECONDS, TaskService
 from forebay.testing.clock import ManualClock
@@ -162,8 +165,9 @@ def test_what_comes_too_late_is_refused_and_logged_and_raises_nothing(
     assert (again.id, again.version, again.attempts) == (task.id, 2, 2)
     assert service.ack_task(again.id, again.token or "", 1)
     assert service.ack_task(again.id, again.token or "", 1)  # an answer may get lost, and is asked for again
-    with pytest.raises(InvalidJob, match="token"):
-        service.ack_task(again.id, "nonsense")
+    for token in ("nonsense", f"{2**31}-w1", f"{'9' * 5_000}-w1", "1-"):
+        with pytest.raises(InvalidJob, match="token"):
+            service.ack_task(again.id, token)
 
 
 @pytest.mark.shows("R-RETRY-13")
@@ -196,6 +200,9 @@ def test_a_dead_task_is_put_back_under_its_id_and_an_unknown_one_is_nothing(serv
     assert back is not None
     assert (back.id, back.status, back.attempts) == (task.id, "PENDING", 0)
     assert service.requeue_from_dead_letter(task.id) is None  # it is no dead letter any more
+    service.cancel_task(task.id)
+    assert service.requeue_from_dead_letter(task.id) is None
+    assert look(service, task.id).status == "CANCELLED"
     assert service.requeue_from_dead_letter("unknown") is None
     assert service.get_task_status("unknown") is None
 
@@ -219,4 +226,47 @@ def test_after_its_end_nothing_is_taken_and_ending_twice_is_fine(service: TaskSe
     service.close()
     service.close()
 
-    assert look(service, service.enqueue("mail", 1).task_id).status == "PENDING"
+    made = service.enqueue("mail", 1).task_id
+    assert service.dequeue("mail") is None
+    assert look(service, made).status == "PENDING"
+
+
+def test_what_was_claimed_is_given_out_whatever_becomes_of_the_rest(
+    service: TaskService, app: Forebay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> NoReturn:
+        raise StoreUnavailable("away")
+
+    app.client.enqueue([NewJob(task="t", queue=QueueName("mail"), payload=b"raw", priority=90)])
+    made = service.enqueue("mail", 1)
+    monkeypatch.setattr(Consumer, "do_duties", away)
+    monkeypatch.setattr(service, "_ended", away)
+
+    found = service.dequeue_batch("mail", wait_timeout=0)
+
+    assert [task.id for task in found] == [made.task_id]
+
+
+def test_without_hints_a_dequeue_looks_for_itself(
+    app: Forebay, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def deaf() -> NoReturn:
+        raise StoreUnavailable("no place left for listeners")
+
+    monkeypatch.setattr(app.engine, "wakeups", deaf)
+    monkeypatch.setattr(task_service, "LOOK_SECONDS", 0.01)
+    with TaskService(app) as service, ThreadPoolExecutor(1) as threads:
+        service.create_queue("mail")
+        assert service.dequeue("mail", wait_timeout=0.05) is None
+        waiting = threads.submit(service.dequeue, "mail")
+        made = service.enqueue("mail", 1)
+        task = waiting.result(DEADLINE)
+
+    assert task is not None
+    assert task.id == made.task_id
+    assert caplog.text.count("no hints of new tasks") == 1
+
+
+def test_a_queue_whose_name_is_none_is_refused(service: TaskService) -> None:
+    with pytest.raises(InvalidJob, match="queue"):
+        service.dequeue("no such name!", wait_timeout=0)

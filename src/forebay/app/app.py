@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from forebay.app.blobs import Blobs
     from forebay.app.consumer import Consumer
     from forebay.app.duty import Duty
-    from forebay.app.limits import Limits
     from forebay.app.middleware import Middleware
     from forebay.app.sealing import Keys
     from forebay.app.steps import Step
@@ -289,13 +288,6 @@ class Forebay(Declares, Queueing):
     ) -> Page:
         """`search` for coroutines."""
         return await self.client.offloaded(self.search, query, limit=limit, after=after)
-
-    @property
-    def limits(self) -> Limits:
-        """How many jobs may run at once and start in a time: `set`, `remove` and `list`."""
-        from forebay.app.limits import Limits  # noqa: PLC0415 - most programs set none
-
-        return Limits(self.client)
 
     @property
     def alerts(self) -> Alerts:

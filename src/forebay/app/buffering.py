@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from threading import Condition, Thread
+from threading import Condition, Thread, current_thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from forebay.app.handle import JobHandle
 from forebay.app.times import Length, length_ms
 from forebay.domain.job import JobId, NewJob, check_whole
-from forebay.errors import ForebayError, QueueFull, RateLimited, StoreError, StoreUnavailable
+from forebay.errors import (
+    InvalidJob,
+    QueueFull,
+    RateLimited,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    TooManyRequests,
+)
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Receipt
 
@@ -47,6 +55,7 @@ class Buffer:
         self._client = app.client
         self._most = most
         self._waiting: deque[NewJob] = deque()
+        self._under_way: Sequence[NewJob] = ()  # the first of those that wait, while the store is asked
         self._change = Condition()  # never held while the store is asked
         self._sender: Thread | None = None
         self._is_closed = False
@@ -58,8 +67,9 @@ class Buffer:
     def enqueue(self, job: NewJob) -> JobHandle[Any]:
         """Store a job, or keep it until it can be; raises what an enqueue raises, but StoreUnavailable only
         if no more can be kept. Nobody can be asked about one that waits here: it is not found."""
+        _check(job)
         named = job if job.id is not None else replace(job, id=JobId(new_id()))
-        if not self._waiting:
+        if not self._waiting or self._is_closed:
             try:
                 return self._client.enqueue([named])[0]
             except StoreUnavailable as exc:
@@ -73,64 +83,96 @@ class Buffer:
             raise StoreUnavailable("the store is away, and this buffer is closed")
         if len(self._waiting) >= self._most:
             raise StoreUnavailable(f"the store is away, and {self._most:,} jobs wait for it already")
-        self._waiting.append(job)
         if self._sender is None:
-            self._sender = Thread(target=self._send, name="forebay-buffer", daemon=True)
-            self._sender.start()
+            sender = Thread(target=self._send, name="forebay-buffer", daemon=True)
+            sender.start()  # it waits for the lock that we hold
+            self._sender = sender
+        self._waiting.append(job)
 
     def _send(self) -> None:
         """Until nothing waits: try, and pause for longer each time in vain. Once closed, until the first try
         in vain."""
-        pause = FIRST_PAUSE_SECONDS
-        while batch := self._next(pause):
-            gone = self._sent(batch)
-            pause = FIRST_PAUSE_SECONDS if gone else min(2 * pause, LONGEST_PAUSE_SECONDS)
+        try:
+            pause = FIRST_PAUSE_SECONDS
+            while batch := self._next(pause):
+                gone = self._sent(batch)
+                pause = FIRST_PAUSE_SECONDS if gone else min(2 * pause, LONGEST_PAUSE_SECONDS)
+                with self._change:
+                    self._under_way = ()
+                    self._waiting = deque(job for job in self._waiting if job.id not in gone)
+                    if self._is_closed and not gone:
+                        self._end()
+                        return
+        finally:
             with self._change:
-                self._waiting = deque(job for job in self._waiting if job.id not in gone)
-                if self._is_closed and not gone:
+                # Whatever has stopped this one, the next who keeps a job starts another one.
+                if self._sender is current_thread():
                     self._end()
-                    return
 
-    def _next(self, pause: float) -> list[NewJob]:
+    def _next(self, pause: float) -> Sequence[NewJob]:
         """The first of those that wait, after a pause. If there is none this sender ends: it says so under
         the lock, so that the next who keeps a job starts another one."""
         with self._change:
             if self._waiting:
                 self._change.wait_for(lambda: self._is_closed, pause)
-            batch = list(islice(self._waiting, AT_ONCE))
+            self._under_way = batch = list(islice(self._waiting, AT_ONCE))
             if not batch:
                 self._end()
             return batch
 
     def _end(self) -> None:
         self._sender = None
+        self._under_way = ()
         self._change.notify_all()
 
     def _sent(self, batch: Sequence[NewJob]) -> set[JobId | None]:
         """Which of these are stored, or refused for good."""
+        gone: set[JobId | None] = set()
         try:
-            # A taken id is one that was stored, and whose answer was lost.
-            handles = self._client.enqueue(batch, on_conflict="ignore", atomic=False)
+            try:
+                return self._stored(batch)
+            except Exception as exc:
+                if _is_of_store(exc):
+                    raise
+            # One of them is to blame: each by itself, so that the others do not suffer for it.
+            for job in batch:
+                gone |= self._stored_alone(job)
+        except StoreUnavailable:
+            pass
         except StoreError as exc:
-            if not isinstance(exc, StoreUnavailable):
-                logger.error("jobs that wait for their store cannot be sent: %s", exc)
-            return set()
-        errors = {job.id: handle.error for job, handle in zip(batch, handles, strict=True)}
-        for job in batch:
-            if (error := errors[job.id]) is not None and not _comes_again(error):
-                # Whoever enqueued it has gone on, so nobody but the log can be told.
-                logger.error("job %s of %s has waited, and is refused: %s", job.id, job.task, error)
-        return {job_id for job_id, error in errors.items() if not _comes_again(error)}
+            logger.error("jobs that wait for their store cannot be sent: %s", exc)
+        return gone
+
+    def _stored(self, batch: Sequence[NewJob]) -> set[JobId | None]:
+        # A taken id is one that was stored, and whose answer was lost.
+        handles = self._client.enqueue(batch, on_conflict="ignore", atomic=False)
+        return {
+            job.id for job, handle in zip(batch, handles, strict=True) if not _waits_on(job, handle.error)
+        }
+
+    def _stored_alone(self, job: NewJob) -> set[JobId | None]:
+        try:
+            return self._stored([job])
+        except Exception as exc:
+            if _is_of_store(exc):
+                raise
+            return set() if _waits_on(job, exc) else {job.id}
 
     def close(self, timeout: Length = 5.0) -> int:
-        """Try once more to send what waits, for so long; answers how many jobs are lost. What can be stored
-        is stored also afterwards. Closing twice is fine."""
+        """Try once more to send what waits, for so long; answers how many jobs are lost. Those that the store
+        is asked for at that moment are not among them: they may be stored yet, or be lost with this process.
+        What can be stored is stored also afterwards. Closing twice is fine."""
         with self._change:
             self._is_closed = True
             self._change.notify_all()
             self._change.wait_for(lambda: self._sender is None, length_ms("timeout", timeout) / 1_000)
-            lost = len(self._waiting)
-            self._waiting.clear()
+            in_doubt = self._under_way
+            lost = len(self._waiting) - len(in_doubt)
+            self._waiting = deque(in_doubt)
+        if in_doubt:
+            logger.warning(
+                "%d jobs are being sent to their store, and it has not answered yet", len(in_doubt)
+            )
         if lost:
             logger.error("%d jobs waited for their store and are lost with this process", lost)
         return lost
@@ -144,6 +186,23 @@ class Buffer:
         self.close()
 
 
-def _comes_again(error: ForebayError | None) -> bool:
-    """Whether what is refused now may be accepted later."""
-    return isinstance(error, (QueueFull, RateLimited))
+def _check(job: NewJob) -> None:
+    if not isinstance(job, NewJob):
+        raise InvalidJob(f"only jobs made by task.job(...) can be enqueued, not {job!r:.60}")
+    if any(isinstance(need.parent, int) for need in job.depends_on):
+        raise InvalidJob("a buffer takes jobs one by one: name others by their ids", field="depends_on")
+
+
+def _is_of_store(error: Exception) -> bool:
+    """Whether this would befall any job: the store is to blame, and none of those that wait for it."""
+    return isinstance(error, StoreError) and not isinstance(error, StoreRefused)
+
+
+def _waits_on(job: NewJob, error: Exception | None) -> bool:
+    """Whether what is refused now may be accepted later. If not, whoever enqueued it has gone on, so nobody
+    but the log can be told."""
+    if isinstance(error, (QueueFull, RateLimited, TooManyRequests)):
+        return True
+    if error is not None:
+        logger.error("job %s of %s has waited, and is refused: %s", job.id, job.task, error)
+    return False

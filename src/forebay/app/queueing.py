@@ -1,4 +1,4 @@
-"""Queues in the hands of a program: their settings, how long what waits in them takes, and what has died."""
+"""Queues in the hands of a program: settings, limits, how long what waits takes, and what has died."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
     from forebay.app.dead import DeadLetters
+    from forebay.app.limits import Limits
     from forebay.domain.queue import Queue
     from forebay.stores.protocol import Engine
 
@@ -57,6 +58,13 @@ class Queueing:
         from forebay.app.dead import DeadLetters  # noqa: PLC0415 - most programs look at none
 
         return DeadLetters(self.client, self.engine)
+
+    @property
+    def limits(self) -> Limits:
+        """How many jobs may run at once and start in a time: `set`, `remove` and `list`."""
+        from forebay.app.limits import Limits  # noqa: PLC0415 - most programs set none
+
+        return Limits(self.client)
 
     def configure(self, queue: str, **options: Unpack[QueueOptions]) -> Queue:
         """Create a queue, or change what is named of its settings; everybody follows at once.

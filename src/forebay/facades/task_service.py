@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Condition
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -17,19 +18,30 @@ from forebay.app.settling import as_failed, exchange_all
 from forebay.app.times import Instant, Length, length_within
 from forebay.clock import SystemClock
 from forebay.domain.gate import gates_of
-from forebay.domain.job import Amendment, Job, JobId, Json, QueueName, WorkerId, check_text, check_whole
+from forebay.domain.job import (
+    Amendment,
+    Job,
+    JobId,
+    Json,
+    QueueName,
+    WorkerId,
+    check_queue_name,
+    check_text,
+    check_whole,
+)
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome
 from forebay.domain.queue import QueueSettings
 from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import InvalidJob, PayloadError
+from forebay.errors import InvalidJob, PayloadError, StoreError
 from forebay.facades.service_task import (
     HIGHEST,
     LOWEST,
     MAX_ATTEMPTS,
     PRIORITY,
     ServiceTask,
+    TaskStatus,
     check_priority,
     new_job,
     service_task,
@@ -42,6 +54,7 @@ WAIT_SECONDS: Final = 20.0
 LONGEST_WAIT_MS: Final = 3_600_000
 LOOK_SECONDS: Final = 1.0  # without a hint, since one may be lost
 MOST: Final = 1_000
+MAX_ATTEMPT: Final = 2**31 - 1  # what every store can compare
 
 logger = logging.getLogger(__name__)
 _clock = SystemClock()  # whoever waits does so in real time, whatever clock the store has
@@ -157,7 +170,9 @@ class TaskService:
     def requeue_from_dead_letter(self, task_id: str) -> ServiceTask | None:
         """Put a task back with fresh attempts, under its id; None if it is not among the dead letters."""
         task = self.get_task_status(task_id)
-        if task is None or not self._app.client.revive([JobId(task_id)])[0].done:
+        if task is None or task.status is not TaskStatus.DEAD_LETTER:
+            return None
+        if not self._app.client.revive([JobId(task_id)])[0].done:
             return None
         return self.get_task_status(task_id)
 
@@ -199,7 +214,9 @@ class TaskService:
         worker = WorkerId(self._consumer.id if worker_id is None else worker_id)
         check_text("worker_id", worker, most=100)
         gates = None if task_types is None else gates_of(frozenset(task_types), VERSION)
-        want = Want(QueueName(queue_name), max_tasks, visible_ms(visibility_timeout), gates)
+        queue = QueueName(queue_name)
+        check_queue_name(queue)
+        want = Want(queue, max_tasks, visible_ms(visibility_timeout), gates)
         wait_ms = length_within("wait_timeout", wait_timeout, 0, LONGEST_WAIT_MS)
         until = _clock.monotonic() + wait_ms / 1_000
         tasks = [self._taken(job) for job in self._claimed(worker, want, until)]
@@ -212,22 +229,26 @@ class TaskService:
         except PayloadError as exc:
             # It must not keep the others from whoever has dequeued them, nor come back for ever.
             unreadable = AttemptError(type=type(exc).__name__, message=str(exc))
-            self._ended("dequeue", job.id, token_of(job), Failed(unreadable))
+            with suppress(StoreError):  # then it comes back in its time
+                self._ended("dequeue", job.id, token_of(job), Failed(unreadable))
             return None
 
     def _claimed(self, worker: WorkerId, want: Want, until: float) -> Sequence[Job]:
-        while True:
+        while not self._hints.is_closed:
+            # Before the claim: what was claimed must reach its caller, whatever becomes of a duty.
+            with suppress(StoreError):
+                self._consumer.do_duties()
             # Counted before the look: what comes after it is a hint that has not been seen.
             seen = self._hints.count
             answer = self._app.client.write(
                 lambda store: store.exchange(worker, wants=[want], room=want.most)
             )
-            self._consumer.do_duties()
             left = until - _clock.monotonic()
             if answer.jobs or left <= 0:
                 return answer.jobs
             due_ms = LOOK_SECONDS * 1_000 if answer.next_due_ms is None else answer.next_due_ms
             self._hints.wait(seen, min(left, LOOK_SECONDS, due_ms / 1_000))
+        return ()
 
     def ack_task(self, task_id: str, token: str, result: Any = None) -> bool:
         """It is done. False, and a warning in the log, if it is somebody else's by now."""
@@ -296,16 +317,28 @@ class Hints:
         self._new_wakeups = wakeups
         self._wakeups: Wakeups | None = None
         self._change = Condition()
-        self._is_closed = False
+        self._is_told = False
+        self.is_closed = False
         self.count = 0
 
     def wait(self, seen: int, seconds: float) -> None:
         """Until there is a hint that was not seen, or the time is up."""
         with self._change:
-            if self._wakeups is None and not self._is_closed:
-                self._wakeups = self._new_wakeups()
-                self._wakeups.start(self._poke)
-            self._change.wait_for(lambda: self.count != seen or self._is_closed, seconds)
+            if self._wakeups is None and not self.is_closed:
+                self._listen()
+            self._change.wait_for(lambda: self.count != seen or self.is_closed, seconds)
+
+    def _listen(self) -> None:
+        """Without hints whoever waits looks again after a time, and so does this."""
+        try:
+            wakeups = self._new_wakeups()
+            wakeups.start(self._poke)
+        except StoreError as exc:
+            if not self._is_told:
+                logger.warning("there are no hints of new tasks for now, only looks: %s", exc)
+            self._is_told = True
+        else:
+            self._wakeups = wakeups
 
     def _poke(self) -> None:
         with self._change:
@@ -314,7 +347,7 @@ class Hints:
 
     def close(self) -> None:
         with self._change:
-            self._is_closed = True
+            self.is_closed = True
             wakeups, self._wakeups = self._wakeups, None
             self._change.notify_all()
         # Not under the lock: the listener may be about to take it.
@@ -324,7 +357,8 @@ class Hints:
 
 def _read(token: str) -> tuple[int, WorkerId]:
     attempt, _, worker = token.partition("-")
-    if not (attempt.isdecimal() and worker):
+    is_number = attempt.isdecimal() and len(attempt) <= len(str(MAX_ATTEMPT)) and int(attempt) <= MAX_ATTEMPT
+    if not (is_number and worker):
         raise InvalidJob(f"{token!r:.60} is not the token of a dequeued task", field="token")
     return int(attempt), WorkerId(worker)
 

@@ -30,7 +30,7 @@ from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerI
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note
-from forebay.domain.query import Archived, Health, Vitals
+from forebay.domain.query import Health, Vitals
 from forebay.domain.settlement import Settlement
 from forebay.domain.share import is_fair_gate
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
@@ -408,14 +408,6 @@ class Reader(
     Protocol,
 ):
     """The read side. It never blocks writers, and ends its transaction with each answer."""
-
-    def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
-        """Events of all jobs and queues with their numbers, newest first, below number `after`."""
-        ...
-
-    def archive(self, *, day: str | None = None, task: str | None = None, limit: int = 100) -> list[Archived]:
-        """Lines about pruned jobs, last ended first."""
-        ...
 
     def now(self) -> int:
         """The store's clock."""
