@@ -100,11 +100,11 @@ class Equivalent(NamedTuple):
 
 EQUIVALENTS: Final = (
     Equivalent(
-        ("job.sql", "locate.sql", "token_of.sql"),
+        ("job.sql", "fate.sql", "locate.sql", "token_of.sql"),
         ("seq = :seq", "by_id = 1"),
         "the id names the job; the seq, and the index of ids that were brought, are the quick way to it",
     ),
-    Equivalent(("job.sql",), ("id = :job_id",), "`locate` has just found this seq by the id"),
+    Equivalent(("job.sql", "fate.sql"), ("id = :job_id",), "`locate` has just found this seq by the id"),
     Equivalent(
         ("note_line.sql",), ("kind = 'line'",), "any number that is higher than the last line's puts it last"
     ),

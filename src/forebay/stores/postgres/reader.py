@@ -108,12 +108,15 @@ class PostgresReader(
             raise translated(self._connection.place, exc) from exc
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
-        with self._looking() as look:
-            found = {row[0]: row for row in look.all("job", {"ids": sorted(set(ids))})}
-        return [job_from_row(found[job_id]) if job_id in found else None for job_id in ids]
+        return self._jobs("job", ids)
 
     def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
-        return [None if job is None else fate_of(job) for job in self.jobs(ids)]
+        return [None if job is None else fate_of(job) for job in self._jobs("fates", ids)]
+
+    def _jobs(self, statement: str, ids: Sequence[JobId]) -> list[Job | None]:
+        with self._looking() as look:
+            found = {row[0]: row for row in look.all(statement, {"ids": sorted(set(ids))})}
+        return [job_from_row(found[job_id]) if job_id in found else None for job_id in ids]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)
