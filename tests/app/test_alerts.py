@@ -7,52 +7,31 @@ import logging
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from forebay import Forebay
-from forebay.app.alert_records import ALERTS, BOARD, RULES
-from forebay.app.alerting import HISTORY, MOST_NOTICES, Looked, evaluate
-from forebay.app.alerts import MAX_CHANNELS, MAX_RULES, Alerts
-from forebay.domain.alert import NOTICES, Alert, Severity, Step
-from forebay.domain.document import Document
+from forebay.app.alert_records import RULES
+from forebay.app.alerting import Looked, evaluate
+from forebay.app.alerts import Alerts
+from forebay.domain.alert import NOTICES, Severity, Step
 from forebay.domain.histogram import histogram_of
 from forebay.domain.history import EventKind
-from forebay.domain.job import NewJob, QueueName, WorkerId
+from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS, MetricRow, Tally, start_of
 from forebay.domain.query import JobQuery, Vitals
 from forebay.domain.queue import QueueState
 from forebay.domain.usual_rules import USUAL_RULES
 from forebay.domain.worker import WorkerInfo
-from forebay.errors import AlertNotFound, ConfigError, IllegalTransition, RuleNotFound, StoreUnavailable
+from forebay.errors import AlertNotFound, ConfigError, RuleNotFound, StoreUnavailable
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
+from tests.app.alarming import HOOK, put, steps, take_away, without_rules
 from tests.app.watching import Watched
 from tests.clocks import FollowedClock
-
-HOOK = "http://127.0.0.1:9/"
 
 
 @pytest.fixture
 def plain(clock: FollowedClock) -> Forebay:
-    """An app in memory, with no rule but those of a test: what is not about stores is tried on one."""
-    app = Forebay("memory://", clock=clock)
-    for rule_id in USUAL_RULES:
-        app.alerts.change_rule(rule_id, enabled=False)
-    return app
-
-
-def put(app: Forebay, jobs: int, queue: str = "default") -> None:
-    app.enqueue_many([NewJob(task="t", queue=QueueName(queue)) for _ in range(jobs)])
-
-
-def take_away(app: Forebay, queue: str = "default") -> None:
-    page = app.search(JobQuery(queues=(QueueName(queue),)), limit=1_000)
-    app.client.write(lambda store: store.cancel([job.id for job in page.jobs]))
-
-
-def steps(app: Forebay) -> list[Step]:
-    """What a look at all rules brings."""
-    return [one.step for one in app.alerts.evaluate().notices]
+    return without_rules(clock)
 
 
 def deliveries(app: Forebay) -> list[dict[str, Any]]:
@@ -406,72 +385,6 @@ def test_what_is_resolved_by_hand_and_still_holds_comes_again_after_the_cooldown
     assert steps(plain) == []
     clock.advance(ms=MINUTE)
     assert steps(plain) == [Step.FIRED]
-
-
-def test_many_alerts_come_in_portions(plain: Forebay) -> None:
-    plain.alerts.add_rule("Deep", "pending > 0", id="deep", each="queue", cooldown=0)
-    for number in range(MOST_NOTICES + 2):
-        put(plain, 1, f"q{number}")
-
-    looked = plain.alerts.evaluate()
-    assert (len(looked.notices), looked.has_more) == (MOST_NOTICES, True)
-    looked = plain.alerts.evaluate()
-    assert (len(looked.notices), looked.has_more) == (2, False)
-    plain.alerts.remove_rule("deep")
-    assert (len(steps(plain)), len(steps(plain)), len(steps(plain))) == (MOST_NOTICES, 2, 0)
-    assert len(plain.alerts.list(active=False)) == MOST_NOTICES + 2
-
-
-def test_the_history_is_bounded(plain: Forebay, clock: ManualClock) -> None:
-    old = Alert(id="", severity=Severity.INFO, source="", message="m", triggered_at=0, resolved_at=1)
-
-    def fill(store: Any) -> None:
-        for number in range(HISTORY):
-            name = f"00{number:05}"
-            ALERTS.save(store, name, replace(old, id=name))
-
-    plain.client.write(fill)
-    plain.alerts.add_rule("Deep", "queue_depth > 0", id="deep")
-    put(plain, 1)
-    plain.alerts.evaluate()
-
-    known = plain.alerts.list(limit=1_000)
-    assert HISTORY * 0.8 < len(known) < HISTORY
-    assert known[0].rule == "deep"
-    assert known[-1].id > old.id
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"), [(RULES.kind, "deep"), (BOARD, "current"), (ALERTS.kind, "01A"), ("alert-channel", "c")]
-)
-def test_what_cannot_be_read_is_left_out(
-    plain: Forebay, kind: str, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    broken = Document(kind=kind, name=name, body='{"id": 1}' if kind != BOARD else "[]")
-    plain.client.write(lambda store: store.save_document(broken))
-    plain.alerts.add_rule("Deep", "queue_depth > 0", id="other")
-    put(plain, 1)
-
-    with caplog.at_level(logging.WARNING):
-        assert steps(plain) == [Step.FIRED]
-        assert len(plain.alerts.list()) == 1
-
-    assert f"{kind} {name} cannot be read" in caplog.text
-    assert steps(plain) == []
-
-
-def test_rules_and_channels_are_bounded(plain: Forebay) -> None:
-    for number in range(MAX_RULES - len(USUAL_RULES)):
-        plain.alerts.add_rule("Deep", "queue_depth > 0", id=f"r{number}")
-    with pytest.raises(ConfigError, match="there are 100 rules"):
-        plain.alerts.add_rule("Deep", "queue_depth > 0")
-    with pytest.raises(IllegalTransition, match="there is a rule r1 already"):
-        plain.alerts.add_rule("Deep", "queue_depth > 0", id="r1")
-    for number in range(MAX_CHANNELS):
-        plain.alerts.save_webhook(f"c{number}", HOOK)
-    with pytest.raises(ConfigError, match="there are 20 channels"):
-        plain.alerts.save_webhook("more", HOOK)
-    plain.alerts.save_webhook("c1", HOOK, severity="critical")
 
 
 @pytest.mark.parametrize(

@@ -128,11 +128,11 @@ def test_a_worker_goes_on_with_a_ramp_until_all_is_done(tmp_path: Path) -> None:
     with Forebay(f"sqlite:///{tmp_path}/jobs.db") as app:
         handles = died_of(app, *["order 1"] * 3)
         [group] = app.dead.groups().groups
-        ramp = app.dead.ramp(group=group.id, first=2, every=1)
+        ramp = app.dead.ramp(group=group.id, first=3, every=1)
 
         with app.working():
             eventually(lambda: not app.dead.progress(ramp.name).is_open)
 
         done = app.dead.progress(ramp.name)
-        assert (done.state, done.batches, done.completed_jobs) == (RampState.COMPLETED, 2, 3)
+        assert (done.state, done.batches, done.completed_jobs) == (RampState.COMPLETED, 1, 3)
         assert [handle.result() for handle in handles] == ["sent"] * 3

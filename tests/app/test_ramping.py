@@ -25,7 +25,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Outcome
 from forebay.domain.query import JobQuery
 from forebay.domain.ramp import Pace, Ramp, RampState
-from forebay.errors import ConfigError, IllegalTransition, RampNotFound
+from forebay.errors import ConfigError, IllegalTransition, RampNotFound, StoreRefused
 from forebay.scheduler.ramping import Ramping
 from forebay.stores.protocol import Engine, Reader, Store, Want
 from forebay.testing.clock import ManualClock
@@ -234,7 +234,24 @@ def test_a_paused_ramp_revives_nothing_until_it_is_resumed(
     assert done[:3] == [("bob", f"stopped {name}"), ("bob", f"resumed {name}"), ("bob", f"paused {name}")]
 
 
-class Dies(Exception):
+def test_jobs_that_die_again_during_a_pause_stop_the_ramp_that_is_resumed(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    dead_jobs(store, 5)
+    name = started(store, reader, clock).name
+    turn(store, reader, clock)
+    pause_ramp(store, reader, name)
+    run_all(store, BOOM)
+
+    paused = turn(store, reader, clock)
+    resume_ramp(store, reader, name)
+    ramp = turn(store, reader, clock)
+
+    assert (paused.state, paused.dead_jobs) == (RampState.PAUSED, 0)  # nobody looks
+    assert (ramp.state, ramp.dead_jobs) == (RampState.STOPPED, 2)
+
+
+class Dies(BaseException):
     """Whoever took the turn is gone."""
 
 
@@ -293,7 +310,7 @@ def test_two_schedulers_that_take_every_turn_at_once_revive_each_job_once(
     started(store, reader, clock, pace=Pace(first=3, factor=1, every_ms=1_000))
 
     def at_once(handle: Store) -> None:
-        Ramping(reader=engine.reader).run(handle)
+        Ramping(engine.reader, clock).run(handle)
 
     for _ in range(6):
         clock.advance(seconds=1)
@@ -348,6 +365,8 @@ def test_two_ramps_for_the_same_jobs_are_one_too_many(
 
     stop_ramp(store, reader, first.name)
     second = started(store, reader, clock)
+    with pytest.raises(IllegalTransition, match=f"ramp {second.name} is running"):
+        resume_ramp(store, reader, first.name)
     assert [ramp.name for ramp in all_ramps(reader)] == [second.name, first.name]
 
 
@@ -388,3 +407,27 @@ def test_a_ramp_that_cannot_be_read_holds_up_no_other(
 
     assert pending(reader, ids) == 2
     assert "ramp 0 cannot be read" in caplog.text
+
+
+def test_a_ramp_that_goes_wrong_holds_up_no_other(
+    store: Store,
+    reader: Reader,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ids = dead_jobs(store, 2)
+    wrong = started(store, reader, clock, group="0" * 16).name
+    started(store, reader, clock)
+    save = store.save_document
+
+    def failing(document: Document, **options: Any) -> bool:
+        if document.name == wrong:
+            raise StoreRefused("too long")
+        return save(document, **options)
+
+    monkeypatch.setattr(store, "save_document", failing)
+    turn(store, reader, clock)
+
+    assert pending(reader, ids) == 2
+    assert f"ramp {wrong} cannot go on" in caplog.text

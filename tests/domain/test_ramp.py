@@ -72,6 +72,7 @@ def test_a_pace_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
 def test_batches_grow_up_to_the_most() -> None:
     assert [Pace().size(n) for n in range(7)] == [10, 20, 40, 80, 160, 320, 500]
     assert Pace(factor=100, first=1).size(10_000) == 500
+    assert Pace(factor=100.0, first=1).size(10_000) == 500  # a power that is larger than any number
     assert [Pace(factor=1, first=3, most=2).size(n) for n in (0, 9)] == [2, 2]
 
 
@@ -124,7 +125,18 @@ def test_a_job_that_is_still_dead_from_before_has_not_died_again() -> None:
     assert is_unrevived(ramp, old)
     assert not is_unrevived(ramp, fate(ramp.watched[0], JobState.DEAD, NOW))
     assert not is_unrevived(ramp, fate(ramp.watched[0], JobState.CANCELLED, NOW - 1))
-    assert judged(ramp, dict.fromkeys(ramp.watched, old), (), NOW) == ramp
+    assert judged(ramp, dict.fromkeys(ramp.watched, old), (), NOW) == replace(ramp, seen_at=NOW)
+
+
+def test_watched_jobs_are_looked_at_four_times_for_a_batch_and_before_the_next() -> None:
+    ramp = watching(2, seen_at=NOW)
+
+    assert not ramp.is_to_be_seen(NOW + 7_499)
+    assert ramp.is_to_be_seen(NOW + 7_500)
+    late = replace(ramp, seen_at=NOW + 29_000)
+    assert not late.is_to_be_seen(NOW + 29_999)
+    assert late.is_to_be_seen(NOW + 30_000)
+    assert not replace(late, picked=ids(1)).is_to_be_seen(NOW + 30_000)
 
 
 def test_a_job_that_the_store_does_not_put_back_is_counted_apart() -> None:
@@ -133,6 +145,17 @@ def test_a_job_that_the_store_does_not_put_back_is_counted_apart() -> None:
     seen = judged(ramp, dict.fromkeys(ramp.watched, fate(JobId("x"), JobState.PENDING)), ids(1), NOW)
 
     assert (seen.refused, seen.revived, seen.watched) == (1, 1, ids(2)[1:])
+
+
+def test_what_was_not_put_back_does_not_hide_that_the_rest_died() -> None:
+    ramp = watching(10)
+    found = dict.fromkeys(ramp.watched, fate(JobId("x"), JobState.PENDING, None))
+    found[ramp.watched[9]] = fate(ramp.watched[9], JobState.DEAD)
+
+    seen = judged(ramp, found, ids(9), NOW)
+
+    assert (seen.state, seen.size) == (RampState.STOPPED, 1)
+    assert judged(watching(1), {}, ids(1), NOW).size == 0
 
 
 def test_a_ramp_stops_when_more_than_the_share_has_died_again() -> None:

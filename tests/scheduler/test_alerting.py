@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,7 +16,7 @@ import pytest
 
 from forebay.app.alert_records import ALERTS, CHANNELS, RULES
 from forebay.app.alerting import Looked, delivery, evaluate
-from forebay.app.delivering import DELIVERY, SIGNATURE, TIMESTAMP, signature_of
+from forebay.app.delivering import DELIVERY, SIGNATURE, TIMESTAMP, deliver, signature_of
 from forebay.domain.alert import NOTICES, Alert, Rule, Severity, Step
 from forebay.domain.channel import Channel, Mail, Tls, Webhook
 from forebay.domain.job import QueueName
@@ -219,6 +221,36 @@ def test_nothing_is_said_of_what_is_gone(memory: Engine, calls: Calls, gone: str
 
     assert calls.seen == []
     assert ends(memory.reader()) == [JobState.COMPLETED]
+
+
+def test_one_who_does_not_answer_holds_nobody_up(memory: Engine, calls: Calls) -> None:
+    store, reader = memory.store(), memory.reader()
+    with closing(socket.create_server((LOOPBACK, 0))) as silent:
+        told(store, Webhook(name="silent", url=f"http://{LOOPBACK}:{silent.getsockname()[1]}"))
+        CHANNELS.save(store, "ops", hook(calls))
+        store.insert([delivery(ALERT, Step.FIRED, hook(calls))])
+        by_channel = {
+            job.metadata["channel"]: job
+            for job in reader.jobs([line.id for line in reader.search(JobQuery()).jobs])
+            if job is not None
+        }
+
+        late = deliver(reader, by_channel["silent"], within=0.05)
+        again = deliver(reader, by_channel["silent"])
+        other = deliver(reader, by_channel["ops"])
+
+    assert "it took more than 0.05 seconds" in str(late)
+    assert "an earlier delivery still hangs" in str(again)
+    assert other is None
+    awaited(lambda: all(one.name != "forebay-delivery" for one in threading.enumerate()))
+
+
+def test_what_is_no_delivery_is_not_completed_unrun(memory: Engine) -> None:
+    memory.store().insert([new_job(queue=QueueName(NOTICES))])
+
+    assert deliver_due(memory) == 1
+
+    assert ends(memory.reader()) == [JobState.DEAD]
 
 
 def test_the_duty_looks_and_delivers(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from importlib.resources import files
 
+import psycopg
 import pytest
 
 from forebay.domain.job import QueueName
@@ -249,3 +251,15 @@ def test_a_closed_handle_is_not_used(engine: PostgresEngine) -> None:
         store.insert([new_job()])
     with pytest.raises(StoreError, match="closed"):
         reader.now()
+
+
+def test_a_plain_role_counts_the_sessions_of_others(postgres: object) -> None:
+    vitals = (files("forebay.stores.postgres") / "sql" / "vitals.sql").read_bytes()
+    with psycopg.connect(server().url()), psycopg.connect(server().url()) as connection:
+        connection.execute("create role forebay_plain")
+        connection.execute("set local role forebay_plain")
+        row = connection.execute(vitals).fetchone()
+        connection.rollback()
+
+    assert row is not None
+    assert 2 <= row[0] <= row[1]

@@ -10,6 +10,7 @@ once under its id, and its deliveries are jobs with a key that is taken once.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -19,19 +20,22 @@ from forebay.app.alert_records import ALERTS, BOARDS, CHANNELS, TRIES, Board, No
 from forebay.app.codec import encode_call
 from forebay.app.outlook import Outlook
 from forebay.clock import Clock
-from forebay.domain.alert import NOTICES, Alert, Rule, Standing, Step, advanced, raised
+from forebay.domain.alert import NOTICES, Alert, Rule, Severity, Standing, Step, advanced, raised
 from forebay.domain.channel import Channel
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.retry import RetryPolicy
-from forebay.errors import ForebayError, StoreError, StoreUnavailable
+from forebay.errors import ConfigError, ForebayError, StoreError, StoreUnavailable
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Reader, Store
 
 NOTIFY: Final = "forebay.notify"
-# A document is not large: so much news is passed on at a time, and so many rules, queues and tasks are
-# remembered. What is beyond waits for the next look, or for a place.
+# A document is not large: so much news is passed on at a time, and so many queues and tasks are remembered,
+# of one rule and of all; the last places are for critical rules. A rule that looks at nothing one by one
+# always has its place. What is beyond waits for the next look, or for a place.
 MOST_NOTICES: Final = 10
-MOST_STANDINGS: Final = 150
+MOST_OF_RULE: Final = 20
+MOST_SCOPED: Final = 80
+MOST_NOT_CRITICAL: Final = 60
 HISTORY: Final = 1_000
 TRIMMED_AT_ONCE: Final = 100
 _NAME: Final = "current"
@@ -42,11 +46,9 @@ logger = logging.getLogger(__name__)
 
 
 class Looked(NamedTuple):
-    """What came of a look: the alerts that were raised and resolved, whether there is more to do at once, and
-    whether deliveries wait."""
+    """What came of a look: the alerts that were raised and resolved, and whether deliveries wait."""
 
     notices: Sequence[Notice] = ()
-    has_more: bool = False
     has_deliveries: bool = False
 
 
@@ -57,16 +59,22 @@ def evaluate(store: Store, reader: Reader, clock: Clock) -> Looked:
         _pass_on(store, reader, seen.value.notices)
     rules = all_rules(reader)
     outlook = Outlook(store, reader, clock, list(rules.values()), seen.value.evicted)
-    judging = _Judging(rules, _known_active(reader, seen.value), outlook)
-    judging.judge()
-    after = Board(standings=judging.standings, notices=tuple(judging.notices), evicted=outlook.evicted)
-    if after != seen.value and not BOARDS.save(store, _NAME, after, seen.revision):
+    standings = _known_active(reader, seen.value)
+    try:
+        after = _judged(rules, standings, outlook)
+        is_ours = after == seen.value or BOARDS.save(store, _NAME, after, seen.revision)
+    except ConfigError as exc:
+        # Names may be so long that all of it does not fit into a document; with one piece of news it does.
+        logger.warning("alerts come one by one: %s", exc)
+        after = _judged(rules, standings, outlook, 1)
+        is_ours = after == seen.value or BOARDS.save(store, _NAME, after, seen.revision)
+    if not is_ours:
         return Looked()  # somebody else has looked meanwhile, and it is theirs to tell
     has_deliveries = outlook.has_notices
     if after.notices:
         has_deliveries |= _pass_on(store, reader, after.notices)
         BOARDS.save(store, _NAME, replace(after, notices=()), seen.revision + 1)
-    return Looked(after.notices, judging.has_more, has_deliveries)
+    return Looked(after.notices, has_deliveries)
 
 
 def _known_active(reader: Reader, board: Board) -> dict[str, Standing]:
@@ -78,21 +86,36 @@ def _known_active(reader: Reader, board: Board) -> dict[str, Standing]:
     }
 
 
+def _judged(
+    rules: Mapping[str, Rule], standings: Mapping[str, Standing], outlook: Outlook, room: int = MOST_NOTICES
+) -> Board:
+    """How all rules stand after this look."""
+    judging = _Judging(rules, standings, outlook, room)
+    judging.judge()
+    return Board(standings=judging.standings, notices=tuple(judging.notices), evicted=outlook.evicted)
+
+
+def _urgency(rule: Rule) -> tuple[bool, bool]:
+    return rule.severity is not Severity.CRITICAL, rule.each is not None
+
+
 class _Judging:
-    """Goes through all rules, and what they look at, once."""
+    """Goes through all rules, and what they look at, once: what matters most comes first, so that a hundred
+    queues that are deep take neither places nor time from one that nobody serves."""
 
     def __init__(
-        self, rules: Mapping[str, Rule], standings: Mapping[str, Standing], outlook: Outlook
+        self, rules: Mapping[str, Rule], standings: Mapping[str, Standing], outlook: Outlook, room: int
     ) -> None:
         self._rules = rules
+        self._room = room
+        self._taken: Counter[str] = Counter()  # places, by rule
         self._before = standings
         self._outlook = outlook
         self.standings: dict[str, Standing] = {}
         self.notices: list[Notice] = []
-        self.has_more = False
 
     def judge(self) -> None:
-        for rule in self._rules.values():
+        for rule in sorted(self._rules.values(), key=_urgency):
             for scope, is_there in self._scopes(rule):
                 key = rule.id if scope is None else f"{rule.id} {scope}"
                 self._judge(key, rule, scope, is_there=is_there)
@@ -115,38 +138,41 @@ class _Judging:
         after, step = advanced(before, rule, holds=holds, now=self._outlook.now)
         if step is Step.RESOLVED and before.alert is not None:
             self._end(key, after, before.alert)
-        elif step is Step.FIRED:
-            self._raise(key, before, after, rule, scope)
+        elif step is Step.FIRED and self._has_place(rule) and len(self.notices) < self._room:
+            self._raise(key, after, rule, scope)
         else:
-            self._remember(key, after, rule.cooldown_ms)
+            self._remember(key, before if step is Step.FIRED else after, rule)
 
-    def _raise(self, key: str, before: Standing, after: Standing, rule: Rule, scope: str | None) -> None:
-        if not self._has_room(key, before):
-            return
+    def _raise(self, key: str, after: Standing, rule: Rule, scope: str | None) -> None:
         now = self._outlook.now
         alert = raised(rule, new_id(), scope, self._outlook.seen(rule, scope), now)
-        self.standings[key] = replace(after, alert=alert.id)
+        self._keep(key, replace(after, alert=alert.id))
         self.notices.append(Notice(alert_id=alert.id, step=Step.FIRED, at=now, alert=alert))
 
     def _end(self, key: str, after: Standing, alert_id: str) -> None:
-        if not self._has_room(key, replace(after, alert=alert_id)):
+        if len(self.notices) >= self._room:  # it stays as it was, for the next look
+            self._keep(key, replace(after, alert=alert_id))
             return
-        self.standings[key] = replace(after, alert=None)
+        self._keep(key, replace(after, alert=None))
         self.notices.append(Notice(alert_id=alert_id, step=Step.RESOLVED, at=self._outlook.now))
 
-    def _has_room(self, key: str, before: Standing) -> bool:
-        """Whether there is room for news; if not, all stays as it was, for the next look."""
-        if len(self.notices) < MOST_NOTICES:
-            return True
-        self.has_more = True
-        self._remember(key, before, 0)
-        return False
-
-    def _remember(self, key: str, standing: Standing, cooldown_ms: int) -> None:
-        if standing.is_at_rest(cooldown_ms, self._outlook.now):
+    def _remember(self, key: str, standing: Standing, rule: Rule) -> None:
+        if standing.is_at_rest(rule.cooldown_ms, self._outlook.now):
             return
-        if standing.alert is None and len(self.standings) >= MOST_STANDINGS:
-            return  # nothing is lost but time: it counts from when there is a place
+        # Without a place nothing is lost but time: it counts from when there is one. An alert that is active
+        # keeps its place, or nobody would resolve it.
+        if standing.alert is not None or self._has_place(rule):
+            self._keep(key, standing)
+
+    def _has_place(self, rule: Rule) -> bool:
+        if rule.each is None:
+            return True
+        most = MOST_SCOPED if rule.severity is Severity.CRITICAL else MOST_NOT_CRITICAL
+        return self._taken[rule.id] < MOST_OF_RULE and self._taken.total() < most
+
+    def _keep(self, key: str, standing: Standing) -> None:
+        rule_id, _, scope = key.partition(" ")
+        self._taken[rule_id] += bool(scope)
         self.standings[key] = standing
 
 

@@ -13,7 +13,9 @@ import smtplib
 import ssl
 from contextlib import closing
 from email.message import EmailMessage
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPSConnection
+from threading import Thread
+from threading import enumerate as enumerate_threads
 from typing import Final, assert_never
 from urllib.parse import urlsplit
 
@@ -28,27 +30,55 @@ from forebay.domain.job import Job
 from forebay.stores.protocol import Reader
 
 TIMEOUT_SECONDS: Final = 10.0
+WITHIN_SECONDS: Final = 60.0
 SIGNATURE: Final = "Forebay-Signature"
 TIMESTAMP: Final = "Forebay-Timestamp"
 DELIVERY: Final = "Forebay-Delivery"
 
 
 class DeliveryFailed(Exception):
-    """The other side has answered, and has not taken it."""
+    """The other side has not taken it."""
 
 
-def deliver(reader: Reader, job: Job) -> Exception | None:
+class _Sending(Thread):
+    """One delivery. A name may be looked up for minutes, and an answer may come a letter at a time, so that
+    no timeout of a socket ends it: whoever waits for it has to be able to go on."""
+
+    def __init__(self, channel: Channel, alert: Alert, step: str) -> None:
+        super().__init__(name="forebay-delivery", daemon=True)
+        self.channel = channel
+        self.is_late = False
+        self.error: Exception | None = None
+        self._alert = alert
+        self._step = step
+
+    def run(self) -> None:
+        try:
+            send(self.channel, self._alert, Step(self._step))
+        except Exception as exc:
+            self.error = exc
+
+
+def deliver(reader: Reader, job: Job, within: float = WITHIN_SECONDS) -> Exception | None:
     """Do what a job of deliveries asks for; what went wrong, if something did. There is nothing to do for an
     alert or a channel that is gone."""
     alert_id, step, name = (str(job.metadata.get(field, "")) for field in ("alert", "step", "channel"))
     alert, channel = ALERTS.get(reader, alert_id), CHANNELS.get(reader, name)
     if alert is None or channel is None or not channel.value.enabled:
         return None
-    try:
-        send(channel.value, alert.value, Step(step))
-    except (DeliveryFailed, HTTPException, smtplib.SMTPException, OSError, ValueError) as exc:
-        return exc
-    return None
+    # One that hangs is left alone, and none follows by its channel until it has ended: so there is at most
+    # one for each channel.
+    if any(
+        isinstance(one, _Sending) and one.is_late and one.channel.name == name for one in enumerate_threads()
+    ):
+        return DeliveryFailed(f"channel {name}: an earlier delivery still hangs")
+    sending = _Sending(channel.value, alert.value, step)
+    sending.start()
+    sending.join(within)
+    if sending.is_alive():
+        sending.is_late = True
+        return DeliveryFailed(f"channel {name}: it took more than {within:g} seconds")
+    return sending.error
 
 
 def send(channel: Channel, alert: Alert, step: Step) -> None:
@@ -109,7 +139,10 @@ def _mail(channel: Mail, alert: Alert, step: Step) -> None:
             server.starttls(context=ssl.create_default_context())
         if channel.username:
             server.login(channel.username, channel.password)
-        server.send_message(letter(channel, alert, step))
+        refused = server.send_message(letter(channel, alert, step))
+    if refused:
+        # Those who were not refused get it again with the next attempt: better twice than never.
+        raise DeliveryFailed(f"channel {channel.name}: the server refused {', '.join(sorted(refused))}")
 
 
 def _server(channel: Mail) -> smtplib.SMTP:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from typing import Final
 
 from forebay.clock import Clock
@@ -50,8 +51,8 @@ class Outlook:
         self._reader = reader
         before = clock.now_ms()
         self.now = reader.now()
-        # Not what the answer took.
         self._evicted_before = evicted
+        # Not what the answer took.
         self._skew_ms = max(0, before - self.now, self.now - clock.now_ms())
         self._longest: defaultdict[int, int] = defaultdict(int)
         for rule in rules:
@@ -130,22 +131,24 @@ class Outlook:
         return {name: counts for name, counts in self._all_counts.items() if name != NOTICES}
 
     def _jobs(self, state: str, queue: str | None) -> int:
-        found: int = sum(
-            getattr(counts, state) for name, counts in self.counts.items() if queue in (None, name)
-        )
-        return found
+        if queue is not None:
+            return int(getattr(self.counts.get(QueueName(queue), Counts()), state))
+        return sum(int(getattr(counts, state)) for counts in self.counts.values())
 
     @cached_property
     def _queues(self) -> list[Queue]:
         return self._reader.queues()
 
     def _fill(self, queue: str | None) -> float | None:
-        shares = [
-            self.counts[one.name].pending / one.settings.max_length
+        return max(self._fills.values(), default=None) if queue is None else self._fills.get(queue)
+
+    @cached_property
+    def _fills(self) -> dict[str, float]:
+        return {
+            one.name: self.counts[one.name].pending / one.settings.max_length
             for one in self._queues
-            if one.settings.max_length is not None and one.name in self.counts and queue in (None, one.name)
-        ]
-        return max(shares, default=None)
+            if one.settings.max_length is not None and one.name in self.counts
+        }
 
     @cached_property
     def _workers(self) -> list[WorkerInfo]:
@@ -199,7 +202,7 @@ class Outlook:
             self._read[tier] = dict(by_queue)
         start = start_of(self.now - window_ms, tier)
         chosen = self._read[tier]
-        rows = [one for name in chosen if queue in (None, name) for one in chosen[name]]
+        rows = chain(*chosen.values()) if queue is None else chosen.get(QueueName(queue), ())
         return [row for row in rows if row.start >= start - tier], start
 
     def _span(self, window_ms: int, queue: str | None, task: str | None) -> Span:

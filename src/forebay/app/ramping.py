@@ -33,7 +33,6 @@ from forebay.stores.protocol import Reader, Store
 from forebay.stores.reviving import ENDED_SINCE
 
 KIND: Final = "ramp"
-PAGES_IN_A_TURN: Final = 10
 KEPT: Final = 50  # of those that have ended; the list is read every few seconds
 MOST_OPEN: Final = 50
 TRIES: Final = 20
@@ -108,8 +107,13 @@ def start_ramp(
     told = {"group": (None, group), "pace": (None, msgspec.to_builtins(asked.pace))}
     _save(store, asked, 0, _event(asked, "started", told, actor))
     for old in [one for one in known if not one.is_open][KEPT - 1 :]:
-        store.drop_document(KIND, old.name)
+        if not any(one.is_open for one in _named(reader, old.name)):  # somebody may just have resumed it
+            store.drop_document(KIND, old.name)
     return asked
+
+
+def _named(reader: Reader, name: str) -> list[Ramp]:
+    return [ramp for document in reader.documents(KIND, [name]) if (ramp := _readable(document))]
 
 
 def _check_alone(asked: Ramp, known: Sequence[Ramp]) -> None:
@@ -130,7 +134,10 @@ def pause_ramp(store: Store, reader: Reader, name: str, *, actor: str = "") -> R
 
 
 def resume_ramp(store: Store, reader: Reader, name: str, *, actor: str = "") -> Ramp:
-    """Go on, also with one that was stopped."""
+    """Go on, also with one that was stopped. Raises IllegalTransition too if another one is at the same jobs
+    by now."""
+    others = [one for one in all_ramps(reader) if one.name != name]
+    _check_alone(find_ramp(reader, name), others)
     return _changed(store, reader, name, "resumed", actor, lambda one, now: one.resumed(now))
 
 
@@ -165,26 +172,36 @@ def _save(store: Store, one: Ramp, revision: int, event: Event | None = None) ->
 
 
 def advance_ramps(store: Store, reader: Reader) -> bool:
-    """Take a turn for each ramp that is open; true if one has more to look through at once."""
-    # All are taken, so that one that cannot go on does not hold up the others.
-    return any([_turn(store, reader, one) for one in _documents(reader)])
+    """Take a turn for each ramp that is running; whether there is one."""
+    running = 0
+    for document in _documents(reader):
+        known = _readable(document)
+        if known is None or known.state is not RampState.RUNNING:
+            continue
+        running += 1
+        try:
+            _turn(store, reader, known, document.revision)
+        except StoreUnavailable:
+            raise
+        except Exception:
+            # One that cannot go on does not hold up the others.
+            logger.exception("ramp %s cannot go on for now", known.name)
+    return running > 0
 
 
-def _turn(store: Store, reader: Reader, document: Document) -> bool:
-    known = _readable(document)
-    if known is None or not known.is_open:
-        return False
+def _turn(store: Store, reader: Reader, known: Ramp, revision: int) -> None:
+    """A bounded one, because a worker with jobs in its hands takes it: a look at what is watched, and at one
+    page of dead letters. The next turn goes on behind that page."""
     now = reader.now()
-    ramp, has_more = _looked_after(store, reader, known, now), False
+    ramp = _looked_after(store, reader, known, now)
     if ramp.is_due(now):
-        ramp, has_more = _picked(reader, ramp)
-        if not has_more:
+        ramp, has_all = _picked(reader, ramp)
+        if has_all:
             ramp = ramp.begun(now) if ramp.picked else ruled(ramp, now)
-    if ramp != known and not _save(store, ramp, document.revision, _told(known, ramp)):
-        return False  # somebody else has taken the turn
+    if ramp != known and not _save(store, ramp, revision, _told(known, ramp)):
+        return  # somebody else has taken the turn
     if ramp.batches > known.batches:
         _revive(store, ramp, ramp.watched[-ramp.size :])
-    return has_more
 
 
 def _told(before: Ramp, after: Ramp) -> Event | None:
@@ -196,10 +213,13 @@ def _told(before: Ramp, after: Ramp) -> Event | None:
 
 
 def _looked_after(store: Store, reader: Reader, ramp: Ramp, now: int) -> Ramp:
-    """After a look at the jobs that were put back, and another try with those that were only written down."""
+    """After a look at the jobs that were put back, and another try with those that were only written down.
+    Not each time: there may be a thousand."""
+    if ramp.watched and not ramp.is_to_be_seen(now):
+        return ramp
     fates = _fates(reader, ramp.watched)
     left = [fate.id for fate in fates.values() if fate is not None and is_unrevived(ramp, fate)]
-    refused = _revive(store, ramp, left) if left and ramp.state is RampState.RUNNING else []
+    refused = _revive(store, ramp, left) if left else []
     return judged(ramp, fates, refused, now)
 
 
@@ -224,16 +244,7 @@ def _revive(store: Store, ramp: Ramp, ids: Sequence[JobId]) -> list[JobId]:
 
 
 def _picked(reader: Reader, ramp: Ramp) -> tuple[Ramp, bool]:
-    """With the jobs of its next batch, as far as a turn has time to look for them; whether there is more to
-    look through before it has all."""
-    for _ in range(PAGES_IN_A_TURN):
-        ramp, is_full = _picked_from_page(reader, ramp)
-        if is_full or ramp.is_searched:
-            return ramp, False
-    return ramp, True
-
-
-def _picked_from_page(reader: Reader, ramp: Ramp) -> tuple[Ramp, bool]:
+    """With jobs of its next batch from one more page; whether it has all of them."""
     query = replace(ramp.query, finished_before=_earlier(ramp.query.finished_before, ramp.started_at))
     limit = MAX_PAGE if ramp.group else min(MAX_PAGE, ramp.wanted)
     page = reader.search(query, limit=limit, after=ramp.after)
@@ -250,7 +261,7 @@ def _picked_from_page(reader: Reader, ramp: Ramp) -> tuple[Ramp, bool]:
         after = str(fate.seq)
     is_searched = page.after is None
     found = ramp.with_picked(ids, page.after, looked=len(page.jobs), is_searched=is_searched)
-    return found, found.wanted <= 0
+    return found, is_searched or found.wanted <= 0
 
 
 def _earlier(one: int | None, other: int) -> int:

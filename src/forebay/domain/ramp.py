@@ -67,9 +67,11 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
     def size(self, batches: int) -> int:
         """How many jobs the next batch has after so many."""
-        # The power may be larger than any number.
-        grown = self.first * min(float(self.most), self.factor ** min(batches, MAX_BATCH))
-        return min(self.most, int(grown))
+        try:
+            power = self.factor ** min(batches, MAX_BATCH)
+        except OverflowError:
+            return self.most
+        return min(self.most, int(self.first * min(float(self.most), power)))
 
 
 class Ramp(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +79,8 @@ class Ramp(msgspec.Struct, frozen=True, kw_only=True):
 
     `picked` are jobs of the next batch while the rest of it is still looked for, behind `after`; `watched`
     are those of the batches so far that have not ended again. `size` and `died` are of the last batch, the
-    other counts of all; whoever ends late counts for the batch that is the last one by then.
+    other counts of all; whoever ends late counts for the batch that is the last one by then. `seen_at` is
+    when somebody last looked at those that are watched.
     """
 
     name: str
@@ -89,6 +92,7 @@ class Ramp(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int = 0
     started_by: str = ""
     next_at: int = 0
+    seen_at: int = 0
     ended_at: int | None = None
     after: str | None = None
     is_searched: bool = False
@@ -132,6 +136,11 @@ class Ramp(msgspec.Struct, frozen=True, kw_only=True):
             and now >= self.next_at
             and 2 * len(self.watched) <= self.size
         )
+
+    def is_to_be_seen(self, now: int) -> bool:
+        """Whether it is worth a look how the watched jobs fare: four times for each batch, and before the
+        next one is put together."""
+        return now >= self.seen_at + self.pace.every_ms // 4 or (now >= self.next_at and not self.picked)
 
     def has_room_for(self, ids: Sequence[JobId]) -> bool:
         """Whether the next batch takes these as well."""
@@ -187,7 +196,7 @@ def is_unrevived(ramp: Ramp, fate: Fate) -> bool:
 
 def judged(ramp: Ramp, fates: Mapping[JobId, Fate | None], refused: Sequence[JobId], now: int) -> Ramp:
     """The ramp after a look at the jobs that it watches. `refused` are those that the store does not put
-    back."""
+    back: they are no part of a batch, or it could not fail where most of it was never tried."""
     still: list[JobId] = []
     dead = completed = gone = 0
     for job_id in ramp.watched:
@@ -205,6 +214,8 @@ def judged(ramp: Ramp, fates: Mapping[JobId, Fate | None], refused: Sequence[Job
     seen = replace(
         ramp,
         watched=tuple(still),
+        seen_at=now if ramp.watched else ramp.seen_at,
+        size=max(0, ramp.size - len(refused)),
         died=ramp.died + dead,
         dead_jobs=ramp.dead_jobs + dead,
         completed_jobs=ramp.completed_jobs + completed,

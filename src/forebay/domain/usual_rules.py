@@ -8,6 +8,7 @@ from typing import Final
 from forebay.domain.alert import Each, Rule, Severity
 from forebay.domain.metrics import HOUR, MINUTE
 
+# What costs little to know is asked first: where it does not hold, the rest is not even read.
 USUAL_RULES: Final = {
     rule.id: rule
     for rule in (
@@ -71,7 +72,7 @@ USUAL_RULES: Final = {
         Rule(
             id="runs-slow",
             name="Jobs take twice as long as usual",
-            condition="run_p99_ms > 2 * usual_run_p99_ms and completed >= 20",
+            condition="completed >= 20 and run_p99_ms > 2 * usual_run_p99_ms",
             each=Each.TASK,
         ),
         Rule(
@@ -111,7 +112,7 @@ USUAL_RULES: Final = {
         Rule(
             id="throughput-low",
             name="Far fewer jobs are done than usual",
-            condition="completed_per_second < 0.1 * usual_completed_per_second and pending > 0",
+            condition="pending > 0 and completed_per_second < 0.1 * usual_completed_per_second",
             hold_ms=5 * MINUTE,
         ),
         Rule(

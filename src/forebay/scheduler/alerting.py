@@ -7,7 +7,7 @@ from contextlib import closing
 from threading import Thread
 from typing import Final
 
-from forebay.app.alerting import evaluate
+from forebay.app.alerting import NOTIFY, evaluate
 from forebay.app.consumer import Consumer
 from forebay.app.delivering import deliver
 from forebay.clock import Clock
@@ -15,7 +15,7 @@ from forebay.domain.alert import NOTICES
 from forebay.errors import StoreError
 from forebay.stores.protocol import Engine, Store
 
-# More than the longest delivery takes, so that nobody else begins it meanwhile.
+# More than a delivery may take, so that nobody else begins it meanwhile.
 LEASE_SECONDS: Final = 120.0
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Alerting:
                 target=deliver_due, args=(self._engine,), name="forebay-alerts", daemon=True
             )
             self._thread.start()
-        return looked.has_more
+        return False  # what is left waits for the next turn: a flood must not keep others from theirs
 
 
 def deliver_due(engine: Engine) -> int:
@@ -76,6 +76,9 @@ def deliver_due(engine: Engine) -> int:
             while jobs := consumer.claim(1, queue=NOTICES, lease=LEASE_SECONDS):
                 for job in jobs:
                     tried += 1
+                    if job.task != NOTIFY:
+                        consumer.discard(job, f"it is no delivery, and {NOTICES} is for deliveries alone")
+                        continue
                     error = deliver(reader, job)
                     if error is None:
                         consumer.complete(job)

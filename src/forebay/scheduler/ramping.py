@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import closing
-
-import msgspec
+from typing import Final
 
 from forebay.app.ramping import advance_ramps
+from forebay.clock import Clock
+from forebay.errors import StoreError
 from forebay.stores.protocol import Reader, Store
 
+# Where no ramp was running nobody looks again so soon: a look costs a connection.
+IDLE_SECONDS: Final = 10.0
 
-class Ramping(msgspec.Struct, frozen=True, kw_only=True):
+logger = logging.getLogger(__name__)
+
+
+class Ramping:
     """Whoever comes first takes the turn; one who comes to the same conclusion a moment later is refused by
     the store. The reader is let go of after each turn: nearly always there is no ramp, and a worker that
     has had one turn shall not hold a connection for ever."""
 
-    reader: Callable[[], Reader]
-    name: str = "ramp"
-    every_ms: int = 2_000
-    is_ready: bool = True
+    name = "ramp"
+    every_ms = 2_000
+
+    def __init__(self, reader: Callable[[], Reader], clock: Clock) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._ready_at = 0.0
+
+    @property
+    def is_ready(self) -> bool:
+        """Only now and then, as with alerts: a consumer asks after each of its claims."""
+        now = self._clock.monotonic()
+        if now < self._ready_at:
+            return False
+        self._ready_at = now + self.every_ms / 2_000
+        return True
 
     def run(self, store: Store) -> bool:
-        with closing(self.reader()) as reader:
-            return advance_ramps(store, reader)
+        """One turn, and what is left waits for the next. Whatever goes wrong costs a line in the log: a ramp
+        is not worth a job."""
+        is_running = False
+        try:
+            with closing(self._reader()) as reader:
+                is_running = advance_ramps(store, reader)
+        except Exception as exc:
+            is_known = isinstance(exc, StoreError)
+            logger.warning("ramps are left to a later turn: %s", exc, exc_info=not is_known)
+        if not is_running:
+            self._ready_at = self._clock.monotonic() + IDLE_SECONDS
+        return False

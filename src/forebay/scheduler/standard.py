@@ -36,7 +36,7 @@ def standard_duties(
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
     measuring: list[Duty] = [Measuring(clock)] if measures else []
-    ramps: list[Duty] = [] if engine is None else [Ramping(reader=engine.reader)]
+    ramps: list[Duty] = [] if engine is None else [Ramping(engine.reader, clock)]
     alerts: list[Duty] = [Alerting(engine, clock)] if engine is not None and measures else []
     others: list[Duty] = [Rescoring(), Pruning(), *measuring, *ramps, *alerts]
     return [Promoting(), FiringSchedules(roll=roll), *sweeps, *others]

@@ -1,0 +1,137 @@
+"""What alerts take at most, and what becomes of documents that cannot be read."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from forebay import Forebay
+from forebay.app.alert_records import ALERTS, BOARD, RULES
+from forebay.app.alerting import HISTORY, MOST_NOTICES, MOST_OF_RULE
+from forebay.app.alerts import MAX_CHANNELS, MAX_RULES
+from forebay.domain.alert import Alert, Severity, Step
+from forebay.domain.document import Document
+from forebay.domain.job import NewJob, QueueName
+from forebay.domain.metrics import TEN_SECONDS, MetricRow, Tally, start_of
+from forebay.domain.usual_rules import USUAL_RULES
+from forebay.errors import ConfigError, IllegalTransition
+from forebay.testing.clock import ManualClock
+from tests.app.alarming import HOOK, put, steps, without_rules
+from tests.clocks import FollowedClock
+
+
+@pytest.fixture
+def plain(clock: FollowedClock) -> Forebay:
+    return without_rules(clock)
+
+
+def test_many_alerts_come_in_portions(plain: Forebay) -> None:
+    plain.alerts.add_rule("Deep", "pending > 0", id="deep", each="queue", cooldown=0)
+    for number in range(MOST_NOTICES + 2):
+        put(plain, 1, f"q{number}")
+
+    assert (len(steps(plain)), len(steps(plain)), len(steps(plain))) == (MOST_NOTICES, 2, 0)
+    plain.alerts.remove_rule("deep")
+    assert (len(steps(plain)), len(steps(plain)), len(steps(plain))) == (MOST_NOTICES, 2, 0)
+    assert len(plain.alerts.list(active=False)) == MOST_NOTICES + 2
+
+
+def test_hundreds_of_queues_take_no_place_from_what_is_critical(plain: Forebay) -> None:
+    for number in range(3):
+        plain.alerts.add_rule("Deep", "pending > 0", id=f"deep{number}", each="queue")
+    names = [QueueName(f"{number:03}" + "q" * 47) for number in range(300)]
+    plain.enqueue_many([NewJob(task="t", queue=name) for name in names])
+    for _ in range(7):
+        plain.alerts.evaluate()
+
+    plain.alerts.add_rule("Unserved", "pending > 1", id="unserved", each="queue", severity="critical")
+    plain.alerts.add_rule("All", "pending > 300", id="whole")
+    put(plain, 1, names[-1])
+
+    assert steps(plain) == [Step.FIRED, Step.FIRED]
+    active = plain.alerts.list(active=True, limit=1_000)
+    assert {"unserved", "whole"} < {alert.rule for alert in active}
+    assert sum(alert.rule == "deep0" for alert in active) == MOST_OF_RULE
+    assert steps(plain) == []
+
+
+def test_names_that_do_not_fit_into_a_document_come_one_by_one(
+    plain: Forebay, caplog: pytest.LogCaptureFixture
+) -> None:
+    condition = " or ".join(["dead > 0"] * 40)
+    for number in range(4):
+        plain.alerts.add_rule("n" * 100, condition, id=f"{number}" * 50, each="task", severity="critical")
+    for number in range(60):
+        plain.alerts.add_rule("Any", condition, id=f"r{number:049}", severity="critical")
+    names = [f"{number:03}" + "\U0001f600" * 97 for number in range(30)]
+    tasks = {name: Tally({"dead": 1}) for name in names}
+    row = MetricRow(
+        tier=TEN_SECONDS,
+        start=start_of(plain.clock.now_ms(), TEN_SECONDS),
+        queue=plain.default_queue,
+        worker="w",
+        tasks=tasks,
+    )
+    plain.client.write(lambda store: store.record_metrics([row]))
+
+    with caplog.at_level(logging.WARNING):
+        seen = [len(steps(plain)) for _ in range(20)]
+
+    assert seen[0] == MOST_NOTICES
+    assert 1 in seen
+    assert "alerts come one by one" in caplog.text
+
+
+def test_the_history_is_bounded(plain: Forebay, clock: ManualClock) -> None:
+    old = Alert(id="", severity=Severity.INFO, source="", message="m", triggered_at=0, resolved_at=1)
+
+    def fill(store: Any) -> None:
+        for number in range(HISTORY):
+            name = f"00{number:05}"
+            ALERTS.save(store, name, replace(old, id=name))
+
+    plain.client.write(fill)
+    plain.alerts.add_rule("Deep", "queue_depth > 0", id="deep")
+    put(plain, 1)
+    plain.alerts.evaluate()
+
+    known = plain.alerts.list(limit=1_000)
+    assert HISTORY * 0.8 < len(known) < HISTORY
+    assert known[0].rule == "deep"
+    assert known[-1].id > old.id
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(RULES.kind, "deep"), (BOARD, "current"), (ALERTS.kind, "01A"), ("alert-channel", "c")]
+)
+def test_what_cannot_be_read_is_left_out(
+    plain: Forebay, kind: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = Document(kind=kind, name=name, body='{"id": 1}' if kind != BOARD else "[]")
+    plain.client.write(lambda store: store.save_document(broken))
+    plain.alerts.add_rule("Deep", "queue_depth > 0", id="other")
+    put(plain, 1)
+
+    with caplog.at_level(logging.WARNING):
+        assert steps(plain) == [Step.FIRED]
+        assert len(plain.alerts.list()) == 1
+
+    assert f"{kind} {name} cannot be read" in caplog.text
+    assert steps(plain) == []
+
+
+def test_rules_and_channels_are_bounded(plain: Forebay) -> None:
+    for number in range(MAX_RULES - len(USUAL_RULES)):
+        plain.alerts.add_rule("Deep", "queue_depth > 0", id=f"r{number}")
+    with pytest.raises(ConfigError, match="there are 100 rules"):
+        plain.alerts.add_rule("Deep", "queue_depth > 0")
+    with pytest.raises(IllegalTransition, match="there is a rule r1 already"):
+        plain.alerts.add_rule("Deep", "queue_depth > 0", id="r1")
+    for number in range(MAX_CHANNELS):
+        plain.alerts.save_webhook(f"c{number}", HOOK)
+    with pytest.raises(ConfigError, match="there are 20 channels"):
+        plain.alerts.save_webhook("more", HOOK)
+    plain.alerts.save_webhook("c1", HOOK, severity="critical")
