@@ -164,6 +164,7 @@ def questions(now: int, jobs: int) -> Iterator[tuple[str, JobQuery]]:
     yield "a text of one of the newest", JobQuery(text=f"someone{jobs - min(jobs, 50_000) // 2}@example.com")
     yield "a text of one error", JobQuery(text=f"customer {jobs // 2_000} does", states=(JobState.DEAD,))
     yield "a text that nobody has", JobQuery(text=NOT_THERE)
+    yield "a text, with a tag of one in ten", JobQuery(text=NOT_THERE, tags=("newsletter",))
     yield "a text, in a queue", JobQuery(text=NOT_THERE, queues=(QueueName("money"),))
 
 

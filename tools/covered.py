@@ -1,6 +1,6 @@
 """How much of each part of Forebay its tests reach, beside what we ask for: `make covered`.
 
-    python tools/covered.py                    run the tests of all parts, then say it: some minutes
+    python tools/covered.py                    run the tests of all parts, then say it: ten minutes
     python tools/covered.py --part worker      one part
     python tools/covered.py --report FILE      read a report of `coverage json` that is there already
 
@@ -146,9 +146,7 @@ def main() -> int:
     is_good = True
     for part in PARTS:
         if chosen.part in (None, part.name):
-            report = (
-                json.loads(chosen.report.read_text(encoding="utf-8")) if chosen.report else measured(part)
-            )
+            report = read(chosen.report) if chosen.report else measured(part)
             found = list(shares(part, report))
             print("\n".join(map(str, found)))
             is_good = is_good and all(one.is_met for one in found)

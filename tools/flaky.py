@@ -22,6 +22,7 @@ from xml.etree import ElementTree
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PYTEST: Final = (sys.executable, "-m", "pytest", "--quiet", "--numprocesses", "3", "--dist", "worksteal")
+RAN: Final = (0, 1)  # all have passed, or some have failed; anything else was broken off
 
 
 def outcomes(report: Path) -> dict[str, bool]:
@@ -52,20 +53,12 @@ def run(times: int, arguments: Sequence[str]) -> list[dict[str, bool]]:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(1, times + 1):
             report = Path(folder) / f"{number}.xml"
-            command = [
-                sys.executable,
-                "-m",
-                "pytest",
-                "--quiet",
-                "--numprocesses",
-                "3",
-                "--dist",
-                "worksteal",
-            ]
-            done = subprocess.run([*command, f"--junitxml={report}", *arguments], cwd=ROOT, check=False)
-            if not report.exists():
-                raise SystemExit(f"pytest ended with {done.returncode} and without a report")
+            done = subprocess.run([*PYTEST, f"--junitxml={report}", *arguments], cwd=ROOT, check=False)
+            if done.returncode not in RAN or not report.exists():
+                raise SystemExit(f"pytest ended with {done.returncode}: this run says nothing")
             found.append(outcomes(report))
+            if not found[-1]:
+                raise SystemExit("no test ran")
             passed = sum(found[-1].values())
             print(f"run {number} of {times}: {passed:,} of {len(found[-1]):,} passed", flush=True)
     return found

@@ -33,7 +33,7 @@ class Desk:
         self.looks = 0
         self.is_away = False
 
-    async def read(self, call: Callable[[Reader], T]) -> T:
+    async def holding(self, call: Callable[[Reader], T]) -> T:
         self.looks += 1
         await asyncio.sleep(0)
         if self.is_away:

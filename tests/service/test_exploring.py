@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ import pytest
 from forebay import Forebay
 from forebay.domain.limits import Limit
 from forebay.domain.query import JobQuery, Page
-from forebay.service.operations.desk import READERS
+from forebay.service.operations.desk import READERS, Desk
 from forebay.service.server import Security
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.opening import open_engine
+from forebay.stores.protocol import Reader
 from forebay.testing.clock import ManualClock
-from tests.service.serving import Served, serving
+from tests.service.serving import PATIENCE, Served, serving
+from tests.worker.support import eventually
 
 
 @pytest.mark.shows("R-TEST-37", "R-HTTP-34")
@@ -45,33 +48,68 @@ def test_cp5_4_search_returns_only_matches_and_pages(served: Served) -> None:
     assert page(None, created_before="2001-01-01T00:00:00Z")["jobs"] == []
 
 
+class HeldSearches:
+    """Holds up searches on their threads until they may go on, and knows how many there are at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may_go = Event()
+        self.wanted = self.now = self.most = 0
+        lock = Lock()
+        search, read = MemoryReader.search, Desk.read
+
+        def held(reader: MemoryReader, query: JobQuery, **more: Any) -> Page:
+            with lock:
+                self.now += 1
+                self.most = max(self.most, self.now)
+            try:
+                assert self.may_go.wait(PATIENCE)
+                return search(reader, query, **more)
+            finally:
+                with lock:
+                    self.now -= 1
+
+        async def counted(desk: Desk, call: Callable[[Reader], Any]) -> Any:
+            self.wanted += 1
+            return await read(desk, call)
+
+        monkeypatch.setattr(MemoryReader, "search", held)
+        monkeypatch.setattr(Desk, "read", counted)
+
+
 @pytest.mark.shows("R-TEST-38", "R-RATE-12")
 def test_cp5_5_many_requests_of_pages_are_throttled_and_the_store_is_not_overwhelmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lock, now, most = Lock(), 0, 0
-    real = MemoryReader.search
-
-    def search(reader: MemoryReader, query: JobQuery, **more: Any) -> Page:
-        nonlocal now, most
-        with lock:
-            now += 1
-            most = max(most, now)
-        try:
-            return real(reader, query, **more)
-        finally:
-            with lock:
-                now -= 1
-
-    monkeypatch.setattr(MemoryReader, "search", search)
+    held = HeldSearches(monkeypatch)
     security = Security(rate=Limit(scope="global", rate=1, burst=30))
     with serving(open_engine("memory://"), security=security) as served, ThreadPoolExecutor(10) as pages:
-        answers = list(pages.map(lambda _: served.ask("POST", "/v1/jobs/search", {}), range(100)))
+        asked = [pages.submit(served.ask, "POST", "/v1/jobs/search", {}) for _ in range(100)]
+        try:
+            eventually(lambda: held.wanted >= 10 and held.now >= READERS)
+        finally:
+            held.may_go.set()
+        answers = [one.result() for one in asked]
 
     refused = [one for one in answers if one.status_code == 429]
     assert {one.status_code for one in answers} == {200, 429}
     assert all(int(one.headers["Retry-After"]) >= 1 for one in refused)
-    assert 1 <= most <= READERS
+    assert held.most == READERS
+
+
+def test_who_holds_a_job_does_not_wait_for_those_who_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = HeldSearches(monkeypatch)
+    with serving(open_engine("memory://")) as served, ThreadPoolExecutor(READERS) as pages:
+        job = served.claimed(served.queue())
+        path, lease = f"/v1/jobs/{job['id']}", {"lease": job["lease"]}
+        searches = [pages.submit(served.ask, "POST", "/v1/jobs/search", {}) for _ in range(READERS)]
+        try:
+            eventually(lambda: held.now == READERS)
+
+            served.done("POST", f"{path}/heartbeat", lease, timeout=10)
+            served.done("POST", f"{path}/ack", lease, timeout=10)
+        finally:
+            held.may_go.set()
+        assert {one.result().status_code for one in searches} == {200}
 
 
 def live_for_a_minute(app: Forebay, clock: ManualClock, failing: bool) -> None:

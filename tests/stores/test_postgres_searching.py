@@ -141,6 +141,20 @@ def test_a_text_that_nobody_has_is_looked_for_as_far_as_a_look_goes(
     assert page.stopped_at == NEWEST - (LOOK - 1) * 1_000
 
 
+def test_a_text_with_a_tag_that_many_have_is_looked_for_in_the_same_way(
+    history: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "ROWS_PER_LOOK", LOOK)
+    monkeypatch.setattr(searching, "MARKED_SOON", LOOK // 10)
+
+    often, read = searched(history, JobQuery(text="nobody", tags=("often",)), None)
+    rare, _ = searched(history, JobQuery(text="nobody", tags=("rare",)), None)
+
+    assert read < MOST_READ
+    assert (often.jobs, often.after) == ((), str(JOBS - LOOK + 1))
+    assert (rare.jobs, rare.after) == ((), None)
+
+
 # With any length of looks
 
 

@@ -8,7 +8,7 @@ import { addressOf, go, place } from "../router";
 import { Button, Empty, Field, JobLink, Page, Panel, QueueLink, Search, Table, Waiting } from "../ui";
 import type { AuditAnswer } from "../types";
 
-const KINDS = ["cancel", "forced", "revived", "replayed", "amended", "deleted", "queue", "limit", "schedule", "key", "alert", "command", "swept", "refused", "held", "parent", "expired"];
+const KINDS = ["cancel", "forced", "revived", "replayed", "amended", "deleted", "queue", "limit", "schedule", "key", "alert", "command", "swept", "refused", "held", "parent", "expired", "ramp", "dropped"];
 
 export function Audit() {
   const { query } = place.value;

@@ -8,7 +8,7 @@ import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
 import { act, Badge, Button, Empty, JobLink, Page, Panel, QueueLink, sure, Table, toast, tried, Waiting } from "../ui";
 import type { BulkAnswer, JobLine, JobList } from "../types";
-import { Filters, useTotal, whereOf } from "./jobs";
+import { Filters, Stopped, useTotal, whereOf } from "./jobs";
 
 const PAGE = 100;
 
@@ -48,6 +48,8 @@ export function DeadLetters() {
   );
   const total = useTotal("/v1/dead/search", query);
   const jobs = found.data?.jobs ?? [];
+  const stoppedAt = found.data?.stopped_at;
+  const isNone = !jobs.length && !stoppedAt;
   const queue = query.get("queue") ?? undefined;
   const picked = jobs.filter((job) => chosen.value.has(job.id));
   const all = async (deed: "revive" | "purge") => {
@@ -92,8 +94,8 @@ export function DeadLetters() {
           <>
             {picked.length > 0 && <Button kind="main" onClick={() => void some("revive")}>Revive {picked.length} chosen</Button>}
             {picked.length > 0 && <Button kind="danger" onClick={() => void some("delete")}>Delete {picked.length} chosen</Button>}
-            <Button onClick={() => void all("revive")} disabled={!jobs.length}>Revive all…</Button>
-            <Button kind="danger" onClick={() => void all("purge")} disabled={!jobs.length}>Delete all…</Button>
+            <Button onClick={() => void all("revive")} disabled={isNone}>Revive all…</Button>
+            <Button kind="danger" onClick={() => void all("purge")} disabled={isNone}>Delete all…</Button>
           </>
         )
       }
@@ -116,7 +118,8 @@ export function DeadLetters() {
       )}
       <Panel>
         <Waiting error={found.error} isThere={!!found.data} />
-        {found.data && (jobs.length ? (
+        {found.data && isNone && <Empty>No dead letters fit. All is well.</Empty>}
+        {jobs.length > 0 && (
           <Table
             label="Dead letters"
             head={[
@@ -136,7 +139,8 @@ export function DeadLetters() {
               </tr>
             ))}
           </Table>
-        ) : <Empty>No dead letters fit. All is well.</Empty>)}
+        )}
+        {stoppedAt && <Stopped at={stoppedAt} />}
         {found.data && (after || found.data.has_more) && (
           <div class="buttons">
             {after && <Button onClick={() => go(addressOf(["dead"], { ...Object.fromEntries(query), after: undefined }))}>Newest</Button>}

@@ -235,7 +235,7 @@ class Admits(Protocol):
 class ReadsAndWrites(Protocol):
     """What a guard needs of the store: calls on threads of their own that coroutines can await."""
 
-    def read(self, call: Callable[[Reader], T]) -> Awaitable[T]: ...
+    def holding(self, call: Callable[[Reader], T]) -> Awaitable[T]: ...
 
     def write(self, call: Callable[[Store], T]) -> Awaitable[T]: ...
 
@@ -301,7 +301,7 @@ class Guard:
             if self._is_fresh():  # somebody else has looked while we waited
                 return
             at = self._clock.monotonic()
-            kept, now = await self._desk.read(_look_at)
+            kept, now = await self._desk.holding(_look_at)
             self._kept = {one.key.name: one for one in kept}
             self._ahead_ms = now - self._clock.now_ms()
             self._seen_at = at

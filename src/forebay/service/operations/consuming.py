@@ -248,7 +248,7 @@ class Consuming:
         def look(reader: Reader) -> tuple[Job | None, int]:
             return reader.jobs([JobId(job_id)])[0], reader.now()
 
-        job, now = await self._desk.read(look)
+        job, now = await self._desk.holding(look)
         if job is None:
             raise JobNotFound(f"there is no job {job_id}")
         return job, now

@@ -1,7 +1,8 @@
 """Where the operations look and write: handles of one store, each on a thread of its own.
 
 All writes go through one handle, as in every program, so that what comes together is written together. Looks
-go through a few others: a long search must not hold up who claims.
+go through a few others: a long search must not hold up who claims. Nor who says how a job went: what they
+look at has a handle of its own.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Desk:
         self._walker = Client(engine, clock)
         self._is_over = Event()
         self._watcher = Client(engine, clock)
+        self._holder = Client(engine, clock)
         self._readers = [Client(engine, clock) for _ in range(readers)]
         self._busy = [0] * readers
         self._breaker = Breaker(clock)
@@ -99,7 +101,7 @@ class Desk:
 
     async def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
         """The records of jobs, in the order asked."""
-        return await self.read(lambda reader: reader.jobs(ids))
+        return await self.holding(lambda reader: reader.jobs(ids))
 
     async def watch(self, ids: Sequence[JobId]) -> list[Job | None]:
         """`jobs` for those who look again and again: with a handle of its own, so that nobody has to wait
@@ -110,8 +112,13 @@ class Desk:
         """`read` with that handle."""
         return await self._watcher.offloaded(self._guarded, self._watcher.read, call)
 
+    async def holding(self, call: Callable[[Reader], T]) -> T:
+        """`read` for what is soon found and stands before every ack: with a handle of its own, so that no
+        search keeps it waiting."""
+        return await self._holder.offloaded(self._guarded, self._holder.read, call)
+
     async def close(self) -> None:
         """Let go of all handles, when what is under way has ended."""
         self.break_off()
-        for client in (self.client, self._keeper, self._walker, self._watcher, *self._readers):
+        for client in (self.client, self._keeper, self._walker, self._watcher, self._holder, *self._readers):
             await to_thread(client.close)

@@ -14,6 +14,8 @@ Span = Mapping[str, Any]
 ROWS_PER_LOOK: Final = 10_000
 # So many jobs with the marks that are wanted can be put in order; if there are more, a list is gone through.
 MARKED_MOST: Final = 20_000
+# Marks of so many jobs in one look are common: finding all that have them would take longer than going on.
+MARKED_SOON: Final = 100
 # Numbers may tell another order than times: of jobs that came at once, or while a clock was set.
 CLOCK_MS: Final = 60_000
 _FINISHED: Final = frozenset({JobState.COMPLETED, JobState.CANCELLED})
@@ -30,18 +32,33 @@ class Looks(Protocol):
 def search(look: Looks, query: JobQuery, limit: int, after: int | None) -> Page:
     """One look through the shortest list in which all jobs that fit must be.
 
-    Marks that many jobs have are soon met on any list. Only where they are not, all jobs that have them are
-    looked up and put in order.
+    Marks that many jobs have are soon met on any list, whatever else is asked of these jobs. Only where they
+    are not, all jobs that have them are looked up and put in order.
     """
     look.all("search_planning", {})
     span = {"places": _places(query.states), **_span(look, query, after)}
     page = _walked(look, query, limit, span)
     if page.stopped_at is None or not (marks := list(_marks(query))):
         return page
+    if _is_soon_met(look, query, page, span):
+        return page
     rows = look.all("search_marks", {**span, "marks": marks, "most": MARKED_MOST + 1})
     if len(rows) > MARKED_MOST:
         return page
     return _picked(look, query, limit, span, sorted((seq for (seq,) in rows), reverse=True))
+
+
+def _is_soon_met(look: Looks, query: JobQuery, page: Page, span: Span) -> bool:
+    marked = JobQuery(
+        queues=query.queues,
+        tasks=query.tasks,
+        states=query.states,
+        unique_key=query.unique_key,
+        tags=query.tags,
+        **{name: getattr(query, name) for name in _IDS},
+    )
+    met = page if marked == query else _walked(look, marked, MARKED_SOON, span)
+    return len(met.jobs) >= MARKED_SOON
 
 
 def _walked(look: Looks, query: JobQuery, limit: int, span: Span) -> Page:
