@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from forebay.app import searching
+from forebay.app.grouping import failure_groups
 from forebay.app.searching import counted, listed
 from forebay.domain.job import QueueName
+from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.query import JobQuery
-from forebay.stores.protocol import Reader
+from forebay.stores.protocol import Reader, Want
 from forebay.stores.sqlite import reader as sqlite_reader
 from forebay.stores.sqlite.store import SqliteEngine
 from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import DEFAULT, W1, ended
 from tests.stores.support import new_job
 
 START = 1_000_000
 RARE = JobQuery(tasks=("rare",))
+DEAD = Discarded(AttemptError(type="Boom", message="order 17"))
 
 
 @pytest.fixture
@@ -77,3 +82,21 @@ def test_a_total_is_exact_as_far_as_it_is_counted(looking: Reader, monkeypatch: 
     assert counted(looking, every) == (119, False)
     monkeypatch.setattr(searching, "EXACT_UP_TO", 120)
     assert counted(looking, every) == (120, True)
+
+
+def test_failure_groups_stop_after_ten_looks_and_say_that_there_is_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SqliteEngine(str(tmp_path / "jobs.db"), clock=ManualClock(START))
+    with closing(engine.store()) as store, closing(engine.reader()) as reader:
+        store.insert([new_job(task="t" if number else "rare") for number in range(60)])
+        jobs = store.exchange(W1, wants=[Want(DEFAULT, 60)], room=60).jobs
+        store.exchange(W1, [ended(job, DEAD) for job in jobs])
+        [whole] = failure_groups(reader, RARE).groups
+        monkeypatch.setattr(sqlite_reader, "ROWS_PER_LOOK", 5)
+
+        found = failure_groups(reader, RARE)
+
+        assert whole.jobs == 1
+        assert (found.jobs, found.is_whole) == (0, False)
+        assert counted(reader, RARE, whole.id) == (0, False)

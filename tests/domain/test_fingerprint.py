@@ -39,6 +39,7 @@ HEAD = "Traceback (most recent call last):\n"
         ("items [1, 2, 3] and 4", "items [#, ...] and #"),
         ("  several\n  lines\tof it ", "several lines of it"),
         ("x" * 300, "x" * 200),
+        ("pay-ann, which it depends on, is dead", "a job, which it depends on, is dead"),
     ],
 )
 def test_words_are_a_reason_without_what_differs_from_job_to_job(reason: str, words: str) -> None:

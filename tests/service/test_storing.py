@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from forebay.app.codec import decode_call, encode_call, framed
 from forebay.app.masking import MASK
+from forebay.app.ramping import find_ramp
 from forebay.domain.access import Grant
 from forebay.domain.document import Document
 from forebay.domain.histogram import Histogram
@@ -24,6 +26,7 @@ from forebay.domain.note import Note, Notes, Progress
 from forebay.domain.outcome import Completed, Interrupted
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.queue import QueueState
+from forebay.domain.ramp import Ramp
 from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import Charge, decide
 from forebay.domain.worker import MIN_BEAT_MS, SHOWN_JOBS, CommandKind, Pulse, WorkerInfo
@@ -50,6 +53,7 @@ from tests.service.serving import Served, serving
 MINE, OTHER = QueueName("mine"), QueueName("other")
 GRANTS = {
     "admin": ["admin"],
+    "boss": ["admin"],
     "everywhere": ["consume", "produce"],
     "producer": [f"produce:{MINE}"],
     "consumer": [f"consume:{MINE}"],
@@ -478,6 +482,20 @@ def test_keys_are_changed_by_nobody_unseen(far: dict[str, Far]) -> None:
         store.drop_document(KIND, "viewer")
 
 
+def test_a_ramp_is_of_who_shows_the_key_whatever_they_write(near: Far, far: dict[str, Far]) -> None:
+    def saved(holder: str, by: str, revision: int) -> str:
+        body = msgspec.json.encode(Ramp(name="r", query=JobQuery(), started_by=by)).decode()
+        far[holder].store.save_document(Document(kind="ramp", name="r", body=body, revision=revision))
+        return find_ramp(near.reader, "r").started_by.partition("#")[0]
+
+    assert [saved("admin", "bob", 0), saved("boss", "bob", 1)] == ["admin", "admin"]
+    with pytest.raises(Forbidden):
+        saved("everywhere", "bob", 2)
+    with pytest.raises(InvalidJob, match="no ramp"):
+        far["admin"].store.save_document(Document(kind="ramp", name="s", body='{"name": 1}'))
+    near.store.drop_document("ramp", "r")
+
+
 def test_jobs_of_other_queues_are_as_good_as_none(near: Far, far: dict[str, Far]) -> None:
     job_id = put(near, OTHER)
     edge = put(near, MINE, depends_on=(Need(job_id),))
@@ -515,6 +533,9 @@ def test_what_is_seen_of_a_job_names_none_of_another_queue(near: Far, far: dict[
         assert second is not None
         assert timeline is not None
         [line] = reader.search(JobQuery(queues=(MINE,), states=(JobState.CANCELLED,))).jobs
+        [fate] = reader.fates([child])
+        assert fate is not None
+        assert fate.reason == first.reason
         told[holder] = (first.parent_id, first.reason, line.reason, timeline.job.parent_id, second.parent_id)
 
     assert told["admin"][:2] == (hidden, told["admin"][2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
@@ -36,11 +37,11 @@ class DeadLetters:
 
     def groups(self, query: JobQuery | None = None, *, newest: int = NEWEST) -> Groups:
         """The newest dead letters by what they died of, the largest group first."""
-        return self._client.read(lambda reader: failure_groups(reader, query or JobQuery(), newest))
+        return self._look(lambda reader: failure_groups(reader, query or JobQuery(), newest))
 
     async def groups_async(self, query: JobQuery | None = None, *, newest: int = NEWEST) -> Groups:
         """`groups` for coroutines."""
-        return await self._client.offloaded(self.groups, query, newest=newest)
+        return await to_thread(self.groups, query, newest=newest)
 
     def revive(self, query: JobQuery | None = None, *, group: str | None = None) -> int:
         """Put back all dead letters that fit, at once; how many. With `group` those of one group."""
@@ -48,7 +49,7 @@ class DeadLetters:
 
     async def revive_async(self, query: JobQuery | None = None, *, group: str | None = None) -> int:
         """`revive` for coroutines."""
-        return await self._client.offloaded(self.revive, query, group=group)
+        return await to_thread(self.revive, query, group=group)
 
     def purge(self, query: JobQuery | None = None, *, group: str | None = None) -> int:
         """Delete all dead letters that fit for good; how many. With `group` those of one group."""
@@ -56,17 +57,17 @@ class DeadLetters:
 
     async def purge_async(self, query: JobQuery | None = None, *, group: str | None = None) -> int:
         """`purge` for coroutines."""
-        return await self._client.offloaded(self.purge, query, group=group)
+        return await to_thread(self.purge, query, group=group)
 
     def retry_stats(self, task: str | None = None, *, newest: int = NEWEST) -> RetryStats:
         """How the newest jobs that have completed or died fared, of one task or of all: how many had failed
         before, how many of these completed, how many attempts it took, and what the dead ones died of."""
         query = JobQuery(tasks=() if task is None else (task,))
-        return self._client.read(lambda reader: retry_stats(reader, query, newest))
+        return self._look(lambda reader: retry_stats(reader, query, newest))
 
     async def retry_stats_async(self, task: str | None = None, *, newest: int = NEWEST) -> RetryStats:
         """`retry_stats` for coroutines."""
-        return await self._client.offloaded(self.retry_stats, task, newest=newest)
+        return await to_thread(self.retry_stats, task, newest=newest)
 
     # In batches
 
@@ -160,8 +161,14 @@ class DeadLetters:
         """`stop` for coroutines."""
         return await self._client.offloaded(self.stop, name)
 
+    # Handles of their own, and threads: to go through many dead letters takes a while, and others enqueue
+    # meanwhile.
+
+    def _look(self, call: Callable[[Reader], T]) -> T:
+        with closing(self._engine.reader()) as reader:
+            return call(reader)
+
     def _both(self, call: Callable[[Store, Reader], T]) -> T:
-        # Handles of their own: to go through many dead letters takes a while, and others enqueue meanwhile.
         with closing(self._engine.store()) as store, closing(self._engine.reader()) as reader:
             return call(store, reader)
 

@@ -17,18 +17,21 @@ from forebay.stores.protocol import Reader
 
 # Engines read a job as a whole, and a payload may have a megabyte.
 FATES_AT_ONCE: Final = 100
+# A store looks at ten thousand jobs for a page, so that a hundred thousand are gone through for an answer.
+LOOKS: Final = 10
 
 
 def failure_groups(reader: Reader, query: JobQuery, newest: int = NEWEST) -> Groups:
-    """The dead letters that fit by what they died of, the largest group first; of the `newest` ones."""
+    """The dead letters that fit by what they died of, the largest group first; of the `newest` ones, and as
+    far back as a search goes where few fit."""
     check_newest(newest)
-    dead, gathered, after = among_dead(query), Grouping(), None
+    dead, gathered, after, looks = among_dead(query), Grouping(), None, 0
     while True:
         page = reader.search(dead, limit=min(MAX_PAGE, newest - gathered.jobs), after=after)
         for fate in fates_of(reader, page.jobs):
             gathered.add(fate)
-        after = page.after
-        if after is None or gathered.jobs >= newest:
+        after, looks = page.after, looks + (page.stopped_at is not None)
+        if after is None or gathered.jobs >= newest or looks == LOOKS:
             return gathered.found(is_whole=after is None)
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec.structs import replace
 
-from forebay.app.grouping import among_dead, of_group
+from forebay.app.grouping import LOOKS, among_dead, of_group
 from forebay.domain.group import MOST_NEWEST
 from forebay.domain.job import JobSummary
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import EXACT_UP_TO, MAX_PAGE, JobQuery, Page
 from forebay.stores.protocol import Reader
-
-# A store looks at ten thousand jobs for a page, so that a hundred thousand are gone through for an answer.
-_LOOKS: Final = 10
 
 
 def counted(reader: Reader, query: JobQuery, group: str | None = None) -> tuple[int, bool]:
@@ -26,7 +21,7 @@ def counted(reader: Reader, query: JobQuery, group: str | None = None) -> tuple[
     if replace(query, queues=(), states=()) == JobQuery():
         return _maintained(reader, query), True
     count, after, looks = 0, None, 0
-    while count <= EXACT_UP_TO and looks < _LOOKS:
+    while count <= EXACT_UP_TO and looks < LOOKS:
         page = reader.search(query, limit=MAX_PAGE, after=after)
         count, after, looks = count + len(page.jobs), page.after, looks + (page.stopped_at is not None)
         if after is None:
@@ -35,12 +30,12 @@ def counted(reader: Reader, query: JobQuery, group: str | None = None) -> tuple[
 
 
 def _in_group(reader: Reader, query: JobQuery, group: str) -> tuple[int, bool]:
-    dead, count, looked, after = among_dead(query), 0, 0, None
+    dead, count, looked, looks, after = among_dead(query), 0, 0, 0, None
     while True:
         page = reader.search(dead, limit=MAX_PAGE, after=after)
         count, looked = count + sum(1 for _ in of_group(reader, page.jobs, group)), looked + len(page.jobs)
-        after = page.after
-        if after is None or looked >= MOST_NEWEST or count > EXACT_UP_TO:
+        after, looks = page.after, looks + (page.stopped_at is not None)
+        if after is None or looks == LOOKS or looked >= MOST_NEWEST or count > EXACT_UP_TO:
             return min(count, EXACT_UP_TO), after is None and count <= EXACT_UP_TO
 
 
@@ -59,5 +54,5 @@ def listed(reader: Reader, query: JobQuery, limit: int, after: str | None) -> Pa
         page = reader.search(query, limit=min(limit - len(found), MAX_PAGE), after=after)
         found += page.jobs
         after, looks = page.after, looks + (page.stopped_at is not None)
-        if after is None or len(found) >= limit or looks == _LOOKS:
+        if after is None or len(found) >= limit or looks == LOOKS:
             return Page(jobs=tuple(found), after=after, stopped_at=page.stopped_at)

@@ -12,6 +12,8 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from forebay.domain.workflow import without_parent
+
 MAX_WORDS: Final = 200
 FRAMES: Final = 3
 _HALF: Final = 8  # digits for the words, and as many for the place
@@ -46,8 +48,9 @@ _FOREBAY: Final = re.compile(r"[/\\]forebay[/\\](?:app|domain|stores|worker)[/\\
 
 @lru_cache(_REMEMBERED)
 def words_of(reason: str) -> str:
-    """A reason without what differs from job to job."""
-    text = reason
+    """A reason without what differs from job to job. That is also the job it depended on, whose id may look
+    like anything, and which not everybody may know."""
+    text = without_parent(reason)
     for pattern, instead in _PARTICULARS:
         text = pattern.sub(instead, text)
     return text.strip()[:MAX_WORDS]

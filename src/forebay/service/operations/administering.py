@@ -228,7 +228,10 @@ class Administering:
         if not states:
             return BulkAnswer(matched=0, matched_is_exact=True, done=0, dry_run=dry_run)
         narrow = replace(query, states=states)
-        matched, is_exact = await self._desk.read(lambda reader: counted(reader, narrow, group))
+        if group is None:
+            matched, is_exact = await self._desk.read(lambda reader: counted(reader, narrow))
+        else:  # whoever just looks does not wait for one who goes through all dead letters
+            matched, is_exact = await self._desk.at_length(lambda _, reader: counted(reader, narrow, group))
         done = 0
         if (matched or not is_exact) and not dry_run:
             done = await self._desk.at_length(lambda store, reader: deed(store, reader, narrow))

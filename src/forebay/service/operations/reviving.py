@@ -65,4 +65,9 @@ class Reviving:
         return await self._changed(lambda store, reader: ramping.stop_ramp(store, reader, name, actor=actor))
 
     async def _changed(self, change: Callable[[Store, Reader], Ramp]) -> RampShape:
-        return ramp_shape(await self._desk.at_length(change))
+        # Not behind those who go through many jobs: whoever stops a ramp wants it stopped.
+        return ramp_shape(
+            await self._desk.use(
+                lambda client: client.write(lambda store: client.read(lambda reader: change(store, reader)))
+            )
+        )

@@ -12,18 +12,23 @@ have.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from forebay.app.ramping import KIND as RAMP
+from forebay.app.ramping import find_ramp
+from forebay.domain.document import Document
 from forebay.domain.history import Event
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.note import Notes
 from forebay.domain.queue import QueueState
+from forebay.domain.ramp import Ramp
 from forebay.domain.settlement import Settlement, charge_of
-from forebay.errors import InvalidJob, QueueNotFound
+from forebay.errors import ConfigError, InvalidJob, QueueNotFound, RampNotFound
 from forebay.service.auth import Caller
 from forebay.service.permitting.bounds import fresh, sane
 from forebay.service.permitting.producing import check_reach
@@ -252,10 +257,26 @@ async def of_document(reach: Reach, asked: Any) -> None:
     kind = asked.document.kind if hasattr(asked, "document") else asked.kind
     # A ramp may be about jobs of any queue; who has a role for some queues starts theirs by the routes.
     reach.caller.check("start_ramp" if kind == RAMP else "keys")
+    if kind == RAMP and hasattr(asked, "document") and reach.caller.key is not None:
+        asked.document = await _begun_by(reach, asked.document)
     if asked.event is not None:
         [asked.event] = _signed(reach, [asked.event])
     elif kind in PRIVATE:
         raise InvalidJob("a change of API keys or channels stands in the audit log", field="event")
+
+
+async def _begun_by(reach: Reach, document: Document) -> Document:
+    """A ramp revives in the name of who began it: that is who shows the key, and stays so. One that nobody
+    else has written yet is begun here."""
+    try:
+        ramp = msgspec.json.decode(document.body, type=Ramp)
+    except (msgspec.MsgspecError, ConfigError) as exc:
+        raise InvalidJob(f"this is no ramp: {exc}", field="document") from exc
+    by = reach.actor
+    if document.revision:
+        with suppress(RampNotFound):
+            by = (await reach.service.desk.read(lambda reader: find_ramp(reader, document.name))).started_by
+    return replace(document, body=msgspec.json.encode(replace(ramp, started_by=by)).decode())
 
 
 async def record(reach: Reach, asked: Any) -> None:

@@ -22,7 +22,7 @@ from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.workflow import Edge
 from forebay.service.auth import Caller
 from forebay.service.keys import KIND
-from forebay.service.permitting.reach import Narrow, Need, Reach
+from forebay.service.permitting.reach import Narrow, Need, Reach, nobody_named
 
 PRIVATE: Final = (KIND, CHANNEL)
 _OF_ALERTS: Final = (ALERT, BOARD, RULE)
@@ -77,7 +77,8 @@ async def jobs(reach: Reach, _: Any) -> Narrow | None:
 
 async def fates(reach: Reach, _: Any) -> Narrow | None:
     async def narrow(found: list[Fate | None]) -> list[Fate | None]:
-        return [None if fate is None or not reach.caller.may_see(fate.queue) else fate for fate in found]
+        seen = (None if fate is None or not reach.caller.may_see(fate.queue) else fate for fate in found)
+        return [None if fate is None else replace(fate, reason=nobody_named(fate.reason)) for fate in seen]
 
     return None if reach.caller.may("job") else narrow
 
