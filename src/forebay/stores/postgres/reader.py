@@ -108,14 +108,15 @@ class PostgresReader(
             raise translated(self._connection.place, exc) from exc
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
-        return self._jobs("job", ids)
+        return self._jobs(ids, whole=True)
 
     def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
-        return [None if job is None else fate_of(job) for job in self._jobs("fates", ids)]
+        return [None if job is None else fate_of(job) for job in self._jobs(ids, whole=False)]
 
-    def _jobs(self, statement: str, ids: Sequence[JobId]) -> list[Job | None]:
+    def _jobs(self, ids: Sequence[JobId], *, whole: bool) -> list[Job | None]:
         with self._looking() as look:
-            found = {row[0]: row for row in look.all(statement, {"ids": sorted(set(ids))})}
+            rows = look.all("job" if whole else "fates", {"ids": sorted(set(ids))})
+        found = {row[0]: row for row in rows}
         return [job_from_row(found[job_id]) if job_id in found else None for job_id in ids]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:

@@ -98,9 +98,11 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDoc
         row: Row | None = self._connection.execute(self._statements[name], values).fetchone()
         return row
 
-    def _job(self, job_id: JobId, statement: str = "job") -> Job | None:
+    def _job(self, job_id: JobId, *, whole: bool = True) -> Job | None:
         found = self._one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
-        row = None if found is None else self._one(statement, {"seq": found[0], "job_id": job_id})
+        if found is None:
+            return None
+        row = self._one("job" if whole else "fate", {"seq": found[0], "job_id": job_id})
         return None if row is None else job_from_row(row)
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job | None]:
@@ -109,7 +111,7 @@ class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDoc
 
     def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
         with self._looking():
-            jobs = [self._job(job_id, "fate") for job_id in ids]
+            jobs = [self._job(job_id, whole=False) for job_id in ids]
         return [None if job is None else fate_of(job) for job in jobs]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
