@@ -123,6 +123,26 @@ def test_what_cannot_be_read_is_left_out(
     assert steps(plain) == []
 
 
+def test_what_cannot_be_read_can_be_replaced(plain: Forebay) -> None:
+    broken = Document(kind=RULES.kind, name="deep", body='{"id": 1}')
+    plain.client.write(lambda store: store.save_document(broken))
+
+    plain.alerts.add_rule("Deep", "queue_depth > 0", id="deep")
+
+    assert plain.alerts.rule("deep").name == "Deep"
+
+
+def test_alerts_by_hand_are_bounded(plain: Forebay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forebay.app.alerts.MAX_BY_HAND", 2)
+    first = plain.alerts.trigger("deploy", "It is late")
+    plain.alerts.trigger("deploy", "It is late")
+
+    with pytest.raises(ConfigError, match="there are 2 active alerts that were raised by hand; resolve some"):
+        plain.alerts.trigger("deploy", "It is late")
+    plain.alerts.resolve(first.id)
+    plain.alerts.trigger("deploy", "It is late")
+
+
 def test_rules_and_channels_are_bounded(plain: Forebay) -> None:
     for number in range(MAX_RULES - len(USUAL_RULES)):
         plain.alerts.add_rule("Deep", "queue_depth > 0", id=f"r{number}")

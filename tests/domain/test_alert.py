@@ -43,6 +43,7 @@ def test_a_rule_has_the_defaults_that_are_promised() -> None:
         ({"name": "a\nb"}, "control characters"),
         ({"condition": "nothing > 1"}, "there is no metric 'nothing'"),
         ({"window_ms": 9_999}, "window must be from 10 to 86,400 seconds"),
+        ({"enabled": "no"}, "enabled is true or false, not 'no'"),
         ({"hold_ms": -1}, "hold must be from 0 to"),
         ({"cooldown_ms": 8 * 86_400_000}, "cooldown must be from 0 to"),
         ({"queue": "no queue"}, "rule deep"),

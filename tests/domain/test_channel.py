@@ -44,6 +44,7 @@ def test_an_address_that_cannot_be_called_is_refused(changes: dict[str, Any], me
         ({"name": ""}, "cannot be the name of a channel"),
         ({"to": ()}, "needs 1 to 50 receivers"),
         ({"to": ("a@b\nBcc: c@d",)}, "no address of a mail"),
+        ({"to": ("a@[",)}, "no address of a mail"),
         ({"sender": "nobody"}, "no address of a mail"),
         ({"host": ""}, "host must be a text"),
         ({"username": "a\nb"}, "control characters"),

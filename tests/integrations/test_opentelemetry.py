@@ -7,17 +7,19 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
 from forebay import Forebay, RetryPolicy, current_job
-from forebay.domain.job import DEFAULT_QUEUE, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, MAX_METADATA, WorkerId
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, DuplicateJob, Snooze
-from forebay.integrations.opentelemetry import trace
+from forebay.facades.task_service import TaskService
+from forebay.integrations.opentelemetry import TracedEngine, trace
 from forebay.stores.protocol import Want
 
 TIMEOUT = 60.0
@@ -280,3 +282,95 @@ def test_it_is_too_late_once_the_store_was_used() -> None:
 
         with pytest.raises(ConfigError, match="before anything is enqueued"):
             trace(app)
+
+        assert not isinstance(app.engine, TracedEngine)
+
+
+def test_an_app_is_traced_once(traced: Traced) -> None:
+    with pytest.raises(ConfigError, match="traced already"):
+        trace(traced.app)
+
+
+class Broken(SpanProcessor):
+    """Raises at the begin of each span, or at its end."""
+
+    def __init__(self, when: str) -> None:
+        self._when = when
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        if self._when == "begin":
+            raise RuntimeError("broken at the begin")
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if self._when == "end":
+            raise RuntimeError("broken at the end")
+
+
+@pytest.mark.parametrize("when", ["begin", "end"])
+def test_what_goes_wrong_with_spans_is_logged_once_and_harms_no_job(
+    when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = TracerProvider()
+    provider.add_span_processor(Broken(when))
+    tried: list[int] = []
+    with Forebay("memory://") as app:
+        trace(app, provider)
+
+        @app.task(name="child")
+        def child() -> str:
+            return "child"
+
+        @app.task(name="parent", retry=RetryPolicy(base_ms=1, max_retries=1))
+        def parent() -> str:
+            tried.append(1)
+            if len(tried) == 1:
+                raise ValueError("not yet")
+            current_job().follow_up(child.job())
+            return child.enqueue().id
+
+        once = child.using(unique="k", on_conflict="raise")
+        once.enqueue()
+        with pytest.raises(DuplicateJob):
+            once.enqueue()
+        job = parent.enqueue()
+        with app.working():
+            made = job.result(timeout=TIMEOUT)
+            assert app.job(made).result(timeout=TIMEOUT) == "child"
+
+        assert job.refresh().failures == 1
+    assert caplog.text.count("spans of jobs are lost") == 1
+
+
+def test_a_job_whose_metadata_leaves_no_room_is_enqueued_without_a_context(traced: Traced) -> None:
+    @traced.app.task(name="full")
+    def full() -> None:
+        pass
+
+    metadata = {"a": "x" * (MAX_METADATA - len('{"a":""}'))}
+    job = full.using(metadata=metadata).enqueue()
+
+    assert job.refresh().metadata == metadata
+    assert traced.span("enqueue full").status.is_unset
+
+
+def test_a_job_hangs_below_the_enqueue_of_one_that_was_claimed_meanwhile(traced: Traced) -> None:
+    @traced.app.task(name="step")
+    def step() -> None:
+        pass
+
+    with closing(traced.app.engine.store()) as store:
+        first = step.enqueue()
+        store.exchange(WorkerId("w"), wants=[Want(DEFAULT_QUEUE, 1)], room=1)
+        step.using(depends_on=[first]).enqueue()
+
+    before, after = traced.spans("enqueue step")
+    assert is_below(after, before)
+
+
+def test_a_task_of_the_task_service_is_traced_too(traced: Traced) -> None:
+    with TaskService(traced.app) as service:
+        service.create_queue("mail")
+        service.enqueue("mail", 1, metadata={"task_type": "send"})
+        service.dequeue("mail", wait_timeout=0)
+
+    assert is_below(traced.span("claim mail"), traced.span("enqueue send"))

@@ -182,8 +182,8 @@ def test_workers_and_runs_of_schedules_are_shown_to_prometheus() -> None:
 
     for line in (
         *("workers 1", "worker_health 0.5", "workers_memory_bytes 1048576", "workers_cpu_cores 0.5"),
-        *("schedules 2", 'schedule_runs_total{status="enqueued"} 6'),
-        *('schedule_runs_total{status="skipped"} 2', 'schedule_runs_total{status="failed"} 0'),
+        *("schedules 2", 'schedule_runs{status="enqueued"} 6'),
+        *('schedule_runs{status="skipped"} 2', 'schedule_runs{status="failed"} 0'),
     ):
         assert line in lines
     assert "worker_health 1" in crew_exposed([], [], now).splitlines()

@@ -27,7 +27,7 @@ def errors(endpoint: str, status: str) -> str:
     return f'api_errors_total{{endpoint="{endpoint}",status_code="{status}"}}'
 
 
-@pytest.mark.shows("R-MET-06", "R-MET-13", "R-MET-20", "R-RATE-11", "R-GRPC-06")
+@pytest.mark.shows("R-MET-06", "R-MET-13", "R-MET-20", "R-GRPC-06")
 def test_requests_of_both_protocols_are_counted_by_endpoint_and_their_problems_by_status() -> None:
     with speaking(open_engine("memory://")) as spoken:
         spoken.admin.CreateQueue(
@@ -44,6 +44,8 @@ def test_requests_of_both_protocols_are_counted_by_endpoint_and_their_problems_b
             # More at once than the queue ever takes, however much time has passed.
             spoken.client.post("/v1/jobs/batch", json={"jobs": [one, one]}).status_code,
         ]
+        several = {"jobs": [one, one, one], "atomic": False}
+        refused = spoken.client.post("/v1/jobs/batch", json=several).json()["rejected"]
         with pytest.raises(grpc.RpcError):
             spoken.enqueue("nowhere")
         next(iter(spoken.producer.WatchTask(pb.WatchTaskRequest(id=first), timeout=PATIENCE)))
@@ -53,19 +55,20 @@ def test_requests_of_both_protocols_are_counted_by_endpoint_and_their_problems_b
         found = exposed(spoken)
 
     assert statuses == [200, 404, 404, 405, 429]
+    assert len(refused) > 1
     enqueue, watch = "/forebay.v1.Producer/Enqueue", "/forebay.v1.Producer/WatchTask"
     wanted = {
         took("/v1/jobs/{job_id}", "GET"): "2",
         errors("/v1/jobs/{job_id}", "404"): "1",
         took("other", "GET"): "1",
         took("/v1/jobs", "other"): "1",
-        took("/v1/jobs/batch", "POST"): "1",
+        took("/v1/jobs/batch", "POST"): "2",
         errors("/v1/jobs/batch", "429"): "1",
         took(enqueue, "gRPC"): "2",
         errors(enqueue, "NOT_FOUND"): "1",
         took(watch, "gRPC"): "2",
         errors(watch, "NOT_FOUND"): "1",
-        'rate_limited_requests_total{queue="slow"}': "1",
+        'rate_limited_requests_total{queue="slow"}': "2",
     }
     assert {name: found.get(name) for name in wanted} == wanted
 

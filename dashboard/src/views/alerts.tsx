@@ -21,7 +21,7 @@ export function Alerts() {
   const asked = new URLSearchParams({ everything: "true", limit: "100" });
   if (wanted["severity"]) asked.set("severity", wanted["severity"]);
   if (wanted["show"] !== "all") asked.set("active", "true");
-  const found = useLoad<AlertList>(() => get(`/v1/alerts?${asked}`), [asked.toString()]);
+  const found = useLoad<AlertList>(() => get(`/v1/alerts?${asked}`), [asked.toString()], false);
   useEffect(() => {
     const timer = setInterval(found.reload, LOOK_MS);
     return () => clearInterval(timer);

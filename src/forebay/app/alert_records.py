@@ -95,11 +95,13 @@ class Records(Generic[T]):
     ) -> T:
         """Work a change out from what is stored, again while somebody else is faster."""
         for _ in range(TRIES):
-            kept = self.get(reader, name)
+            found = reader.documents(self.kind, [name], limit=1)
+            kept = self._readable(found).get(name)
             value, event = change(kept)
             if kept is not None and kept.value == value:
                 return value
-            if self.save(store, name, value, kept.revision if kept else 0, event=event):
+            # Also in the place of one that cannot be read.
+            if self.save(store, name, value, found[0].revision if found else 0, event=event):
                 return value
         raise StoreUnavailable(f"{self.kind} {name} is changed by others again and again; try again later")
 

@@ -10,6 +10,7 @@ once under its id, and its deliveries are jobs with a key that is taken once.
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -20,7 +21,7 @@ from forebay.app.alert_records import ALERTS, BOARDS, CHANNELS, TRIES, Board, No
 from forebay.app.codec import encode_call
 from forebay.app.outlook import Outlook
 from forebay.clock import Clock
-from forebay.domain.alert import NOTICES, Alert, Rule, Severity, Standing, Step, advanced, raised
+from forebay.domain.alert import NOTICES, SKEW, Alert, Rule, Severity, Standing, Step, advanced, raised
 from forebay.domain.channel import Channel
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.retry import RetryPolicy
@@ -146,6 +147,10 @@ class _Judging:
     def _raise(self, key: str, after: Standing, rule: Rule, scope: str | None) -> None:
         now = self._outlook.now
         alert = raised(rule, new_id(), scope, self._outlook.seen(rule, scope), now)
+        if SKEW in rule.parsed.metrics():  # whose clock it is, only who looks can say
+            alert = replace(
+                alert, metadata={**alert.metadata, "looked": f"{os.uname().nodename}:{os.getpid()}"}
+            )
         self._keep(key, replace(after, alert=alert.id))
         self.notices.append(Notice(alert_id=alert.id, step=Step.FIRED, at=now, alert=alert))
 
@@ -183,7 +188,7 @@ def _pass_on(store: Store, reader: Reader, notices: Sequence[Notice]) -> bool:
     """Write alerts down and tell of them; whether somebody wants to be told."""
     alerts = [(one.step, alert) for one in notices if (alert := _recorded(store, reader, one)) is not None]
     if any(one.step is Step.FIRED for one in notices):
-        _trim(store, reader)
+        trimmed(store, reader)
     return tell(store, reader, alerts)
 
 
@@ -239,10 +244,12 @@ def delivery(alert: Alert, step: Step, channel: Channel) -> NewJob:
     )
 
 
-def _trim(store: Store, reader: Reader) -> None:
-    """Forget the oldest alerts that are over, where there are too many; ids sort by time."""
-    known = ALERTS.all(reader)
+def trimmed(store: Store, reader: Reader) -> list[Alert]:
+    """Forget the oldest alerts that are over, where there are too many, and not many at a time; ids sort by
+    time. Answers those that were there."""
+    known = [kept.value for kept in ALERTS.all(reader).values()]
     if len(known) > HISTORY:
-        over = [name for name, kept in known.items() if not kept.value.is_active]
-        for name in over[: len(known) - HISTORY + TRIMMED_AT_ONCE]:
+        over = [one.id for one in known if not one.is_active]
+        for name in over[: min(len(known) - HISTORY + TRIMMED_AT_ONCE, 2 * TRIMMED_AT_ONCE)]:
             store.drop_document(ALERTS.kind, name)
+    return known

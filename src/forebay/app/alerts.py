@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.app.alert_records import ALERTS, CHANNELS, RULES, Kept, all_rules, told
-from forebay.app.alerting import Looked, evaluate, tell
+from forebay.app.alerting import Looked, evaluate, tell, trimmed
 from forebay.app.client import Client
 from forebay.app.times import Length, length_within
 from forebay.clock import Clock, SystemClock
@@ -27,6 +27,7 @@ from forebay.stores.protocol import Reader, Store
 T = TypeVar("T")
 MAX_RULES: Final = 100
 MAX_CHANNELS: Final = 20
+MAX_BY_HAND: Final = 1_000
 _LENGTHS: Final = ("window", "hold", "cooldown")
 
 
@@ -89,14 +90,7 @@ class Alerts:
         active or over. About the newest thousand are kept."""
         check_limit(limit)
         wanted = None if severity is None else severity_of(severity)
-        found = [
-            kept.value
-            for kept in self._client.read(ALERTS.all).values()
-            if wanted in (None, kept.value.severity)
-            and acknowledged in (None, kept.value.acknowledged_at is not None)
-            and active in (None, kept.value.is_active)
-        ]
-        return sorted(found, key=lambda alert: (alert.triggered_at, alert.id), reverse=True)[:limit]
+        return self._client.read(lambda reader: alerts_in(reader, wanted, acknowledged, active))[:limit]
 
     def get(self, alert_id: str) -> Alert:
         """One alert; raises AlertNotFound."""
@@ -130,9 +124,15 @@ class Alerts:
         severity: Severity | str = Severity.WARNING,
         details: Mapping[str, Any] | None = None,
     ) -> Alert:
-        """Raise an alert by hand: it is told like all others, and stays active until somebody resolves it."""
+        """Raise an alert by hand: it is told like all others, and stays active until somebody resolves it.
+        There are at most a thousand; then ConfigError is raised."""
 
         def work(store: Store, reader: Reader) -> Alert:
+            known = trimmed(store, reader)
+            if sum(one.rule is None and one.is_active for one in known) >= MAX_BY_HAND:
+                raise ConfigError(
+                    f"there are {MAX_BY_HAND:,} active alerts that were raised by hand; resolve some"
+                )
             alert = by_hand(new_id(), kind, message, severity_of(severity), details or {}, reader.now())
             ALERTS.save(store, alert.id, alert, event=told(self._actor, f"triggered {alert.id} {kind}"))
             tell(store, reader, [(Step.FIRED, alert)])
@@ -141,7 +141,7 @@ class Alerts:
         return self._both(work)
 
     def evaluate(self) -> Looked:
-        """Look at all rules now, as workers, schedulers and servers do every ten seconds."""
+        """Look at all rules now, as workers, consumers and servers do every ten seconds."""
         return self._both(lambda store, reader: evaluate(store, reader, self._clock))
 
     def _changed(self, alert_id: str, change: Callable[[Alert, int], Alert], what: str) -> Alert:
@@ -218,7 +218,7 @@ class Alerts:
 
     def channels(self) -> Sequence[Channel]:
         """All channels by name, with a mask in the place of secrets."""
-        return [kept.value.shown() for kept in self._client.read(CHANNELS.all).values()]
+        return self._client.read(channels_in)
 
     def save_webhook(
         self,
@@ -315,6 +315,25 @@ class Alerts:
 
     def _both(self, work: Callable[[Store, Reader], T]) -> T:
         return self._client.write(lambda store: self._client.read(lambda reader: work(store, reader)))
+
+
+def alerts_in(
+    reader: Reader, severity: Severity | None, acknowledged: bool | None, active: bool | None
+) -> Sequence[Alert]:
+    """Alerts that fit, newest first."""
+    found = [
+        kept.value
+        for kept in ALERTS.all(reader).values()
+        if severity in (None, kept.value.severity)
+        and acknowledged in (None, kept.value.acknowledged_at is not None)
+        and active in (None, kept.value.is_active)
+    ]
+    return sorted(found, key=lambda alert: (alert.triggered_at, alert.id), reverse=True)
+
+
+def channels_in(reader: Reader) -> Sequence[Channel]:
+    """All channels by name, with a mask in the place of secrets."""
+    return [kept.value.shown() for kept in CHANNELS.all(reader).values()]
 
 
 def severity_of(value: Severity | str) -> Severity:

@@ -109,7 +109,8 @@ class Client:
             raise ConfigError("this app has used its store before; say so before anything is enqueued")
         self._engine, self._stamped = engine, stamped
 
-    def _outgoing(self, jobs: list[NewJob]) -> list[NewJob]:
+    def outgoing(self, jobs: list[NewJob]) -> list[NewJob]:
+        """New jobs as they go to the store: for whoever inserts by ways of its own."""
         return jobs if self._stamped is None else self._stamped(jobs)
 
     def now_ms(self) -> int:
@@ -125,7 +126,7 @@ class Client:
         self, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return", atomic: bool = True
     ) -> list[JobHandle[Any]]:
         """Store jobs; a handle each, in order. Without `atomic`, handles of refused jobs hold the error."""
-        jobs = self._outgoing(_checked(jobs))
+        jobs = self.outgoing(_checked(jobs))
         if has_needs(jobs):
             return self.enqueue_graph(jobs, on_conflict=on_conflict, atomic=atomic)
         if not atomic:
@@ -154,7 +155,7 @@ class Client:
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
         """Store jobs in the caller's own open transaction: with its commit they are there, and not before."""
-        placed, went = arranged(self._outgoing(_checked(jobs)))
+        placed, went = arranged(self.outgoing(_checked(jobs)))
         receipts = self._engine.insert_within(connection, placed, on_conflict=on_conflict)
         return [JobHandle(self, receipts[place]) for place in went]
 
@@ -162,7 +163,7 @@ class Client:
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
         """`enqueue_within` with a connection that lives on this event loop."""
-        placed, went = arranged(self._outgoing(_checked(jobs)))
+        placed, went = arranged(self.outgoing(_checked(jobs)))
         receipts = await self._engine.insert_within_async(connection, placed, on_conflict=on_conflict)
         return [JobHandle(self, receipts[place]) for place in went]
 
@@ -183,7 +184,7 @@ class Client:
 
         One that is cancelled while it waits has stored nothing, unless the store was already at it.
         """
-        jobs = self._outgoing(_checked(jobs))
+        jobs = self.outgoing(_checked(jobs))
         if not atomic or has_needs(jobs):
             return await self._offload(self.enqueue, jobs, on_conflict=on_conflict, atomic=atomic)
         with self._asked(Request(jobs, on_conflict)) as request:

@@ -28,6 +28,7 @@ MAX_MESSAGE: Final = 300
 MAX_DETAILS: Final = 4_096  # bytes of JSON
 # Alerts about deliveries would have to be delivered, so nothing that is counted is of this queue.
 NOTICES: Final = "forebay-alerts"
+SKEW: Final = "clock_skew_ms"
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,49}\Z")
 
 # What is known of a queue or of the whole store now, and not of the jobs of one task in a window.
@@ -48,7 +49,7 @@ _NOW: Final[Mapping[str, str]] = {
     "store_memory_share": "the same as a share of what its server may take, or its machine has",
     "store_evictions": "keys that the server has thrown away since the last look, ten seconds ago (Redis)",
     "store_connections_share": "the share of the server's connections that are taken (PostgreSQL, Redis)",
-    "clock_skew_ms": "how far the clock of whoever looks is from the store's, either way",
+    SKEW: "how far the clock of whoever looks is from the store's, either way",
 }
 # What is known of the jobs of a window: of all, of a queue, of a task.
 _LATELY: Final[Mapping[str, str]] = {
@@ -106,6 +107,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"{self.id!r:.60} cannot be the id of a rule: up to 50 of a-z, 0-9, _ . - and no sign first"
             )
+        if type(self.enabled) is not bool:
+            raise ConfigError(f"rule {self.id}: enabled is true or false, not {self.enabled!r:.20}")
         _check_whole("window", self.window_ms, TEN_SECONDS, DAY_MS)
         _check_whole("hold", self.hold_ms, 0, DAY_MS)
         _check_whole("cooldown", self.cooldown_ms, 0, 7 * DAY_MS)

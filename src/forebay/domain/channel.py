@@ -20,7 +20,7 @@ MAX_RECEIVERS: Final = 50
 MASK: Final = "***"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
 # Enough to keep other headers out; whether somebody reads it is known to their server alone.
-_ADDRESS: Final = re.compile(r"[^\s@<>,;:\"\\]+@[^\s@<>,;:\"\\]+\Z")
+_ADDRESS: Final = re.compile(r"[^\s@<>,;:\"\\()\[\]]+@[^\s@<>,;:\"\\()\[\]]+\Z")
 
 
 class Tls(StrEnum):

@@ -12,12 +12,8 @@ from forebay.domain.metrics import HOUR, MINUTE
 USUAL_RULES: Final = {
     rule.id: rule
     for rule in (
-        Rule(
-            id="clock-skew",
-            name="Clocks differ",
-            condition="clock_skew_ms > 5000",
-            hold_ms=MINUTE,
-        ),
+        # Without a time to hold: now one looks and now another, and the clock of the next may be right.
+        Rule(id="clock-skew", name="Clocks differ", condition="clock_skew_ms > 5000"),
         Rule(
             id="dead-letters",
             name="Jobs have gone to the dead letters",

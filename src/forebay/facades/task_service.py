@@ -125,7 +125,7 @@ class TaskService:
         parent_task_id: str | None = None,
     ) -> Enqueued:
         """Store a task in a queue that is there; raises QueueNotFound, QueueFull and RateLimited."""
-        job = new_job(
+        new = new_job(
             queue_name,
             payload,
             priority=priority,
@@ -139,8 +139,10 @@ class TaskService:
             parent_task_id=parent_task_id,
         )
 
+        jobs = self._app.client.outgoing([new])
+
         def insert(store: Store) -> list[Receipt]:
-            return store.insert([job], create_queues=False)
+            return store.insert(jobs, create_queues=False)
 
         [receipt] = self._app.client.write(insert)
         return Enqueued(receipt.id or "", not receipt.is_new)

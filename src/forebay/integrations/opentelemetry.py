@@ -6,11 +6,12 @@ The context travels in the metadata of a job as W3C writes it (`traceparent`), s
 runs need not be the same program. The spans of a job hang below each other: its enqueue below whatever
 enqueued it, or below the enqueue of the job that it depends on; its claims below the enqueue; run and
 settlement below the claim. A claim of a later attempt has a link to the one before, where one process has
-made both.
+made both. What goes wrong with a span is logged once, and harms no job.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec.structs import replace
 from opentelemetry import trace as otel
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -29,7 +30,7 @@ from forebay.clock import SystemClock
 from forebay.domain.job import Job, JobId, Need, NewJob, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.settlement import Settlement
-from forebay.errors import Cancel, Snooze
+from forebay.errors import Cancel, ConfigError, InvalidJob, Snooze
 from forebay.stores.protocol import Engine, Exchange, Receipt, Refusal, Store
 
 TRACEPARENT: Final = "traceparent"
@@ -40,15 +41,20 @@ _NS: Final = 1_000_000
 _CLOCK: Final = SystemClock()
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
+logger = logging.getLogger(__name__)
+
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 def trace(app: Forebay, tracer_provider: otel.TracerProvider | None = None) -> None:
     """Make spans of all that this app enqueues and runs; of what it has enqueued before, only of its runs."""
+    if isinstance(app.engine, TracedEngine):
+        raise ConfigError("this app is traced already")
     tracing = Tracing(otel.get_tracer("forebay", tracer_provider=tracer_provider))
-    app.engine = cast(Engine, TracedEngine(app.engine, tracing))
-    app.client.pass_through(app.engine, tracing.stamped)
+    engine = cast(Engine, TracedEngine(app.engine, tracing))
+    app.client.pass_through(engine, tracing.stamped)
+    app.engine = engine
     app.middleware(tracing.running)
 
 
@@ -80,8 +86,20 @@ class Tracing:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._enqueuing: _Recent[str, Span] = _Recent()  # by traceparent, until the store has answered
-        self._known: _Recent[JobId, SpanContext] = _Recent()
+        self._enqueued: _Recent[JobId, SpanContext] = _Recent()
+        self._attempts: _Recent[JobId, SpanContext] = _Recent()  # the newest claim
         self._claimed: _Recent[Lease, SpanContext] = _Recent()
+        self._is_told = False
+
+    @contextmanager
+    def _harmless(self) -> Iterator[None]:
+        # A processor or an exporter that raises does so within our calls; it may cost spans, but no job.
+        try:
+            yield
+        except Exception:
+            if not self._is_told:
+                logger.exception("spans of jobs are lost; this is said once")
+            self._is_told = True
 
     # Enqueue
 
@@ -91,21 +109,24 @@ class Tracing:
         made: list[NewJob] = []
         contexts: list[SpanContext | None] = []
         for job in jobs:
-            if TRACEPARENT in job.metadata:
-                made.append(job)
-                contexts.append(None)
-                continue
-            parents = self._parents(job.depends_on, contexts)
-            span = self._tracer.start_span(
-                f"enqueue {job.task}",
-                context=_below(parents[0]) if parents else within,
-                kind=SpanKind.PRODUCER,
-                links=[Link(parent) for parent in (*parents[1:], *(_caller() if parents else ()))],
-                attributes={"forebay.task": job.task, "forebay.queue": job.queue},
-            )
-            contexts.append(span.get_span_context())
-            made.append(self._carrying(job, span))
+            carrying, context = job, None
+            if TRACEPARENT not in job.metadata:
+                with self._harmless():
+                    span = self._begun(job, self._parents(job.depends_on, contexts), within)
+                    context = span.get_span_context()
+                    carrying = self._carrying(job, span)
+            made.append(carrying)
+            contexts.append(context)
         return made
+
+    def _begun(self, job: NewJob, parents: Sequence[SpanContext], within: Context | None) -> Span:
+        return self._tracer.start_span(
+            f"enqueue {job.task}",
+            context=_below(parents[0]) if parents else within,
+            kind=SpanKind.PRODUCER,
+            links=[Link(parent) for parent in (*parents[1:], *(_caller() if parents else ()))],
+            attributes={"forebay.task": job.task, "forebay.queue": job.queue},
+        )
 
     def _parents(self, needs: Sequence[Need], before: Sequence[SpanContext | None]) -> list[SpanContext]:
         """The contexts of those that a job depends on, as far as they are known here."""
@@ -114,7 +135,7 @@ class Tracing:
             if isinstance(need.parent, int):
                 found.append(before[-need.parent] if 0 < need.parent <= len(before) else None)
             else:
-                found.append(self._known.get(need.parent))
+                found.append(self._enqueued.get(need.parent))
         return [one for one in found if one is not None and one.is_valid]
 
     def _carrying(self, job: NewJob, span: Span) -> NewJob:
@@ -122,8 +143,13 @@ class Tracing:
         _PROPAGATOR.inject(carrier, otel.set_span_in_context(span))
         if TRACEPARENT not in carrier:
             return job  # nobody collects spans
+        try:
+            carrying = replace(job, metadata={**job.metadata, **carrier})
+        except InvalidJob:  # its own metadata leaves no room
+            span.end()
+            return job
         self._enqueuing.put(carrier[TRACEPARENT], span)
-        return replace(job, metadata={**job.metadata, **carrier})
+        return carrying
 
     def stored(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> None:
         """These have been answered like this."""
@@ -131,96 +157,115 @@ class Tracing:
             span = self._enqueuing.pop(_traceparent(job.metadata))
             if span is None:
                 continue
-            if receipt.error is not None:
-                _failed(span, receipt.error)
-            elif receipt.id is not None:
-                span.set_attributes({"forebay.job_id": receipt.id, "forebay.is_new": receipt.is_new})
-                self._known.put(receipt.id, span.get_span_context())
-            span.end()
+            with self._harmless():
+                if receipt.error is not None:
+                    _failed(span, receipt.error)
+                elif receipt.id is not None:
+                    span.set_attributes({"forebay.job_id": receipt.id, "forebay.is_new": receipt.is_new})
+                    self._enqueued.put(receipt.id, span.get_span_context())
+                span.end()
 
     def refused(self, jobs: Sequence[NewJob], error: BaseException) -> None:
         """None of these was stored, as far as anybody knows."""
         for job in jobs:
             span = self._enqueuing.pop(_traceparent(job.metadata))
             if span is not None:
-                _failed(span, error)
-                span.end()
+                with self._harmless():
+                    _failed(span, error)
+                    span.end()
 
     # Claim, run, settle
 
     def claimed(self, jobs: Sequence[Job], began_ns: int) -> None:
         """These were claimed by a call that began then."""
         for job in jobs:
-            earlier = self._known.get(job.id) if job.attempt > 1 else None
-            span = self._tracer.start_span(
-                f"claim {job.queue}",
-                context=_extracted(job.metadata),
-                kind=SpanKind.CONSUMER,
-                links=[Link(earlier)] if earlier is not None else [],
-                attributes=_attributes(job),
-                start_time=began_ns,
-            )
-            span.end()
-            self._known.put(job.id, span.get_span_context())
-            self._claimed.put(Lease(job.id, job.attempt), span.get_span_context())
+            with self._harmless():
+                earlier = self._attempts.get(job.id)
+                span = self._tracer.start_span(
+                    f"claim {job.queue}",
+                    context=_extracted(job.metadata),
+                    kind=SpanKind.CONSUMER,
+                    links=[Link(earlier)] if earlier is not None else [],
+                    attributes=_attributes(job),
+                    start_time=began_ns,
+                )
+                self._attempts.put(job.id, span.get_span_context())
+                self._claimed.put(Lease(job.id, job.attempt), span.get_span_context())
+                span.end()
 
     def swept(self, jobs: Sequence[Job]) -> None:
         """These were taken over from somebody who is gone, and are about to be settled."""
         for job in jobs:
-            brought = otel.get_current_span(_extracted(job.metadata)).get_span_context()
-            if brought.is_valid:
-                self._claimed.put(Lease(job.id, job.attempt), brought)
+            with self._harmless():
+                brought = otel.get_current_span(_extracted(job.metadata)).get_span_context()
+                if brought.is_valid:
+                    self._claimed.put(Lease(job.id, job.attempt), brought)
 
     @contextmanager
     def running(self, context: JobContext) -> Iterator[None]:
         """Middleware: the run of a job; what it enqueues hangs below it."""
         job = context.job
-        claim = self._claimed.get(Lease(job.id, job.attempt))
-        with self._tracer.start_as_current_span(
-            f"run {job.task}",
-            # An isolated process has not claimed it, and knows what the job has brought.
-            context=_below(claim) if claim is not None else _extracted(job.metadata),
-            attributes=_attributes(job),
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                yield
-            except (Snooze, Cancel):  # what a task asks for is no failure
-                raise
-            except BaseException as exc:
-                _failed(span, exc)
-                raise
+        span = token = None
+        with self._harmless():
+            claim = self._claimed.get(Lease(job.id, job.attempt))
+            span = self._tracer.start_span(
+                f"run {job.task}",
+                # An isolated process has not claimed it, and knows what the job has brought.
+                context=_below(claim) if claim is not None else _extracted(job.metadata),
+                attributes=_attributes(job),
+            )
+            token = attach(otel.set_span_in_context(span))
+        try:
+            yield
+        except (Snooze, Cancel):  # what a task asks for is no failure
+            raise
+        except BaseException as exc:
+            if span is not None:
+                with self._harmless():
+                    _failed(span, exc)
+            raise
+        finally:
+            with self._harmless():
+                if token is not None:
+                    detach(token)
+                if span is not None:
+                    span.end()
 
     def following(self, end: Settlement) -> Settlement:
         """A settlement whose follow-ups hang below the claim of their parent."""
         if not end.follow_ups:
             return end
-        claim = self._claimed.get(Lease(end.job_id, end.attempt))
-        within = _below(claim) if claim is not None else None
-        return replace(end, follow_ups=tuple(self.stamped(end.follow_ups, within)))
+        made = end
+        with self._harmless():
+            claim = self._claimed.get(Lease(end.job_id, end.attempt))
+            within = _below(claim) if claim is not None else None
+            made = replace(end, follow_ups=tuple(self.stamped(end.follow_ups, within)))
+        return made
 
     def settled(self, ends: Sequence[Settlement], refused: Sequence[Refusal], began_ns: int) -> None:
         """These were written, but for those that were refused."""
         lost = {one.lease: one.reason for one in refused}
         for end in ends:
-            lease = Lease(end.job_id, end.attempt)
-            claim = self._claimed.pop(lease)
-            span = self._tracer.start_span(
-                f"settle {end.state}",
-                context=Context() if claim is None else _below(claim),
-                attributes={
-                    "forebay.job_id": end.job_id,
-                    "forebay.attempt": end.attempt,
-                    "forebay.state": end.state,
-                    "forebay.ending": end.ending,
-                },
-                start_time=began_ns,
-            )
-            if lease in lost:
-                span.set_status(StatusCode.ERROR, lost[lease])
-            span.end()
-            self._end_follow_ups(end, is_stored=lease not in lost)
+            with self._harmless():
+                self._settled(end, lost.get(Lease(end.job_id, end.attempt)), began_ns)
+
+    def _settled(self, end: Settlement, refused: str | None, began_ns: int) -> None:
+        claim = self._claimed.pop(Lease(end.job_id, end.attempt))
+        self._end_follow_ups(end, is_stored=refused is None)
+        span = self._tracer.start_span(
+            f"settle {end.state}",
+            context=Context() if claim is None else _below(claim),
+            attributes={
+                "forebay.job_id": end.job_id,
+                "forebay.attempt": end.attempt,
+                "forebay.state": end.state,
+                "forebay.ending": end.ending,
+            },
+            start_time=began_ns,
+        )
+        if refused is not None:
+            span.set_status(StatusCode.ERROR, refused)
+        span.end()
 
     def _end_follow_ups(self, end: Settlement, *, is_stored: bool) -> None:
         for job in end.follow_ups:

@@ -243,7 +243,8 @@ class Coordinator:
         # A refused settlement is not an error. The lease ran out, the sweep gave the job to somebody else,
         # and their attempt is the one that counts. We drop ours and say so.
         for one in refused:
-            fields = job_fields(_job_of(one.lease, endings))
+            # No turn ends for a line in the log: a store may name a lease that none of these had.
+            fields = next((job_fields(end.job) for end, _ in endings if end.lease == one.lease), None)
             logger.warning("lease lost: job %s, attempt %s: %s", *one.lease, one.reason, extra=fields)
 
     def _away(self) -> float:

@@ -20,7 +20,7 @@ from forebay.service.schema.shared import Asked
 
 RuleId = Annotated[str, Meta(pattern=RULE_ID)]
 ChannelName = Annotated[str, Meta(pattern=CHANNEL_NAME)]
-AlertId = Annotated[str, Meta(min_length=1, max_length=100)]
+AlertId = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")]
 
 
 class ListAlertsRequest(Asked, frozen=True, kw_only=True):

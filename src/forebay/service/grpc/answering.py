@@ -82,7 +82,8 @@ class Answering:
                 answered = await method.call(permit, request)
             except Exception as exc:  # the request boundary: whatever it is, the caller is told
                 await _refuse(context, exc, told, call)
-            call.answered()
+            finally:  # also of a caller that has left
+                call.answered()
             context.set_trailing_metadata(tuple(told))
             return rendered(answered)
 
@@ -104,7 +105,8 @@ class Answering:
                 return
             except Exception as exc:  # as above
                 await _refuse(context, exc, told, call)
-            call.answered()
+            finally:
+                call.answered()
             context.set_trailing_metadata(tuple(told))
 
         return answer

@@ -79,12 +79,13 @@ class StoreDoor:
                 await _answer(send, _OK, answer)
 
     async def _made(self, permit: Permit, operation: str, body: bytes, receive: Receive) -> bytes:
-        """The answer to a call. While it waits behind others its client may leave: then it is not made, or
-        its client's next try would be made beside it. What has begun goes on."""
+        """The answer to a call. While it waits behind others of these its client may leave: then it is not
+        made, or its client's next try would be made beside it. What has begun goes on."""
         calling = call_store(permit, operation, body)
         others, self._under_way = self._under_way, self._under_way + 1
         try:
-            # One that is alone begins at once, and need not be watched.
+            # One that is alone waits at most for what else this server does, and is not watched: watching
+            # costs more than most calls do.
             return await (while_connected(receive, calling) if others else calling)
         finally:
             self._under_way -= 1

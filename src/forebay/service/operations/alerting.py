@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from forebay.app.alerts import Alerts
+from forebay.app.alert_records import all_rules
+from forebay.app.alerts import Alerts, alerts_in, channels_in
 from forebay.domain.alert import KNOWN, Severity
 from forebay.service.operations.desk import Desk
 from forebay.service.schema.alerting import (
@@ -39,12 +40,8 @@ class Alerting:
         self, severity: Severity | None, acknowledged: bool | None, active: bool | None, limit: int
     ) -> AlertList:
         """Alerts that fit, newest first."""
-        found = await self._with(
-            lambda alerts: alerts.list(
-                severity=severity, acknowledged=acknowledged, active=active, limit=limit
-            )
-        )
-        return AlertList(alerts=[alert_shape(one) for one in found])
+        found = await self._desk.read(lambda reader: alerts_in(reader, severity, acknowledged, active))
+        return AlertList(alerts=[alert_shape(one) for one in found[:limit]])
 
     async def acknowledge(self, alert_id: str, actor: str = "") -> AlertShape:
         """Say that somebody has seen it; raises AlertNotFound."""
@@ -68,8 +65,10 @@ class Alerting:
 
     async def rules(self) -> RuleList:
         """All rules by id."""
-        found = await self._with(lambda alerts: alerts.rules())
-        return RuleList(rules=[rule_shape(one) for one in found], metrics=dict(sorted(KNOWN.items())))
+        found = await self._desk.read(all_rules)
+        return RuleList(
+            rules=[rule_shape(one) for one in found.values()], metrics=dict(sorted(KNOWN.items()))
+        )
 
     async def create_rule(self, request: NewRuleRequest, actor: str = "") -> RuleShape:
         """Make a rule; raises IllegalTransition where there is one of this id."""
@@ -94,7 +93,7 @@ class Alerting:
 
     async def channels(self) -> ChannelList:
         """All channels by name, without their secrets."""
-        found = await self._with(lambda alerts: alerts.channels())
+        found = await self._desk.read(channels_in)
         return ChannelList(channels=[channel_shape(one) for one in found])
 
     async def save_channel(self, name: str, request: ChannelRequest, actor: str = "") -> ChannelShape:

@@ -134,7 +134,11 @@ def _of_requests(requests: Requests, sees: Callable[[QueueName], bool]) -> Itera
         ),
     )
     yield (
-        *("rate_limited_requests_total", "counter", "Jobs that came faster than their queue takes them."),
+        *(
+            "rate_limited_requests_total",
+            "counter",
+            "Requests whose jobs came faster than their queue takes them.",
+        ),
         (
             ("", {"queue": queue}, count)
             for queue, count in requests.rate_limited.items()
@@ -168,7 +172,7 @@ def _of_crew(workers: Sequence[WorkerInfo], schedules: Sequence[Schedule], now: 
     )
     yield "schedules", "gauge", "Schedules, paused ones too.", iter([("", {}, len(schedules))])
     yield (
-        *("schedule_runs_total", "counter", "Runs of schedules: enqueued, skipped or missed, failed."),
+        *("schedule_runs", "gauge", "Runs so far of the schedules there are: enqueued, skipped, failed."),
         (
             ("", {"status": status}, sum(getattr(one, field) for one in schedules))
             for status, field in _RUNS.items()

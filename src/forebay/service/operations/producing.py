@@ -70,7 +70,7 @@ class Producing:
         Jobs that it waits for get its priority, in queues that `may_raise` allows."""
         job = new_job(request)
         if has_needs([job]):
-            [receipt] = await self._insert_graph([job], atomic=True, may_raise=may_raise)
+            [receipt] = await self._insert([job], atomic=True, may_raise=may_raise)
         else:
             receipt = await self._enqueue(job)
         [receipt] = await self._compared([job], [receipt])
@@ -94,13 +94,15 @@ class Producing:
         else:
             made, receipts = await self._insert_possible(request.jobs, may_raise)
         answer = EnqueueManyAnswer(accepted=[], rejected=[])
+        errors: list[ForebayError] = []
         for index, (job, receipt) in enumerate(zip(made, receipts, strict=True)):
             error = receipt if isinstance(receipt, ForebayError) else receipt.error
             if error is not None:
-                self._requests.refused(error)
+                errors.append(error)
                 answer.rejected.append(Rejected(index=index, problem=problem_of(error)))
             elif job is not None and isinstance(receipt, Receipt):
                 answer.accepted.append(_accepted(job, receipt, index))
+        self._requests.refused(*errors)
         self._waiting.poke({job.queue for job in made if job is not None})
         return answer
 
@@ -125,13 +127,12 @@ class Producing:
     async def _insert(
         self, jobs: Sequence[NewJob], *, atomic: bool, may_raise: MayRaise | None = None
     ) -> Sequence[Receipt]:
-        if has_needs(jobs):
-            return await self._insert_graph(jobs, atomic=atomic, may_raise=may_raise)
-
         def insert(store: Store) -> list[Receipt]:
             return store.insert(jobs, atomic=atomic, create_queues=False)
 
         try:
+            if has_needs(jobs):
+                return await self._insert_graph(jobs, atomic=atomic, may_raise=may_raise)
             return await self._desk.write(insert)
         except RateLimited as exc:  # of jobs that are stored together or not at all
             self._requests.refused(exc)

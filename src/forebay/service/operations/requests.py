@@ -60,10 +60,9 @@ class Requests:
         """It was answered, or its answer has ended, with a problem of this status."""
         self.errors[route.endpoint, status] += 1
 
-    def refused(self, error: ForebayError) -> None:
-        """A new job was refused for this reason."""
-        if isinstance(error, RateLimited):
-            self.rate_limited[error.queue] += 1
+    def refused(self, *errors: ForebayError) -> None:
+        """New jobs of one request were refused for these reasons."""
+        self.rate_limited.update({error.queue for error in errors if isinstance(error, RateLimited)})
 
 
 class Endpoints:
