@@ -36,10 +36,3 @@ def test_a_test_that_fails_now_and_then_is_named_with_how_often(tmp_path: Path) 
     assert "1 of 3 times    tests.a::shaky" in done.stdout
     assert "always          tests.a::broken" in done.stdout
     assert "3 tests, 2 failed at some time" in done.stdout
-
-
-def test_a_run_that_was_broken_off_is_no_run() -> None:
-    done = flaky("--times", 2, "tests/nowhere")
-
-    assert done.returncode == 1
-    assert "pytest ended with 4: this run says nothing" in done.stderr
