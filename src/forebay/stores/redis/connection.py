@@ -275,7 +275,10 @@ class Connection:
         except redis.exceptions.NoScriptError:
             # Not EVAL: a server may forget scripts that came that way as it likes.
             self._command("SCRIPT", "LOAD", script.text)
+        try:
             return self._command(b"EVALSHA", script.digest, *request)
+        except redis.exceptions.NoScriptError:  # flushed again in between
+            return self._command("EVAL", script.text, *request)
 
     def _command(self, *words: bytes | str | int) -> Any:
         """One command and its answer, from whichever node of a cluster has our keys; raises the driver's
