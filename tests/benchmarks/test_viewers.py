@@ -10,7 +10,7 @@ from forebay.stores.opening import open_engine
 from tests.service.serving import serving
 
 
-@pytest.mark.shows("R-CLI-22", "R-DASH-13")
+@pytest.mark.shows("R-CLI-22")
 def test_ten_people_look_and_nothing_goes_wrong() -> None:
     with serving(open_engine("memory://")) as served:
         seen = looked(served.address, users=10, seconds=0.1)

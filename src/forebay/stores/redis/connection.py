@@ -29,6 +29,7 @@ IDLE_SECONDS: Final = 1.0
 # History lies in memory here, so besides its time it has a number.
 MOST_KEPT: Final = 10_000
 REDIRECTIONS: Final = 5
+LOADS: Final = 10  # of a script that the server forgets again and again
 _PORT: Final = re.compile(r":[0-9]+\Z")
 
 # What an error means to the caller; the first that fits.
@@ -270,12 +271,14 @@ class Connection:
             self._let_go()
 
     def _called(self, script: Script, request: tuple[bytes | str, ...]) -> Any:
-        try:
-            return self._command(b"EVALSHA", script.digest, *request)
-        except redis.exceptions.NoScriptError:
-            # Not EVAL: a server may forget scripts that came that way as it likes.
-            self._command("SCRIPT", "LOAD", script.text)
-            return self._command(b"EVALSHA", script.digest, *request)
+        for _ in range(LOADS):
+            try:
+                return self._command(b"EVALSHA", script.digest, *request)
+            except redis.exceptions.NoScriptError:
+                # Not EVAL: a server may forget scripts that came that way as it likes. It may be told to
+                # forget this one too before we come back.
+                self._command("SCRIPT", "LOAD", script.text)
+        return self._command(b"EVALSHA", script.digest, *request)
 
     def _command(self, *words: bytes | str | int) -> Any:
         """One command and its answer, from whichever node of a cluster has our keys; raises the driver's
