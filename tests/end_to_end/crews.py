@@ -28,6 +28,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -80,6 +81,16 @@ def hold(number: int) -> int:
     said("began", number)
     wait_for("go on")
     said("ended", number)
+    return number
+
+
+@app.task(name="lock")
+def lock(number: int) -> int:
+    said("began", number)
+    if current_job().attempt == 1:
+        file = sqlite3.connect((folder / "url").read_text().removeprefix("sqlite:///"), timeout=60)
+        file.execute("begin immediate")
+        os.kill(os.getpid(), signal.SIGSTOP)
     return number
 
 

@@ -271,6 +271,19 @@ def test_a_process_that_is_stopped_from_outside_is_killed_and_its_jobs_run_elsew
     program.says(f"worker process {stopped} was killed by SIGKILL")
 
 
+@any_store
+def test_a_process_that_is_stopped_with_the_lock_of_a_file_is_killed_though_nobody_can_write(
+    crew: Crew,
+) -> None:
+    program = crew.worker(processes=2)
+    job = crew.enqueue("lock", 1, timeout=5)
+    stopped = crew.has_begun(1).pid
+
+    assert crew.has_begun(1, 2, seconds=400).pid != stopped
+    assert crew.final(job).state is JobState.COMPLETED
+    program.says(f"worker process {stopped} was killed by SIGKILL")
+
+
 # ------------------------------------------------------------------ as the first process
 
 

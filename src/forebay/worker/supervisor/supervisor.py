@@ -42,6 +42,7 @@ TICK_SECONDS: Final = 0.25
 STACKS_SECONDS: Final = 0.05
 SILENT_SECONDS: Final = 5.0
 HOPELESS_SECONDS: Final = 15.0
+EXCUSED_SECONDS: Final = 60.0  # for how long a store that does not answer explains a silence
 # A worker interrupts what is left after its drain for three seconds, and closes within two.
 LEAVING_SECONDS: Final = 6.0
 BURYING_SECONDS: Final = 5.0
@@ -316,7 +317,12 @@ class Supervisor:
         turned_at = child.page.turned_at
         if turned_at <= 0 or self._keeper is None or child.has_said_goodbye:
             return 0.0  # it has not begun, or has ended
-        return now - max(turned_at, self._watched_since, self._keeper.answers_since(now))
+        silence = now - max(turned_at, self._watched_since)
+        # No call waits as long as that. A process that was stopped in the middle of a transaction may be the
+        # very one that everybody waits for: it has the lock of a SQLite file until it is gone.
+        if silence > EXCUSED_SECONDS:
+            return silence
+        return min(silence, now - self._keeper.answers_since(now))
 
     # Signals
 
