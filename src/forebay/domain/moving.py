@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.history import Attempt, Event, EventKind
-from forebay.domain.job import Job, JobId
+from forebay.domain.job import Job, JobId, UniqueUntil
 from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Notes
 from forebay.domain.workflow import Edge
@@ -39,6 +39,13 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
         """Raise IllegalTransition for a job that somebody works at: it cannot be taken along."""
         if self.job.state is JobState.RUNNING:
             raise IllegalTransition(f"job {self.job.id} is running; it can be moved once it has ended")
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether it holds its unique key: a live job does, until its end or until its start."""
+        job = self.job
+        is_held = job.unique_until is UniqueUntil.FINAL or job.attempt == 0
+        return job.unique_key is not None and not job.is_final and is_held
 
     def without_key(self, holder: JobId) -> Whole:
         """The same job without its unique key, which another one has: better two than none."""

@@ -107,7 +107,10 @@ def lived(store: Store, clock: ManualClock, **changes: Any) -> Job:
     note = Note(
         lease=lease(job),
         progress=Progress(done=1, total=2, message="half"),
-        lines=(LogLine(at=T0, level="info", text="one", number=1), LogLine(at=T0, level="info", text="two", number=2)),
+        lines=(
+            LogLine(at=T0, level="info", text="one", number=1),
+            LogLine(at=T0, level="info", text="two", number=2),
+        ),
         steps=(Step(name="b", result=b"\x00\xff"), Step(name="a", result=b"2")),
     )
     store.exchange(W1, notes=[note])

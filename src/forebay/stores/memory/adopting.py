@@ -28,9 +28,9 @@ def _adopt(state: State, whole: Whole) -> bool:
     job = whole.job
     if job.id in state.jobs:
         return False
-    holder = None if job.unique_key is None else state.unique.get((job.queue, job.unique_key))
-    if holder is not None and not job.is_final:
-        whole = whole.without_key(holder)
+    if whole.takes_key:
+        holder = state.unique.get((job.queue, job.unique_key or ""))
+        whole = whole if holder is None else whole.without_key(holder)
     open_queue(state, job.queue)
     job = replace(
         whole.job, seq=state.number("seq"), gate=None, lease_expires_at=None, metadata=fresh(job.metadata)
@@ -44,14 +44,14 @@ def _adopt(state: State, whole: Whole) -> bool:
         state.put(Record(job, ended=state.number("ended")))
         state.list_aftermath(job.id, Aftermath(job.state.value))
     else:
+        if whole.takes_key:
+            state.write(state.unique, (job.queue, job.unique_key or ""), job.id)
         _wait(state, job)
     _keep_history(state, whole)
     return True
 
 
 def _wait(state: State, job: Job) -> None:
-    if job.unique_key is not None:
-        state.write(state.unique, (job.queue, job.unique_key), job.id)
     join(state, job)
     into = waiting_state(job, state.now, is_blocked=job.id in state.unmet)
     state.put_new(job)

@@ -77,7 +77,7 @@ def _held(tx: Transaction, seqs: dict[JobId, int]) -> set[JobId]:
 
 def _take_in(tx: Transaction, whole: Whole, seq: int) -> None:
     job = whole.job
-    if job.unique_key is not None and not job.is_final:
+    if job.unique_key is not None and whole.takes_key:
         key = Key(job.queue, "unique", job.unique_key)
         holder = tx.key_holders([key]).get(key)
         if holder is not None:

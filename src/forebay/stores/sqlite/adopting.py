@@ -56,7 +56,7 @@ def _adopted(tx: Transaction, whole: Whole) -> bool:
         return False
     leave_to_old(tx, job.id)
     tx.existing_queue(job.queue)
-    if job.unique_key is not None and not job.is_final:
+    if job.unique_key is not None and whole.takes_key:
         holder = tx.key_holder(job.queue, "unique", job.unique_key)
         if holder is None:
             tx.take_key(job.queue, "unique", job.unique_key, job.id, None)
