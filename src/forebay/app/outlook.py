@@ -9,9 +9,9 @@ from itertools import chain, islice
 from typing import Final
 
 from forebay.clock import Clock
-from forebay.domain.alert import NOTICES, Each, Rule
+from forebay.domain.alert import Each, Rule
 from forebay.domain.condition import Look
-from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.job import DAY_MS, NOTICES, QueueName
 from forebay.domain.metrics import (
     HOUR,
     MINUTE,
@@ -117,7 +117,7 @@ class Outlook:
     @property
     def has_notices(self) -> bool:
         """Whether there is news of alerts on the way."""
-        counts = self._all_counts.get(QueueName(NOTICES))
+        counts = self._all_counts.get(NOTICES)
         return counts is not None and counts.live > 0
 
     def _value(self, metric: str, window_ms: int, queue: str | None, task: str | None) -> float | None:
@@ -132,6 +132,8 @@ class Outlook:
     def _all_counts(self) -> dict[QueueName, Counts]:
         return self._reader.counts()
 
+    # Without the queue of deliveries, like all else that rules see: alerts about those would have to be
+    # delivered too.
     @cached_property
     def counts(self) -> dict[QueueName, Counts]:
         return {name: counts for name, counts in self._all_counts.items() if name != NOTICES}

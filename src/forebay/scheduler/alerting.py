@@ -8,10 +8,10 @@ from contextlib import closing
 from threading import Thread
 from typing import Final
 
-from forebay.app.alerting import NOTIFY, evaluate
+from forebay.app.alerting import evaluate
 from forebay.app.consumer import Consumer
 from forebay.clock import Clock
-from forebay.domain.alert import NOTICES
+from forebay.domain.job import NOTICES, NOTIFY
 from forebay.errors import StoreError
 from forebay.stores.protocol import Engine, Store
 
