@@ -87,8 +87,14 @@ def test_everything_goes_to_the_other_store_and_none_of_it_twice(places: list[Pl
     for name in ("on", "off"):
         definition = Definition(name=name, job=new_job(), cron="0 0 1 1 *")
         at = old.reader.now() + HOUR
-        due = {} if name == "off" else {"due_at": at}
-        old.store.save_schedule(Schedule(definition=definition, is_paused=name == "off", next_at=at, **due))
+        old.store.save_schedule(
+            Schedule(
+                definition=definition,
+                is_paused=name == "off",
+                next_at=at,
+                due_at=None if name == "off" else at,
+            )
+        )
     old.store.save_document(Document(kind="key", name="ada", body="{}"))
 
     moved = mover(old, new).move()

@@ -207,7 +207,7 @@ class Mover:
         if found is not None and not found[0].is_finished:
             mark = found[0]
         else:
-            queues = {
+            queues: dict[QueueName, QueueState] = {
                 queue.name: queue.state
                 for queue in self._old.reader.queues()
                 if queue.state is not QueueState.ACTIVE
