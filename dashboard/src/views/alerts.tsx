@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ask, enc, get, may, post } from "../api";
+import { length } from "../format";
 import { queues } from "../live";
 import { type Loaded, useLoad } from "../load";
 import { addressOf, go, place } from "../router";
@@ -116,8 +117,8 @@ function Rules({ found }: { found: Loaded<RuleList> }) {
               <td><Badge state={COLOURS[one.severity]}>{one.severity}</Badge></td>
               <td><code>{one.condition}</code></td>
               <td>{one.queue ?? one.task ?? (one.each ? `each ${one.each}` : "all")}</td>
-              <td class="right">{one.window_seconds} s</td>
-              <td class="right">{one.hold_seconds} s</td>
+              <td class="right">{length(one.window_seconds)}</td>
+              <td class="right">{one.hold_seconds ? length(one.hold_seconds) : "–"}</td>
               <td class="tight">
                 {may("save_alert_rule") && (
                   <div class="actions">

@@ -130,7 +130,7 @@ export function Workers() {
           <Table label="Workers" head={["Worker", "Pulse", "State", "Queues", "Runs", ">Completed", ">Failed", ">CPU", ">Memory", "Started", "Beat", ""]}>
             {found.map((worker) => (
               <tr key={worker.id}>
-                <td title={worker.id}>{nameOf(worker)}</td>
+                <td class="tight" title={worker.id}>{nameOf(worker)}</td>
                 <td><Badge state={worker.pulse} /></td>
                 <td><Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}</td>
                 <td>{worker.queues.join(", ")}{worker.paused.length > 0 && <span class="muted"> (paused: {worker.paused.join(", ")})</span>}</td>
