@@ -65,7 +65,7 @@ export function Chart({ label, times, lines, unit = (value) => String(value) }: 
           axes: [{ ...axis(), values: (_, ticks) => ticks.map((tick, index) => clockAt(tick, ticks[index - 1])), space: 70, size: 28 }, { ...axis(), size: 54, values: (_, ticks) => ticks.map((tick) => unit(tick)) }],
           scales: { x: { range: (_, least, most) => [least, Math.max(most, least + 60)] }, y: { range: (_, __, most) => [0, Math.max(most, 1) * 1.05] } },
           series: [
-            { label: "", value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
+            { label: "Time", value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
             ...lines.map((line) => ({
               label: line.label,
               stroke: colour(line.color),

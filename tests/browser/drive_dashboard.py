@@ -325,6 +325,7 @@ def test_the_page_fits_a_phone(browser: Browser, scene: Scene) -> None:
         page = sight.open(view.format(dead=scene.dead))
         expect(page.locator(".link")).to_have_text("Live")
         assert page.evaluate("document.documentElement.scrollWidth") <= 380, view
+        assert page.evaluate(CUT) == [], view
     sight.close()
 
 
