@@ -1,0 +1,84 @@
+"""A job as Django's tasks see it."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from django.utils.module_loading import import_string
+
+from forebay.app.codec import decode_call, decode_result
+from forebay.domain.history import Timeline
+from forebay.domain.job import Job
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import AttemptError
+from forebay.integrations.django.tasks_api import base
+
+STATUS: Final = {
+    JobState.RUNNING: base.TaskResultStatus.RUNNING,
+    JobState.COMPLETED: base.TaskResultStatus.SUCCESSFUL,
+    JobState.DEAD: base.TaskResultStatus.FAILED,
+    JobState.CANCELLED: base.TaskResultStatus.FAILED,
+}
+
+
+def as_result(task: Any, timeline: Timeline) -> Any:
+    """What `get_result` gives."""
+    job = timeline.job
+    args, kwargs = decode_call(job.payload)
+    first = timeline.attempts[0].started_at if timeline.attempts else job.started_at
+    result = base.TaskResult(
+        task=task,
+        id=job.id,
+        status=STATUS.get(job.state, base.TaskResultStatus.READY),
+        enqueued_at=_moment(job.created_at),
+        started_at=_moment(first),
+        last_attempted_at=_moment(job.started_at),
+        finished_at=_moment(job.finished_at),
+        args=list(args),
+        kwargs=kwargs,
+        backend=task.backend,
+        errors=[_error(attempt.error) for attempt in timeline.attempts],
+        worker_ids=list(_workers(timeline)),
+    )
+    if job.state is JobState.COMPLETED and job.result is not None:
+        object.__setattr__(result, "_return_value", decode_result(job.result))
+    return result
+
+
+def task_of(job: Job, backend: str) -> Any:
+    """The task that a job is of, as its module defines it, with what the job itself says."""
+    task = import_string(job.task)
+    run_after = _moment(job.run_at) if job.run_at > job.created_at else None
+    return task.using(priority=job.priority, queue_name=job.queue, run_after=run_after, backend=backend)
+
+
+def _workers(timeline: Timeline) -> Iterator[str]:
+    """One for each attempt: those that ended badly, and the one that runs or has completed."""
+    yield from (str(attempt.worker) for attempt in timeline.attempts)
+    job = timeline.job
+    last = timeline.attempts[-1].attempt if timeline.attempts else 0
+    if job.attempt > last and job.worker is not None:
+        yield str(job.worker)
+
+
+def _error(error: AttemptError) -> Any:
+    return base.TaskError(exception_class_path=_path_of(error), traceback=error.traceback or error.message)
+
+
+def _path_of(error: AttemptError) -> str:
+    """Where the class of an exception is to be imported from. Its last line of the traceback says so, unless
+    it is one of Python's own; an attempt that was ended from outside has none."""
+    if hasattr(builtins, error.type):
+        return f"builtins.{error.type}"
+    for line in reversed(error.traceback.splitlines()):
+        path = line.partition(":")[0].strip()
+        if path.endswith(f".{error.type}"):
+            return path
+    return "forebay.errors.ForebayError"
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at / 1_000, UTC)
