@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest_forebay
 from forebay.testing import WorkerStep
-from tests.docs.pages import ROOT, run
+from tests.docs.pages import ROOT
+from tests.testing.inner import run_pytest
 
 JOBS = """
 from forebay import Forebay, current_job
@@ -54,9 +55,7 @@ def pytest_on(folder: Path, test: str, *options: str) -> subprocess.CompletedPro
     (folder / "jobs.py").write_text(JOBS)
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_shop.py").write_text("import jobs\nimport pytest\n" + test)
-    words = ("-m", "pytest", "-q", "-rA", "-p", "pytest_forebay", "-p", "no:cacheprovider")
-    # No other plugin than ours: some take longer to load than these tests to run.
-    return run(folder, *words, *options, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    return run_pytest(folder, *options)
 
 
 def outcomes(answer: subprocess.CompletedProcess[str]) -> dict[str, int]:
