@@ -122,10 +122,13 @@ class TrialWorker:
             return
         # What the job sets in context variables is its own affair.
         outcome = copy_context().run(self._outcome, one)
-        self.reach(WorkerStep.RAN, one.job)
+        # One whose lease was nearly over is handed back, and comes again.
+        has_run = one.started_at is not None
+        if has_run:
+            self.reach(WorkerStep.RAN, one.job)
         self._inbox.put(one, outcome)
         self.turn()
-        if one not in list(self._slots):
+        if has_run and one not in list(self._slots):
             self.reach(WorkerStep.SETTLED, one.job)
 
     def _outcome(self, one: Assignment) -> Outcome:
