@@ -6,10 +6,12 @@
     python tools/fuzz_service.py --each claim settle --seconds 1200   these alone, up to twenty
     python tools/fuzz_service.py --each --record fuzz.jsonl --beside 2   two at a time, resumable
 
-With `--each` every operation has a server, processes and a time of its own. There is a line for each: `ok`,
-`FOUND` with all that was said, `cut off` where it had not ended in its time, `not run` where schemathesis
-could not do its work (the document did not load, say), which is no finding about the service. A record has
-the same as a line of JSON; what is `ok` or `FOUND` there is not run again.
+With `--each` every operation has a server, processes and a time of its own, and so many examples of the right
+shape and as many of a wrong one, each by themselves: mixed, schemathesis takes some that it has spoilt for
+right ones, and their refusal for a finding. There is a line for each: `ok`, `FOUND` with all that was said,
+`cut off` where it had not ended in its time, `not run` where schemathesis could not do its work (the document
+did not load, say), which is no finding about the service. A record has the same as a line of JSON; what is
+`ok` or `FOUND` there is not run again.
 
 A server is started on a store in memory, with some queues and jobs in it. All checks are made:
 no 5xx, answers and headers as the document has them, requests of a wrong shape refused, those of a right one
@@ -34,7 +36,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Thread
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 from urllib.request import urlopen
 
 from forebay.domain.job import NewJob, QueueName
@@ -46,6 +48,8 @@ EACH_SECONDS: Final = 600
 GRACE_SECONDS: Final = 60  # for what is under way when the time is over
 # The last phase goes from operation to operation.
 PHASES: Final = ("--phases", "examples,coverage,fuzzing")
+# Of the wrong ones none has to be accepted.
+MODES: Final = {"positive": (), "negative": ("--exclude-checks", "positive_data_acceptance")}
 # How schemathesis ends when it had nothing to say, and when a check failed. Else: it could not work.
 WORDS: Final = {0: "ok", 1: "FOUND"}
 CUT_OFF: Final = "cut off"
@@ -106,6 +110,7 @@ class Ending(TypedDict):
     """How it went with one operation: a line of the record."""
 
     name: str
+    mode: str
     word: str
     examples: int
     failures: int
@@ -117,40 +122,38 @@ def fuzz_each(names: Sequence[str], limits: Namespace, words: Sequence[str]) -> 
     """Run schemathesis for each operation that the record does not have; 0 if all of them are `ok`."""
     record: Path | None = limits.record
     known = recorded(record) if record else {}
-    asked = names or operations()
-    left = [name for name in asked if name not in known]
+    asked = [(name, mode) for name in names or operations() for mode in MODES]
     # A process for each server: the frameworks import some of their parts late, and not for several threads.
     with ProcessPoolExecutor(limits.beside, get_context("spawn"), max_tasks_per_child=1) as processes:
-        runs = [processes.submit(fuzz_one, name, limits.seconds, words) for name in left]
+        runs = [processes.submit(fuzz_one, *one, limits.seconds, words) for one in asked if one not in known]
         for run in as_completed(runs):
             ending = run.result()
-            known[ending["name"]] = ending
-            said = ending["said"]
-            print(
-                "{word:8} {name:20} {examples:5} examples {seconds:4.0f} s".format(**ending), said, flush=True
-            )
+            known[ending["name"], ending["mode"]] = ending
+            line = "{word:8} {name:20} {mode:8} {examples:5} examples {seconds:4.0f} s {said}"
+            print(line.format(**ending), flush=True)
             if record:
                 with record.open("a") as lines:
                     lines.write(json.dumps(ending) + "\n")
-    words_said = Counter(known[name]["word"] for name in asked)
-    print(", ".join(f"{count} {word}" for word, count in words_said.most_common()))
-    return int(set(words_said) != {WORDS[0]})
+    told = Counter(known[one]["word"] for one in asked)
+    print(", ".join(f"{count} {word}" for word, count in told.most_common()))
+    return int(set(told) != {WORDS[0]})
 
 
-def recorded(record: Path) -> dict[str, Ending]:
+def recorded(record: Path) -> dict[tuple[str, str], Ending]:
     """What the record says of the operations that have come to their end."""
     lines = record.read_text().splitlines() if record.exists() else []
     endings: list[Ending] = [json.loads(line) for line in lines]
-    return {ending["name"]: ending for ending in endings if ending["word"] in WORDS.values()}
+    return {(one["name"], one["mode"]): one for one in endings if one["word"] in WORDS.values()}
 
 
-def fuzz_one(name: str, seconds: float, words: Sequence[str]) -> Ending:
-    """How it went with one operation."""
+def fuzz_one(name: str, mode: str, seconds: float, words: Sequence[str]) -> Ending:
+    """How it went with one operation and requests of one kind."""
     began = time.monotonic()
     with served() as address, tempfile.TemporaryDirectory() as folder, TemporaryFile("w+") as said:
         report = Path(folder) / "report.json"
-        options = ["--include-operation-id", name, "--wait-for-schema", str(SCHEMA_SECONDS)]
-        told = command(address, Path(folder), [*options, "--report-json-path", str(report), *words])
+        options = ["--include-operation-id", name, "--mode", mode, *MODES[mode], *words]
+        options += ["--wait-for-schema", str(SCHEMA_SECONDS), "--report-json-path", str(report)]
+        told = command(address, Path(folder), options)
         run = subprocess.Popen(told, cwd=folder, stdout=said, stderr=subprocess.STDOUT)
         is_over = _waited(run, seconds)
         if is_over:
@@ -160,17 +163,28 @@ def fuzz_one(name: str, seconds: float, words: Sequence[str]) -> Ending:
                 run.wait()
         said.seek(0)
         text = said.read()
-        cases = json.loads(report.read_text())["test_cases"] if report.exists() else {}
-    failures = cases.get("unique_failures", 0)
-    word = WORDS[1] if failures else CUT_OFF if is_over else WORDS.get(run.returncode, NOT_RUN)
+        told_of = json.loads(report.read_text()) if report.exists() else None
+    cases = told_of["test_cases"] if told_of else {}
+    word = CUT_OFF if is_over else WORDS.get(run.returncode, NOT_RUN)
+    if cases.get("unique_failures"):
+        word = WORDS[1]
+    elif told_of and word == NOT_RUN and _has_nothing_to_spoil(told_of):
+        word = WORDS[0]
     return Ending(
         name=name,
+        mode=mode,
         word=word,
         examples=cases.get("generated", 0),
-        failures=failures,
+        failures=cases.get("unique_failures", 0),
         seconds=round(time.monotonic() - began, 1),
         said=text if word in (WORDS[1], NOT_RUN) else "",
     )
+
+
+def _has_nothing_to_spoil(report: dict[str, Any]) -> bool:
+    """Whether an operation is there and no request to it can be wrong, which counts as an error."""
+    selected: int = (report["operations"] or {}).get("selected", 0)
+    return selected == 1 and not report["errors"]
 
 
 def _waited(run: subprocess.Popen[bytes], seconds: float) -> bool:
