@@ -343,7 +343,7 @@ class Store(KeepsQueues, KeepsWorkers, KeepsSchedules, KeepsLimits, KeepsDocumen
         a scheduled or retrying job pending; a longer one moves its `run_at` and leaves its state; a job that
         has never been claimed takes that time as its `ready_at`.
 
-        With another `queue` it goes on waiting there, by the settings of that one, with its old `ready_at` and
+        With another `queue` it goes on waiting there, by the settings of that one, with its `ready_at` and
         seq; it counts as gone here and as one that came there, and takes its unique key along, its once key
         not. If the key is taken there, or if that queue is draining, dropped or, for a pending job, full, it
         stays where it is, and the reason says why; if its priority is outside the range there, InvalidJob is

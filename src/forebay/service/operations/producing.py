@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 from forebay.app.codec import decode_call
 from forebay.app.graphs import MayRaise, has_needs
 from forebay.app.handle import JobHandle, Patience
-from forebay.domain.job import Job, JobId, NewJob
+from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.errors import (
     DuplicateJob,

@@ -104,30 +104,16 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     job = held_job(tx, job_id)
     if job is None:
         return Verdict(job_id=job_id, done=False, state=None)
-    objection = change.objection_of(job.state)
+    state, name = JobState.PENDING if change.delay_ms == 0 else job.state, change.queue or job.queue
+    objection = change.objection_of(job.state) or _moved_key(tx, job, name, state)
     if objection:
         return _refused(job, objection)
-    state = JobState.PENDING if change.delay_ms == 0 else job.state
-    name = change.queue or job.queue
-    if name != job.queue:
-        objection = _moved_key(tx, job, tx.queue(name) or tx.fresh_queue(name), state)
-        if objection:
-            return _refused(job, objection)
     values = _amended(tx, job, change, state)
-    if job.state is JobState.RUNNING:
-        tx.run("amend_running", values)
-    elif job.state is JobState.BLOCKED:
-        tx.run("amend_blocked", values)
-    else:
-        tx.run("waiting_remove", narrow(job))
-        tx.run("amend", values)
-        if state is JobState.PENDING and (name != job.queue or state is not job.state):
-            come(tx, [(name, job.limit_keys.get(SHARE))])
-    if name != job.queue:
-        tx.leave(job.queue, job.state, name)
-        tx.count(name, state, 1)
-    elif state is not job.state:
-        tx.move(job.queue, job.state, state)
+    _rewrite(tx, job, values)
+    if state is JobState.PENDING and (job.queue, job.state) != (name, state):
+        come(tx, [(name, job.limit_keys.get(SHARE))])
+    tx.leave(job.queue, job.state, name)
+    tx.count(name, state, 1)
     tx.has_news = True
     tx.record(
         Event(
@@ -142,6 +128,16 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     return Verdict(job_id=job_id, done=True, state=state)
 
 
+def _rewrite(tx: Transaction, job: Job, values: Mapping[str, object]) -> None:
+    if job.state is JobState.RUNNING:
+        tx.run("amend_running", values)
+    elif job.state is JobState.BLOCKED:
+        tx.run("amend_blocked", values)
+    else:
+        tx.run("waiting_remove", narrow(job))
+        tx.run("amend", values)
+
+
 def _look_at_target(tx: Transaction, name: QueueName) -> None:
     """Lock a queue of a limited length, so that two do not take its last place. Before the job, as an insert
     does, which may wait for a job that it names while it holds its queue."""
@@ -150,8 +146,11 @@ def _look_at_target(tx: Transaction, name: QueueName) -> None:
         tx.locked_queue(name)
 
 
-def _moved_key(tx: Transaction, job: Job, target: Queue, state: JobState) -> str:
+def _moved_key(tx: Transaction, job: Job, name: QueueName, state: JobState) -> str:
     """Why a job cannot go to another queue; if nothing speaks against it, it has its key there."""
+    if name == job.queue:
+        return ""
+    target = tx.queue(name) or tx.fresh_queue(name)
     is_pending = state is JobState.PENDING
     objection = target.objection_to_move(
         (lambda: tx.counted(target.name, [JobState.PENDING])) if is_pending else None

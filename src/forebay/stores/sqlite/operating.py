@@ -113,23 +113,15 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     job = find(tx, job_id)
     if job is None:
         return _missing(job_id)
-    objection = change.objection_of(job.state)
+    state, name = JobState.PENDING if change.delay_ms == 0 else job.state, change.queue or job.queue
+    objection = change.objection_of(job.state) or _moved_key(tx, job, name, state)
     if objection:
         return _refused(job, objection)
-    state = JobState.PENDING if change.delay_ms == 0 else job.state
-    name = change.queue or job.queue
-    if name != job.queue:
-        objection = _moved_key(tx, job, tx.queue(name) or tx.fresh_queue(name), state)
-        if objection:
-            return _refused(job, objection)
     values = _amended(tx, job, change, state)
     tx.run("amend", {**values, "was": job.state.value})
-    if name != job.queue:
-        tx.leave(job.queue, job.state, name)
-        tx.count(name, state, 1)
-    else:
-        tx.move(job.queue, job.state, state)
-    if state is JobState.PENDING and (name != job.queue or state is not job.state):
+    tx.leave(job.queue, job.state, name)
+    tx.count(name, state, 1)
+    if state is JobState.PENDING and (job.queue, job.state) != (name, state):
         join(tx, name, job.limit_keys.get(SHARE), [job.seq])
     tx.has_news = True
     tx.record(
@@ -145,8 +137,11 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     return Verdict(job_id=job_id, done=True, state=state)
 
 
-def _moved_key(tx: Transaction, job: Job, target: Queue, state: JobState) -> str:
+def _moved_key(tx: Transaction, job: Job, name: QueueName, state: JobState) -> str:
     """Why a job cannot go to another queue; if nothing speaks against it, it has its key there."""
+    if name == job.queue:
+        return ""
+    target = tx.queue(name) or tx.fresh_queue(name)
     is_pending = state is JobState.PENDING
     objection = target.objection_to_move(
         (lambda: tx.counted(target.name, JobState.PENDING)) if is_pending else None
