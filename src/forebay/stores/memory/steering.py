@@ -172,13 +172,15 @@ def _objection_to_move(state: State, job: Job, moved: Job) -> str:
     objection = target.objection_to_move(
         partial(state.count, target.name, JobState.PENDING) if is_pending else None
     )
-    holder = state.unique.get((target.name, job.unique_key)) if _holds_key(state, job) else None
+    key = _key_held(state, job)
+    holder = None if key is None else state.unique.get((target.name, key))
     return objection or ("" if holder is None else f"its unique key is held by {holder}")
 
 
-def _holds_key(state: State, job: Job) -> bool:
-    """Whether a job has its unique key still: one may have freed it when it was started."""
-    return job.unique_key is not None and state.unique.get((job.queue, job.unique_key)) == job.id
+def _key_held(state: State, job: Job) -> str | None:
+    """The unique key of a job, unless it has freed it when it was started."""
+    key = job.unique_key
+    return key if key is not None and state.unique.get((job.queue, key)) == job.id else None
 
 
 def _priority_of(state: State, job: Job, change: Amendment, is_moved: bool) -> int:
@@ -191,9 +193,10 @@ def _priority_of(state: State, job: Job, change: Amendment, is_moved: bool) -> i
 def _leave_queue(state: State, job: Job, target: QueueName) -> None:
     open_queue(state, target)
     state.count_removed(job.queue)  # in the other one it counts as one that came
-    if job.unique_key is not None and _holds_key(state, job):
+    key = _key_held(state, job)
+    if key is not None:
         state.free_unique(job)
-        state.write(state.unique, (target, job.unique_key), job.id)
+        state.write(state.unique, (target, key), job.id)
 
 
 def revive_one(state: State, job_id: JobId, how: Revival, *, with_parent: bool = False) -> Verdict:
