@@ -93,7 +93,8 @@ SOME: Final[dict[str, Any]] = {
     "dependants": [0] * 100,
     "unmet": [1] * 100, "children": IDS, "numbers": list(HUNDRED), "parents": IDS, "child": "l1",
     "on_failure": "cancel", "aftermaths": ["dead"] * 100, "aftermath": "dead", "readies": [1] * 100,
-    "after_child": "", "after_number": 0, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
+    "after_child": "", "after_number": 0, "number": 1, "after_children": [""] * 100,
+    "after_numbers": [0] * 100, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
     "shares": [f"s{number}" for number in HUNDRED], "changes": None,
     "marks": ["tags a"], "cancelled": False, "moment": 50_000,
 }  # fmt: skip

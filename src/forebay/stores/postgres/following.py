@@ -333,7 +333,7 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
     if not jobs:
         return
     settings = tx.run("settings")
-    tx.load_queues({job.queue for job in jobs})
+    tx.load_scorings({job.queue for job in jobs})
     cap_ms = shortest_cap_ms(settings_from_text(text) for (text,) in settings.fetchall())
     alike: defaultdict[tuple[int, Place, str | None], list[JobId]] = defaultdict(list)
     shares: list[tuple[str, str | None]] = []

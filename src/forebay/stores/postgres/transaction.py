@@ -17,7 +17,7 @@ from forebay.domain.workflow import CONCERNED, Aftermath, EdgeState
 from forebay.stores.limiting import Kept
 from forebay.stores.postgres.connection import Statements, TryAgain, Values
 from forebay.stores.postgres.cursor import Cursor, Cursors
-from forebay.stores.rows import STATES, Row, changes_text, queue_from_row, row_from_queue
+from forebay.stores.rows import STATES, Row, changes_text, queue_from_row, row_from_queue, settings_from_text
 
 DEFAULT_CAP_MS: Final = QueueSettings().scoring.cap_ms
 OPEN: Final = (QueueState.ACTIVE, QueueState.PAUSED)
@@ -257,6 +257,13 @@ class Transaction:
         if name not in self._scorings:
             self._scorings[name] = self.existing_queue(name).settings.scoring
         return self._scorings[name]
+
+    def load_scorings(self, names: Iterable[str]) -> None:
+        """The same for several queues of which nothing else is asked: whole ones take the server a millisecond
+        to plan."""
+        missing = sorted({name for name in names if name not in self._scorings})
+        rows = self.all("settings_of", {"names": missing}) if missing else []
+        self._scorings |= {name: settings_from_text(settings).scoring for name, settings in rows}
 
     def place(
         self, queue: QueueName, ready_at: int, priority: int, failures: int, deadline_at: int | None
