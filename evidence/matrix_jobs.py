@@ -53,6 +53,13 @@ def insert_batch(stage: Stage) -> Act:
     return lambda process: process.store.insert([job() for _ in range(5)])
 
 
+@ROWS.add("insert: jobs that depend on each other", "insert", repeatable=False)
+def insert_graph(stage: Stage) -> Act:
+    stage.put(job())
+    jobs = [job(), job(depends_on=needs_of([1])), job(depends_on=needs_of([1, 2]))]
+    return lambda process: process.store.insert(jobs)
+
+
 @ROWS.add("insert: the first job of a queue", "insert")
 def insert_into_new_queue(stage: Stage) -> Act:
     return lambda process: process.store.insert([job(queue=MAIL, unique_key="u")])

@@ -13,10 +13,10 @@ from forebay import Forebay
 from forebay.app.alert_records import RULES
 from forebay.app.alerting import Looked, evaluate
 from forebay.app.alerts import Alerts
-from forebay.domain.alert import NOTICES, Severity, Step
+from forebay.domain.alert import Severity, Step
 from forebay.domain.histogram import histogram_of
 from forebay.domain.history import EventKind
-from forebay.domain.job import QueueName, WorkerId
+from forebay.domain.job import NOTICES, QueueName, WorkerId
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS, MetricRow, Tally, start_of
 from forebay.domain.query import JobQuery, Vitals
 from forebay.domain.queue import QueueState
@@ -36,7 +36,7 @@ def plain(clock: FollowedClock) -> Forebay:
 
 
 def deliveries(app: Forebay) -> list[dict[str, Any]]:
-    page = app.search(JobQuery(queues=(QueueName(NOTICES),)))
+    page = app.search(JobQuery(queues=(NOTICES,)))
     jobs = [app.client.job(one.id) for one in reversed(page.jobs)]
     return [job.metadata for job in jobs if job is not None]
 
@@ -367,7 +367,7 @@ def test_a_closed_queue_of_deliveries_stops_no_alert(
     plain: Forebay, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain.alerts.save_webhook("ops", HOOK)
-    plain.client.write(lambda store: store.save_queue(QueueName(NOTICES), state=QueueState.DRAINING))
+    plain.client.write(lambda store: store.save_queue(NOTICES, state=QueueState.DRAINING))
 
     with caplog.at_level(logging.WARNING):
         plain.alerts.trigger("deploy", "It is late")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -310,7 +311,8 @@ def test_two_schedulers_that_take_every_turn_at_once_revive_each_job_once(
     started(store, reader, clock, pace=Pace(first=3, factor=1, every_ms=1_000))
 
     def at_once(handle: Store) -> None:
-        Ramping(engine.reader, clock).run(handle)
+        with closing(Ramping(engine.reader, clock)) as duty:
+            duty.run(handle)
 
     for _ in range(6):
         clock.advance(seconds=1)

@@ -24,6 +24,7 @@ PROGRAMS: Final = (
     "guide/dead-letters.md",
     "guide/encryption.md",
     "guide/fairness.md",
+    "guide/frameworks.md",
     "guide/limits.md",
     "guide/logging.md",
     "guide/retries.md",

@@ -12,6 +12,8 @@ from forebay.domain.job import (
     MAX_METADATA,
     MAX_PAYLOAD,
     MAX_SEAL,
+    NOTICES,
+    NOTIFY,
     Amendment,
     Job,
     JobId,
@@ -160,6 +162,13 @@ def test_a_queue_can_be_called(name: str) -> None:
 )
 def test_a_queue_cannot_be_called(name: Any) -> None:
     assert refused_field(queue=name) == "queue"
+
+
+def test_the_queue_of_deliveries_is_for_deliveries_alone() -> None:
+    assert new_job(queue=NOTICES, task=NOTIFY).queue == NOTICES
+    with pytest.raises(InvalidJob, match="the queue forebay-alerts is for deliveries of alerts") as caught:
+        new_job(queue=NOTICES)
+    assert caught.value.field == "queue"
 
 
 def test_the_error_shows_the_name() -> None:

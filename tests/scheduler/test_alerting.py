@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import msgspec
 import pytest
 
 from forebay.app.alert_records import ALERTS, CHANNELS, RULES
 from forebay.app.alerting import Looked, delivery, evaluate
 from forebay.app.delivering import DELIVERY, SIGNATURE, TIMESTAMP, deliver, signature_of
-from forebay.domain.alert import NOTICES, Alert, Rule, Severity, Step
+from forebay.domain.alert import Alert, Rule, Severity, Step
 from forebay.domain.channel import Channel, Mail, Tls, Webhook
-from forebay.domain.job import QueueName
+from forebay.domain.job import NOTICES, QueueName
 from forebay.domain.lifecycle import JobState
+from forebay.domain.metrics import MINUTE, TEN_SECONDS, Happened, MetricRow, Tally, rolled, start_of
 from forebay.domain.query import JobQuery
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
@@ -74,7 +76,7 @@ def told(store: Store, channel: Channel, step: Step = Step.FIRED) -> None:
 
 
 def ends(reader: Reader) -> list[JobState]:
-    return [job.state for job in reader.search(JobQuery(queues=(QueueName(NOTICES),))).jobs]
+    return [job.state for job in reader.search(JobQuery(queues=(NOTICES,))).jobs]
 
 
 def hook(calls: Calls, path: str = "/hook?a=b") -> Webhook:
@@ -154,7 +156,7 @@ def test_a_server_that_is_not_there_is_a_failed_attempt(memory: Engine) -> None:
 
     deliver_due(memory)
 
-    [line] = reader.search(JobQuery(queues=(QueueName(NOTICES),))).jobs
+    [line] = reader.search(JobQuery(queues=(NOTICES,))).jobs
     [job] = reader.jobs([line.id])
     assert job is not None
     assert (job.state, job.errors[0].type) == (JobState.RETRYING, "ConnectionRefusedError")
@@ -246,7 +248,10 @@ def test_one_who_does_not_answer_holds_nobody_up(memory: Engine, calls: Calls) -
 
 
 def test_what_is_no_delivery_is_not_completed_unrun(memory: Engine) -> None:
-    memory.store().insert([new_job(queue=QueueName(NOTICES))])
+    # No producer can make one; a release from before that could.
+    job = new_job()
+    msgspec.structs.force_setattr(job, "queue", NOTICES)
+    memory.store().insert([job])
 
     assert deliver_due(memory) == 1
 
@@ -265,8 +270,53 @@ def test_the_duty_looks_and_delivers(
     awaited(lambda: ends(reader) == [JobState.COMPLETED])
     assert len(calls.seen) == 1
     store.beat(WorkerInfo(id=SWEEPER))
-    Alerting(engine, clock).run(store)  # nothing new
-    assert ends(reader) == [JobState.COMPLETED]
+    with closing(engine.reader()) as own:
+        assert not evaluate(store, own, clock).has_deliveries  # nothing new
+
+
+def test_whoever_runs_the_duties_does_not_wait_for_a_look(clock: ManualClock) -> None:
+    goes_on, looks = threading.Event(), []
+
+    class Slow(MemoryEngine):
+        def reader(self) -> Any:
+            looks.append(threading.current_thread().name)
+            assert goes_on.wait(DEADLINE)
+            return super().reader()
+
+    engine = Slow(clock=clock)
+    store, duty = engine.store(), Alerting(engine, clock)
+    clock.advance(seconds=10)
+
+    asked = [duty.is_ready]
+    assert not duty.run(store)
+    clock.advance(seconds=60)
+    asked.append(duty.is_ready)
+    assert not duty.run(store)  # one look at a time
+    goes_on.set()
+
+    assert asked == [True, False]
+    awaited(lambda: duty.is_ready)
+    assert looks == ["forebay-alerts"]
+
+
+def test_where_many_workers_write_minutes_are_read_instead_of_seconds(
+    memory: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.app.outlook.MOST_FINE_ROWS", 5)
+    store, reader = memory.store(), memory.reader()
+    store.insert([new_job()])
+    start = start_of(clock.now_ms(), MINUTE) - MINUTE
+    many = {"mail": Tally(counts={Happened.FAILED: 1, Happened.CLAIMED: 2})}
+    rows = [
+        MetricRow(tier=TEN_SECONDS, start=start, queue=QueueName("default"), worker=f"w{number}", tasks=many)
+        for number in range(20)
+    ]
+    store.record_metrics([*rows, *rolled(rows, MINUTE)])
+
+    evaluate(store, reader, clock)
+
+    [alert] = [kept.value for kept in ALERTS.all(reader).values() if kept.value.rule == "tasks-fail"]
+    assert alert.metadata["values"]["failed"] == 20
 
 
 def test_the_duty_comes_when_everybody_is_there_and_then_now_and_then(
@@ -295,8 +345,8 @@ def test_what_goes_wrong_costs_a_line_in_the_log(
     with caplog.at_level(logging.WARNING):
         assert not Alerting(Away(clock=clock), clock).run(memory.store())
         assert deliver_due(Away(clock=clock)) == 0
+        awaited(lambda: "alerts are left to the next turn: gone" in caplog.text)
 
-    assert "alerts are left to the next turn: gone" in caplog.text
     assert "news of alerts are delivered later: gone" in caplog.text
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
-from forebay.app.ramping import start_ramp
+from forebay.app.duty import close_duties
+from forebay.app.ramping import start_ramp, stop_ramp
+from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.errors import StoreUnavailable
 from forebay.scheduler.ramping import Ramping
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Reader
 from forebay.testing.clock import ManualClock
+from tests.stores.contract.steps import make
 
 
 def test_where_no_ramp_runs_nobody_looks_again_so_soon(clock: ManualClock) -> None:
@@ -42,3 +47,52 @@ def test_what_goes_wrong_costs_a_line_in_the_log(
     assert not Ramping(away, clock).run(MemoryEngine(clock=clock).store())
 
     assert "ramps are left to a later turn: gone" in caplog.text
+
+
+class Opened:
+    """Readers, and which of them are still open."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        self.engine = engine
+        self.count = self.open = 0
+
+    def __call__(self) -> Reader:
+        reader: Any = self.engine.reader()
+        self.count += 1
+        self.open += 1
+        reader.close = self._closed
+        return cast(Reader, reader)
+
+    def _closed(self) -> None:
+        self.open -= 1
+
+
+def test_the_reader_is_held_while_a_ramp_is_running(clock: ManualClock) -> None:
+    engine = MemoryEngine(clock=clock)
+    store, opened = engine.store(), Opened(engine)
+    duty = Ramping(opened, clock)
+    make(store, JobState.DEAD)
+    clock.advance(seconds=1)
+    ramp = start_ramp(store, engine.reader(), JobQuery())
+    clock.advance(seconds=1)
+
+    for _ in range(3):  # the job is put back, and nobody runs it
+        assert duty.is_ready
+        duty.run(store)
+        clock.advance(seconds=2)
+    assert (opened.count, opened.open) == (1, 1)
+
+    clock.advance(seconds=10)  # others had all turns
+    assert duty.is_ready
+    assert opened.open == 0
+
+    duty.run(store)
+    assert (opened.count, opened.open) == (2, 1)
+    close_duties([duty])
+    close_duties([duty])
+    assert opened.open == 0
+
+    duty.run(store)
+    stop_ramp(store, engine.reader(), ramp.name)
+    duty.run(store)
+    assert (opened.count, opened.open) == (3, 0)

@@ -685,6 +685,15 @@ def test_nonsense_is_refused_and_no_fault_of_ours(path: str, body: bytes, status
     assert answer.status_code == status
 
 
+def test_the_queue_of_deliveries_takes_nothing_else(plain: Served) -> None:
+    # The client would refuse to say so.
+    body = calls()["insert"].asked([[NewJob(task="t", queue=QueueName("forebay-alertz"))]], {})
+    answer = plain.client.post("/v1/store/insert", content=body.replace(b"alertz", b"alerts"))
+
+    assert answer.status_code == 422
+    assert "is for deliveries of alerts" in answer.text
+
+
 def test_a_call_is_a_post_and_not_too_large(plain: Served) -> None:
     looked = plain.client.get("/v1/store/now")
     with closing(open_engine(plain.address).store()) as store, pytest.raises(StoreRefused):

@@ -214,6 +214,7 @@ STEPS: Final = (
     Step(
         "enqueue with a bad tag", "enqueue", {"task": "t", "queue": "mail", "args": [{"~": "date", "v": "x"}]}
     ),
+    Step("enqueue among deliveries", "enqueue", {"task": "t", "queue": "forebay-alerts"}),
     Step("enqueue beyond", "enqueue", {**_TO_MAIL, "priority": 1_000}),
     Step("enqueue too late", "enqueue", {**_TO_MAIL, "run_at": "2150-01-01T00:00:00+00:00"}),
     Step(

@@ -11,11 +11,12 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.job import Job, JobId, NewJob, QueueName
+from forebay.domain.job import Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
 from forebay.domain.rank import place
 from forebay.domain.retry import RetryPolicy
+from forebay.domain.workflow import needs_of
 from forebay.errors import DuplicateJob, InvalidJob, QueueClosed, QueueFull, StoreRefused, StoreUnavailable
 from forebay.stores.postgres import inserting, plain
 from forebay.stores.postgres.calling import Call, together
@@ -24,9 +25,11 @@ from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
 from tests.stores.postgres_support import end_connections, make_engine, problems, raw
 from tests.stores.sqlite_support import in_thread, probe
-from tests.stores.support import claim, counting_ids, new_job
+from tests.stores.support import WORKER, claim, complete, counting_ids, new_job
 
 DEFAULT = QueueName("default")
+FIRST = JobId("first")
+HOLD = OnFailure.HOLD
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def store(engine: PostgresEngine) -> Iterator[PostgresStore]:
     """A handle that knows its queue."""
     opened = engine.store()
     opened.make_queues([DEFAULT])
-    opened.insert([new_job(id="first")])
+    opened.insert([new_job(id=FIRST)])
     yield opened
     opened.close()
 
@@ -80,7 +83,11 @@ def records(engine: PostgresEngine, ids: list[JobId | None]) -> list[Job]:
         ([new_job()], False),
         ([new_job(priority=7, tags=("a",), expires_at=4_000_000_000_000)], False),
         ([new_job(payload=b"1"), new_job(payload=b"2", metadata={"k": 1})], False),
-        ([new_job(), new_job(task="other")], True),
+        ([new_job(), new_job(task="other")], False),
+        ([new_job(), new_job(depends_on=needs_of([1])), new_job(depends_on=needs_of([1, 2]))], False),
+        ([new_job(), new_job(depends_on=needs_of([FIRST]))], True),
+        ([new_job(), new_job(depends_on=needs_of([1])), new_job(depends_on=needs_of([2], HOLD))], True),
+        ([new_job(delay_ms=5), new_job(depends_on=needs_of([1]))], True),
         ([new_job(), new_job(priority=1)], True),
         ([new_job(id="mine")], True),
         ([new_job(unique_key="k")], True),
@@ -124,6 +131,96 @@ def test_both_ways_write_the_same(engine: PostgresEngine, fields: dict[str, Any]
     assert claimed_in_order(store, 2 * jobs) == [receipt.id for receipt in [*long, *short]]
     assert problems(engine) == ()
     store.close()
+
+
+GRAPH = [
+    new_job(task="split", tags=("a",)),
+    new_job(depends_on=needs_of([1], HOLD), expires_at=None, payload=b"1"),
+    new_job(depends_on=needs_of([2], HOLD), metadata={"k": 1}),
+    new_job(task="join", depends_on=needs_of([2, 1, 3], HOLD)),
+    new_job(task="aside"),
+]
+NARROW = {
+    "jobs": "queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, capped,"
+    " rescore_at, expires_at, payload, has_dependants",
+    "ready": "queue, capped, rank, expires_at",
+    "blocked": "queue, run_at, unmet, expires_at",
+}
+
+
+def written_rows(engine: PostgresEngine, ids: list[JobId | None]) -> list[Any]:
+    """All that was written for these jobs, with their places among them instead of ids."""
+    schema = engine.address.schema
+    with raw() as looking:
+        rows: list[Any] = [
+            looking.execute(
+                f"select array_position(%(ids)s::text[], id), {columns} from {schema}.{table}"
+                " where id = any(%(ids)s) order by seq",
+                {"ids": ids},
+            ).fetchall()
+            for table, columns in NARROW.items()
+        ]
+        edges = looking.execute(
+            "select array_position(%(ids)s::text[], child), number, array_position(%(ids)s::text[], parent),"
+            f" on_failure, state from {schema}.edges where child = any(%(ids)s) order by child, number",
+            {"ids": ids},
+        )
+        return [*rows, edges.fetchall()]
+
+
+def test_both_ways_write_the_same_graph(
+    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(plain, "graph_of", lambda _: None)
+        long = store.insert(GRAPH)
+    short = store.insert(GRAPH)
+
+    both = [written_rows(engine, [receipt.id for receipt in receipts]) for receipts in (long, short)]
+    assert both[0] == both[1]
+    assert [len(rows) for rows in both[0]] == [5, 2, 3, 5]
+    assert [receipt.state for receipt in short] == [receipt.state for receipt in long]
+    assert problems(engine) == ()
+    tasks = [job.task for _ in range(3) for job in run_all(store)]
+    assert len(tasks) == 1 + 2 * len(GRAPH)
+    assert tasks[-2:] == ["join", "join"]
+    assert problems(engine) == ()
+
+
+def run_all(store: PostgresStore) -> list[Job]:
+    """Claim what can be, and complete it."""
+    jobs = claim(store, 99)
+    store.exchange(WORKER, [complete(job) for job in jobs])
+    return jobs
+
+
+def test_a_graph_for_a_queue_that_somebody_else_has_closed_leaves_nothing_behind(
+    engine: PostgresEngine, store: PostgresStore, other: PostgresStore
+) -> None:
+    other.save_queue(DEFAULT, state=QueueState.DRAINING)
+
+    with pytest.raises(QueueClosed):
+        store.insert(GRAPH)
+
+    with raw() as looking:
+        for table in ("jobs", "ready", "blocked", "edges"):
+            rows = looking.execute(f"select 1 from {engine.address.schema}.{table}").fetchall()
+            assert len(rows) == (table in {"jobs", "ready"})  # the one that was there before
+    assert problems(engine) == ()
+
+
+def test_a_parent_before_the_first_job_is_refused_as_ever(store: PostgresStore) -> None:
+    with pytest.raises(InvalidJob, match="2 places before it"):
+        store.insert([new_job(), new_job(depends_on=needs_of([2]))])
+
+
+def test_more_edges_than_a_statement_takes_are_written_all_the_same(
+    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain, "LOT_BYTES", 50)
+
+    assert goes_the_long_way(store, [new_job(), new_job(depends_on=needs_of([1]))], monkeypatch)
+    assert problems(engine) == ()
 
 
 def claimed_in_order(store: PostgresStore, jobs: int) -> list[JobId]:

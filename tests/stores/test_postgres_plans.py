@@ -126,6 +126,8 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "dependants": {"after": "l1"},
     "insert_one": {"id": "new"},
     "insert_alike": {"ids": NEW, "options": [None] * 100},
+    "insert_graph": {"ids": NEW, "options": [None] * 100, "tasks": ["t"] * 100, "children": NEW,
+                     "places": list(HUNDRED), "pending": 50, "blocked": 50},
     "seqs": {"jobs": 100},
     "claim": {"ids": NEW},
     "exchange": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1, "ids": sorted(IDS)},

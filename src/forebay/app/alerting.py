@@ -21,15 +21,14 @@ from forebay.app.alert_records import ALERTS, BOARDS, CHANNELS, TRIES, Board, No
 from forebay.app.codec import encode_call
 from forebay.app.outlook import Outlook
 from forebay.clock import Clock
-from forebay.domain.alert import NOTICES, SKEW, Alert, Rule, Severity, Standing, Step, advanced, raised
+from forebay.domain.alert import SKEW, Alert, Rule, Severity, Standing, Step, advanced, raised
 from forebay.domain.channel import Channel
-from forebay.domain.job import NewJob, QueueName
+from forebay.domain.job import NOTICES, NOTIFY, NewJob
 from forebay.domain.retry import RetryPolicy
 from forebay.errors import ConfigError, ForebayError, StoreError, StoreUnavailable
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Reader, Store
 
-NOTIFY: Final = "forebay.notify"
 # A document is not large: so much news is passed on at a time, and so many queues and tasks are remembered,
 # of one rule and of all; the last places are for critical rules. A rule that looks at nothing one by one
 # always has its place. What is beyond waits for the next look, or for a place.
@@ -237,7 +236,7 @@ def delivery(alert: Alert, step: Step, channel: Channel) -> NewJob:
     return NewJob(
         task=NOTIFY,
         payload=encode_call((), {}),
-        queue=QueueName(NOTICES),
+        queue=NOTICES,
         policy=_PATIENCE,
         once_key=f"{alert.id} {step} {channel.name}",
         metadata={"alert": alert.id, "step": step.value, "channel": channel.name},

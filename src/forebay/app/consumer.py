@@ -11,7 +11,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from forebay.app.codec import decode_call, encode_result
-from forebay.app.duty import Duty, run_due, tell_connected
+from forebay.app.duty import Duty, close_duties, run_due, tell_connected
 from forebay.app.saying import made_line, made_progress
 from forebay.app.settling import as_failed, exchange_all
 from forebay.app.times import Length, length_within
@@ -250,6 +250,7 @@ class Consumer:
             self._is_closed = True
             handles = (self._store, self._reader)
             self._store = self._reader = None
+            close_duties(self._duties)
             for handle in handles:
                 if handle is not None:
                     handle.close()

@@ -49,6 +49,22 @@ class HoldsBack(Protocol):
         ...
 
 
+@runtime_checkable
+class HoldsHandles(Protocol):
+    """A duty that keeps a handle of its own from turn to turn."""
+
+    def close(self) -> None:
+        """Let go of it: there will be no other turn. Doing so twice is fine."""
+        ...
+
+
+def close_duties(duties: Iterable[Duty]) -> None:
+    """Say that there will be no other turn."""
+    for duty in duties:
+        if isinstance(duty, HoldsHandles):
+            duty.close()
+
+
 def tell_connected(duties: Iterable[Duty]) -> None:
     """Say that the store answers again. A duty cannot find that out by itself: during an outage its owner has
     no answer either, and so does not even come to run it."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from forebay.clock import Clock
-from forebay.domain.alert import NOTICES, Each, Rule
+from forebay.domain.alert import Each, Rule
 from forebay.domain.condition import Look
-from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.job import DAY_MS, NOTICES, QueueName
 from forebay.domain.metrics import (
     HOUR,
     MINUTE,
@@ -34,7 +34,13 @@ FINE_MS: Final = 10 * MINUTE
 MIDDLE_MS: Final = 3 * HOUR
 LATE_SCHEDULE_MS: Final = MINUTE
 MOST_SCHEDULES: Final = 100
+# Workers write the finest rows each for itself, so a hundred of them on a hundred queues write so many in
+# twenty seconds. Where there are more, rows of minutes are read instead, which have all workers together.
+MOST_FINE_ROWS: Final = 20_000
 TIMEOUT: Final = "Timeout"  # what workers call the error of an attempt that took too long
+
+
+_Rows = Mapping[QueueName, Sequence[MetricRow]]
 
 
 def _tier_of(window_ms: int) -> int:
@@ -59,7 +65,7 @@ class Outlook:
             tier = _tier_of(rule.window_ms)
             self._longest[tier] = max(self._longest[tier], rule.window_ms)
         self._longest[HOUR] = max(self._longest[HOUR], DAY_MS)
-        self._read: dict[int, dict[QueueName, list[MetricRow]]] = {}
+        self._read: dict[int, tuple[int, _Rows]] = {}
         self._spans: dict[tuple[int, str | None], Span] = {}
         self._tallies: dict[tuple[int, str | None], dict[str, Tally]] = {}
         self._values: Mapping[str, Callable[[int, str | None, str | None], float | None]] = {
@@ -111,7 +117,7 @@ class Outlook:
     @property
     def has_notices(self) -> bool:
         """Whether there is news of alerts on the way."""
-        counts = self._all_counts.get(QueueName(NOTICES))
+        counts = self._all_counts.get(NOTICES)
         return counts is not None and counts.live > 0
 
     def _value(self, metric: str, window_ms: int, queue: str | None, task: str | None) -> float | None:
@@ -126,6 +132,8 @@ class Outlook:
     def _all_counts(self) -> dict[QueueName, Counts]:
         return self._reader.counts()
 
+    # Without the queue of deliveries, like all else that rules see: alerts about those would have to be
+    # delivered too.
     @cached_property
     def counts(self) -> dict[QueueName, Counts]:
         return {name: counts for name, counts in self._all_counts.items() if name != NOTICES}
@@ -154,8 +162,16 @@ class Outlook:
     def _workers(self) -> list[WorkerInfo]:
         return self._reader.workers()
 
-    def _serving(self, queue: str | None) -> list[WorkerInfo]:
-        return [one for one in self._workers if queue is None or queue in one.queues]
+    @cached_property
+    def _workers_by_queue(self) -> Mapping[str, Sequence[WorkerInfo]]:
+        found: defaultdict[str, list[WorkerInfo]] = defaultdict(list)
+        for one in self._workers:
+            for queue in one.queues:
+                found[queue].append(one)
+        return dict(found)
+
+    def _serving(self, queue: str | None) -> Sequence[WorkerInfo]:
+        return self._workers if queue is None else self._workers_by_queue.get(queue, ())
 
     def _workers_alive(self, queue: str | None) -> int:
         return sum(one.pulse(self.now) is not Pulse.DEAD for one in self._serving(queue))
@@ -192,18 +208,30 @@ class Outlook:
 
     def _rows(self, window_ms: int, queue: str | None) -> tuple[list[MetricRow], int]:
         """The rows of a window, and of the span before it; and when the window begins."""
-        tier = _tier_of(window_ms)
-        if tier not in self._read:
-            by_queue: defaultdict[QueueName, list[MetricRow]] = defaultdict(list)
-            since = start_of(self.now - self._longest[tier], tier) - tier
-            for row in every_row(self._reader, tier, since, self.now + tier):
-                if row.queue != NOTICES:
-                    by_queue[row.queue].append(row)
-            self._read[tier] = dict(by_queue)
+        tier, chosen = self._of_tier(_tier_of(window_ms))
         start = start_of(self.now - window_ms, tier)
-        chosen = self._read[tier]
         rows = chain(*chosen.values()) if queue is None else chosen.get(QueueName(queue), ())
         return [row for row in rows if row.start >= start - tier], start
+
+    def _of_tier(self, tier: int) -> tuple[int, _Rows]:
+        """All rows of a tier that some rule needs, by queue; or of minutes where the finest are too many."""
+        if tier not in self._read:
+            since = start_of(self.now - self._longest[tier], tier) - tier
+            rows = every_row(self._reader, tier, since, self.now + tier)
+            if tier == TEN_SECONDS:
+                rows = islice(rows, MOST_FINE_ROWS + 1)
+            by_queue: defaultdict[QueueName, list[MetricRow]] = defaultdict(list)
+            read = 0
+            for row in rows:
+                read += 1
+                if row.queue != NOTICES:
+                    by_queue[row.queue].append(row)
+            if tier == TEN_SECONDS and read > MOST_FINE_ROWS:
+                self._longest[MINUTE] = max(self._longest[MINUTE], self._longest[tier])
+                self._read[tier] = self._of_tier(MINUTE)
+            else:
+                self._read[tier] = tier, dict(by_queue)
+        return self._read[tier]
 
     def _span(self, window_ms: int, queue: str | None, task: str | None) -> Span:
         if task is not None:
@@ -220,7 +248,9 @@ class Outlook:
         return self._tallies[window_ms, queue]
 
     def _per_second(self, window_ms: int, queue: str | None, task: str | None) -> float:
-        return self._span(window_ms, queue, task).count(Happened.COMPLETED) * 1_000 / window_ms
+        tier, _ = self._of_tier(_tier_of(window_ms))
+        length_ms = self.now - start_of(self.now - window_ms, tier)
+        return self._span(window_ms, queue, task).count(Happened.COMPLETED) * 1_000 / length_ms
 
     def _usual_per_second(self, queue: str | None, task: str | None) -> float | None:
         rows, start = self._rows(DAY_MS, queue)

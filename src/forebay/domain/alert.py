@@ -26,8 +26,6 @@ from forebay.errors import ConfigError, InvalidJob
 MAX_RULE_NAME: Final = 100
 MAX_MESSAGE: Final = 300
 MAX_DETAILS: Final = 4_096  # bytes of JSON
-# Alerts about deliveries would have to be delivered, so nothing that is counted is of this queue.
-NOTICES: Final = "forebay-alerts"
 SKEW: Final = "clock_skew_ms"
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,49}\Z")
 

@@ -23,6 +23,9 @@ else:
     Json = Any  # msgspec knows no type that contains itself, and decodes whatever is there
 
 DEFAULT_QUEUE: Final = QueueName("default")
+# Deliveries of alerts: a queue and a task that are ours alone.
+NOTICES: Final = QueueName("forebay-alerts")
+NOTIFY: Final = "forebay.notify"
 MAX_PAYLOAD: Final = 1_048_576
 MAX_SEAL: Final = 128  # what encryption adds at most; it is not counted
 MAX_METADATA: Final = 65_536
@@ -118,8 +121,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cost: int = 1
 
     def __post_init__(self) -> None:
-        check_queue_name(self.queue)
-        check_task_name(self.task)
+        check_names(self.queue, self.task)
         self._check_payload()
         self._check_times()
         self._check_numbers()
@@ -341,6 +343,21 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
         }
         check_metadata(merged)
         return merged
+
+
+@lru_cache(maxsize=4_096)
+def check_names(queue: str, task: str) -> None:
+    """Raise InvalidJob unless a job of this task can be in this queue."""
+    check_queue_name(queue)
+    check_task_name(task)
+    if task != NOTIFY:
+        check_not_ours(queue)
+
+
+def check_not_ours(queue: str) -> None:
+    """Raise InvalidJob for the queue that only deliveries of alerts go to."""
+    if queue == NOTICES:
+        raise InvalidJob(f"the queue {queue} is for deliveries of alerts; choose another name", field="queue")
 
 
 @lru_cache(maxsize=1024)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import closing
 from threading import Thread
 from typing import Final
 
-from forebay.app.alerting import NOTIFY, evaluate
+from forebay.app.alerting import evaluate
 from forebay.app.consumer import Consumer
 from forebay.clock import Clock
-from forebay.domain.alert import NOTICES
+from forebay.domain.job import NOTICES, NOTIFY
 from forebay.errors import StoreError
 from forebay.stores.protocol import Engine, Store
 
@@ -24,9 +25,13 @@ class Alerting:
     """Whoever comes first looks; who comes to the same conclusion a moment later is refused by the store (see
     `app.alerting`).
 
-    Deliveries are jobs of a queue of their own. Whoever has looked takes those that are due, in a thread of
-    its own, because a server that does not answer must hold up neither jobs nor other duties. So nobody has
-    to serve that queue, and programs without alerts have neither the thread nor a question more.
+    A look costs more than all other duties, and the more, the more workers and queues there are. So it has a
+    thread and handles of its own for as long as it takes: whoever runs the duties only begins it, and neither
+    jobs nor schedules nor a sweep ever wait for it.
+
+    Deliveries are jobs of a queue of their own. Whoever has looked takes those that are due, in one more
+    thread, because a server that does not answer must not hold up the next look either. So nobody has to
+    serve that queue, and programs without alerts have neither that thread nor a question more.
     """
 
     name = "alert"
@@ -35,35 +40,49 @@ class Alerting:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self._thread: Thread | None = None
+        self._looking: Thread | None = None
+        self._delivering: Thread | None = None
         # Not at once: workers that have started together have not yet all said that they are there.
         self._ready_at = clock.monotonic() + self.every_ms / 1_000
 
     @property
     def is_ready(self) -> bool:
         """Only now and then, whoever asks: a consumer asks after each of its claims, and a question to the
-        store each time would cost more than the alerts are worth."""
+        store each time would cost more than the alerts are worth. Not while the last look takes its time: the
+        turn is for somebody who can use it."""
         now = self._clock.monotonic()
-        if now < self._ready_at:
+        if now < self._ready_at or _is_at_work(self._looking):
             return False
         self._ready_at = now + self.every_ms / 2_000
         return True
 
     def run(self, store: Store) -> bool:
+        """Begin a look. What is left waits for the next turn: a flood must not keep others from theirs."""
+        if not _is_at_work(self._looking):
+            self._looking = _begun("forebay-alerts", self._look)
+        return False
+
+    def _look(self) -> None:
         """Whatever goes wrong costs a line in the log, as with metrics: an alert is not worth a job."""
         try:
-            with closing(self._engine.reader()) as reader:
+            with closing(self._engine.store()) as store, closing(self._engine.reader()) as reader:
                 looked = evaluate(store, reader, self._clock)
         except Exception as exc:
             is_known = isinstance(exc, StoreError)
             logger.warning("alerts are left to the next turn: %s", exc, exc_info=not is_known)
-            return False
-        if looked.has_deliveries and (self._thread is None or not self._thread.is_alive()):
-            self._thread = Thread(
-                target=deliver_due, args=(self._engine,), name="forebay-alerts", daemon=True
-            )
-            self._thread.start()
-        return False  # what is left waits for the next turn: a flood must not keep others from theirs
+            return
+        if looked.has_deliveries and not _is_at_work(self._delivering):
+            self._delivering = _begun("forebay-deliveries", lambda: deliver_due(self._engine))
+
+
+def _begun(name: str, work: Callable[[], object]) -> Thread:
+    thread = Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _is_at_work(thread: Thread | None) -> bool:
+    return thread is not None and thread.is_alive()
 
 
 def deliver_due(engine: Engine) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from forebay.domain.job import Job, QueueName
+from forebay.domain.job import Job, QueueName, check_not_ours, check_queue_name
 
 ENDED_SINCE: Final = "it has ended since"
 
@@ -18,6 +18,12 @@ class Revival(NamedTuple):
     actor: str = ""
     dependants: bool = False
     ended_before: int | None = None
+
+    def check(self) -> None:
+        """Raise InvalidJob for a queue that no job can be put into."""
+        if self.queue is not None:
+            check_queue_name(self.queue)
+            check_not_ours(self.queue)
 
     def objection_to(self, job: Job) -> str:
         """Why a final job stays where it is, if it does: whoever revives has begun before it ended."""

@@ -12,7 +12,7 @@ from contextlib import closing
 from math import inf
 from threading import Event, Thread
 
-from forebay.app.duty import Duty
+from forebay.app.duty import Duty, close_duties
 from forebay.app.registry import Registry
 from forebay.app.schedules import declare
 from forebay.clock import Clock, SystemClock
@@ -108,6 +108,7 @@ class Worker:
         self._drain_ends: list[float] = []  # all that were named; any thread may add one, the earliest counts
         self._coordinator: Coordinator
         self._store: Store | None = None
+        self._duties: Sequence[Duty] = ()
 
     def _own_renewal(self) -> Renewal:
         return Renewal(
@@ -167,13 +168,14 @@ class Worker:
     def _begin_to_claim(self) -> None:
         self._store = store = timed(self._engine.store(), self._clock)
         self._declare(store)
+        self._duties = self._own_duties()
         self._coordinator = Coordinator(
             worker=self._info,
             store=self._store,
             slots=self._slots,
             inbox=self._inbox,
             executors=self._executors,
-            duties=self._duties(),
+            duties=self._duties,
             clock=self._clock,
             roll=random.random,
             steering=self._steering,
@@ -193,7 +195,7 @@ class Worker:
         # Threads of ours do not keep a program alive; one that forgets to stop its worker lets jobs end here.
         atexit.register(self.stop)
 
-    def _duties(self) -> Sequence[Duty]:
+    def _own_duties(self) -> Sequence[Duty]:
         features = self._engine.features
         if features.does_duties:
             return ()
@@ -393,6 +395,7 @@ class Worker:
     def _close(self) -> None:
         """Let go of everything, whatever goes wrong with a part of it."""
         parts = [self._noting.close, self._executors.close, self._renewal.stop]
+        parts.append(lambda: close_duties(self._duties))
         if self._wakeups is not None:
             parts.insert(0, self._wakeups.close)
         if self._store is not None:

@@ -351,12 +351,15 @@ def test_a_revived_job_keeps_an_id_that_was_brought(store: Store, reader: Reader
     assert look(reader, JobId("mine")).state is JobState.PENDING
 
 
-def test_a_job_cannot_be_revived_in_a_queue_with_a_wrong_name(store: Store, reader: Reader) -> None:
+@pytest.mark.parametrize("name", ["a:b", "forebay-alerts"])
+def test_a_job_cannot_be_revived_in_a_queue_with_a_wrong_name(
+    store: Store, reader: Reader, name: str
+) -> None:
     job_id = make(store, JobState.DEAD)
     before = record(reader, job_id)
 
     with pytest.raises(InvalidJob):
-        store.revive([job_id], queue=QueueName("a:b"))
+        store.revive([job_id], queue=QueueName(name))
 
     assert record(reader, job_id) == before
     assert [queue.name for queue in reader.queues()] == [DEFAULT]

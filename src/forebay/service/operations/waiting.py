@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from forebay.app.codec import VERSION
-from forebay.app.duty import Duty, run_due, tell_connected
+from forebay.app.duty import Duty, close_duties, run_due, tell_connected
 from forebay.domain.gate import gates_of
 from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.outcome import Interrupted
@@ -160,6 +160,7 @@ class Waiting:
             if self._keeping is not None:
                 await asyncio.wait([self._keeping])
         finally:
+            await asyncio.to_thread(close_duties, self._duties)
             if self._wakeups is not None:
                 await asyncio.to_thread(self._wakeups.close)
 

@@ -56,8 +56,7 @@ def amend(state: State, job_id: JobId, change: Amendment, actor: str) -> Verdict
 
 
 def revive(state: State, ids: Sequence[JobId], how: Revival) -> list[Verdict]:
-    if how.queue is not None:
-        check_queue_name(how.queue)
+    how.check()
     # All are judged before the first is put back, so that children know which of their parents will live.
     verdicts = {job_id: _refusal(state, job_id, how) for job_id in dict.fromkeys(ids)}
     together = dict.fromkeys(job_id for job_id, refusal in verdicts.items() if refusal is None)

@@ -172,8 +172,7 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
 
 def revive(tx: Transaction, jobs: Sequence[Job], how: Revival, *, with_parent: bool = False) -> list[Verdict]:
     """Each is judged in its turn, since one may take the key of another; then all are put back."""
-    if how.queue is not None:
-        check_queue_name(how.queue)
+    how.check()
     objections = [_objection_to_revival(tx, job, how) for job in jobs]
     revived = [job for job, objection in zip(jobs, objections, strict=True) if not objection]
     behind = rejoin(tx, revived)

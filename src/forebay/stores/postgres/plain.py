@@ -13,6 +13,7 @@ from forebay.domain.share import SHARE
 from forebay.stores.ids import several_ids
 from forebay.stores.postgres.calling import Call
 from forebay.stores.postgres.connection import Connection, Statements, TryAgain
+from forebay.stores.postgres.graphs import Graph, graph_of
 from forebay.stores.postgres.inserting import LOT_BYTES
 from forebay.stores.postgres.packing import Packed, alike, bigint, blobs, integer, text, texts
 from forebay.stores.postgres.transaction import Memory
@@ -20,7 +21,10 @@ from forebay.stores.postgres.wakeups import Pokes
 from forebay.stores.protocol import Receipt
 from forebay.stores.rows import new_options_text, settings_from_text
 
-_PENDING: Final = JobState.PENDING  # a look-up in the enum takes as long as to make a receipt
+# A look-up in the enum takes as long as to make a receipt.
+_PENDING: Final = JobState.PENDING
+_BLOCKED: Final = JobState.BLOCKED
+_EDGE_BYTES: Final = 80  # about as much as an edge takes in a statement
 
 
 class Terms(NamedTuple):
@@ -46,8 +50,8 @@ def _terms(settings_text: str, wanted: int | None) -> Terms | None:
 
 
 class PlainInsert:
-    """The common case of an insert: jobs of one kind, due at once, without keys, for a queue that this handle
-    knows, in one trip and one commit.
+    """The common case of an insert: jobs without keys for one queue that this handle knows, due at once or
+    when others of them have ended, in one trip and one commit.
 
     What is known of the queue is a guess that the statement checks. Where the queue is closed by now, or has
     other settings, nothing was written, and the long way finds out what that means.
@@ -67,6 +71,7 @@ class PlainInsert:
         self._connection = connection
         self._one = Call("insert_one", statements["insert_one"])
         self._alike = Call("insert_alike", statements["insert_alike"])
+        self._graph = Call("insert_graph", statements["insert_graph"])
         self._memory = memory
         self._pokes = pokes
         self._new_id = new_id
@@ -84,19 +89,31 @@ class PlainInsert:
         # A pooler may give the next statement to a session where it was not prepared.
         if terms is None or self._connection.address.pooled or not _are_plain(jobs):
             return None
-        if sum(len(job.payload) for job in jobs) > LOT_BYTES:
+        is_alike = _are_alike(jobs)
+        graph = None if is_alike else graph_of(jobs)
+        if graph is None and not is_alike:
+            return None
+        edges = 0 if graph is None else len(graph.parents)
+        if sum(len(job.payload) for job in jobs) + edges * _EDGE_BYTES > LOT_BYTES:
             return None
         ids = several_ids(self._new_id, len(jobs))
         try:
-            written = self._written(jobs, ids, terms)
+            written = self._written(jobs, ids, terms, graph)
         except TryAgain:
             return None
         if written is None:
             self._memory.open_queues.pop(first.queue, None)
             return None
-        return [Receipt(id=job_id, is_new=True, state=_PENDING) for job_id in ids]
+        if graph is None:
+            return [Receipt(id=job_id, is_new=True, state=_PENDING) for job_id in ids]
+        return [
+            Receipt(id=job_id, is_new=True, state=_BLOCKED if unmet else _PENDING)
+            for job_id, unmet in zip(ids, graph.unmet, strict=True)
+        ]
 
-    def _written(self, jobs: Sequence[NewJob], ids: Sequence[JobId], terms: Terms) -> int | None:
+    def _written(
+        self, jobs: Sequence[NewJob], ids: Sequence[JobId], terms: Terms, graph: Graph | None
+    ) -> int | None:
         self._channel = None
         self._pokes.send(self)
         values = _values(jobs[0], terms, self._channel)
@@ -111,6 +128,10 @@ class PlainInsert:
             values["ids"] = alike(ids)
             values["options"] = texts(options if any(options) else ())  # mostly there are none
             values["payloads"] = blobs([job.payload for job in jobs])
+        if graph is not None:
+            call = self._graph
+            values["tasks"] = alike([job.task for job in jobs])
+            values |= graph.values(ids)
         return self._connection.call(lambda raw: call(raw, values))
 
 
@@ -128,16 +149,23 @@ def _values(job: NewJob, terms: Terms, channel: bytes | None) -> dict[str, Packe
 
 
 def _are_plain(jobs: Sequence[NewJob]) -> bool:
+    """Whether nobody has to look for others that these jobs have to do with, but for those they depend on."""
     first = jobs[0]
     for job in jobs:
         if job.id is not None or job.unique_key is not None or job.once_key is not None:
             return False
-        if job.delay_ms or job.run_at is not None or job.deadline_at is not None or job.depends_on:
+        if job.delay_ms or job.run_at is not None or job.deadline_at is not None:
             return False
         if job.sequence is not None or (job.limit_keys and SHARE in job.limit_keys):
             return False
-        if job is not first and (job.queue, job.task, job.priority, job.expires_at) != (
-            first.queue, first.task, first.priority, first.expires_at,
+        if job is not first and (job.queue, job.priority, job.expires_at) != (
+            first.queue, first.priority, first.expires_at,
         ):  # fmt: skip
             return False
     return True
+
+
+def _are_alike(jobs: Sequence[NewJob]) -> bool:
+    """Whether they are all of one task and wait for nobody."""
+    task = jobs[0].task
+    return not any(job.depends_on or job.task != task for job in jobs)

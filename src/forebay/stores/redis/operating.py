@@ -35,8 +35,7 @@ def verdicts(ids: Sequence[JobId], answers: Sequence[Sequence[Any]]) -> list[Ver
 
 
 def revive(connection: Connection, ids: Sequence[JobId], how: Revival) -> list[Verdict]:
-    if how.queue is not None:
-        check_queue_name(how.queue)
+    how.check()
     ask = {"ids": list(ids), **how._asdict(), "fresh": FRESH_QUEUE}
     return verdicts(ids, connection.run("revive", ask))
 

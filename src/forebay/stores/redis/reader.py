@@ -24,7 +24,6 @@ from forebay.domain.query import (
     Position,
     Vitals,
     check_limit,
-    fate_of,
     page_end,
 )
 from forebay.domain.queue import Queue, QueueState
@@ -42,6 +41,7 @@ from forebay.stores.redis.rows import (
     command_from_packed,
     edge_from_stored,
     event_from_packed,
+    fate_from_row,
     job_from_row,
     notes_from_stored,
     queue_from_packed,
@@ -75,7 +75,11 @@ class RedisReader(LooksAtRedisSchedules, LooksAtRedisLimits, LooksAtRedisDocumen
         return [found.get(job_id) for job_id in ids]
 
     def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
-        return [None if job is None else fate_of(job) for job in self.jobs(ids)]
+        found: dict[JobId, Fate] = {}
+        for first in range(0, len(ids), JOBS_PER_LOOK):
+            rows = self._run("fates", {"ids": list(ids[first : first + JOBS_PER_LOOK])})
+            found |= {fate.id: fate for fate in map(fate_from_row, rows)}
+        return [found.get(job_id) for job_id in ids]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)

@@ -16,7 +16,7 @@ import msgspec
 from forebay.domain.history import Attempt, Event
 from forebay.domain.job import Job, JobId, NewJob, OnFailure, PastError, QueueName
 from forebay.domain.note import LogLine, Notes, Step
-from forebay.domain.query import Archived
+from forebay.domain.query import Archived, Fate
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge, EdgeState
@@ -214,6 +214,22 @@ def job_from_row(row: Sequence[Any]) -> Job:
         has.limit_keys or {},
         has.sequence,
         has.cost,
+    )
+
+
+def fate_from_row(row: Sequence[Any]) -> Fate:
+    """What has become of a job, from id, head and the last bad attempt."""
+    job_id, packed, error = row
+    head = _decode_head(packed)
+    return Fate(
+        id=JobId(job_id.decode()),
+        seq=int(head.seq),
+        queue=QueueName(head.queue),
+        task=head.task,
+        state=STATES[head.state],
+        finished_at=_some(head.finished_at),
+        reason=_some(head.reason),
+        error=_past_error(error) if error else None,
     )
 
 

@@ -198,8 +198,7 @@ def revive(tx: Transaction, job_id: JobId, how: Revival, *, with_parent: bool = 
 
 def _judged(tx: Transaction, job_id: JobId, how: Revival) -> Job | Verdict:
     """A job that can be revived and has its key again, or why it stays where it is."""
-    if how.queue is not None:
-        check_queue_name(how.queue)
+    how.check()
     job = find(tx, job_id)
     if job is None:
         return _missing(job_id)

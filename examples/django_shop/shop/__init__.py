@@ -1,0 +1,1 @@
+"""A shop whose receipts are written by a worker."""

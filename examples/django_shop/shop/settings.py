@@ -1,0 +1,25 @@
+"""The jobs are kept in the database of the shop, so that they come true with its transactions."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+SECRET_KEY = "only for this example"
+USE_TZ = True
+INSTALLED_APPS = ["forebay.integrations.django", "shop"]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": os.environ.get("SHOP_DATABASE", Path(__file__).parents[1] / "shop.db"),
+        "TEST": {"NAME": os.environ.get("SHOP_TEST_DATABASE", Path(__file__).parents[1] / "test.db")},
+    }
+}
+TASKS = {
+    "default": {
+        "BACKEND": "forebay.integrations.django.backend.ForebayBackend",
+        "QUEUES": ["default", "mail"],
+        "OPTIONS": {"database": "default", "defaults": {"retries": 2}},
+    }
+}

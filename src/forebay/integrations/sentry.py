@@ -1,0 +1,66 @@
+"""Errors of jobs in Sentry.
+
+    sentry_sdk.init(...)
+    report(app)
+
+Each attempt has a scope of its own, so what one job says about itself is not found with the error of another
+one. An attempt that fails is reported with the job's id, task, queue, attempt and correlation id; what a task
+raises in order to be run later, or not at all, is no error. A job that dies without an exception of its own,
+such as one that took too long or whose worker was killed too often, is reported as a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import sentry_sdk
+from sentry_sdk import Scope
+
+from forebay.app.app import Forebay
+from forebay.app.context import JobContext
+from forebay.domain.job import Job
+from forebay.domain.outcome import AttemptError
+from forebay.errors import JobCancelled, JobSignal, LeaseLost
+
+_NO_ERRORS: Final = (JobSignal, JobCancelled, LeaseLost)
+
+
+def report(app: Forebay) -> None:
+    """Report the failures of all jobs that this app runs. Without `sentry_sdk.init` nothing is sent."""
+    app.middleware(_reporting)
+    app.on_error(_dead)
+
+
+@contextmanager
+def _reporting(context: JobContext) -> Iterator[None]:
+    with sentry_sdk.isolation_scope() as scope:
+        _describe(scope, context.job)
+        try:
+            yield
+        except _NO_ERRORS:
+            raise
+        except Exception as exc:
+            sentry_sdk.capture_exception(exc)
+            raise
+
+
+def _dead(job: Job | None, error: AttemptError) -> None:
+    if error.traceback:  # then it was raised by a task, and reported there
+        return
+    with sentry_sdk.isolation_scope() as scope:
+        if job is not None:
+            _describe(scope, job)
+        sentry_sdk.capture_message(f"{error.type}: {error.message}", level="error")
+
+
+def _describe(scope: Scope, job: Job) -> None:
+    scope.set_transaction_name(job.task, source="task")
+    scope.set_tag("forebay.task", job.task)
+    scope.set_tag("forebay.queue", job.queue)
+    scope.set_tag("forebay.job_id", job.id)
+    if job.correlation_id is not None:
+        scope.set_tag("forebay.correlation_id", job.correlation_id)
+    # Not the arguments: they may be secrets, and are sealed in the store if they are to be.
+    scope.set_context("job", {"id": job.id, "task": job.task, "queue": job.queue, "attempt": job.attempt})
