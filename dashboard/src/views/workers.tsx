@@ -134,7 +134,7 @@ export function Workers() {
                 <td><Badge state={worker.pulse} /></td>
                 <td><Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}</td>
                 <td>{worker.queues.join(", ")}{worker.paused.length > 0 && <span class="muted"> (paused: {worker.paused.join(", ")})</span>}</td>
-                <td class="tight"><Runs worker={worker} running={running.data?.jobs ?? []} /></td>
+                <td><Runs worker={worker} running={running.data?.jobs ?? []} /></td>
                 <td class="right">{number(worker.completed)}</td>
                 <td class="right">{number(worker.failed)}</td>
                 <td class="right">{percent(worker.cpu)}</td>
