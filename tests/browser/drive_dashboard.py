@@ -45,12 +45,6 @@ VIEWS = (
 )
 
 
-# Tables with buttons in their last column that do not fit; others may be pushed to and fro.
-CUT = """() => [...document.querySelectorAll(".scroll:has(td .button)")]
-    .filter(one => one.scrollWidth > one.clientWidth)
-    .map(one => `cut: ${one.ariaLabel}`)"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_view_opens_and_can_be_used_by_everybody(browser: Browser, scene: Scene, scheme: str) -> None:
     sight = Sight(browser, scene.address, color_scheme=scheme)
@@ -60,7 +54,7 @@ def test_every_view_opens_and_can_be_used_by_everybody(browser: Browser, scene: 
         page = sight.open(view.format(dead=scene.dead))
         expect(page.locator(".link")).to_have_text("Live")
         expect(page.get_by_text("Loading…")).to_have_count(0)
-        faults[view] = [*sight.faults(), *page.evaluate(CUT)]
+        faults[view] = [*sight.faults(), *sight.cut()]
 
     sight.close()
     assert {view: found for view, found in faults.items() if found} == {}
@@ -325,7 +319,7 @@ def test_the_page_fits_a_phone(browser: Browser, scene: Scene) -> None:
         page = sight.open(view.format(dead=scene.dead))
         expect(page.locator(".link")).to_have_text("Live")
         assert page.evaluate("document.documentElement.scrollWidth") <= 380, view
-        assert page.evaluate(CUT) == [], view
+        assert sight.cut() == [], view
     sight.close()
 
 

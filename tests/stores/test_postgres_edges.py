@@ -12,6 +12,7 @@ from forebay.domain.limits import Limit
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import decide
 from forebay.domain.workflow import needs_of
+from forebay.errors import StoreUnavailable
 from forebay.stores.postgres.duties import rescore
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
@@ -190,10 +191,9 @@ def test_a_parent_with_more_children_than_are_looked_at_at_once_releases_them_al
     assert states(engine, *children) == [JobState.PENDING] * 40
 
 
-def test_a_child_whose_blocked_row_is_not_seen_yet_is_looked_at_later(
+def test_parents_that_end_while_their_child_is_revived_are_heard_of(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
-    """It was cancelled while it was blocked, and is revived while the other parent ends."""
     one, other, child = put(store, new_job(), new_job(), new_job(depends_on=needs_of([1, 2])))
     store.cancel([child])
     reviving = engine.store()
@@ -201,7 +201,8 @@ def test_a_child_whose_blocked_row_is_not_seen_yet_is_looked_at_later(
     jobs = claim(store, 2)
     with raw() as holding:
         holding.autocommit = False
-        holding.execute(f"select 1 from {schema}.edges where parent = %s for update", [one])
+        # Who revives has looked at the parents when it comes to this row.
+        holding.execute(f"select 1 from {schema}.finished where id = %s for update", [child])
         revived = in_thread(lambda: reviving.revive([child]))
         wait_for_a_lock(schema)
         ended = in_thread(lambda: store.exchange(WORKER, [complete(job) for job in jobs]))
@@ -209,10 +210,115 @@ def test_a_child_whose_blocked_row_is_not_seen_yet_is_looked_at_later(
         holding.commit()
     revived()
     ended()
-    store.promote()
 
     assert states(engine, one, other, child) == [JobState.COMPLETED, JobState.COMPLETED, JobState.PENDING]
     reviving.close()
+
+
+def test_who_revives_waits_for_who_works_on_the_end_of_a_parent(
+    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They see no blocked child, and so lower no number for it."""
+    _, child = put(store, new_job(), new_job(depends_on=needs_of([1])))
+    store.cancel([child])
+    [parent] = claim(store)
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresStore, "_follow", lambda _: 0)
+        store.exchange(WORKER, [complete(parent)])
+    schema = engine.address.schema
+    with raw() as working:
+        working.autocommit = False
+        working.execute(f"delete from {schema}.aftermaths")
+        revived = in_thread(lambda: store.revive([child]))
+        wait_for_a_lock(schema)
+        working.commit()
+    revived()
+
+    assert states(engine, child) == [JobState.PENDING]
+
+
+def test_who_revives_goes_on_with_the_end_of_a_parent_that_others_pass_by_meanwhile(
+    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, child = put(store, new_job(), new_job(depends_on=needs_of([1])))
+    store.cancel([child])
+    [parent] = claim(store)
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresStore, "_follow", lambda _: 0)
+        store.exchange(WORKER, [complete(parent)])
+    others = engine.store()
+    schema = engine.address.schema
+    with raw() as holding:
+        holding.autocommit = False
+        holding.execute(f"select 1 from {schema}.finished where id = %s for update", [child])
+        revived = in_thread(lambda: others.revive([child]))
+        wait_for_a_lock(schema)
+        store.promote()
+        before = holding.execute(f"select count(*) from {schema}.aftermaths").fetchone()
+        holding.commit()
+    revived()
+
+    assert before == (1,)
+    assert states(engine, child) == [JobState.PENDING]
+    others.close()
+
+
+def test_a_child_of_its_callers_transaction_hears_alone_of_a_parent_that_has_completed(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    """The other child has heard of it, and its edge looks the same as before."""
+    mail = QueueName("mail")
+    parent, other, told = put(store, new_job(), new_job(queue=mail), new_job(depends_on=needs_of([1, 2])))
+    with raw() as caller:
+        caller.autocommit = False
+        [receipt] = engine.insert_within(caller, [new_job(depends_on=needs_of([parent]))])
+        store.exchange(WORKER, [complete(job) for job in claim(store)])
+        caller.commit()
+    late = JobId(receipt.id or "")
+    before = states(engine, told, late)
+
+    store.promote()
+
+    assert before == [JobState.BLOCKED, JobState.BLOCKED]
+    assert states(engine, told, late) == [JobState.BLOCKED, JobState.PENDING]
+    [job] = claim(store, queue=mail)
+    store.exchange(WORKER, [complete(job)])
+    assert (job.id, states(engine, told)) == (other, [JobState.PENDING])
+
+
+def test_a_child_of_its_callers_transaction_whose_parent_is_gone_meanwhile_is_cancelled(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    parent, *_ = put(store, new_job())
+    with raw() as caller:
+        caller.autocommit = False
+        [receipt] = engine.insert_within(caller, [new_job(depends_on=needs_of([parent]))])
+        store.delete([parent])
+        caller.commit()
+
+    store.promote()
+
+    assert states(engine, JobId(receipt.id or "")) == [JobState.CANCELLED]
+
+
+def test_the_id_of_a_job_whose_end_still_goes_round_is_refused_in_its_callers_transaction(
+    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = JobId("root")
+    put(store, new_job(id=root), new_job(depends_on=needs_of([1])))
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresStore, "_follow", lambda _: 0)
+        store.exchange(WORKER, [complete(job) for job in claim(store)])
+        store.delete([root])
+    with raw() as caller:
+        caller.autocommit = False
+        with pytest.raises(StoreUnavailable, match="earlier job root"):
+            engine.insert_within(caller, [new_job(id=root)])
+        store.promote()
+        [receipt] = engine.insert_within(caller, [new_job(id=root)])
+        caller.commit()
+
+    assert (receipt.id, receipt.is_new) == (root, True)
 
 
 @pytest.mark.shows("R-DEP-11")

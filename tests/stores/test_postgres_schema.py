@@ -113,6 +113,28 @@ def test_what_came_later_is_added_to_a_store_of_the_first_schema(monkeypatch: py
     store.close()
 
 
+def test_edges_of_a_callers_transaction_that_nobody_has_looked_at_are_unsure_after_a_migration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = PostgresEngine(Address(dsn=server().url(), schema=(name := new_schema())))
+    with monkeypatch.context() as before:
+        older = load_migrations(schema.PACKAGE)[:9]
+        before.setattr(schema, "load_migrations", lambda package: older)
+        store = engine.store()
+    with raw() as connection:
+        connection.execute(
+            f"insert into {name}.edges (child, number, parent, on_failure, state) values"
+            " ('a', 0, 'p', 'hold', 'open'), ('a', 1, 'q', 'hold', 'met'), ('b', 0, 'p', 'hold', 'open')"
+        )
+        connection.execute(f"insert into {name}.aftermaths (parent, aftermath) values ('a', 'check')")
+
+        store.migrate()
+
+        rows = connection.execute(f"select child, number, state from {name}.edges order by child, number")
+        assert rows.fetchall() == [("a", 0, "unsure"), ("a", 1, "met"), ("b", 0, "open")]
+    store.close()
+
+
 def test_a_server_that_is_too_old_is_refused() -> None:
     check_version(150_000, "here")
 

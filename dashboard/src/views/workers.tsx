@@ -54,7 +54,7 @@ function Runs({ worker, running }: { worker: WorkerShape; running: JobLine[] }) 
   return (
     <>
       <JobLink id={job.id} />
-      {job.seconds !== null && <> for {length(job.seconds)}</>}
+      {job.seconds !== null && <> for {job.seconds ? length(job.seconds) : "a moment"}</>}
       {others > 0 && <span class="muted"> and {number(others)} more</span>}
     </>
   );
@@ -73,7 +73,7 @@ function Failures({ workers: known }: { workers: WorkerShape[] }) {
         <Table label="Failures lately" head={["Worker", "Began", "Job", "Task", "State", ">Failures", "Why"]}>
           {jobs.map((job) => (
             <tr key={job.id}>
-              <td class="tight" title={job.worker!}>{names.get(job.worker!) ?? <span class="muted">gone</span>}</td>
+              <td class="clip" title={job.worker!}>{names.get(job.worker!) ?? <span class="muted">gone</span>}</td>
               <td class="tight"><When at={job.started_at} /></td>
               <td class="tight"><JobLink id={job.id} /></td>
               <td class="clip">{job.task}</td>
@@ -127,14 +127,13 @@ export function Workers() {
       </Panel>
       <Panel title="All workers">
         {found.length ? (
-          <Table label="Workers" head={["Worker", "Pulse", "State", "Queues", "Runs", ">Completed", ">Failed", ">CPU", ">Memory", "Started", "Beat", ""]}>
+          <Table label="Workers" head={["Worker", "State", "Queues", "Runs", ">Completed", ">Failed", ">CPU", ">Memory", "Started", "Beat", ""]}>
             {found.map((worker) => (
               <tr key={worker.id}>
-                <td class="tight" title={worker.id}>{nameOf(worker)}</td>
-                <td><Badge state={worker.pulse} /></td>
-                <td><Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}</td>
-                <td>{worker.queues.join(", ")}{worker.paused.length > 0 && <span class="muted"> (paused: {worker.paused.join(", ")})</span>}</td>
-                <td class="tight"><Runs worker={worker} running={running.data?.jobs ?? []} /></td>
+                <td class="any" title={worker.id}>{nameOf(worker)}</td>
+                <td><Badge state={worker.pulse} /> <Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}</td>
+                <td class="any">{worker.queues.join(", ")}{worker.paused.length > 0 && <span class="muted"> (paused: {worker.paused.join(", ")})</span>}</td>
+                <td><Runs worker={worker} running={running.data?.jobs ?? []} /></td>
                 <td class="right">{number(worker.completed)}</td>
                 <td class="right">{number(worker.failed)}</td>
                 <td class="right">{percent(worker.cpu)}</td>

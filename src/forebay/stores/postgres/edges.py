@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 from forebay.domain.job import JobId, NewJob, OnFailure
 from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.queue import Queue
 from forebay.domain.workflow import (
     WAITS,
+    Edge,
     EdgeState,
     is_forgotten,
     missing_parent,
@@ -18,9 +19,11 @@ from forebay.domain.workflow import (
     reopened_state,
     starting_state,
 )
-from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.following import StillListed
+from forebay.stores.postgres.connection import Values
+from forebay.stores.postgres.transaction import UNSURE, Transaction
 from forebay.stores.protocol import Receipt
-from forebay.stores.rows import STATES
+from forebay.stores.rows import STATES, Row, edge_from_row
 
 CHECK: Final = "check"  # in the list: a new job whose parents nobody has looked at
 Parents = Sequence[tuple[JobId, EdgeState]]
@@ -47,37 +50,104 @@ def held_states(tx: Transaction, ids: Collection[JobId]) -> dict[JobId, JobState
     return states
 
 
+class Told:
+    """Which open edges are met: their parents have completed, and that many edges fewer block their children.
+
+    A parent that is gone had completed: else its deletion has put it on the list. While one is on the list,
+    some of its children have not heard of it.
+    """
+
+    def __init__(
+        self,
+        states: Mapping[JobId, JobState],
+        parents: Iterable[JobId],
+        lines: Callable[[list[JobId]], list[Row]],
+    ) -> None:
+        self._ended = {one for one in parents if states.get(one, JobState.COMPLETED) is JobState.COMPLETED}
+        self.lines = lines(sorted(self._ended)) if self._ended else []
+        # The oldest of each; those after it are not begun.
+        self._so_far = {parent: (child, number) for _, parent, child, number in reversed(self.lines)}
+
+    def is_met(self, child: JobId, number: int, parent: JobId) -> bool:
+        so_far = self._so_far.get(parent)
+        return parent in self._ended and (so_far is None or (child, number) <= so_far)
+
+
+class Asks(Protocol):
+    """Whatever answers statements."""
+
+    def all(self, name: str, values: Values | None = None) -> list[Row]: ...
+
+
+def as_they_stand(look: Asks, rows: Sequence[Row]) -> list[Edge]:
+    """Edges from rows, all of one moment."""
+    parents = {row[2] for row in rows if row[4] == EdgeState.OPEN}
+    found = look.all("states", {"ids": sorted(parents)}) if parents else []
+    states = {row[0]: STATES[row[1]] for row in found}
+    told = Told(states, parents, lambda ended: look.all("aftermaths_among", {"parents": ended}))
+    return [edge_from_row((*row[:4], _stands(row, told))) for row in rows]
+
+
+def _stands(row: Row, told: Told) -> str:
+    child, number, parent, _, stored = row
+    if stored == UNSURE:
+        return EdgeState.OPEN.value
+    is_met = stored == EdgeState.OPEN and told.is_met(child, number, parent)
+    return EdgeState.MET.value if is_met else stored
+
+
 def reopened(tx: Transaction, ids: Sequence[JobId], *, with_parent: bool) -> Counter[JobId]:
-    """How many edges block jobs that are revived together, after a look at the parents of those that failed.
+    """How many edges block jobs that are revived together, after a look at the parents of those that failed
+    and of those that are open: some of these have completed, and lowered a number that went when the job
+    ended.
 
     The edges are held first: who settles one of them meanwhile has done so before we count, or waits for us
     and then finds the job blocked. Then their parents are held, as for new jobs: one that we find alive ends
     after us, and so finds the edge open. Who deletes such a parent and the child may wait for us while we
-    wait for it; then the server ends one of the two, and its transaction is made again.
+    wait for it; then the server ends one of the two, and its transaction is made again. Last, the lines of
+    those that have completed are held: who works on one does not hold the edges, and may not see the job that
+    we are about to put back. Either it has, and the line is gone or has passed the edge, which is met then;
+    or it passes by the line until we are done, and so we work on it afterwards.
     """
     rows = tx.all("edges_lock", {"children": sorted(ids)}) if ids else []
-    failed = {parent for _, parent, state, _ in rows if state == EdgeState.FAILED}
+    asked = {parent for _, _, parent, state, _ in rows if state in (EdgeState.FAILED, EdgeState.OPEN)}
     # These are put back in this transaction.
-    parents = dict.fromkeys(failed.intersection(ids), JobState.PENDING)
-    parents |= held_states(tx, failed - parents.keys())
+    parents = dict.fromkeys(asked.intersection(ids), JobState.PENDING)
+    parents |= held_states(tx, asked - parents.keys())
+    told = Told(parents, asked, lambda ended: tx.all("aftermaths_lock", {"parents": ended}))
+    tx.listed += [line[0] for line in told.lines]
     unmet: Counter[JobId] = Counter()
     spots: dict[EdgeState, list[str]] = {}
-    for child, parent, stored, spot in rows:
-        state = EdgeState(stored)
+    for child, number, parent, stored, spot in rows:
+        state = EdgeState.OPEN if stored == UNSURE else EdgeState(stored)
+        into = state
         if state is EdgeState.FAILED:
-            state = reopened_state(parents.get(parent), with_parent=with_parent)
-            spots.setdefault(state, []).append(spot)
-        unmet[child] += state in WAITS
+            into = reopened_state(parents.get(parent), with_parent=with_parent)
+        elif stored == EdgeState.OPEN and told.is_met(child, number, parent):
+            into = EdgeState.MET  # written, so that nobody lowers the new number for it
+        if into is not state:
+            spots.setdefault(into, []).append(spot)
+        unmet[child] += into in WAITS
     for state, places in spots.items():
         tx.run("edges_set", {"state": state.value, "spots": places})
     return unmet
 
 
+def leave_to_old(tx: Transaction, ids: Sequence[JobId]) -> None:
+    """New jobs get the ids of some that are gone: what led from those is none of their business.
+
+    Comes after the new jobs are written, and so after whoever took the old ones away, with the lines of that.
+    """
+    for _, parent, _, _ in tx.all("aftermaths_lock", {"parents": ids}):
+        raise StillListed(parent)
+    tx.run("edges_renamed", {"ids": ids})
+
+
 class Edges:
     """The edges of one insert.
 
-    In a caller's transaction nobody is held: it may be open for as long as it likes. Then all edges are open,
-    and whoever promotes looks at the parents once it is committed.
+    In a caller's transaction nobody is held: it may be open for as long as it likes. Then edges to jobs that
+    were there before are open and unsure, and whoever promotes looks at the parents once it is committed.
     """
 
     def __init__(
@@ -86,7 +156,7 @@ class Edges:
         self._tx = tx
         self._is_borrowed = is_borrowed
         # By what the failure of a parent means and how an edge stands: most are alike.
-        self._rows: dict[tuple[OnFailure, EdgeState], tuple[list[JobId], list[int], list[JobId]]] = {}
+        self._rows: dict[tuple[OnFailure, str], tuple[list[JobId], list[int], list[JobId]]] = {}
         self._aftermaths: dict[JobId, str] = {}
         self._states: dict[JobId, JobState] = {}
         needs = [need for job in jobs for need in job.depends_on]
@@ -121,7 +191,9 @@ class Edges:
     def add(self, child: JobId, job: NewJob, parents: Parents) -> None:
         """Take note of the edges of a job that is written."""
         for number, (need, (parent, state)) in enumerate(zip(job.depends_on, parents, strict=True)):
-            alike = need.on_failure, state
+            # One of this very insert is marked, and was not there before: nobody has to look at it.
+            is_unsure = self._is_borrowed and state is EdgeState.OPEN and parent in self._states
+            alike = need.on_failure, UNSURE if is_unsure else state.value
             if (rows := self._rows.get(alike)) is None:
                 rows = self._rows[alike] = ([], [], [])
             rows[0].append(child)
@@ -136,7 +208,7 @@ class Edges:
     def flush(self) -> None:
         """Write what has been gathered."""
         for (on_failure, state), (children, numbers, parents) in self._rows.items():
-            alike = {"on_failure": on_failure.value, "state": state.value}
+            alike = {"on_failure": on_failure.value, "state": state}
             self._tx.run("edges_add", {**alike, "children": children, "numbers": numbers, "parents": parents})
         if self._rows:
             self._tx.list_aftermaths(list(self._aftermaths.items()))

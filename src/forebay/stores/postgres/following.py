@@ -19,7 +19,6 @@ from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.rank import Place
 from forebay.domain.share import fair_gate
 from forebay.domain.workflow import (
-    CONCERNED,
     ENDS,
     RELEASED_AT_ONCE,
     WAITS,
@@ -36,7 +35,7 @@ from forebay.stores.postgres.floors import AFTERMATHS, TOP, Floors
 from forebay.stores.postgres.holding import held_jobs
 from forebay.stores.postgres.operating import revive
 from forebay.stores.postgres.sharing import come
-from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.postgres.transaction import Transaction, concerned
 from forebay.stores.reviving import Revival
 from forebay.stores.rows import Row, edge_from_row, settings_from_text, share_in
 
@@ -50,6 +49,15 @@ class Done(NamedTuple):
     edges: int
     left: list[int]
     has_released: bool
+
+
+class Line(NamedTuple):
+    """A line of the list that this transaction holds, and the edge up to which it is done."""
+
+    number: int
+    parent: JobId
+    after_child: str
+    after_number: int
 
 
 class Blocked(NamedTuple):
@@ -113,31 +121,56 @@ def follow(tx: Transaction, numbers: Sequence[int]) -> Done:
 def _follow_lines(tx: Transaction, rows: Sequence[Row], room: int) -> int:
     """Do what lines of the list ask for; lines that say the same and follow each other at once."""
     # For all lines before the first edge, so that the locks that ends need come first, and in one order.
-    _move_up(tx, sequences.leave(tx, [parent for _, parent, word in rows if word in ENDS]))
+    _move_up(tx, sequences.leave(tx, [row[1] for row in rows if row[2] in ENDS]))
     looked_at = 0
-    for aftermath, lines in groupby(rows, key=lambda row: row[2]):
+    for aftermath, alike in groupby(rows, key=lambda row: row[2]):
         if looked_at >= room:
             break
-        batch = [(number, parent) for number, parent, _ in lines]
+        lines = [Line(number, parent, *after) for number, parent, _, *after in alike]
         if aftermath == CHECK:
-            looked_at += _check(tx, batch)
+            looked_at += _check(tx, lines)
         elif aftermath == Aftermath.COMPLETED:
-            looked_at += _meet(tx, batch, room - looked_at)
+            looked_at += _meet(tx, lines, room - looked_at)
         else:
-            looked_at += _settle(tx, Aftermath(aftermath), batch, room - looked_at)
+            looked_at += _settle(tx, Aftermath(aftermath), lines, room - looked_at)
     return looked_at
 
 
-def _check(tx: Transaction, lines: Sequence[tuple[int, JobId]]) -> int:
-    """Look at the parents of jobs that came in a transaction of their caller's."""
-    children = [child for _, child in lines]
+def _check(tx: Transaction, lines: Sequence[Line]) -> int:
+    """Look at the parents of jobs that came in a transaction of their caller's.
+
+    One that lives is held, and so ends after us and finds the edge open. What has completed or is gone says
+    so to these edges alone: others that lead from it were told, and are not written, so a line of the list
+    would lower the numbers of their children once more.
+    """
+    children = [line.parent for line in lines]
     _move_up(tx, sequences.number(tx, children))
-    parents = [parent for (parent,) in tx.all("open_parents", {"children": children})]
+    parents = [parent for (parent,) in tx.all("unsure_parents", {"children": children})]
     states = held_states(tx, parents)
-    ended = [(parent, _aftermath(states.get(parent))) for parent in parents]
-    tx.list_aftermaths([(parent, word) for parent, word in ended if word is not None])
-    tx.run("aftermaths_remove", {"numbers": [number for number, _ in lines], "states": []})
+    rows = tx.all("edges_unsure", {"children": sorted(children)}) if parents else []
+    settled: dict[Aftermath, list[Row]] = {Aftermath.COMPLETED: [], Aftermath.DELETED: []}
+    still: list[str] = []
+    for row in rows:
+        word = _aftermath(states.get(row[2]))
+        if word in settled:
+            settled[word].append(row)
+        else:
+            still.append(row[5])
+    if still:
+        tx.run("edges_set", {"state": EdgeState.OPEN.value, "spots": still})
+    for aftermath, some in settled.items():
+        edges = _written(tx, aftermath, some)
+        if edges:
+            _move_children(tx, aftermath, edges)
+    failed = [(parent, word) for parent in parents if (word := _aftermath(states.get(parent)))]
+    tx.list_aftermaths([(parent, word.value) for parent, word in failed if word not in settled])
+    _remove(tx, lines)
     return len(lines)
+
+
+def _remove(tx: Transaction, lines: Sequence[Line], states: Sequence[str] = ()) -> None:
+    """Strike out lines of whose edges none is in one of these states any more."""
+    tx.run("aftermaths_remove", {"numbers": [line.number for line in lines], "states": list(states)})
 
 
 def _move_up(tx: Transaction, ids: Sequence[JobId]) -> None:
@@ -147,36 +180,62 @@ def _move_up(tx: Transaction, ids: Sequence[JobId]) -> None:
     _lower_by(tx, blocked, dict.fromkeys(ids, 1))
 
 
-def _aftermath(state: JobState | None) -> str | None:
+def _aftermath(state: JobState | None) -> Aftermath | None:
     if state is None:
-        return Aftermath.DELETED.value
-    return state.value if is_final(state) else None
+        return Aftermath.DELETED
+    return Aftermath(state.value) if is_final(state) else None
 
 
-def _meet(tx: Transaction, lines: Sequence[tuple[int, JobId]], room: int) -> int:
-    """What most lines say: jobs have completed, and that means the same for all edges that lead from them."""
-    rows = tx.all("edges_met", {"parents": [parent for _, parent in lines], "limit": room})
-    met: dict[JobId, int] = dict(rows)
-    blocked = _blocked(tx, list(met)) if met else []
-    _lower_by(tx, blocked, met)
-    if (edges := sum(met.values())) < room:
-        tx.run("aftermaths_remove", {"numbers": [number for number, _ in lines], "states": []})
-    return max(edges, 1)
+def _meet(tx: Transaction, lines: Sequence[Line], room: int) -> int:
+    """What most lines say: jobs have completed, and that means the same for all edges that lead from them.
+
+    The edges stay as they are, and only the numbers of those that block a child are lowered. That is done
+    once for each edge, because the line that asks for it goes, or moves behind the edge, in this transaction.
+    """
+    looked_at = 0
+    while lines and looked_at < room:
+        done, edges = _meet_some(tx, lines, room - looked_at)
+        looked_at += max(edges, 1)
+        lines = lines[done:]
+    return looked_at
 
 
-def _settle(tx: Transaction, aftermath: Aftermath, lines: Sequence[tuple[int, JobId]], room: int) -> int:
+def _meet_some(tx: Transaction, lines: Sequence[Line], room: int) -> tuple[int, int]:
+    """How many lines that was about, and how many edges."""
+    rows = _edges_met(tx, lines, room + 1) if len(lines) > 1 else []
+    # Half of them, and half of these, until they are not too many.
+    while len(lines) > 1 and sum(met for _, met, _ in rows) > room:
+        lines = lines[: len(lines) // 2]
+        rows = _edges_met(tx, lines, room + 1)
+    if len(lines) == 1:
+        rows = _edges_met(tx, lines, room)
+    _lower_by(tx, _blocked(tx, [row[0] for row in rows]) if rows else [], {row[0]: row[1] for row in rows})
+    edges = sum(met for _, met, _ in rows)
+    if len(lines) == 1 and edges == room:
+        child, _, last = rows[-1]
+        tx.run("aftermath_move", {"number": lines[0].number, "after_child": child, "after_number": last})
+    else:
+        _remove(tx, lines)
+    return len(lines), edges
+
+
+def _edges_met(tx: Transaction, lines: Sequence[Line], limit: int) -> list[Row]:
+    values = {
+        "parents": [line.parent for line in lines],
+        "after_children": [line.after_child for line in lines],
+        "after_numbers": [line.after_number for line in lines],
+    }
+    return tx.all("edges_met", {**values, "limit": limit})
+
+
+def _settle(tx: Transaction, aftermath: Aftermath, lines: Sequence[Line], room: int) -> int:
     """Settle edges that lead from some jobs to which the same has happened."""
-    states = [state.value for state in CONCERNED[aftermath]]
-    values = {"parents": [parent for _, parent in lines], "states": states, "limit": room}
-    order = {parent: place for place, (_, parent) in enumerate(lines)}
+    states = concerned(aftermath)
+    values = {"parents": [line.parent for line in lines], "states": states, "limit": room}
+    order = {line.parent: place for place, line in enumerate(lines)}
     rows = tx.all("edges_behind", values)
     rows.sort(key=lambda row: (order[row[2]], row[0], row[1]))
-    edges = [edge_from_row(row) for row in rows]
-    spots: dict[EdgeState, list[str]] = defaultdict(list)
-    for row, edge in zip(rows, edges, strict=True):
-        spots[sequel(aftermath, edge.on_failure).edge].append(row[5])
-    for state, places in spots.items():
-        tx.run("edges_set", {"state": state.value, "spots": places})
+    edges = _written(tx, aftermath, rows)
     if aftermath is Aftermath.CANCEL:
         # Before the lines of their ends, which would go by what the edges say; and whether or not any job
         # depends on them: those of an insert that a child's end waits for are not seen yet.
@@ -185,8 +244,19 @@ def _settle(tx: Transaction, aftermath: Aftermath, lines: Sequence[tuple[int, Jo
         _revive(tx, edges)
     elif edges:
         _move_children(tx, aftermath, edges)
-    tx.run("aftermaths_remove", {"numbers": [number for number, _ in lines], "states": states})
+    _remove(tx, lines, states)
     return max(len(edges), 1)
+
+
+def _written(tx: Transaction, aftermath: Aftermath, rows: Sequence[Row]) -> list[Edge]:
+    """Write how edges stand from now on that this transaction holds; as they were."""
+    edges = [edge_from_row(row) for row in rows]
+    spots: dict[EdgeState, list[str]] = defaultdict(list)
+    for row, edge in zip(rows, edges, strict=True):
+        spots[sequel(aftermath, edge.on_failure).edge].append(row[5])
+    for state, places in spots.items():
+        tx.run("edges_set", {"state": state.value, "spots": places})
+    return edges
 
 
 def _revive(tx: Transaction, edges: Sequence[Edge]) -> None:
@@ -263,7 +333,7 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
     if not jobs:
         return
     settings = tx.run("settings")
-    tx.load_queues({job.queue for job in jobs})
+    tx.load_scorings({job.queue for job in jobs})
     cap_ms = shortest_cap_ms(settings_from_text(text) for (text,) in settings.fetchall())
     alike: defaultdict[tuple[int, Place, str | None], list[JobId]] = defaultdict(list)
     shares: list[tuple[str, str | None]] = []

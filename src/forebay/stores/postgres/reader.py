@@ -33,6 +33,7 @@ from forebay.errors import StoreError
 from forebay.stores.postgres.adopting import ShowsPostgresWholes
 from forebay.stores.postgres.connection import Connection, Raw, Statements, Values
 from forebay.stores.postgres.documents import LooksAtPostgresDocuments
+from forebay.stores.postgres.edges import as_they_stand
 from forebay.stores.postgres.limiting import LooksAtPostgresLimits
 from forebay.stores.postgres.meaning import DRIVER_ERRORS, translated
 from forebay.stores.postgres.measuring import LooksAtPostgresMetrics
@@ -46,7 +47,6 @@ from forebay.stores.rows import (
     archived_from_row,
     attempt_from_row,
     command_from_row,
-    edge_from_row,
     event_from_row,
     is_strange,
     notes_from_rows,
@@ -191,7 +191,7 @@ class PostgresReader(
 
     def parents(self, ids: Sequence[JobId]) -> list[Edge]:
         with self._looking() as look:
-            return [edge_from_row(row) for row in look.all("parents", {"ids": list(ids)})]
+            return as_they_stand(look, look.all("parents", {"ids": list(ids)}))
 
     def first_in_sequence(self, name: str) -> JobId | None:
         with self._looking() as look:
@@ -203,7 +203,7 @@ class PostgresReader(
         check_limit(limit)
         values = {"ids": list(ids), "limit": limit, **start_after(after)}
         with self._looking() as look:
-            return [edge_from_row(row) for row in look.all("dependants", values)]
+            return as_they_stand(look, look.all("dependants", values))
 
     def notes(self, job_id: JobId) -> Notes:
         with self._looking() as look:

@@ -10,16 +10,18 @@ from typing import Final, TypeVar
 from forebay.domain.history import Event
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
+from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
 from forebay.errors import StoreError, StoreUnavailable
+from forebay.stores.following import StillListed
 from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
 from forebay.stores.postgres.adopting import PostgresAdopting
 from forebay.stores.postgres.by_hand import ByHand
-from forebay.stores.postgres.connection import Connection, Raw
+from forebay.stores.postgres.connection import TRIES, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
 from forebay.stores.postgres.documents import PostgresDocuments
 from forebay.stores.postgres.exchanging import exchange, with_more
@@ -108,6 +110,18 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         self._unfinished = [number for number in self._unfinished if number not in over]
 
     def _transact(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
+        """Do some work in one transaction. Where the list comes first, that is worked on in others before."""
+        in_vain = 0
+        while True:
+            try:
+                return self._transacted(work, defines=defines)
+            except StillListed:
+                # Others may have the line in hand: we have waited for them, and the next try finds it gone.
+                in_vain = 0 if self._transacted(following.follow_all).edges else in_vain + 1
+                if in_vain == TRIES:
+                    raise
+
+    def _transacted(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
         """Do some work in one transaction; what is worth a look is told with its commit."""
         self._check_open()
         moved: tuple[dict[str, Cursor], dict[str, int]] = {}, {}
@@ -274,7 +288,9 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
             if dependants:
                 # Before the lines of their ends, by which some dependants would be released, or die; and
                 # whether or not there are any: those of an insert that an end waits for are not seen yet.
-                tx.list_aftermaths([(job.id, Aftermath.CANCEL.value) for job in jobs])
+                # Not those of one that has completed: their edges are open as long as nobody needs them.
+                live = [job.id for job in jobs if job.state is not JobState.COMPLETED]
+                tx.list_aftermaths([(job_id, Aftermath.CANCEL.value) for job_id in live])
             return operating.cancel(tx, jobs, reason, actor, force=force)
 
         return self._write(lambda tx: judged(tx, ids, partial(end, tx)))

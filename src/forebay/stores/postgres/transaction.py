@@ -13,15 +13,24 @@ from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.rank import Place, Scoring, place
-from forebay.domain.workflow import CONCERNED, Aftermath
+from forebay.domain.workflow import CONCERNED, Aftermath, EdgeState
 from forebay.stores.limiting import Kept
 from forebay.stores.postgres.connection import Statements, TryAgain, Values
 from forebay.stores.postgres.cursor import Cursor, Cursors
-from forebay.stores.rows import STATES, Row, changes_text, queue_from_row, row_from_queue
+from forebay.stores.rows import STATES, Row, changes_text, queue_from_row, row_from_queue, settings_from_text
 
 DEFAULT_CAP_MS: Final = QueueSettings().scoring.cap_ms
 OPEN: Final = (QueueState.ACTIVE, QueueState.PAUSED)
 _RUNNING: Final = JobState.RUNNING
+# How an open edge is stored whose child came in a transaction of its caller's, until somebody has looked at
+# the parent: whether that has completed and told its other children is not known before.
+UNSURE: Final = "unsure"
+
+
+def concerned(aftermath: Aftermath) -> list[str]:
+    """The edges that an aftermath concerns, as they are stored."""
+    states = [state.value for state in CONCERNED[aftermath]]
+    return [*states, UNSURE] if EdgeState.OPEN in CONCERNED[aftermath] else states
 
 
 class Key(NamedTuple):
@@ -249,6 +258,13 @@ class Transaction:
             self._scorings[name] = self.existing_queue(name).settings.scoring
         return self._scorings[name]
 
+    def load_scorings(self, names: Iterable[str]) -> None:
+        """Look at how several queues score, and at nothing else of them: a look at whole ones is planned anew
+        each time, which takes a millisecond."""
+        missing = sorted({name for name in names if name not in self._scorings})
+        rows = self.all("settings_of", {"names": missing}) if missing else []
+        self._scorings |= {name: settings_from_text(settings).scoring for name, settings in rows}
+
     def place(
         self, queue: QueueName, ready_at: int, priority: int, failures: int, deadline_at: int | None
     ) -> Place:
@@ -309,8 +325,11 @@ class Transaction:
     def list_if_concerned(self, parents: Sequence[JobId], aftermath: Aftermath) -> None:
         """The same for jobs of which nobody knows whether any depends on them."""
         if parents:
-            states = [state.value for state in CONCERNED[aftermath]]
-            values = {"parents": list(parents), "aftermath": aftermath.value, "states": states}
+            values = {
+                "parents": list(parents),
+                "aftermath": aftermath.value,
+                "states": concerned(aftermath),
+            }
             self.listed += [number for (number,) in self.all("aftermaths_if", values)]
 
     def record_all(self, events: Sequence[Event]) -> None:

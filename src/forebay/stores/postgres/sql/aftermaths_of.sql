@@ -1,8 +1,11 @@
 -- aftermaths_of: hold some lines of the list; the same as aftermaths_next for lines whose numbers are known.
-select a.number, a.parent, a.aftermath
+select a.number, a.parent, a.aftermath, a.after_child, a.after_number
 from unnest(%(numbers)b::bigint[]) as w (number)
 cross join lateral (
-  select number, parent, aftermath from forebay.aftermaths where number = w.number for update skip locked
+  select number, parent, aftermath, after_child, after_number
+  from forebay.aftermaths
+  where number = w.number
+  for update skip locked
 ) as a
 where not exists (select 1 from forebay.aftermaths o where o.parent = a.parent and o.number < a.number)
 limit %(limit)s;

@@ -1,6 +1,19 @@
 -- check_edges: jobs that are blocked by nothing, or not blocked although their edges or sequences say so; loose edges.
 with waiting as materialized (
-  select child as id from forebay.edges where state in ('open', 'held')
+  select child as id from forebay.edges where state in ('held', 'unsure')
+  union all
+  select e.child
+  from forebay.edges e
+  where e.state = 'open'
+    and (
+      exists (select 1 from forebay.all_jobs j where j.id = e.parent and j.state <> 'completed')
+      -- The list has not come to it.
+      or exists (
+        select 1
+        from forebay.aftermaths a
+        where a.parent = e.parent and (e.child, e.number) > (a.after_child, a.after_number)
+      )
+    )
   union all
   select s.id
   from forebay.sequences s
@@ -22,13 +35,7 @@ from forebay.jobs j
 where not j.has_dependants
   and (
     exists (select 1 from forebay.sequences s where s.id = j.id)
-    or exists (
-      select 1
-      from forebay.edges e
-      where e.parent = j.id
-        and e.state = 'open'
-        and not exists (select 1 from forebay.aftermaths a where a.parent = e.child)
-    )
+    or exists (select 1 from forebay.edges e where e.parent = j.id and e.state = 'open')
   )
 union all
 select distinct e.child, 'is gone and its edges are not'

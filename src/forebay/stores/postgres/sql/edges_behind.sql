@@ -15,7 +15,7 @@ with seen as materialized (
   ) as e
   limit %(limit)s
 )
-select child, number, parent, on_failure, state, ctid::text
+select child, number, parent, on_failure, case state when 'unsure' then 'open' else state end, ctid::text
 from forebay.edges
 where ctid = any(array(select spot from seen)) and state = any(%(states)b::text[])
 order by child, number
