@@ -54,7 +54,7 @@ test-page: $(READY) ## Types and tests of the page's own logic
 	@$(BIN)/python tools/dashboard.py --test
 
 test-browser: $(READY) dashboard ## A real browser drives every view of the dashboard; installs Chromium where it may
-	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/pytest --quiet tests/browser/drive_dashboard.py $(ARGS)
+	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/pytest --quiet tests/browser/drive_*.py $(ARGS)
 
 pictures: $(READY) dashboard ## Take the pictures of the dashboard in docs/images again; takes some minutes
 	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/python -m tests.browser.pictures

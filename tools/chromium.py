@@ -20,15 +20,28 @@ APT: Final = ("apt-get", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::http
               "-o", "Acquire::Retries=1", "-o", "DPkg::Lock::Timeout=60")  # fmt: skip
 
 
+# Where it runs as root, without a screen, in a container with little shared memory.
+TRIED: Final = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--dump-dom",
+    "about:blank",
+)
+TRIED_SECONDS: Final = 120
+
+
 def chromium() -> str:
-    """The path of a browser; stops the program with the command that installs one if there is none."""
+    """The path of a browser that starts; or else the program stops with the command to install one."""
     named = os.environ.get("FOREBAY_CHROMIUM")
     if named:
         return named
-    if _found() is None and shutil.which("apt-get") and os.geteuid() == 0:
+    found = _found()
+    if found is None and shutil.which("apt-get") and os.geteuid() == 0:
         for command in (("update", "-qq"), INSTALL):
             _run((*APT, *command))
-    found = _found()
+        found = _found()
     if found is None:
         raise SystemExit(
             f"there is no Chromium here: sudo apt-get {' '.join(INSTALL)}, or name one in FOREBAY_CHROMIUM"
@@ -45,7 +58,17 @@ def _run(command: Sequence[str]) -> None:
 
 
 def _found() -> str | None:
-    return next((path for path in map(shutil.which, NAMES) if path), None)
+    return next((path for path in map(shutil.which, NAMES) if path and _starts(path)), None)
+
+
+def _starts(path: str) -> bool:
+    """Whether it is a browser that runs here. Some systems have a script of that name that only says where to
+    get one, and one without its libraries is there as well."""
+    try:
+        done = subprocess.run([path, *TRIED], check=False, capture_output=True, timeout=TRIED_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"<body>" in done.stdout
 
 
 if __name__ == "__main__":

@@ -59,20 +59,20 @@ export function Chart({ label, times, lines, unit = (value) => String(value) }: 
         {
           width: Math.max(place.clientWidth, 120),
           height: HEIGHT,
-          padding: [8, 8, 0, 0],
+          padding: [8, 20, 0, 0],
           cursor: { drag: { x: true, y: false }, points: { size: 6 } },
           legend: { live: true },
           axes: [{ ...axis(), values: (_, ticks) => ticks.map((tick, index) => clockAt(tick, ticks[index - 1])), space: 70, size: 28 }, { ...axis(), size: 54, values: (_, ticks) => ticks.map((tick) => unit(tick)) }],
           scales: { x: { range: (_, least, most) => [least, Math.max(most, least + 60)] }, y: { range: (_, __, most) => [0, Math.max(most, 1) * 1.05] } },
           series: [
-            { label: "at", value: (_, at) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
+            { label: "Time", value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
             ...lines.map((line) => ({
               label: line.label,
               stroke: colour(line.color),
               fill: line.isFilled ? faint(colour(line.color)) : undefined,
               width: 1.5,
               points: { show: false },
-              value: (_: uPlot, value: number | null) => (value === null ? "–" : unit(value)),
+              value: (_: uPlot, value: number | null) => (value === null ? "" : unit(value)),
             })),
           ],
         },

@@ -69,6 +69,11 @@ export function bytes(value: number | null | undefined): string {
   return value < 1_048_576 ? `${Math.round(value / 1024)} KiB` : `${(value / 1_048_576).toFixed(0)} MiB`;
 }
 
+/** A share of one. */
+export function percent(value: number | null | undefined): string {
+  return value === null || value === undefined ? "–" : `${Math.round(value * 100)} %`;
+}
+
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${number(count)} ${count === 1 ? one : many}`;
 }

@@ -7,15 +7,17 @@ const { covers, may, session } = await import("./api");
 const live = await import("./live");
 const { merged, sampled } = live;
 const { addressOf, placeOf } = await import("./router");
+const { fitting } = await import("./views/alerts");
 const { isExact, read } = await import("./views/enqueue");
 const { layout } = await import("./views/graph");
-const { kindOf, patterns } = await import("./views/dead");
+const { batches, endsOf, lookedAt, progressOf } = await import("./views/groups");
 const { backOf, timeline } = await import("./views/job");
 const { whereOf } = await import("./views/jobs");
 const { lately, perSecond } = await import("./views/overview");
 const { worst } = await import("./views/queue");
 const { draftOf, requestOf } = await import("./views/schedules");
 const { rates } = await import("./views/series");
+const { heatOf, longest } = await import("./views/workers");
 
 const queue = (name: string, counts: object = {}) => ({ name, state: "active", settings: {}, counts: { pending: 0, running: 0, completed: 0, dead: 0, retrying: 0, ...counts } }) as never;
 const line = (id: string, more: object = {}) => ({ id, task: "t", queue: "q", state: "dead", reason: "ValueError: 1", tags: [], ...more }) as never;
@@ -79,9 +81,21 @@ test("what is offered depends on the key", () => {
   expect([may("search"), may("pause_queue", "mail"), may("metric_series", "mail")]).toEqual([true, false, true]);
 });
 
-test("dead letters are put together by task and error", () => {
-  expect([kindOf("ValueError: no 7"), kindOf("job 1234 was lost"), kindOf(null)]).toEqual(["ValueError", "job … was lost", "unknown"]);
-  expect(patterns([line("1"), line("2"), line("3", { task: "u" })]).map((one) => [one.task, one.count])).toEqual([["t", 2], ["u", 1]]);
+test("groups say how far was looked, ramps how far they have come", () => {
+  const ramp = { revived: 9, completed: 5, dead: 1, waiting: 3, refused: 0, gone: 0 } as never;
+  expect(progressOf(ramp)).toBe("9 revived, 5 completed, 1 died again, 3 not ended");
+  expect(endsOf(ramp).map((one) => one.state)).toEqual(["completed", "dead", "pending"]);
+  expect(lookedAt({ groups: [{}], others: 1, jobs: 7, is_whole: true } as never)).toBe("2 groups of 7 dead letters");
+  expect(lookedAt({ groups: [{}], others: 0, jobs: 2_000, is_whole: false } as never)).toBe("1 group among the newest 2,000");
+});
+
+test("a ramp says how large its batches will be", () => {
+  expect(batches({ first: 10, factor: 2, most: 500 }, 45)).toEqual([10, 20, 15]);
+  expect(batches({ first: 10, factor: 10, most: 50 }, 1_000)).toEqual([10, 50, 50, 50, 50]);
+  expect(batches({ first: NaN, factor: 2, most: 50 }, 1_000)).toEqual([]);
+});
+
+test("what fails most comes first", () => {
   expect(worst([line("1"), line("2", { task: "u" }), line("3", { task: "u" })])[0]).toMatchObject({ task: "u", count: 2 });
 });
 
@@ -131,4 +145,20 @@ test("the life of a job is told in order", () => {
     events: [{ kind: "revived", at: "2026-01-01T00:00:03Z", actor: "ann", detail: "", attempt: null }],
   } as never);
   expect(steps.map((step) => step.what)).toEqual(["enqueued", "attempt 1 started", "attempt 1 failed", "revived", "attempt 2 started", "completed"]);
+});
+
+test("alerts are narrowed down by rule and text", () => {
+  const alerts = [{ rule: "deep", message: "Mail waits", source: "queue:mail" }, { rule: null, message: "Release", source: "deploy" }] as never[];
+  expect(fitting(alerts, undefined, undefined).length).toBe(2);
+  expect(fitting(alerts, "deep", undefined)).toEqual([alerts[0]]);
+  expect(fitting(alerts, undefined, "DEPLOY")).toEqual([alerts[1]]);
+});
+
+test("a worker is warm when it is busy, and says what it runs for the longest", () => {
+  const worker = { id: "w", pulse: "alive", slots: 4, running: ["b", "a"] } as never;
+  const running = [line("b", { worker: "w", started_at: "2026-01-01T00:00:09Z" }), line("a", { worker: "w", started_at: "2026-01-01T00:00:02Z" }), line("c", { worker: "v", started_at: "2026-01-01T00:00:00Z" })];
+  expect(heatOf(worker)).toBe(50);
+  expect(longest(worker, running, Date.parse("2026-01-01T00:00:10Z"))).toEqual({ id: "a", seconds: 8 });
+  expect(longest(worker, [], 0)).toEqual({ id: "b", seconds: null });
+  expect(longest({ id: "w", running: [] } as never, running.slice(2), 0)).toBeUndefined();
 });

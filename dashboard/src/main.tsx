@@ -102,6 +102,7 @@ function Frame() {
   const isFirst = useRef(true);
   useEffect(() => {
     document.title = `${id ?? view?.title ?? "Nothing"} – Forebay`;
+    document.querySelector(".side nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
     // Who cannot see that another view is there is taken to it; a page that was just loaded stays as it is.
     if (!isFirst.current) document.getElementById("main")?.focus({ preventScroll: true });
     isFirst.current = false;

@@ -2,7 +2,7 @@
 
 import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
 import { ago, exact, number } from "./format";
 import { now } from "./live";
 import { addressOf } from "./router";
@@ -88,8 +88,16 @@ export function Waiting({ error, isThere }: { error: Error | undefined; isThere:
 }
 
 export function Table({ head, children, label }: { head: ComponentChildren[]; label: string } & Kids) {
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    // On a phone rows with buttons stand as cards, and each cell says what it is.
+    const names = head.map((one) => (typeof one === "string" ? one.replace(/^>/, "") : ""));
+    for (const row of box.current?.querySelectorAll("tbody tr") ?? []) {
+      [...row.children].forEach((cell, index) => names[index] && cell.setAttribute("data-head", names[index]));
+    }
+  });
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={label}>
+    <div class="scroll" tabIndex={0} role="region" aria-label={label} ref={box}>
       <table>
         <thead>
           <tr>{head.map((one, index) => (one === "" ? <td key={index} /> : <Head key={index} name={one} />))}</tr>

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
 
 import httpx2
 import pytest
@@ -18,7 +17,7 @@ from forebay.dashboard.pages import Pages
 from forebay.domain.job import QueueName
 from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
-from tests.browser.scene import PATIENCE_MS, Scene, Sight, browsing, guarded, playing
+from tests.browser.scene import PATIENCE_MS, Scene, Sight, guarded
 from tests.service.serving import serving
 from tests.urls import url_of
 
@@ -50,26 +49,6 @@ VIEWS = (
 CUT = """() => [...document.querySelectorAll(".scroll:has(td .button)")]
     .filter(one => one.scrollWidth > one.clientWidth)
     .map(one => `cut: ${one.ariaLabel}`)"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with playing(url_of(request.param, tmp_path_factory.mktemp("browser"))) as found:
-        yield found
-
-
-@pytest.fixture
-def sight(browser: Browser, scene: Scene) -> Iterator[Sight]:
-    found = Sight(browser, scene.address)
-    yield found
-    found.close()
-    assert found.complaints == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -131,6 +110,7 @@ def test_what_is_typed_into_a_filter_stays_while_the_page_changes(scene: Scene, 
     expect(page.get_by_text("No job fits.")).to_be_visible()
 
 
+@pytest.mark.shows("R-DASH-06")
 def test_an_alert_is_acknowledged_and_a_rule_changed(scene: Scene, sight: Sight) -> None:
     scene.app.alerts.trigger("deploy", "Release 7 goes out", severity="info")
     sight.forgiven = "status of 422"  # a condition about a metric that is not there
@@ -140,6 +120,11 @@ def test_an_alert_is_acknowledged_and_a_rule_changed(scene: Scene, sight: Sight)
     expect(page.get_by_role("button", name="Acknowledge: Release 7 goes out")).to_have_count(0)
     page.get_by_role("button", name="Resolve: Release 7 goes out").first.click()
     expect(page.get_by_text("Nothing is wrong.")).to_be_visible()
+    page.get_by_label("Show").select_option("Over")
+    expect(page.get_by_role("region", name="Alerts")).to_contain_text("Release 7 goes out")
+    page.get_by_role("searchbox", name="Text").fill("release 8")
+    page.get_by_role("searchbox", name="Text").press("Enter")
+    expect(page.get_by_text("No alert fits.")).to_be_visible()
     page.get_by_role("button", name="Edit queue-deep").click()
     field = page.get_by_label("Condition")
     field.fill("depth > 7")
@@ -175,6 +160,7 @@ def test_a_queue_is_paused_and_goes_on_again(scene: Scene, sight: Sight) -> None
     expect(told.first).to_be_visible()
 
 
+@pytest.mark.shows("R-DASH-05")
 def test_dead_letters_are_revived_together_after_a_count(scene: Scene, sight: Sight) -> None:
     for name in ("grace", "zoe"):
         scene.die(name)
@@ -263,6 +249,7 @@ def test_a_queue_shows_its_states_its_pace_and_what_fails(scene: Scene, sight: S
 
 @pytest.mark.shows("R-DASH-20")
 def test_a_job_that_does_not_end_is_taken_away(scene: Scene, sight: Sight) -> None:
+    scene.may_go.clear()
     stuck = scene.app.enqueue("shop.hold")
     page = sight.open(f"jobs/{stuck.id}")
     expect(page.locator("h1 .badge")).to_have_text("running")
@@ -338,6 +325,7 @@ def test_the_page_fits_a_phone(browser: Browser, scene: Scene) -> None:
         page = sight.open(view.format(dead=scene.dead))
         expect(page.locator(".link")).to_have_text("Live")
         assert page.evaluate("document.documentElement.scrollWidth") <= 380, view
+        assert page.evaluate(CUT) == [], view
     sight.close()
 
 

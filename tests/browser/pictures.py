@@ -20,7 +20,7 @@ from threading import Thread
 from typing import Any, Final
 from urllib.request import Request, urlopen
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.browser.scene import Sight, browsing
 
@@ -85,6 +85,12 @@ def prepare(base: str) -> dict[str, str]:
     ask("PUT", f"{base}/v1/limits", {"scope": "queue:money", "concurrency": 4, "rate": 20, "burst": 40})
     time.sleep(SECONDS)
     dead = ask("POST", f"{base}/v1/dead/search", {"limit": 1})
+    [worst, *_] = ask("POST", f"{base}/v1/dead/groups", {})["groups"]
+    ask(
+        "POST",
+        f"{base}/v1/dead/ramps",
+        {"group": worst["id"], "first": 2, "every_seconds": 5, "stop_percent": 60},
+    )
     ended = {"tasks": ["main.total"], "states": ["completed"]}
     flow = ask("POST", f"{base}/v1/jobs/search", {"limit": 1, "where": ended})
     return {"dead": dead["jobs"][0]["id"], "flow": flow["jobs"][0]["id"]}
@@ -93,7 +99,7 @@ def prepare(base: str) -> dict[str, str]:
 def settle(page: Page, name: str) -> None:
     """Wait until all that the view asks for is there."""
     page.locator(".link.live").wait_for()
-    page.wait_for_function("!document.body.innerText.includes('Loading…')")
+    expect(page.get_by_text("Loading…")).to_have_count(0)
     if name == "workflow":
         page.locator(".graph").scroll_into_view_if_needed()
     if name == "schedule-edit":

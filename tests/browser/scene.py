@@ -25,6 +25,7 @@ OPTIONS: Final = (
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-first-run", "--disable-quic", "--disable-dev-shm-usage"),
 )
+CARD: Final = {"card_token": "4242"}
 AXE: Final = Path(__file__).resolve().parents[2] / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -45,22 +46,42 @@ class Scene(NamedTuple):
     def die(self, name: str) -> str:
         """The id of a dead letter in the queue money."""
         self.is_mended.clear()
-        handle = self.app.enqueue("shop.charge", [name], {"card_token": "4242"})
+        handle = self.app.enqueue("shop.charge", [name], CARD)
         handle.wait(timeout=PATIENCE_MS / 1_000)
         self.is_mended.set()
         return str(handle.id)
 
+    def strand(self, parcels: int) -> None:
+        """So many dead letters of one kind in the queue parcels, and no others."""
+        self.served.done("POST", "/v1/dead/purge", {"where": {"queues": ["parcels"]}})
+        self.is_mended.clear()
+        handles = [self.app.enqueue("shop.ship", [number]) for number in range(parcels)]
+        for one in handles:
+            one.wait(timeout=PATIENCE_MS / 1_000)
+        self.is_mended.set()
 
-@contextmanager
-def playing(url: str) -> Iterator[Scene]:
-    """An app with a worker, jobs of every kind, and a server without keys."""
-    app, is_mended, may_go = Forebay(url), Event(), Event()
+
+def add_failing_tasks(app: Forebay, is_mended: Event) -> None:
+    """Two tasks that fail until they are mended."""
 
     @app.task(name="shop.charge", queue="money", retry=RetryPolicy(max_retries=0))
     def charge(name: str, card_token: str = "") -> str:
         if not is_mended.is_set():
             raise ConnectionError(f"the bank of {name} does not answer")
         return f"charged {name}"
+
+    @app.task(name="shop.ship", queue="parcels", retry=RetryPolicy(max_retries=0))
+    def ship(number: int) -> int:
+        if not is_mended.is_set():
+            raise TimeoutError(f"carrier {number} does not answer")
+        return number
+
+
+@contextmanager
+def playing(url: str) -> Iterator[Scene]:
+    """An app with a worker, jobs of every kind, and a server without keys."""
+    app, is_mended, may_go = Forebay(url), Event(), Event()
+    add_failing_tasks(app, is_mended)
 
     @app.task(name="shop.count", queue="reports")
     def count(page: int) -> int:
@@ -81,7 +102,7 @@ def playing(url: str) -> Iterator[Scene]:
     with app:
         app.schedules.save("nightly", mail, ["all@example.com"], cron="0 3 * * *")
         with app.working(threads=2):
-            handles = [charge.enqueue(name, card_token="4242") for name in ("ada", "grace", "tony")]  # noqa: S106
+            handles = [app.enqueue("shop.charge", [name], CARD) for name in ("ada", "grace", "tony")]
             flow = app.workflow(chain(group(*(count.job(page) for page in range(3))), total.job())).enqueue()
             flow.results(timeout=60)
             for one in handles:

@@ -3,14 +3,28 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ask, enc, get, may, post } from "../api";
+import { length } from "../format";
 import { queues } from "../live";
-import { useLoad } from "../load";
+import { type Loaded, useLoad } from "../load";
 import { addressOf, go, place } from "../router";
-import { act, Badge, Button, Dialog, Empty, Field, Page, Panel, sure, Table, Waiting, When } from "../ui";
+import { act, Badge, Button, Dialog, Empty, Field, Page, Panel, Search, sure, Table, Waiting, When } from "../ui";
 import type { AlertList, AlertShape, ChannelList, RuleList, RuleRequest, RuleShape, Severity } from "../types";
 
 const SEVERITIES: Severity[] = ["critical", "warning", "info"];
 const COLOURS: Record<Severity, string> = { critical: "dead", warning: "retrying", info: "scheduled" };
+const MOST = 500;
+const SHOWN: Record<string, { title: string; none: string; asked: Record<string, string> }> = {
+  "": { title: "Active", none: "Nothing is wrong.", asked: { everything: "true", active: "true" } },
+  unseen: { title: "Active, seen by nobody", none: "Nothing is wrong that nobody has seen.", asked: { active: "true" } },
+  over: { title: "Over", none: "No alert that is over.", asked: { everything: "true", active: "false" } },
+  all: { title: "All, also those that are over", none: "There was never an alert.", asked: { everything: "true" } },
+};
+
+/** Alerts of a rule whose message or source has a text in it. */
+export function fitting(alerts: AlertShape[], rule: string | undefined, text: string | undefined): AlertShape[] {
+  const wanted = text?.toLowerCase() ?? "";
+  return alerts.filter((one) => (!rule || one.rule === rule) && `${one.message} ${one.source}`.toLowerCase().includes(wanted));
+}
 // Rules are looked at so often; alerts come without any job that has changed.
 const LOOK_MS = 10_000;
 
@@ -18,10 +32,12 @@ export function Alerts() {
   const { query } = place.value;
   const wanted = Object.fromEntries(query);
   const set = (name: string, value: string) => go(addressOf(["alerts"], { ...wanted, [name]: value || undefined }), true);
-  const asked = new URLSearchParams({ everything: "true", limit: "100" });
+  const show = SHOWN[wanted["show"] ?? ""] ?? SHOWN[""]!;
+  const asked = new URLSearchParams({ ...show.asked, limit: String(MOST) });
   if (wanted["severity"]) asked.set("severity", wanted["severity"]);
-  if (wanted["show"] !== "all") asked.set("active", "true");
   const found = useLoad<AlertList>(() => get(`/v1/alerts?${asked}`), [asked.toString()], false);
+  const rules = useLoad<RuleList>(() => get("/v1/alert-rules"), [], false);
+  const alerts = fitting(found.data?.alerts ?? [], wanted["rule"], wanted["text"]);
   useEffect(() => {
     const timer = setInterval(found.reload, LOOK_MS);
     return () => clearInterval(timer);
@@ -35,18 +51,24 @@ export function Alerts() {
       <Panel>
         <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
           <Field label="Show">
-            {(id) => <select id={id} value={wanted["show"] ?? ""} onChange={(event) => set("show", event.currentTarget.value)}><option value="">Active</option><option value="all">All, also those that are over</option></select>}
+            {(id) => <select id={id} value={wanted["show"] ?? ""} onChange={(event) => set("show", event.currentTarget.value)}>{Object.entries(SHOWN).map(([name, one]) => <option key={name} value={name}>{one.title}</option>)}</select>}
           </Field>
           <Field label="Severity">
             {(id) => <select id={id} value={wanted["severity"] ?? ""} onChange={(event) => set("severity", event.currentTarget.value)}><option value="">All</option>{SEVERITIES.map((one) => <option key={one}>{one}</option>)}</select>}
+          </Field>
+          <Field label="Rule">
+            {(id) => <select id={id} value={wanted["rule"] ?? ""} onChange={(event) => set("rule", event.currentTarget.value)}><option value="">All</option>{(rules.data?.rules ?? []).map((one) => <option key={one.id} value={one.id}>{one.name}</option>)}</select>}
+          </Field>
+          <Field label="Text">
+            {(id) => <Search id={id} hint="What it says, or is about" value={wanted["text"] ?? ""} found={(value) => set("text", value)} />}
           </Field>
         </form>
       </Panel>
       <Panel title="Alerts">
         <Waiting error={found.error} isThere={!!found.data} />
-        {found.data && (found.data.alerts.length ? (
+        {found.data && (alerts.length ? (
           <Table label="Alerts" head={["Severity", "What", "About", "Since", "Seen by", "Over", ""]}>
-            {found.data.alerts.map((one) => (
+            {alerts.map((one) => (
               <tr key={one.id}>
                 <td><Badge state={COLOURS[one.severity]}>{one.severity}</Badge></td>
                 <td title={one.condition}>{one.message}</td>
@@ -63,17 +85,16 @@ export function Alerts() {
               </tr>
             ))}
           </Table>
-        ) : <Empty>{wanted["show"] === "all" ? "There was never an alert." : "Nothing is wrong."}</Empty>)}
+        ) : <Empty>{found.data.alerts.length ? "No alert fits." : show.none}</Empty>)}
       </Panel>
-      <Rules />
+      <Rules found={rules} />
       {may("alert_channels") && <Channels />}
     </Page>
   );
 }
 
-function Rules() {
+function Rules({ found }: { found: Loaded<RuleList> }) {
   const editing = useSignal<RuleShape | "new" | null>(null);
-  const found = useLoad<RuleList>(() => get("/v1/alert-rules"), [], false);
   const path = (one: RuleShape) => `/v1/alert-rules/${enc(one.id)}`;
   const toggle = async (one: RuleShape) => {
     await act(() => ask("PUT", path(one), requestOf({ ...one, enabled: !one.enabled })), one.enabled ? `${one.id} is off.` : `${one.id} is on.`);
@@ -96,8 +117,8 @@ function Rules() {
               <td><Badge state={COLOURS[one.severity]}>{one.severity}</Badge></td>
               <td><code>{one.condition}</code></td>
               <td>{one.queue ?? one.task ?? (one.each ? `each ${one.each}` : "all")}</td>
-              <td class="right">{one.window_seconds} s</td>
-              <td class="right">{one.hold_seconds} s</td>
+              <td class="right">{length(one.window_seconds)}</td>
+              <td class="right">{one.hold_seconds ? length(one.hold_seconds) : "–"}</td>
               <td class="tight">
                 {may("save_alert_rule") && (
                   <div class="actions">

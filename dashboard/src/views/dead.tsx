@@ -7,35 +7,11 @@ import { now } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
 import { act, Badge, Button, Empty, JobLink, Page, Panel, QueueLink, sure, Table, toast, tried, Waiting } from "../ui";
-import type { BulkAnswer, JobLine, JobList } from "../types";
+import type { BulkAnswer, JobList } from "../types";
+import { type Deed, FailureGroups } from "./groups";
 import { Filters, Stopped, useTotal, whereOf } from "./jobs";
 
 const PAGE = 100;
-
-export interface Pattern {
-  task: string;
-  kind: string;
-  count: number;
-  newest: JobLine;
-}
-
-/** The kind of an error: what stands before its message, or its first words. */
-export function kindOf(reason: string | null): string {
-  const text = reason ?? "";
-  const named = /^([A-Za-z_][\w.]*(?:Error|Exception|Timeout|Interrupt|Exit|Lost)?):/.exec(text);
-  return named ? named[1]! : text.replace(/[0-9a-f]{8,}|\d+/gi, "…").slice(0, 60) || "unknown";
-}
-
-export function patterns(jobs: JobLine[]): Pattern[] {
-  const found = new Map<string, Pattern>();
-  for (const job of jobs) {
-    const kind = kindOf(job.reason);
-    const known = found.get(`${job.task} ${kind}`);
-    if (known) known.count += 1;
-    else found.set(`${job.task} ${kind}`, { task: job.task, kind, count: 1, newest: job });
-  }
-  return [...found.values()].sort((a, b) => b.count - a.count);
-}
 
 export function DeadLetters() {
   const { query } = place.value;
@@ -46,22 +22,24 @@ export function DeadLetters() {
     [query.toString()],
     !after,
   );
+  const filters = new URLSearchParams(query);
+  filters.delete("after");
   const total = useTotal("/v1/dead/search", query);
   const jobs = found.data?.jobs ?? [];
   const stoppedAt = found.data?.stopped_at;
   const isNone = !jobs.length && !stoppedAt;
   const queue = query.get("queue") ?? undefined;
   const picked = jobs.filter((job) => chosen.value.has(job.id));
-  const all = async (deed: "revive" | "purge") => {
-    const where = whereOf(query, Date.now());
-    const count = await tried(() => post<BulkAnswer>(`/v1/dead/${deed}`, { where, dry_run: true }));
+  const all = async (deed: Deed, group?: string) => {
+    const body = { where: whereOf(query, Date.now()), group };
+    const count = await tried(() => post<BulkAnswer>(`/v1/dead/${deed}`, { ...body, dry_run: true }));
     if (!count) return;
     const words = `${counted(count.matched, count.matched_is_exact)} ${count.matched === 1 ? "dead letter" : "dead letters"}`;
     const isYes = deed === "revive"
-      ? await sure("Revive all that fit?", `${words} go back to their queues with their failures forgotten.`, `Revive ${words}`, false)
-      : await sure("Delete all that fit?", `${words} will be deleted for good.`, `Delete ${words}`);
+      ? await sure(group ? "Revive this group?" : "Revive all that fit?", `${words} go back to their queues with their failures forgotten.`, `Revive ${words}`, false)
+      : await sure(group ? "Delete this group?" : "Delete all that fit?", `${words} will be deleted for good.`, `Delete ${words}`);
     if (!isYes) return;
-    await act(() => post<BulkAnswer>(`/v1/dead/${deed}`, { where }), (answer: BulkAnswer) => `${plural(answer.done, "dead letter")} ${deed === "revive" ? "revived" : "deleted"}.`);
+    await act(() => post<BulkAnswer>(`/v1/dead/${deed}`, body), (answer: BulkAnswer) => `${plural(answer.done, "dead letter")} ${deed === "revive" ? "revived" : "deleted"}.`);
     found.reload();
     total.reload();
   };
@@ -101,21 +79,7 @@ export function DeadLetters() {
       }
     >
       <Filters fields={["queue", "task", "text", "tag", "since"]} />
-      {jobs.length > 1 && (
-        <Panel title="Patterns among those shown">
-          <Table label="Patterns" head={["Task", "Error", ">How many", "Newest", ""]}>
-            {patterns(jobs).slice(0, 8).map((one) => (
-              <tr key={`${one.task} ${one.kind}`}>
-                <td class="clip">{one.task}</td>
-                <td class="clip">{one.kind}</td>
-                <td class="right">{one.count}</td>
-                <td><JobLink id={one.newest.id} /></td>
-                <td class="tight"><div class="actions"><Button aria-label={`Show these: ${one.task} ${one.kind}`} onClick={() => go(addressOf(["dead"], { ...Object.fromEntries(query), task: one.task, text: one.kind.includes("…") ? undefined : one.kind, after: undefined }))}>Show these</Button></div></td>
-              </tr>
-            ))}
-          </Table>
-        </Panel>
-      )}
+      <FailureGroups where={() => whereOf(query, Date.now())} filters={filters.toString()} queue={queue} all={all} />
       <Panel>
         <Waiting error={found.error} isThere={!!found.data} />
         {found.data && isNone && <Empty>No dead letters fit. All is well.</Empty>}

@@ -33,6 +33,7 @@ class Tasks(TransactionTestCase):
     def test_a_task_runs_and_its_result_is_known(self) -> None:
         sent = send_receipt.enqueue(11, to="ada@example.com")
         self.assertEqual((sent.status, sent.attempts), (Status.READY, 0))
+        self.assertEqual(send_receipt.get_result(sent.id).enqueued_at, sent.enqueued_at)
 
         self.run_all(sent.id)
 

@@ -22,7 +22,7 @@ from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId
 from forebay.domain.outcome import AttemptError
 from forebay.errors import ConfigError, ForebayError
-from forebay.integrations.django.results import as_result, task_of
+from forebay.integrations.django.results import as_result, enqueued_at, task_of
 from forebay.integrations.django.tasks_api import (
     backends,
     base,
@@ -122,7 +122,7 @@ class ForebayBackend(backends.BaseTaskBackend):  # type: ignore[misc]
             task=task,
             id=handle.id,
             status=base.TaskResultStatus.READY,
-            enqueued_at=timezone.now(),
+            enqueued_at=enqueued_at(handle.id),
             started_at=None,
             last_attempted_at=None,
             finished_at=None,

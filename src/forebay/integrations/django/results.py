@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from django.conf import settings
+from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from forebay.app.codec import decode_call, decode_result
 from forebay.domain.history import Timeline
-from forebay.domain.job import Job
+from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError
+from forebay.domain.ulid import ulid_created_at
+from forebay.errors import InvalidJob
 from forebay.integrations.django.tasks_api import base
 
 STATUS: Final = {
@@ -33,10 +37,10 @@ def as_result(task: Any, timeline: Timeline) -> Any:
         task=task,
         id=job.id,
         status=STATUS.get(job.state, base.TaskResultStatus.READY),
-        enqueued_at=_moment(job.created_at),
-        started_at=_moment(first),
-        last_attempted_at=_moment(job.started_at),
-        finished_at=_moment(job.finished_at),
+        enqueued_at=enqueued_at(job.id),
+        started_at=moment(first),
+        last_attempted_at=moment(job.started_at),
+        finished_at=moment(job.finished_at),
         args=list(args),
         kwargs=kwargs,
         backend=task.backend,
@@ -51,7 +55,7 @@ def as_result(task: Any, timeline: Timeline) -> Any:
 def task_of(job: Job, backend: str) -> Any:
     """The task that a job is of, as its module defines it, with what the job itself says."""
     task = import_string(job.task)
-    run_after = _moment(job.run_at) if job.run_at > job.created_at else None
+    run_after = moment(job.run_at) if job.run_at > job.created_at else None
     return task.using(priority=job.priority, queue_name=job.queue, run_after=run_after, backend=backend)
 
 
@@ -80,5 +84,17 @@ def _path_of(error: AttemptError) -> str:
     return "forebay.errors.ForebayError"
 
 
-def _moment(at: int | None) -> datetime | None:
-    return None if at is None else datetime.fromtimestamp(at / 1_000, UTC)
+def enqueued_at(job_id: JobId) -> datetime | None:
+    """By the id of the job, which is known before anything is read of it."""
+    try:
+        return moment(ulid_created_at(job_id))
+    except InvalidJob:  # an id that a caller has brought
+        return None
+
+
+def moment(at: int | None) -> datetime | None:
+    """A time as the settings want it: naive, or aware of its zone."""
+    if at is None:
+        return None
+    aware = datetime.fromtimestamp(at / 1_000, UTC)
+    return aware if settings.USE_TZ else timezone.make_naive(aware)

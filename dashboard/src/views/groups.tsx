@@ -1,0 +1,187 @@
+/** Dead letters by what they died of, and ramps, by which they come back in batches. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { enc, get, may, post } from "../api";
+import { length, number, plural } from "../format";
+import { queues } from "../live";
+import { type Loaded, useLoad } from "../load";
+import { addressOf } from "../router";
+import { act, Badge, Button, Dialog, Field, JobLink, Panel, Waiting, When } from "../ui";
+import type { GroupList, GroupShape, JobFilter, RampList, RampRequest, RampShape } from "../types";
+
+const NEWEST = 2_000;
+const GROUPS_SHOWN = 10;
+const RAMPS_SHOWN = 5;
+// To group is dear: errors are read for it. It is done again when the number of dead letters has changed, at most so often.
+const LOOK_MS = 5_000;
+// A ramp is moved on every two seconds, and its counts change without any queue's.
+const RAMP_MS = 2_000;
+
+/** How many of a ramp's jobs have come to which end. */
+export function endsOf(ramp: RampShape): { count: number; word: string; state: string }[] {
+  return [
+    { count: ramp.completed, word: "completed", state: "completed" },
+    { count: ramp.dead, word: "died again", state: "dead" },
+    { count: ramp.waiting, word: "not ended", state: "pending" },
+    { count: ramp.gone, word: "gone", state: "cancelled" },
+    { count: ramp.refused, word: "not possible", state: "blocked" },
+  ].filter((one) => one.count > 0);
+}
+
+export function progressOf(ramp: RampShape): string {
+  return [`${number(ramp.revived)} revived`, ...endsOf(ramp).map((one) => `${number(one.count)} ${one.word}`)].join(", ");
+}
+
+/** What is said about the dead letters that were looked at. */
+export function lookedAt(found: GroupList): string {
+  const groups = plural(found.groups.length + found.others, "group");
+  return found.is_whole ? `${groups} of ${plural(found.jobs, "dead letter")}` : `${groups} among the newest ${number(found.jobs)}`;
+}
+
+/** The sizes of the first batches, as far as there are jobs. */
+export function batches(pace: Required<Pick<RampRequest, "first" | "factor" | "most">>, jobs: number): number[] {
+  const sizes: number[] = [];
+  for (let left = jobs; left > 0 && sizes.length < 5; left -= sizes[sizes.length - 1]!) {
+    const size = Math.floor(Math.min(pace.most, pace.first * pace.factor ** sizes.length));
+    if (!(size >= 1)) break;
+    sizes.push(Math.min(size, left));
+  }
+  return sizes;
+}
+
+export type Deed = "revive" | "purge";
+
+interface Props {
+  where: () => JobFilter;
+  /** Changes when the filters do. */
+  filters: string;
+  queue: string | undefined;
+  /** Revive or delete all of a group at once, after a question. */
+  all: (deed: Deed, group: string) => Promise<void>;
+}
+
+export function FailureGroups({ where, filters, queue, all }: Props) {
+  const found = useLoad<GroupList>(() => post("/v1/dead/groups", { where: where(), newest: NEWEST }), [filters], false);
+  const ramps = useLoad<RampList>(() => get("/v1/dead/ramps"), []);
+  const starting = useSignal<GroupShape | null>(null);
+  const names = useRef(new Map<string, string>());
+  for (const one of found.data?.groups ?? []) names.current.set(one.id, one.message);
+  const seen = useRef(-1);
+  useEffect(() => {
+    const timer = setInterval(() => {
+      const dead = (queues.value ?? []).reduce((sum, one) => sum + one.counts.dead, 0);
+      if (dead !== seen.current) found.reload();
+      seen.current = dead;
+    }, LOOK_MS);
+    return () => clearInterval(timer);
+  }, []);
+  const shown = found.data?.groups.slice(0, GROUPS_SHOWN) ?? [];
+  return (
+    <>
+      <Ramps found={ramps} names={names.current} />
+      {found.data?.jobs !== 0 && <Panel title="What they died of" actions={found.data && <span class="muted">{lookedAt(found.data)}</span>}>
+        <Waiting error={found.error} isThere={!!found.data} />
+        <ul class="groups" aria-label="Failure groups">
+          {shown.map((one) => (
+            <li key={one.id}>
+              <div class="what">
+                <b title={one.example_reason}>{one.message}</b> <Badge state="dead">{plural(one.jobs, "job")}</Badge>
+                <p class="muted">
+                  {Object.keys(one.tasks).map((task, index) => <span key={task}>{index > 0 && ", "}<a href={addressOf(["dead"], { queue, task })}>{task}</a></span>)}
+                  {" · "}first <When at={one.first_at} />, last <When at={one.last_at} />{" · "}such as <JobLink id={one.example_id} />
+                </p>
+                {one.frames.length > 0 && <p class="mono muted" title={one.frames.join("\n")}>{one.frames[one.frames.length - 1]}</p>}
+              </div>
+              <div class="actions">
+                {may("start_ramp", queue) && <Button aria-label={`Revive in batches: ${one.message}`} onClick={() => (starting.value = one)}>Revive in batches…</Button>}
+                {may("revive_dead", queue) && <Button aria-label={`Revive at once: ${one.message}`} onClick={() => void all("revive", one.id).then(found.reload)}>Revive at once…</Button>}
+                {may("purge_dead", queue) && <Button kind="danger" aria-label={`Delete: ${one.message}`} onClick={() => void all("purge", one.id).then(found.reload)}>Delete…</Button>}
+              </div>
+            </li>
+          ))}
+        </ul>
+      </Panel>}
+      {starting.value && <Starting group={starting.value} where={where} close={() => { starting.value = null; ramps.reload(); }} />}
+    </>
+  );
+}
+
+const USUAL = { first: 10, factor: 2, most: 500, every_seconds: 30, stop_percent: 20 };
+
+function Starting({ group, where, close }: { group: GroupShape; where: () => JobFilter; close: () => void }) {
+  const pace = useSignal(USUAL);
+  const start = async (event: Event) => {
+    event.preventDefault();
+    if (await act(() => post<RampShape>("/v1/dead/ramps", { where: where(), group: group.id, ...pace.value }), "The first jobs go back within ten seconds.")) close();
+  };
+  const field = (label: string, name: keyof typeof USUAL, least: number, most: number, step: number | "any" = 1) => (
+    <Field label={label}>
+      {(id) => <input id={id} type="number" required min={least} max={most} step={step} value={pace.value[name]} onInput={(event) => (pace.value = { ...pace.value, [name]: event.currentTarget.valueAsNumber })} />}
+    </Field>
+  );
+  const sizes = batches(pace.value, group.jobs);
+  const rest = group.jobs - sizes.reduce((sum, one) => sum + one, 0);
+  return (
+    <Dialog title="Revive in batches" wide close={close}>
+      <form onSubmit={start}>
+        <p>{plural(group.jobs, "dead letter")}: <b>{group.message}</b></p>
+        <div class="form">
+          {field("Jobs in the first batch", "first", 1, 500)}
+          {field("Each batch is so many times larger", "factor", 1, 100, "any")}
+          {field("Jobs in a batch at most", "most", 1, 500)}
+          {field("Seconds between two batches", "every_seconds", 1, 86_400, "any")}
+          {field("Stop when more percent of a batch die again", "stop_percent", 0, 100, "any")}
+        </div>
+        <p class="muted" role="status">{sizes.map(number).join(", then ")}{rest > 0 && ", and so on"}; the next batch waits until half of the last one has ended.</p>
+        <div class="buttons"><Button onClick={close}>Cancel</Button><Button kind="main" type="submit">Start</Button></div>
+      </form>
+    </Dialog>
+  );
+}
+
+const STEERED = { pause: "The ramp is paused.", resume: "The ramp goes on.", stop: "The ramp is stopped; what went back goes on." } as const;
+
+function Ramps({ found, names }: { found: Loaded<RampList>; names: ReadonlyMap<string, string> }) {
+  const shown = found.data?.ramps.slice(0, RAMPS_SHOWN) ?? [];
+  const isOpen = shown.some((one) => one.state === "running");
+  useEffect(() => {
+    if (!isOpen) return;
+    const timer = setInterval(found.reload, RAMP_MS);
+    return () => clearInterval(timer);
+  }, [isOpen]);
+  const steer = async (one: RampShape, verb: keyof typeof STEERED) => {
+    await act(() => post<RampShape>(`/v1/dead/ramps/${enc(one.name)}/${verb}`), STEERED[verb]);
+    found.reload();
+  };
+  const button = (one: RampShape, verb: keyof typeof STEERED, title: string) =>
+    may(`${verb}_ramp`, one.queues[0]) && <Button aria-label={`${title} the ramp ${one.name}`} onClick={() => void steer(one, verb)}>{title}</Button>;
+  if (!shown.length) return null;
+  return (
+    <Panel title="Ramps">
+      <ul class="groups" aria-label="Ramps">
+        {shown.map((one) => (
+          <li key={one.name}>
+            <div class="what">
+              <b>{(one.group && (names.get(one.group) ?? `Group ${one.group}`)) || "All that fit"}</b> <Badge state={one.state} />
+              <p>{progressOf(one)}{one.reason && `: ${one.reason}`}</p>
+              <div class="bar" role="img" aria-label={progressOf(one)}>
+                {endsOf(one).map((end) => <span key={end.word} class={`s-${end.state}`} style={{ flexGrow: end.count }} />)}
+              </div>
+              <p class="muted">
+                {one.started_by.split("#")[0] || "somebody"}, <When at={one.started_at} />{" · "}
+                {one.ended_at ? <>ended <When at={one.ended_at} /></> : one.state === "running" && <>batch {number(one.batches + 1)} <When at={one.next_at} /></>}
+                {" · "}every {length(one.every_seconds)}, stops beyond {number(one.stop_percent)} %
+              </p>
+            </div>
+            <div class="actions">
+              {one.state === "running" && button(one, "pause", "Pause")}
+              {(one.state === "paused" || one.state === "stopped") && button(one, "resume", "Resume")}
+              {(one.state === "paused" || one.state === "running") && button(one, "stop", "Stop")}
+            </div>
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}

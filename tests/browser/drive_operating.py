@@ -1,0 +1,108 @@
+"""A real browser steers queues, jobs and workers, ten of them at once: part of `make test-browser`."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from time import monotonic
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from benchmarks.explorer import live_through
+from forebay.dashboard.pages import Pages
+from forebay.stores.opening import open_engine
+from tests.browser.scene import Scene, Sight
+from tests.service.serving import serving
+from tests.urls import url_of
+
+USERS: Final = 10
+SECONDS: Final = 30
+
+
+@pytest.mark.shows("R-DASH-18")
+def test_who_has_cancelled_revived_or_deleted_a_job_stands_in_the_audit_log(
+    scene: Scene, sight: Sight
+) -> None:
+    later = {"task": "shop.mail", "queue": "mail", "args": ["ada@example.com"], "delay_seconds": 86_400}
+    job_id = scene.served.done("POST", "/v1/jobs", later)["id"]
+    page = sight.open(f"jobs/{job_id}")
+    badge = page.locator("h1 .badge")
+
+    page.get_by_role("button", name="Cancel").click()
+    expect(badge).to_have_text("cancelled")
+    page.get_by_role("button", name="Revive").click()
+    expect(badge).not_to_have_text("cancelled")
+    sight.open(f"audit?job={job_id}")
+    for kind in ("cancel", "revived"):
+        expect(page.get_by_role("cell", name=kind, exact=True)).to_be_visible()
+    # A job that is deleted takes its history along; that it was deleted stays.
+    sight.open(f"jobs/{job_id}")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete it").click()
+    expect(page.locator("h1")).to_have_text("Jobs")
+    sight.open(f"audit?job={job_id}")
+    expect(page.get_by_role("cell", name="deleted", exact=True)).to_be_visible()
+
+
+@pytest.mark.shows("R-DASH-18")
+def test_who_has_paused_a_queue_stands_in_the_audit_log(scene: Scene, sight: Sight) -> None:
+    page = sight.open("queues")
+    state = page.get_by_role("row", name=re.compile("^reports")).locator(".badge")
+
+    for title, word in (("Pause reports", "paused"), ("Resume reports", "active")):
+        page.get_by_role("button", name=title).click()
+        expect(state).to_have_text(word)
+
+    sight.open("audit?kind=queue&queue=reports")
+    for word in ("paused", "active"):
+        expect(page.get_by_role("row").filter(has_text=f"→ {word}").first).to_be_visible()
+
+
+@pytest.mark.shows("R-DASH-03")
+def test_workers_show_what_they_run_what_it_costs_and_what_failed(scene: Scene, sight: Sight) -> None:
+    scene.die("eve")
+    scene.may_go.clear()
+    held = scene.app.enqueue("shop.hold")
+    page = sight.open("workers")
+
+    row = page.get_by_role("region", name="Workers").get_by_role("row").nth(1)
+    expect(row.get_by_role("link", name=re.compile(f"^{held.id[:12]}"))).to_be_visible()
+    expect(row).to_contain_text(re.compile(r" for \d+ m?s"))
+    expect(row).to_contain_text(re.compile(r"\d %"))
+    expect(row).to_contain_text("MiB")
+    expect(page.locator(".cell.alive").first).to_have_attribute("style", re.compile("--heat"))
+    failed = page.get_by_role("region", name="Failures lately").get_by_role("row")
+    expect(failed.filter(has_text="shop.charge").first).to_contain_text("the bank of")
+    scene.may_go.set()
+
+
+@pytest.mark.shows("R-DASH-13")
+def test_ten_people_look_on_for_half_a_minute_with_more_than_ten_thousand_jobs(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    opened = open_engine(url_of("sqlite", tmp_path_factory.mktemp("crowd")))
+    store = opened.store()
+    live_through(store, 10_500)
+    with serving(opened, around=Pages) as served, ExitStack() as leaving:
+        crowd = [Sight(browser, served.address) for _ in range(USERS)]
+        for sight in crowd:
+            leaving.callback(sight.close)
+            expect(sight.open("jobs").get_by_text(re.compile(r"10,\d{3} fit"))).to_be_visible()
+        until, turns = monotonic() + SECONDS, 0
+
+        while turns < USERS or monotonic() < until:
+            page = crowd[turns % USERS].page
+            # All see what comes; one of them looks for it.
+            job_id = served.enqueue("mail", task=f"shop.new_{turns}")
+            for sight in crowd:
+                expect(sight.page.get_by_role("region", name="Jobs")).to_contain_text(job_id[:12])
+            page.get_by_label("Task").fill(f"shop.new_{turns}")
+            page.get_by_label("Task").press("Enter")
+            expect(page.get_by_text("1 fit, newest first")).to_be_visible()
+            page.get_by_role("button", name="Clear").click()
+            turns += 1
+    store.close()
+
+    assert [sight.complaints for sight in crowd] == [[]] * USERS
