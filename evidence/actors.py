@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 from random import Random
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
-from evidence.faults import Killed
 from evidence.history import End, History, Start
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.outcome import (
@@ -25,8 +24,9 @@ from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.scheduler.scheduler import PACE_SECONDS, Scheduler
 from forebay.scheduler.standard import standard_duties
-from forebay.stores.protocol import Engine, Store
+from forebay.stores.protocol import Engine
 from forebay.testing.clock import ManualClock
+from forebay.testing.faults import Killed
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.protocol import Executor, Sorts
 from forebay.worker.inbox import Inbox
@@ -267,15 +267,3 @@ class SimulatedScheduler:
             self.is_alive = False
             return
         self._stage.later(max(pause, PACE_SECONDS), self.begin)
-
-
-def faulty(engine: Any, wrap: Callable[[Store], Any]) -> Engine:
-    """The engine with every handle to write wrapped."""
-
-    class Wrapped:
-        features = engine.features
-
-        def store(self) -> Store:
-            return cast("Store", wrap(engine.store()))
-
-    return cast("Engine", Wrapped())

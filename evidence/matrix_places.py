@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, cast
 
 import psycopg
 
-from evidence.faults import Fault, Faults, FaultyStore, Killed
+from evidence.faults import Faults
 from evidence.points import die_at
 from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
@@ -26,6 +26,7 @@ from forebay.stores.protocol import Engine, Store
 from forebay.stores.redis.connection import Address as RedisAddress
 from forebay.stores.redis.store import RedisEngine
 from forebay.stores.sqlite.store import SqliteEngine
+from forebay.testing.faults import Fault, FaultyStore, Killed
 from tests.clocks import FollowedClock
 from tests.stores import postgres_support, redis_support, sqlite_support
 from tests.stores.postgres_sessions import KeepingEngine

@@ -12,8 +12,8 @@ from math import ceil
 from random import Random
 from typing import Any, Final
 
-from evidence.actors import SimulatedScheduler, SimulatedWorker, faulty
-from evidence.faults import Faults, FaultyStore
+from evidence.actors import SimulatedScheduler, SimulatedWorker
+from evidence.faults import Faults
 from evidence.history import Accepted, History, problems
 from forebay.app.schedules import declare
 from forebay.domain.job import Amendment, JobId, Need, NewJob, OnFailure, QueueName
@@ -27,6 +27,7 @@ from forebay.domain.workflow import Edge, EdgeState
 from forebay.errors import ForebayError, StoreUnavailable
 from forebay.stores.memory.store import MemoryEngine
 from forebay.testing.clock import ManualClock
+from forebay.testing.faults import FaultyStore, faulty
 
 BEGAN: Final = 1_800_000_000_000 - 10_000  # a little before the full minute
 QUEUES: Final = (QueueName("a"), QueueName("b"), QueueName("c"))

@@ -981,8 +981,30 @@ export interface SpreadShape {
 
 export type Status = "cancelled" | "completed" | "failed" | "pending" | "running";
 
+export interface StoreUse {
+  memory_bytes: number | null;
+  memory_limit_bytes: number | null;
+  memory_share: number | null;
+  connections: number | null;
+  connection_limit: number | null;
+  connections_share: number | null;
+  evicted_keys: number | null;
+}
+
 export interface SweepAnswer {
   has_begun: boolean;
+}
+
+export interface SystemMetrics {
+  at: string;
+  queue_depths: Record<string, number>;
+  workers: number;
+  workers_memory_bytes: number;
+  workers_cpu_cores: number;
+  schedules: number;
+  server_memory_bytes: number;
+  server_cpu_seconds: number;
+  store: StoreUse;
 }
 
 export interface TaskMetrics {
@@ -1064,6 +1086,7 @@ export interface WorkerShape {
   cpu: number | null;
   started_at: string;
   beat_at: string;
+  recent: string[];
 }
 
 export type WorkerState = "idle" | "paused" | "silent" | "starting" | "stopped" | "stopping" | "working";

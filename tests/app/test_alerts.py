@@ -56,7 +56,7 @@ def happened(app: Forebay, now: int, tier: int = TEN_SECONDS, **counts: Any) -> 
     app.client.write(lambda store: store.record_metrics([row]))
 
 
-@pytest.mark.shows("R-ALERT-06", "R-ALERT-07", "R-ALERT-11", "R-ALERT-33", "R-TEST-36")
+@pytest.mark.shows("R-ALERT-06", "R-ALERT-07", "R-ALERT-11", "R-ALERT-33", "R-TEST-36", "R-TEST-41")
 def test_cp5_3_an_alert_fires_at_its_threshold_and_respects_its_cooldown(
     app: Forebay, clock: ManualClock
 ) -> None:
@@ -209,7 +209,7 @@ def unwell(app: Forebay, clock: ManualClock) -> None:
 @pytest.mark.shows("R-ALERT-12", "R-ALERT-13", "R-ALERT-16", "R-ALERT-17", "R-ALERT-18", "R-ALERT-19")
 @pytest.mark.shows("R-ALERT-20", "R-ALERT-21", "R-ALERT-22", "R-ALERT-23", "R-ALERT-27")
 @pytest.mark.shows("R-ALERT-28", "R-ALERT-30", "R-ALERT-31", "R-ALERT-32", "R-DLQ-17", "R-RATE-16")
-@pytest.mark.shows("R-EDGE-64")
+@pytest.mark.shows("R-EDGE-64", "R-MET-48")
 @pytest.mark.parametrize(
     ("rule_id", "severity", "arrange"),
     [
@@ -268,6 +268,7 @@ class Ailing:
         return (lambda: self._vitals) if name == "vitals" else getattr(self._reader, name)
 
 
+@pytest.mark.shows("R-ALERT-15", "R-STORE-63", "R-EDGE-70", "R-MET-49")
 @pytest.mark.parametrize(
     ("rule_id", "severity", "well", "ill"),
     [

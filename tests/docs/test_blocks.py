@@ -106,6 +106,12 @@ ELSEWHERE: Final = {
     ("guide/redis.md", "python"): (
         "stores/test_redis_guide.py::test_the_program_of_the_page_runs_against_a_server"
     ),
+    **{
+        ("guide/testing.md", language): (
+            "testing/test_guide.py::test_the_files_of_the_page_are_tests_of_which_one_fails_as_it_says"
+        )
+        for language in ("python", "toml")
+    },
     ("guide/transactions.md", "python"): (
         "stores/test_postgres_guide.py::test_the_program_of_the_page_about_transactions_runs"
     ),

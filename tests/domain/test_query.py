@@ -8,7 +8,7 @@ import pytest
 
 from forebay.domain.job import PastError
 from forebay.domain.lifecycle import JobState
-from forebay.domain.query import MAX_PAGE, Counts, JobQuery, check_limit, fate_of, page_end
+from forebay.domain.query import MAX_PAGE, Counts, JobQuery, check_limit, fate_of, page_end, share
 from forebay.errors import ConfigError
 from tests.domain.making import a_job
 
@@ -60,6 +60,13 @@ def test_a_page_goes_on_after_a_seq(after: str) -> None:
 def test_what_no_page_ended_with_is_refused(after: str) -> None:
     with pytest.raises(ConfigError, match="not the end of an earlier page"):
         page_end(after)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "found"), [(1, 4, 0.25), (0, 4, 0.0), (None, 4, None), (1, None, None), (1, 0, None)]
+)
+def test_a_share_is_known_where_both_are(part: int | None, whole: int | None, found: float | None) -> None:
+    assert share(part, whole) == found
 
 
 def test_the_fate_of_a_job_has_its_last_error() -> None:

@@ -106,6 +106,19 @@ def test_the_dead_letters_there_are_and_how_fast_they_grow_are_metrics() -> None
     assert values(spans(rows[1:], STEPS), "dead_letters_growth") == [None, None, -3]
 
 
+def test_the_most_that_waited_is_that_of_each_queue_at_its_worst() -> None:
+    rows = [
+        counted(START, 10, pending=7),
+        counted(START + 5_000, 10, pending=2),
+        counted(START + 5_000, 10, QueueName("other"), pending=4),
+    ]
+
+    found = spans(rows, STEPS)
+
+    assert values(found, "most_pending") == [11, None, None]
+    assert values(spans(rows, STEPS, "send"), "most_pending") == [None, None, None]
+
+
 def test_jobs_that_have_left_for_another_queue_are_not_taken_away_from_what_came() -> None:
     rows = [counted(START - 10_000, 5), counted(START, 3)]
 

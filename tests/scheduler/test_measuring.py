@@ -25,6 +25,7 @@ from forebay.domain.metrics import (
     start_of,
 )
 from forebay.errors import StoreRefused, StoreUnavailable
+from forebay.scheduler.alerting import Alerting
 from forebay.scheduler.measuring import COARSE_MS, OVER_MS, Measuring
 from forebay.stores.measuring import LooksAtMetrics, every_row
 from forebay.stores.protocol import Reader, Store
@@ -174,7 +175,7 @@ def test_rows_of_all_workers_become_one_when_nobody_writes_them_any_more(
     assert completed(reader, MINUTE) == [3]
 
 
-@pytest.mark.shows("R-MET-37", "R-MET-38", "R-MET-39", "R-EDGE-84")
+@pytest.mark.shows("R-MET-37", "R-MET-38", "R-MET-39", "R-EDGE-84", "R-CFG-64", "R-CLI-19")
 def test_each_tier_is_kept_for_its_time(store: Store, reader: Reader, clock: ManualClock) -> None:
     store.insert([new_job()])
     now = clock.now_ms()
@@ -186,6 +187,7 @@ def test_each_tier_is_kept_for_its_time(store: Store, reader: Reader, clock: Man
 
     kept = [one for tier in KEPT_MS for one in rows(reader, tier) if one.worker == "w"]
     assert kept == young
+    assert (Measuring.every_ms, Alerting.every_ms, KEPT_MS[TEN_SECONDS]) == (10_000, 10_000, 7 * DAY_MS)
 
 
 @pytest.mark.shows("R-MET-41")

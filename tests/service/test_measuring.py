@@ -12,11 +12,12 @@ from forebay.domain.histogram import histogram_of
 from forebay.domain.job import DAY_MS, NewJob, QueueName
 from forebay.domain.metrics import SAMPLE, TEN_SECONDS, MetricRow, Stock, Tally, start_of
 from forebay.domain.outcome import AttemptError, Discarded
-from forebay.domain.query import Counts
+from forebay.domain.query import Counts, Vitals
 from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.service.operations.exposing import crew_exposed
+from forebay.service.schema.metrics import store_use
 from forebay.stores.protocol import Store
 from tests.service.serving import Served
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
@@ -94,7 +95,7 @@ def test_a_queue_tells_what_it_has_and_what_it_has_done_lately(plain: Served, st
     assert plain.done("GET", f"/v1/metrics/queues/{queue}?window_seconds=10")["completed"] == 0
 
 
-@pytest.mark.shows("R-HTTP-19", "R-MET-23")
+@pytest.mark.shows("R-HTTP-19", "R-MET-23", "R-MET-24")
 def test_metrics_over_time_have_a_value_for_each_step(plain: Served, store: Store) -> None:
     queue = plain.queue()
     at = recorded(store, queue, plain.service.desk.clock.now_ms())
@@ -165,7 +166,55 @@ def test_a_queue_that_is_asked_for_shows_who_waits_by_priority_and_the_oldest(
     assert listed["rate_limited_requests"] == 1
 
 
-@pytest.mark.shows("R-MET-31", "R-MET-47", "R-SCHED-52")
+@pytest.mark.shows("R-HTTP-31", "R-MET-25", "R-MET-32", "R-MET-49")
+def test_the_system_tells_what_it_takes(plain: Served, store: Store) -> None:
+    queue = QueueName(plain.queue())
+    store.insert([new_job(queue=queue)] * 3)
+    at = plain.service.desk.clock.now_ms()
+    store.beat(WorkerInfo(id=WORKER, queues=(queue,), beat_at=at, memory=2**20, cpu=0.5))
+    store.beat(WorkerInfo(id=OTHER_WORKER, queues=(queue,), beat_at=1, memory=2**20))
+
+    found = plain.done("GET", "/v1/metrics/system")
+
+    assert found["queue_depths"][queue] == 3
+    assert found["workers"] >= 1
+    assert found["workers_memory_bytes"] >= 2**20
+    assert found["workers_cpu_cores"] >= 0.5
+    assert found["schedules"] >= 0
+    assert found["server_memory_bytes"] > 2**20
+    assert found["server_cpu_seconds"] > 0
+    assert set(found["store"]) == {
+        *("memory_bytes", "memory_limit_bytes", "memory_share", "evicted_keys"),
+        *("connections", "connection_limit", "connections_share"),
+    }
+    used = store_use(Vitals(memory=850, memory_limit=1_000, connections=5, connection_limit=None))
+    assert (used.memory_share, used.connections_share) == (0.85, None)
+
+
+@pytest.mark.shows("R-HIST-22", "R-MET-43")
+def test_a_day_is_told_in_one_row(plain: Served, store: Store) -> None:
+    queue = QueueName(plain.queue())
+    today = start_of(plain.service.desk.clock.now_ms(), DAY_MS)
+    counts = {"completed": 30, "failed": 10}
+    for day, accepted, most in ((today - 2 * DAY_MS, 100, 4), (today - DAY_MS, 160, 9)):
+        stock = Stock(day, Counts(pending=2), accepted, most)
+        tasks = {"send": Tally(counts, {"Boom": 10}, WAITS, RUNS)}
+        row = MetricRow(tier=DAY_MS, start=day, queue=queue, worker="", tasks=tasks, stock=stock)
+        store.record_metrics([row])
+    start, end = (datetime.fromtimestamp((today - ms) / 1_000, UTC) for ms in (DAY_MS, 0))
+    times = f"start={start:%Y-%m-%dT%H:%M:%SZ}&end={end:%Y-%m-%dT%H:%M:%SZ}&resolution_seconds=86400"
+    wanted = "enqueued,completed,failed,run_average_ms,run_p95_ms,most_pending"
+
+    found = plain.done("GET", f"/v1/metrics/series?metrics={wanted}&queue={queue}&{times}")
+
+    told = {one["name"]: one["values"] for one in found["series"]}
+    assert [told[name] for name in ("enqueued", "completed", "failed")] == [[60], [30], [10]]
+    assert told["run_average_ms"] == [pytest.approx(8.0)]
+    assert told["run_p95_ms"] == [pytest.approx(8.0, rel=0.032)]
+    assert told["most_pending"] == [9]
+
+
+@pytest.mark.shows("R-MET-31", "R-MET-47", "R-MET-50", "R-SCHED-52")
 def test_workers_and_runs_of_schedules_are_shown_to_prometheus() -> None:
     now = 1_000_000
     workers = [
@@ -192,7 +241,7 @@ def test_workers_and_runs_of_schedules_are_shown_to_prometheus() -> None:
 @pytest.mark.shows(
     "R-MET-02", "R-MET-05", "R-MET-07", "R-MET-08", "R-MET-09", "R-MET-10", "R-MET-12", "R-MET-14"
 )
-@pytest.mark.shows("R-CLI-14", "R-MET-01", "R-MET-03", "R-MET-04", "R-MET-44")
+@pytest.mark.shows("R-CLI-14", "R-MET-01", "R-MET-03", "R-MET-04", "R-MET-24", "R-MET-44")
 def test_all_metrics_are_shown_as_prometheus_reads_them(plain: Served, store: Store) -> None:
     queue = plain.queue()
     filled(store, QueueName(queue))

@@ -146,6 +146,20 @@ def test_only_the_queues_that_were_named_are_told(served: Served) -> None:
     assert [one["name"] for one in told.body["queues"]] == [mine]
 
 
+@pytest.mark.shows("R-HTTP-43")
+def test_who_names_a_task_is_told_of_its_jobs_alone(served: Served) -> None:
+    queue = served.queue()
+    mine, other = (served.enqueue(queue, task=task) for task in ("mine", "other"))
+
+    with looking(served, f"?queue={queue}&task=mine") as stream:
+        stream.until("queues")
+        for job_id in (other, mine):
+            served.done("POST", f"/v1/jobs/{job_id}/cancel", {"reason": "not now"})
+        told = stream.until("log")
+
+    assert {line["job_id"] for line in told.body["lines"]} == {mine}
+
+
 def test_a_queue_that_goes_is_told(plain: Served) -> None:
     queue = plain.queue()
 

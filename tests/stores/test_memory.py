@@ -17,9 +17,10 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note, Notes
 from forebay.domain.outcome import Interrupted
 from forebay.domain.query import JobQuery
+from forebay.domain.queue import QueueState
 from forebay.domain.settlement import decide
 from forebay.domain.worker import CommandKind, WorkerInfo
-from forebay.errors import DuplicateJob, StoreError, StoreRefused
+from forebay.errors import DuplicateJob, QueueClosed, StoreError, StoreRefused
 from forebay.stores.memory.order import Order, Record
 from forebay.stores.memory.state import State
 from forebay.stores.memory.store import MemoryEngine
@@ -64,6 +65,22 @@ def test_it_says_that_it_is_neither_durable_nor_shared(engine: MemoryEngine) -> 
         False,
         False,
     )
+
+
+@pytest.mark.shows("R-STORE-70")
+def test_it_tells_its_size_what_has_come_and_gone_and_whether_it_is_closed(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    store.insert([new_job() for _ in range(3)])
+    store.exchange(WORKER, [complete(job) for job in claim(store, 2)])
+    store.save_queue(DEFAULT, state=QueueState.DRAINING)
+
+    stock = store.take_stock()[DEFAULT]
+
+    assert (stock.counts.pending, stock.accepted, stock.accepted - stock.counts.pending) == (1, 3, 2)
+    assert [queue.state for queue in reader.queues()] == [QueueState.DRAINING]
+    with pytest.raises(QueueClosed):
+        store.insert([new_job()])
 
 
 def test_closing_a_handle_loses_no_jobs(engine: MemoryEngine, reader: Reader) -> None:

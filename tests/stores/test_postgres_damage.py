@@ -164,6 +164,7 @@ def test_all_times_are_those_of_the_server_whatever_this_machine_thinks(
     reader.close()
 
 
+@pytest.mark.shows("R-EDGE-70")
 def test_a_server_without_a_free_connection_says_so() -> None:
     server = Postgres(shared_buffers="16MB", max_connections="5", superuser_reserved_connections="0")
     held: list[psycopg.Connection[Any]] = []

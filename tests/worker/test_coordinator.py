@@ -67,6 +67,20 @@ def test_all_that_has_piled_up_is_settled_by_one_call(rig: Rig) -> None:
     assert coordinator.is_idle
 
 
+@pytest.mark.shows("R-WORK-07")
+def test_the_jobs_that_ran_last_are_known_by_name(rig: Rig) -> None:
+    ids = rig.insert(14)
+    coordinator = rig.coordinator(threads=7)
+
+    for _ in range(2):
+        coordinator.turn()
+        rig.finish_all()
+    coordinator.turn()
+
+    assert rig.states(ids) == {"completed": 14}
+    assert rig.slots.recent == tuple(ids[-10:])
+
+
 @pytest.mark.shows("R-RETRY-01", "R-RETRY-06", "R-RETRY-27")
 def test_a_failed_job_is_run_again_when_it_is_due_and_dies_after_its_last_retry(rig: Rig) -> None:
     [job] = rig.insert(policy=RetryPolicy(max_retries=2))

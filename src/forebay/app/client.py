@@ -87,6 +87,7 @@ class Client:
         self._clock = clock
         self._returned = returned
         self._stamped: Stamped | None = None
+        self._stored: Callable[[], None] | None = None
         self._offload = Offload("forebay-client")
         self._forking = _Forking()
         self._closed_because: str | None = None
@@ -108,6 +109,13 @@ class Client:
         if self._store is not None or self._reader is not None:
             raise ConfigError("this app has used its store before; say so before anything is enqueued")
         self._engine, self._stamped = engine, stamped
+
+    def move(self, engine: Engine, clock: Clock, stored: Callable[[], None] | None = None) -> None:
+        """Use another store and another time from now on, as tests do; what was enqueued stays where it is.
+        `stored` is called whenever jobs were stored, by who has enqueued them."""
+        with self._writing, self._reading:
+            self._close_handles()
+            self._engine, self._clock, self._stored = engine, clock, stored
 
     def outgoing(self, jobs: list[NewJob]) -> list[NewJob]:
         """New jobs as they go to the store: for whoever inserts by ways of its own."""
@@ -136,6 +144,11 @@ class Client:
         else:
             with self._asked(Request(jobs, on_conflict)) as request:
                 receipts = self._answered(request)
+        return self._handles(receipts)
+
+    def _handles(self, receipts: Sequence[Receipt]) -> list[JobHandle[Any]]:
+        if self._stored is not None:
+            self._stored()
         return [JobHandle(self, receipt) for receipt in receipts]
 
     def _at_once(self, jobs: list[NewJob], on_conflict: OnConflict) -> list[Receipt] | None:
@@ -189,7 +202,7 @@ class Client:
             return await self._offload(self.enqueue, jobs, on_conflict=on_conflict, atomic=atomic)
         with self._asked(Request(jobs, on_conflict)) as request:
             receipts = await self._offload(self._answered, request)
-        return [JobHandle(self, receipt) for receipt in receipts]
+        return self._handles(receipts)
 
     def enqueue_graph(
         self,
@@ -212,7 +225,7 @@ class Client:
                         lambda reader: raise_ancestors(store, reader, lifted, may_raise, actor=self.actor)
                     )
                 )
-        return [JobHandle(self, receipts[place]) for place in went]
+        return self._handles([receipts[place] for place in went])
 
     @contextmanager
     def _asked(self, request: Request) -> Iterator[Request]:

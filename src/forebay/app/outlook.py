@@ -22,7 +22,7 @@ from forebay.domain.metrics import (
     merged_tasks,
     start_of,
 )
-from forebay.domain.query import Counts, Vitals
+from forebay.domain.query import Counts, Vitals, share
 from forebay.domain.queue import Queue
 from forebay.domain.series import METRICS, Span, span_between
 from forebay.domain.worker import Pulse, WorkerInfo
@@ -81,9 +81,9 @@ class Outlook:
             "late_schedules": lambda *_: self._late_schedules,
             "clock_skew_ms": lambda *_: self._skew_ms,
             "store_memory": lambda *_: self._vitals.memory,
-            "store_memory_share": lambda *_: _share(self._vitals.memory, self._vitals.memory_limit),
+            "store_memory_share": lambda *_: share(self._vitals.memory, self._vitals.memory_limit),
             "store_evictions": lambda *_: self._evictions,
-            "store_connections_share": lambda *_: _share(
+            "store_connections_share": lambda *_: share(
                 self._vitals.connections, self._vitals.connection_limit
             ),
             "timeouts": lambda *scope: self._span(*scope).tally.errors.get(TIMEOUT, 0),
@@ -260,7 +260,3 @@ class Outlook:
             return None
         completed = self._span(DAY_MS, queue, task).count(Happened.COMPLETED)
         return completed * 1_000 / (self.now - first)
-
-
-def _share(part: int | None, whole: int | None) -> float | None:
-    return part / whole if part is not None and whole else None

@@ -84,6 +84,7 @@ def _show(one: WorkerInfo, now: int, depths: dict[QueueName, int]) -> None:
             "pending": ", ".join(f"{name}: {count}" for name, count in depths.items()),
             "slots": one.slots,
             "running": ", ".join(one.running),
+            "ran last": ", ".join(one.recent) or None,
             "stuck": one.stuck or None,
             "completed": one.completed,
             "failed": one.failed,

@@ -162,6 +162,11 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
     connection_limit: int | None = None
 
 
+def share(part: int | None, whole: int | None) -> float | None:
+    """How much of a whole is used; None where there is no such thing, or nobody says."""
+    return part / whole if part is not None and whole else None
+
+
 def page_end(after: str) -> int:
     """The seq at which an earlier page ended; raises ConfigError for anything else."""
     if not after.isdecimal() or not after.isascii() or len(after) > MAX_SEQ_DIGITS:

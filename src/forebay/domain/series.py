@@ -30,12 +30,14 @@ _STEPS: Final = (TEN_SECONDS, MINUTE, 5 * MINUTE, HOUR, 6 * HOUR, DAY_MS)
 
 class Span(NamedTuple):
     """What is known of one step. `stock` is None where nobody has counted, or where it is about one task;
-    `enqueued` and `grown`, by how many dead letters there are more, too, and where there was none before."""
+    `enqueued` and `grown`, by how many dead letters there are more, too, and where there was none before.
+    `most_pending` is the most that waited whenever they were counted, each queue for itself."""
 
     tally: Tally
     stock: Mapping[QueueName, Stock] | None = None
     enqueued: int | None = None
     grown: int | None = None
+    most_pending: int | None = None
 
     @property
     def error_rate(self) -> float | None:
@@ -92,6 +94,7 @@ METRICS: Final[Mapping[str, Metric]] = {
         for state in JobState
         if state not in (JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED)
     },
+    "most_pending": Metric("jobs", lambda span: span.most_pending),
     "dead_letters": Metric("jobs", partial(_jobs, "dead")),
     "dead_letters_growth": Metric("jobs", lambda span: span.grown),
 }
@@ -177,7 +180,8 @@ def span_between(rows: Sequence[MetricRow], start: int, task: str | None = None)
 def _span(rows: Sequence[MetricRow], task: str | None, before: Mapping[QueueName, Stock] | None) -> Span:
     tallies = [tally for row in rows for name, tally in row.tasks.items() if task is None or name == task]
     stock = _last_stock(rows) if task is None else None
-    return Span(merged(tallies), stock, _enqueued(before, stock), _grown(before, stock))
+    most = _most_pending(rows) if task is None else None
+    return Span(merged(tallies), stock, _enqueued(before, stock), _grown(before, stock), most)
 
 
 def _last_stock(rows: Iterable[MetricRow]) -> dict[QueueName, Stock] | None:
@@ -187,6 +191,14 @@ def _last_stock(rows: Iterable[MetricRow]) -> dict[QueueName, Stock] | None:
         if row.stock is not None and (known is None or known.at <= row.stock.at):
             found[row.queue] = row.stock
     return found or None
+
+
+def _most_pending(rows: Iterable[MetricRow]) -> int | None:
+    found: dict[QueueName, int] = {}
+    for row in rows:
+        if row.stock is not None:
+            found[row.queue] = max(row.stock.most_pending, found.get(row.queue, 0))
+    return sum(found.values()) if found else None
 
 
 def _enqueued(before: Mapping[QueueName, Stock] | None, now: Mapping[QueueName, Stock] | None) -> int | None:

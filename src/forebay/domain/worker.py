@@ -42,8 +42,9 @@ class Pulse(StrEnum):
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker says about itself; host and pid are labels, never identity.
 
-    `paused` are queues it does not claim from; `running` are jobs it runs, at most ten are named; `stuck`
-    counts jobs that did not stop when they were told to; `is_overdue` says that the worker itself should have
+    `paused` are queues it does not claim from; `running` are jobs it runs, `recent` those that it ran last,
+    the latest at the end; at most ten are named of each. `stuck` counts jobs that did not stop when they were
+    told to; `is_overdue` says that the worker itself should have
     stopped by now. `memory` is in bytes, `cpu` is how much of one core it took since its last beat, both of
     its process alone. `supervisor` is the pid of the process that keeps its leases, 0 where it does that.
     One that `is_remote` beats through a server: the process that writes it down lives and dies by itself.
@@ -68,6 +69,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     cpu: float | None = None
     supervisor: int = 0
     is_remote: bool = False
+    recent: tuple[JobId, ...] = ()
 
     def pulse(self, now: int) -> Pulse:
         missed = (now - self.beat_at) / self.beat_ms

@@ -74,6 +74,7 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
             "queue_metrics",
             "all_metrics",
             "metric_series",
+            "system_metrics",
             "exposition",
             "search",
             "dead",

@@ -90,6 +90,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu: float | None = None
     supervisor: int = 0
     is_remote: bool = False
+    recent: tuple[JobId, ...] = ()
 
 
 _said: Final = msgspec.json.Decoder(Said)

@@ -15,7 +15,7 @@ from forebay.domain.job import Job
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.domain.settlement import Ending, Settlement, decide
-from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker import SHOWN_JOBS, WorkerInfo
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.protocol import Exchange, Refusal, Store
 from forebay.telemetry.logs import job_fields
@@ -199,7 +199,10 @@ class Coordinator:
         """After a wake-up soon, since that may have been about a wish to cancel."""
         return self._looked_at + (SOON_SECONDS if self._inbox.is_poked else LOOK_SECONDS)
 
-    def _note(self, endings: Iterable[tuple[Assignment, Outcome]]) -> None:
+    def _note(self, endings: Sequence[tuple[Assignment, Outcome]]) -> None:
+        latest = [one.job.id for one, _ in endings[-SHOWN_JOBS:] if one.started_at is not None]
+        if latest:
+            self._slots.recent = (*self._slots.recent, *latest)[-SHOWN_JOBS:]
         for one, _ in endings:
             self._slots.end(one)
             if one.started_at is not None and one.ended_at is not None:

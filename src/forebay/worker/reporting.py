@@ -55,6 +55,7 @@ class Reporting:
             state=self._state(is_working=bool(running)),
             paused=tuple(sorted(self._steering.paused())),
             running=tuple(running[:SHOWN_JOBS]),
+            recent=self._slots.recent,
             slots=sum(self._slots.sizes.values()),
             is_overdue=self._clock.monotonic() > self.stop_by,
             stuck=sum(one.is_stuck for one in self._slots),

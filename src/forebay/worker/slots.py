@@ -7,7 +7,7 @@ from enum import IntEnum
 from math import inf
 
 from forebay.app.context import JobContext
-from forebay.domain.job import Job
+from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
 from forebay.worker.page import Line, Page
 
@@ -132,6 +132,7 @@ class Slots:
         self.page: Page | None = None
         self.completed = 0
         self.failed = 0
+        self.recent: tuple[JobId, ...] = ()  # what has run here last, for those who ask from other threads
 
     def add(self, assignments: Iterable[Assignment]) -> None:
         for one in assignments:

@@ -96,10 +96,11 @@ EVERYTHING = WorkerInfo(
     cpu=0.5,
     supervisor=99,
     is_remote=True,
+    recent=(JobId("c"), JobId("d")),
 )
 
 
-@pytest.mark.shows("R-WORK-06", "R-WORK-47", "R-MET-30")
+@pytest.mark.shows("R-WORK-06", "R-WORK-07", "R-WORK-47", "R-MET-30")
 def test_all_that_a_worker_says_is_on_the_list(store: Store, reader: Reader) -> None:
     store.beat(EVERYTHING)
 

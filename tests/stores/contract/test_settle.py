@@ -58,7 +58,7 @@ FINAL_ENDS: list[tuple[Outcome, JobState, str | None]] = [
 ]
 
 
-@pytest.mark.shows("R-DONE-01", "R-JOB-25", "R-JOB-55", "R-JOB-48", "R-JOB-46", "R-DONE-15")
+@pytest.mark.shows("R-DONE-01", "R-JOB-25", "R-JOB-55", "R-JOB-48", "R-JOB-46", "R-DONE-15", "R-MET-28")
 def test_a_completed_job_keeps_its_result_and_its_times(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
@@ -70,6 +70,7 @@ def test_a_completed_job_keeps_its_result_and_its_times(
     done = look(reader, job.id)
     assert (done.state, done.result, done.reason) == (JobState.COMPLETED, b"\x00\xff42", None)
     assert (done.started_at, done.finished_at, done.updated_at) == (T0, T0 + 250, T0 + 250)
+    assert done.attempt == 1
 
 
 @pytest.mark.parametrize("result", [None, b"", b"null"])
@@ -272,7 +273,7 @@ def test_without_retries_the_first_failure_is_the_last(store: Store, reader: Rea
     assert (dead.state, dead.reason, dead.failures) == (JobState.DEAD, "Boom: it broke", 1)
 
 
-@pytest.mark.shows("R-RETRY-02", "R-RETRY-05", "R-RETRY-06", "R-TEST-20", "R-CFG-53")
+@pytest.mark.shows("R-RETRY-02", "R-RETRY-05", "R-RETRY-06", "R-TEST-20", "R-CFG-53", "R-MET-29")
 def test_with_three_retries_a_job_runs_four_times_with_doubling_delays(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
@@ -281,7 +282,9 @@ def test_with_three_retries_a_job_runs_four_times_with_doubling_delays(
     waits = [wait_after_failure(store, reader, clock) for _ in range(4)]
 
     assert waits == [1_000, 2_000, 4_000, None]
-    assert look(reader, job_id).attempt == 4
+    dead = look(reader, job_id)
+    assert dead.attempt == 4
+    assert [(error.attempt, error.type) for error in dead.errors] == [(n, "Boom") for n in (1, 2, 3, 4)]
 
 
 def wait_after_failure(store: Store, reader: Reader, clock: ManualClock) -> int | None:

@@ -1579,7 +1579,7 @@ class WorkerList(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("id", "host", "pid", "state", "pulse", "queues", "paused", "running", "slots", "stuck", "completed", "failed", "memory", "cpu", "started_at", "beat_at")
+    __slots__ = ("id", "host", "pid", "state", "pulse", "queues", "paused", "running", "slots", "stuck", "completed", "failed", "memory", "cpu", "started_at", "beat_at", "recent")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -1596,6 +1596,7 @@ class Worker(_message.Message):
     CPU_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     BEAT_AT_FIELD_NUMBER: _ClassVar[int]
+    RECENT_FIELD_NUMBER: _ClassVar[int]
     id: str
     host: str
     pid: int
@@ -1612,7 +1613,8 @@ class Worker(_message.Message):
     cpu: float
     started_at: _timestamp_pb2.Timestamp
     beat_at: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., pulse: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., paused: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., stuck: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., memory: _Optional[int] = ..., cpu: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., beat_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    recent: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., pulse: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., paused: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., stuck: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., memory: _Optional[int] = ..., cpu: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., beat_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., recent: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SendCommandRequest(_message.Message):
     __slots__ = ("all_workers", "kind", "workers", "queue")

@@ -13,7 +13,7 @@ from forebay.domain.job import DAY_MS, MAX_TASK_NAME
 from forebay.service.http.calling import Asking, QueuePath, permit_of
 from forebay.service.operations.exposing import CONTENT_TYPE
 from forebay.service.permitting import measuring as permitted
-from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, SeriesAnswer
+from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, SeriesAnswer, SystemMetrics
 
 WindowQuery = Annotated[
     float,
@@ -77,10 +77,16 @@ async def metric_series(
     )
 
 
+@get("/v1/metrics/system", tags=["metrics"])
+async def system_metrics(request: Asking) -> SystemMetrics:
+    """Show what workers, this server and the store take."""
+    return await permitted.system_metrics(permit_of(request))
+
+
 @get("/metrics", tags=["metrics"], media_type=CONTENT_TYPE)
 async def exposition(request: Asking) -> str:
     """Show all metrics as Prometheus reads them."""
     return await permitted.exposition(permit_of(request))
 
 
-ROUTES = (exposition, all_metrics, queue_metrics, metric_series)
+ROUTES = (exposition, all_metrics, queue_metrics, metric_series, system_metrics)

@@ -32,6 +32,10 @@ _HEADERS: Final = (
 QueuesQuery = Annotated[
     list[str] | None, QueryParameter(name="queue", description="Only of these queues; may be repeated.")
 ]
+TasksQuery = Annotated[
+    list[str] | None,
+    QueryParameter(name="task", description="Lines of the log about jobs of these tasks alone."),
+]
 AfterQuery = Annotated[
     int | None,
     QueryParameter(ge=0, lt=10**18, description="Go on after this event; the header counts before it."),
@@ -44,7 +48,11 @@ LastHeader = Annotated[
 
 @get("/v1/events/stream", include_in_schema=False)
 async def stream(
-    request: Asking, queue: QueuesQuery = None, after: AfterQuery = None, last_event_id: LastHeader = None
+    request: Asking,
+    queue: QueuesQuery = None,
+    task: TasksQuery = None,
+    after: AfterQuery = None,
+    last_event_id: LastHeader = None,
 ) -> ASGIApp:
     """Tell what happens to queues, workers and jobs, until the client leaves."""
     caller = caller_of(request)
@@ -52,7 +60,8 @@ async def stream(
         caller.check("stream", name)
     if last_event_id and _is_number(last_event_id):
         after = int(last_event_id)
-    return Stream(open_service(request).watching, caller, _view(caller, frozenset(queue or ())), after)
+    view = _view(caller, frozenset(queue or ()), frozenset(task or ()))
+    return Stream(open_service(request).watching, caller, view, after)
 
 
 class Stream:
@@ -115,14 +124,15 @@ def _text(news: News) -> bytes:
     return b"event: %s\n%sdata: %s\n\n" % (news.kind.encode(), number, msgspec.json.encode(news.body))
 
 
-def _view(caller: Caller, queues: frozenset[str]) -> View:
+def _view(caller: Caller, queues: frozenset[str], tasks: frozenset[str]) -> View:
     """What somebody is told of: these queues, or all it may see; of what belongs to none only if it has not
-    named some."""
+    named some. With tasks, lines of the log are about their jobs alone."""
     return View(
         queue=lambda name: (not queues or name in queues) and caller.may("stream", name),
         workers=not queues and caller.may("workers"),
         log=not queues and caller.may("audit"),
         others=caller.may("job"),
+        tasks=tasks,
     )
 
 

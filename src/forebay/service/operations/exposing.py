@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -14,6 +13,7 @@ from forebay.domain.metrics import Happened
 from forebay.domain.schedule import Schedule
 from forebay.domain.worker import Pulse, WorkerInfo
 from forebay.service.operations.requests import Requests, Took
+from forebay.worker.reporting import processor_seconds
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4"  # the framework adds the charset
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0)
@@ -178,8 +178,7 @@ def _of_crew(workers: Sequence[WorkerInfo], schedules: Sequence[Schedule], now: 
             for status, field in _RUNS.items()
         ),
     )
-    used = resource.getrusage(resource.RUSAGE_SELF)
     yield (
         *("process_cpu_seconds_total", "counter", "Processor time of this server."),
-        iter([("", {}, used.ru_utime + used.ru_stime)]),
+        iter([("", {}, processor_seconds())]),
     )

@@ -7,9 +7,11 @@ from datetime import datetime
 from typing import Final
 
 from forebay.app.figures import QueueFigures, Sees, queue_figures, series, totals
+from forebay.app.schedules import all_schedules
 from forebay.domain.job import QueueName
 from forebay.domain.metrics import HOUR
 from forebay.domain.series import METRICS, Steps, steps_between
+from forebay.domain.worker import Pulse
 from forebay.errors import ConfigError, QueueNotFound
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.exposing import crew_exposed, exposition, requests_exposed
@@ -19,10 +21,13 @@ from forebay.service.schema.metrics import (
     QueueMetricsList,
     SeriesAnswer,
     SeriesShape,
+    SystemMetrics,
     queue_metrics,
+    store_use,
 )
 from forebay.service.schema.shared import in_ms, length, moment_of
 from forebay.stores.protocol import Reader
+from forebay.worker.reporting import processor_seconds, resident_memory
 
 PEEKED: Final = 1_000
 
@@ -61,6 +66,26 @@ class Measuring:
             return exposition(figures, seen) + crew_exposed(workers, schedules, reader.now())
 
         return await self._desk.read(look) + requests_exposed(self._requests, sees)
+
+    async def system(self) -> SystemMetrics:
+        """What everything takes now: workers, this server, the store."""
+
+        def look(reader: Reader) -> SystemMetrics:
+            now = reader.now()
+            alive = [one for one in reader.workers() if one.pulse(now) is not Pulse.DEAD]
+            return SystemMetrics(
+                at=moment_of(now),
+                queue_depths={name: counts.pending for name, counts in sorted(reader.counts().items())},
+                workers=len(alive),
+                workers_memory_bytes=sum(one.memory or 0 for one in alive),
+                workers_cpu_cores=sum(one.cpu or 0.0 for one in alive),
+                schedules=len(all_schedules(reader)),
+                server_memory_bytes=resident_memory(),
+                server_cpu_seconds=processor_seconds(),
+                store=store_use(reader.vitals()),
+            )
+
+        return await self._desk.read(look)
 
     async def queue(self, name: str, window_seconds: float) -> QueueMetrics:
         """One queue; raises QueueNotFound."""

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from forebay.domain.history import Event
-from forebay.domain.job import QueueName
+from forebay.domain.job import JobId, QueueName
 from forebay.domain.pressure import Pace
 from forebay.errors import ForebayError
 from forebay.service.operations.desk import Desk
@@ -40,14 +41,17 @@ logger = logging.getLogger(__name__)
 
 class View(NamedTuple):
     """What somebody may be told of: which queues with what the log says of them, the workers, lines that
-    belong to no queue, and which other jobs a line names."""
+    belong to no queue, and which other jobs a line names. With `tasks` lines are about their jobs alone."""
 
     queue: Callable[[str], bool]
     workers: bool
     log: bool
     others: bool
+    tasks: frozenset[str] = frozenset()
 
-    def shows(self, event: Event) -> bool:
+    def shows(self, event: Event, task: str | None) -> bool:
+        if self.tasks and task not in self.tasks:
+            return False
         return self.log if event.queue is None else self.queue(event.queue)
 
 
@@ -60,15 +64,20 @@ class News(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a look at the store has found; `lines` are the newest of the log, the oldest first."""
+    """What a look at the store has found; `lines` are the newest of the log, the oldest first. `tasks` are
+    those of the jobs that they are about, where somebody wants to know."""
 
     queues: dict[str, QueueShape]
     workers: list[WorkerShape]
     lines: list[tuple[int, Event]]
+    tasks: Mapping[JobId, str]
 
     @property
     def number(self) -> int:
         return self.lines[-1][0] if self.lines else 0
+
+    def task_of(self, event: Event) -> str | None:
+        return None if event.job_id is None else self.tasks.get(event.job_id)
 
 
 class Listener:
@@ -80,6 +89,7 @@ class Listener:
 
     def __init__(self, view: View, after: int | None) -> None:
         self._view = view
+        self.asks_for_tasks = bool(view.tasks)
         self._after = after
         self._queues: dict[str, QueueShape] = {}
         self._workers: list[WorkerShape] | None = None
@@ -134,7 +144,7 @@ class Listener:
         told = [
             happening(number, event, names_others=self._view.others)
             for number, event in seen.lines
-            if number > after and self._view.shows(event)
+            if number > after and self._view.shows(event, seen.task_of(event))
         ]
         if told:
             yield News("log", Happening(lines=told), seen.number)
@@ -148,6 +158,7 @@ class Watching:
         self._listeners: set[Listener] = set()
         self._task: asyncio.Task[None] | None = None
         self._bell = asyncio.Event()
+        self._tasks: dict[JobId, str] = {}  # of the jobs that the newest lines of the log are about
         self._paces: dict[QueueName, Pace] = {}
         self._paced_at = float("-inf")
         self._is_refusing = False
@@ -199,7 +210,8 @@ class Watching:
 
     async def _turn(self) -> None:
         try:
-            seen = await self._desk.watching(self._look)
+            asks_for_tasks = any(listener.asks_for_tasks for listener in self._listeners)
+            seen = await self._desk.watching(partial(self._look, asks_for_tasks))
         except ForebayError as error:
             self._tell_all(News("problem", problem_of(error), 0))
             return
@@ -214,20 +226,32 @@ class Watching:
         for listener in list(self._listeners):
             listener.put(news)
 
-    def _look(self, reader: Reader) -> Seen:
+    def _look(self, asks_for_tasks: bool, reader: Reader) -> Seen:
         now = reader.now()
         queues = reader.queues()
         names = [queue.name for queue in queues]
         counts = reader.counts(names) if names else {}
         self._look_at_paces(reader, [name for name in names if counts[name].pending])
+        lines = list(reversed(reader.audit(limit=MOST_LINES)))
+        if asks_for_tasks:
+            self._look_at_tasks(reader, lines)
         return Seen(
             queues={
                 queue.name: queue_shape(queue, counts[queue.name], self._paces.get(queue.name))
                 for queue in queues
             },
             workers=[worker_shape(worker, now) for worker in reader.workers()],
-            lines=list(reversed(reader.audit(limit=MOST_LINES))),
+            lines=lines,
+            tasks=self._tasks,
         )
+
+    def _look_at_tasks(self, reader: Reader, lines: Sequence[tuple[int, Event]]) -> None:
+        """A line does not say of which task its job is: that is looked up once for each job, and only while
+        somebody wants to know. Of one that is gone nobody can say."""
+        ids = dict.fromkeys(event.job_id for _, event in lines if event.job_id is not None)
+        known = {job_id: task for job_id, task in self._tasks.items() if job_id in ids}
+        found = reader.fates([job_id for job_id in ids if job_id not in known])
+        self._tasks = known | {fate.id: fate.task for fate in found if fate is not None}
 
     def _look_at_paces(self, reader: Reader, waiting: Sequence[QueueName]) -> None:
         at = self._desk.clock.monotonic()

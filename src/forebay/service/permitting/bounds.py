@@ -70,6 +70,7 @@ def sane(worker: WorkerInfo) -> WorkerInfo:
         host=clean(worker.host)[:MAX_HOST],
         beat_ms=min(max(worker.beat_ms, MIN_BEAT_MS), MAX_BEAT_MS),
         running=worker.running[:SHOWN_JOBS],
+        recent=worker.recent[-SHOWN_JOBS:],
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from forebay.service.permitting.permit import Permit
-from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, SeriesAnswer
+from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, SeriesAnswer, SystemMetrics
 
 
 async def queue_metrics(permit: Permit, queue: str, window_seconds: float) -> QueueMetrics:
@@ -18,6 +18,11 @@ async def all_metrics(permit: Permit, window_seconds: float) -> QueueMetricsList
     """Show what all queues have done lately."""
     may = permit.caller.may
     return await permit.service.measuring.queues(window_seconds, lambda name: may("queue_metrics", name))
+
+
+async def system_metrics(permit: Permit) -> SystemMetrics:
+    """Show what workers, this server and the store take."""
+    return await permit.allowed("system_metrics").measuring.system()
 
 
 async def exposition(permit: Permit) -> str:

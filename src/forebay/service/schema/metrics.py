@@ -7,6 +7,7 @@ from datetime import datetime
 from forebay.app.figures import QueueFigures
 from forebay.domain.histogram import Histogram
 from forebay.domain.metrics import Happened, Tally
+from forebay.domain.query import Vitals, share
 from forebay.domain.series import Span
 from forebay.service.schema.queues import CountsShape, counts_shape
 from forebay.service.schema.shared import Shape, seconds
@@ -98,6 +99,47 @@ class SeriesAnswer(Shape, frozen=True, kw_only=True):
     resolution_seconds: float
     times: list[datetime]
     series: list[SeriesShape]
+
+
+class StoreUse(Shape, frozen=True, kw_only=True):
+    """How much of what its server has the store uses; null where there is no such thing, or nobody says.
+    `evicted_keys` counts what the server has thrown away since it was started."""
+
+    memory_bytes: int | None
+    memory_limit_bytes: int | None
+    memory_share: float | None
+    connections: int | None
+    connection_limit: int | None
+    connections_share: float | None
+    evicted_keys: int | None
+
+
+class SystemMetrics(Shape, frozen=True, kw_only=True):
+    """What everything takes now. `workers` are those that are alive; their memory is that of their processes,
+    and their processor time is how many cores they took between their last two beats. `server` is the process
+    that answers, since it was started. `queue_depths` is how many jobs wait in each queue."""
+
+    at: datetime
+    queue_depths: dict[str, int]
+    workers: int
+    workers_memory_bytes: int
+    workers_cpu_cores: float
+    schedules: int
+    server_memory_bytes: int
+    server_cpu_seconds: float
+    store: StoreUse
+
+
+def store_use(vitals: Vitals) -> StoreUse:
+    return StoreUse(
+        memory_bytes=vitals.memory,
+        memory_limit_bytes=vitals.memory_limit,
+        memory_share=share(vitals.memory, vitals.memory_limit),
+        connections=vitals.connections,
+        connection_limit=vitals.connection_limit,
+        connections_share=share(vitals.connections, vitals.connection_limit),
+        evicted_keys=vitals.evicted,
+    )
 
 
 def queue_metrics(found: QueueFigures, *, rate_limited: int = 0, of_one: bool = False) -> QueueMetrics:

@@ -198,7 +198,7 @@ class LimitList(Shape, frozen=True, kw_only=True):
 
 class WorkerShape(Shape, frozen=True, kw_only=True):
     """A worker as it has described itself with its last beat. `memory` is in bytes; `cpu` is how much of one
-    core its process took since the beat before."""
+    core its process took since the beat before. `recent` are the jobs that it ran last, at most ten."""
 
     id: str
     host: str
@@ -216,6 +216,7 @@ class WorkerShape(Shape, frozen=True, kw_only=True):
     cpu: float | None
     started_at: datetime
     beat_at: datetime
+    recent: list[str]
 
 
 class WorkerList(Shape, frozen=True, kw_only=True):
@@ -318,6 +319,7 @@ def worker_shape(worker: WorkerInfo, now_ms: int) -> WorkerShape:
         running=list(worker.running),
         started_at=moment_of(worker.started_at),
         beat_at=moment_of(worker.beat_at),
+        recent=list(worker.recent),
     )
 
 

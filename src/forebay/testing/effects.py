@@ -1,0 +1,107 @@
+"""What tasks do to the world, call by call, and whether each effect has happened once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from forebay.app.current import current_job
+from forebay.domain.job import Job
+from forebay.testing.worker import WorkerStep
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Effect(NamedTuple):
+    """One call: what was done, and by which attempt; `job` is None outside of jobs."""
+
+    name: str
+    call: str
+    job: Job | None
+
+
+class Crash(NamedTuple):
+    """A worker was killed after a step with this job."""
+
+    step: WorkerStep | str
+    job: Job
+
+
+class Effects:
+    """Keeps what was done. `reach` is told of each effect of a job."""
+
+    def __init__(self, reach: Callable[[WorkerStep | str, Job], None]) -> None:
+        self._reach = reach
+        self.done: list[Effect] = []
+        self.crashes: list[Crash] = []
+
+    def watched(self, func: Callable[P, R], name: str) -> Callable[P, R]:
+        """The function, every call of which is kept as an effect once it has returned."""
+
+        @wraps(func)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            value = func(*args, **kwargs)
+            self._keep(name, args, kwargs)
+            return value
+
+        @wraps(func)
+        async def call_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+            value = await func(*args, **kwargs)  # type: ignore[misc]  # only where func is a coroutine function
+            self._keep(name, args, kwargs)
+            return value
+
+        # As its caller sees it, it is what it was.
+        chosen: Any = call_async if inspect.iscoroutinefunction(func) else call
+        watched: Callable[P, R] = chosen
+        return watched
+
+    def _keep(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        words = [*(f"{value!r:.200}" for value in args), *(f"{key}={kwargs[key]!r:.200}" for key in kwargs)]
+        try:
+            job = current_job().job
+        except LookupError:
+            job = None
+        self.done.append(Effect(name, f"{name}({', '.join(words)})", job))
+        if job is not None:
+            self._reach(name, job)
+
+    def assert_once(self, names: tuple[str, ...]) -> None:
+        """Raise AssertionError if an effect of a job has happened more than once, or one of these never has;
+        without names, if nothing has happened at all."""
+        missing = [name for name in names if name not in {effect.name for effect in self.done}]
+        if missing or not self.done:
+            what = ", ".join(missing) or "no effect that is watched"
+            never = "has never happened" if missing else "has happened"
+            raise AssertionError(f"{what} {never}; {self._crashed()}")
+        by_call: dict[tuple[str | None, str], list[Effect]] = {}
+        for effect in self.done:
+            by_call.setdefault((None if effect.job is None else effect.job.id, effect.call), []).append(
+                effect
+            )
+        repeated = [same for same in by_call.values() if len(same) > 1]
+        if repeated:
+            raise AssertionError("\n".join(map(self._said, repeated)))
+
+    def _said(self, same: list[Effect]) -> str:
+        job = same[0].job
+        if job is None:
+            return f"{same[0].call} has happened {len(same)} times, outside of any job"
+        attempts = ", ".join(str(effect.job.attempt) for effect in same if effect.job is not None)
+        return (
+            f"{same[0].call} has happened {len(same)} times for job {job.id} of task {job.task}, in attempts "
+            f"{attempts}; {self._crashed(job)}. An attempt whose end the store has not heard of is made "
+            "again: let the effect know that it was done, by a key, a step or a transaction"
+        )
+
+    def _crashed(self, job: Job | None = None) -> str:
+        found = [crash for crash in self.crashes if job is None or crash.job.id == job.id]
+        if not found:
+            return "no worker has crashed with it"
+        told = ", ".join(
+            f"after the step {str(crash.step)!r} of attempt {crash.job.attempt} of {crash.job.task}"
+            for crash in found
+        )
+        return f"a worker has crashed {told}"

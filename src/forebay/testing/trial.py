@@ -1,0 +1,357 @@
+"""`Trial`: an app on an empty store whose time and whose workers are in the hand of a test."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
+from math import ceil
+from time import sleep
+from types import TracebackType
+from typing import Any, Final, ParamSpec, Self, TypeVar
+
+from forebay.app.app import Forebay
+from forebay.app.bulk import purge, sweep
+from forebay.app.consumer import new_worker
+from forebay.app.firing import fire_due
+from forebay.app.schedules import declare
+from forebay.app.task import Task
+from forebay.app.times import Length, length_ms
+from forebay.clock import Clock, SystemClock
+from forebay.domain.job import Job
+from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.query import JobQuery
+from forebay.errors import ConfigError, StoreUnavailable
+from forebay.stores.opening import open_engine, without_password
+from forebay.stores.protocol import Engine, Store
+from forebay.testing.asserts import matching, stored_jobs, task_name, told
+from forebay.testing.clock import ManualClock
+from forebay.testing.effects import Crash, Effects
+from forebay.testing.faults import FaultyStore, Killed, PlannedFaults, faulty
+from forebay.testing.worker import TrialWorker, WorkerStep, awaited
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# These have no clock of their own, and take the one that they are given.
+_TAKE_A_CLOCK: Final = ("memory", "sqlite")
+# Time cannot be moved on a server, so the leases of one who is to die are short.
+_DYING_LEASE_MS: Final = 1_000
+_LOOK_AGAIN_MS: Final = 1_000
+
+
+class Trial:
+    """Gives an app an empty store and a clock that stands still, for as long as the block lasts. Jobs run
+    when the test says so, in its own thread, by the coordinator of every worker.
+
+        with Trial(app) as trial:
+            order.enqueue(7)
+            trial.drain()
+            trial.assert_enqueued(send_mail, {"to": "ada@example.com"})
+
+    With `inline`, jobs run as soon as they are enqueued. The store at `url` must hold no jobs, and is left
+    without any. A server has a time of its own: there `clock` cannot be used, and `pass_time` waits.
+    Time limits of tasks are not enforced, isolated tasks run here too, and nothing is encrypted.
+    """
+
+    def __init__(
+        self,
+        app: Forebay,
+        url: str = "memory://",
+        *,
+        clock: ManualClock | None = None,
+        inline: bool = False,
+    ) -> None:
+        self.app = app
+        self.faults = PlannedFaults()
+        self._url, self._inline = url, inline
+        self._manual = clock or ManualClock(SystemClock().now_ms())
+        self._effects = Effects(self._reach)
+        self._is_begun = False
+        self._crash_after: WorkerStep | str | None = None
+        self._is_dead = False
+        self._steps: dict[str, None] = {}  # that a worker has come to, in their order
+        self._before: tuple[Engine, Clock] | None = None
+        self._engine: Engine
+        self._store: Store
+
+    # Begin and end
+
+    def start(self) -> None:
+        """Take the app over."""
+        if self._before is not None:
+            raise ConfigError("this trial has begun already")
+        self._engine = open_engine(self._url, clock=self._manual)
+        self._check_empty()
+        takes_clock = self._engine.features.name in _TAKE_A_CLOCK
+        clock: Clock = self._manual if takes_clock else SystemClock()
+        engine = faulty(self._engine, lambda store: FaultyStore(store, self.faults))
+        self._before = self.app.engine, self.app.clock
+        self.app.engine, self.app.clock = engine, clock
+        self.app.client.move(engine, clock, self._inline_drain if self._inline else None)
+        self._store = engine.store()
+
+    def stop(self) -> None:
+        """Give the app back as it was; stopping twice is fine."""
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        try:
+            if self._is_begun:
+                self.app.registry.hooks.stop(awaited)
+        finally:
+            self.app.engine, self.app.clock = before
+            self.app.client.move(*before)
+            self._store.close()
+            self._empty()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _check_empty(self) -> None:
+        """A test that is led to the wrong store must not touch it."""
+        with closing(self._engine.reader()) as reader:
+            jobs = sum(count.total for count in reader.counts(()).values())
+        if jobs:
+            shown = without_password(self._url)
+            raise ConfigError(f"{shown!r} holds {jobs} jobs; a trial wants a store that is nobody's")
+
+    def _empty(self) -> None:
+        if not self._engine.features.is_shared:
+            return
+        with closing(self._engine.store()) as store, closing(self._engine.reader()) as reader:
+            running = reader.search(JobQuery(states=(JobState.RUNNING,)), limit=1_000)
+            store.cancel([job.id for job in running.jobs], "the trial is over", force=True)
+            purge(store, reader, JobQuery())
+            for schedule in reader.schedules():
+                store.drop_schedule(schedule.name)
+
+    # Time
+
+    @property
+    def clock(self) -> ManualClock:
+        """The time of the app and of its store."""
+        if self._engine.features.name not in _TAKE_A_CLOCK:
+            raise ConfigError(
+                f"{self._engine.features.name} has a clock of its own; use pass_time, which waits"
+            )
+        return self._manual
+
+    def pass_time(self, length: Length, *, raises: bool = True) -> int:
+        """Let so much time pass (seconds, or a timedelta), and run what becomes due, each at its time; how
+        many attempts that were. Raises as `drain` does."""
+        until = self._now() + length_ms("length", length)
+        attempts = self.drain(raises=raises)
+        while (at := self._next_at()) is not None and at <= until:
+            self._wait_until(at)
+            attempts += self.drain(raises=raises)
+        self._wait_until(until)
+        # On a server time goes on while we look.
+        return attempts + self.drain(raises=raises)
+
+    def _now(self) -> int:
+        return self.app.client.read(lambda reader: reader.now())
+
+    def _wait_until(self, at: int) -> None:
+        self._sleep((at - self._now()) / 1_000)
+
+    def _sleep(self, seconds: float) -> None:
+        if self._engine.features.name in _TAKE_A_CLOCK:
+            # In whole milliseconds, as the clock counts: a shorter pause would never pass.
+            self._manual.advance(ms=max(0, ceil(seconds * 1_000)))
+        else:
+            sleep(max(0.0, seconds))
+
+    def _next_at(self) -> int | None:
+        """When there may be something to do; nothing is due now."""
+        ends = [self._due_at(job) for job in stored_jobs(self.app, *LIVE)]
+        due = self._store.due_schedules(1)
+        if due.next_due_ms is not None:
+            ends.append(due.now + due.next_due_ms)
+        now = self._now()
+        return max(now + 1, min(ends)) if ends else None
+
+    def _due_at(self, job: Job) -> int:
+        if job.state is JobState.RUNNING and job.lease_expires_at is not None:
+            return job.lease_expires_at
+        # What is due and does not run is held by a limit, a pause or another job: nobody can tell how long.
+        return job.run_at if job.run_at > self._now() else self._now() + _LOOK_AGAIN_MS
+
+    # Work
+
+    def drain(self, *, raises: bool = True) -> int:
+        """Run all that is due, in this thread, with what it enqueues, until there is no more; how many
+        attempts that were. A task that fails is settled as by any worker, and at the end the first exception
+        is raised again, unless it was a signal (`Retry`, `Snooze`, `Discard`, `Cancel`) or `raises` is False.
+
+        If a planned fault kills the worker this ends at once, and what the worker had is held until its lease
+        is over.
+        """
+        attempts, raised = self._drained()
+        if raises and raised is not None:
+            raise raised
+        return attempts
+
+    def _inline_drain(self) -> None:
+        self.drain()
+
+    def _drained(self) -> tuple[int, BaseException | None]:
+        attempts, raised = 0, None
+        self._begin()
+        try:
+            while True:
+                self._do_duties()
+                with self._working() as worker:
+                    made = worker.work()
+                attempts, raised = attempts + made, raised or worker.raised
+                if not made:
+                    break
+        except Killed:
+            pass
+        return attempts, raised
+
+    def _begin(self) -> None:
+        """As a worker does when it starts."""
+        if self._before is None:
+            raise ConfigError("this trial has not begun, or is over: use it as a context manager")
+        if not self._is_begun:
+            self._is_begun = True
+            self.app.registry.hooks.start(awaited)
+            definitions = self.app.registry.schedules.values()
+            with closing(self._engine.reader()) as reader:
+                declare(self._store, reader, definitions, random.random, actor="trial")
+
+    @contextmanager
+    def _working(self) -> Iterator[TrialWorker]:
+        self._is_dead = False
+        queues = sorted({*self.app.queues(), *self.app.counts()})
+        is_to_die = self._crash_after is not None and self._engine.features.name not in _TAKE_A_CLOCK
+        lease_ms = _DYING_LEASE_MS if is_to_die else None
+        worker = TrialWorker(self.app, queues, self._reach, self._sleep, lease_ms)
+        try:
+            yield worker
+        except Killed:
+            self._is_dead = True
+            raise
+        finally:
+            worker.close()
+
+    def _do_duties(self) -> None:
+        """What workers do once a second, without waiting for its turn; what cannot be done now is done in the
+        next round."""
+        if self._engine.features.does_duties:
+            return
+        store, sweeper = self._store, new_worker()
+        with suppress(StoreUnavailable):
+            while sweep(store, sweeper, random.random):
+                pass
+            while fire_due(store, random.random)[1]:
+                pass
+            while store.promote():
+                pass
+
+    # Crash
+
+    def crash(self, after: WorkerStep | str) -> Job:
+        """Run what is due until a worker has done this step with a job, and kill the worker there; the job.
+
+        Steps are `claimed`, `started`, `ran` and `settled`, the name of an effect that is watched, or the
+        name of a step of the job (`current_job().step`). Nothing is settled or handed back: go on with
+        `recover`, or let the lease's time pass. Raises AssertionError if no worker comes to that step.
+        """
+        crashes = len(self._effects.crashes)
+        self._crash_after = after
+        try:
+            attempts, _ = self._drained()
+        finally:
+            self._crash_after = None
+        if len(self._effects.crashes) == crashes:
+            came = ", ".join(self._steps) or "none"
+            raise AssertionError(
+                f"no worker came to the step {str(after)!r} in {attempts} attempts; steps so far: {came}"
+            )
+        return self._effects.crashes[-1].job
+
+    def recover(self, *, raises: bool = True) -> int:
+        """Let time pass until the leases of dead workers are over and their jobs are due again, and run them;
+        how many attempts were made meanwhile. Raises as `drain` does."""
+        held = {job.id: job for job in stored_jobs(self.app, JobState.RUNNING)}
+        attempts = self._until(max((job.lease_expires_at or 0 for job in held.values()), default=0), raises)
+        # From the second crash on a job waits before it is run again.
+        waiting = [
+            job.run_at
+            for job in self.app.client.jobs(list(held))
+            if job is not None and job.state is JobState.RETRYING and job.attempt == held[job.id].attempt
+        ]
+        return attempts + self._until(max(waiting, default=0), raises)
+
+    def _until(self, at: int, raises: bool) -> int:
+        return self.pass_time(timedelta(milliseconds=max(0, at - self._now())), raises=raises)
+
+    def _reach(self, step: WorkerStep | str, job: Job) -> None:
+        if self._is_dead:
+            raise Killed  # it is dead, though its task has caught what killed it
+        self._steps[str(step)] = None
+        if step == self._crash_after:
+            self._is_dead = True
+            self._effects.crashes.append(Crash(step, job))
+            raise Killed
+
+    # Look
+
+    def effect(self, func: Callable[P, R], name: str | None = None) -> Callable[P, R]:
+        """The function, watched: what it does to the world counts as an effect of the job that calls it.
+
+        monkeypatch.setattr(bank, "charge", trial.effect(bank.charge))
+        """
+        return self._effects.watched(func, name or str(getattr(func, "__name__", func)))
+
+    def assert_effects_once(self, *names: str) -> None:
+        """Assert that each job has done each watched effect once, told apart by name and arguments, and that
+        those named have happened at all."""
+        self._effects.assert_once(names)
+
+    def jobs(self, *states: JobState) -> list[Job]:
+        """The records of all jobs, or of those in these states, the oldest first."""
+        return stored_jobs(self.app, *states)
+
+    def assert_enqueued(
+        self,
+        task: Task[..., Any] | str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        queue: str | None = None,
+        states: tuple[JobState, ...] = (),
+        count: int | None = None,
+    ) -> list[Job]:
+        """Assert that jobs of a task were enqueued with at least these arguments, by the names of its
+        parameters; as many as `count`, or any number but none. Gives them, the oldest first.
+
+            trial.assert_enqueued(send_mail, {"to": "ada@example.com"}, queue="mail", count=1)
+        """
+        found = matching(self.app, task, arguments, queue, states)
+        if found if count is None else len(found) == count:
+            return found
+        given = "" if arguments is None else f" with {dict(arguments)!r:.300}"
+        where = "" if queue is None else f" in {queue}"
+        wanted = "" if count is None else f" {count} times, but {len(found)} times"
+        what = f"{task_name(task)}{given}{where} was not enqueued{wanted}"
+        raise AssertionError(f"{what}; {told(self.app, self.jobs(*states))}")
+
+    def assert_not_enqueued(
+        self,
+        task: Task[..., Any] | str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        queue: str | None = None,
+        states: tuple[JobState, ...] = (),
+    ) -> None:
+        """Assert that no such job was enqueued."""
+        self.assert_enqueued(task, arguments, queue=queue, states=states, count=0)
