@@ -6,8 +6,9 @@ the rows at the end; the best of some rounds, since others may use the machine t
 Then a drain of jobs that do nothing, by a worker in this process: with metrics, and with somebody who looks
 on as the dashboard does, told twice a second of queues, workers and the log; and the same without metrics and
 without anybody. They take turns, first one and then the other, and the median of the ratios counts. The time
-is that of this process and of its server, whatever else the machine does (`--url` for an engine other than
-SQLite). History is in both: the row of a finished job is its history, and is written by its settlement.
+is that of this process and of its server, whatever else the machine does: `--engine` for one other than
+SQLite, on a server of its own, or `--url` for one that is there. History is in both: the row of a finished
+job is its history, and is written by its settlement.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from random import Random
 from statistics import median
 from threading import Event, Thread
@@ -25,6 +26,7 @@ from typing import Any
 
 from benchmarks.cpu import taken
 from benchmarks.figures import ARGUMENT
+from benchmarks.postgres import DURABLE
 from forebay import Forebay
 from forebay.app.task import Task
 from forebay.clock import SystemClock
@@ -36,7 +38,10 @@ from forebay.service.operations.watching import View, Watching
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Engine, Want
 from forebay.telemetry.gathering import Gathering
+from tests.redis_server import RedisServer
+from tests.servers import Postgres
 
+ENGINES = ("sqlite", "memory", "postgresql", "redis")
 BATCH = 100
 BATCHES = 200
 ROUNDS = 20
@@ -122,26 +127,41 @@ class Draining:
         return took / self._jobs * 1e6
 
 
+def own(engine: str, kept: ExitStack) -> str:
+    """The address of a store that nobody else uses."""
+    if engine == "memory":
+        return "memory://"
+    if engine == "sqlite":
+        return f"sqlite:///{kept.enter_context(tempfile.TemporaryDirectory(prefix='forebay-bench-'))}/jobs.db"
+    server = Postgres(**DURABLE) if engine == "postgresql" else RedisServer(appendonly="yes")
+    kept.callback(server.close)
+    return server.url()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What it costs to be watched.")
-    parser.add_argument("--url", help="a store that may be filled; else a SQLite file of its own")
+    parser.add_argument("--engine", choices=ENGINES, default="sqlite", help="on a server of its own")
+    parser.add_argument("--url", help="a store that is there and may be filled, instead")
     parser.add_argument("--jobs", type=int, default=20_000, help="jobs of a drain, in thousands")
     parser.add_argument("--rounds", type=int, default=7)
     chosen = parser.parse_args()
     print(f"metrics alone: {gathering_us():.2f} us of processor time a job")
-    with tempfile.TemporaryDirectory(prefix="forebay-bench-") as folder:
-        url = chosen.url or f"sqlite:///{folder}/jobs.db"
-        with Forebay(url) as app:
-            draining = Draining(app, url, chosen.jobs)
-            draining.us(watched=True)  # warm
-            pairs = []
-            for number in range(chosen.rounds):
-                order = (True, False) if number % 2 else (False, True)
-                took = {watched: draining.us(watched=watched) for watched in order}
-                pairs.append((took[True], took[False]))
+    with ExitStack() as kept:
+        url = chosen.url or own(chosen.engine, kept)
+        app = kept.enter_context(Forebay(url))
+        draining = Draining(app, url, chosen.jobs)
+        draining.us(watched=True)  # warm
+        pairs = []
+        for number in range(chosen.rounds):
+            order = (True, False) if number % 2 else (False, True)
+            took = {watched: draining.us(watched=watched) for watched in order}
+            pairs.append((took[True], took[False]))
     watched, alone = (median(side) for side in zip(*pairs, strict=True))
     more = median(one / other for one, other in pairs) - 1
-    print(f"drain: {watched:.1f} us a job watched, {alone:.1f} us alone: {more:+.1%} (at most +10 %)")
+    print(
+        f"drain on {url.partition(':')[0]}: {watched:.1f} us a job watched, {alone:.1f} us alone: "
+        f"{more:+.1%} (at most +10 %)"
+    )
 
 
 if __name__ == "__main__":

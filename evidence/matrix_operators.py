@@ -95,6 +95,12 @@ def amend(stage: Stage) -> Act:
     return lambda process: process.store.amend(one, change, actor="ada")
 
 
+@ROWS.add("amend to another queue", "amend")
+def amend_to_another_queue(stage: Stage) -> Act:
+    [one] = stage.put(job(unique_key="u"))
+    return lambda process: process.store.amend(one, Amendment(queue=MAIL), actor="ada")
+
+
 def _dead(stage: Stage, **changes: Any) -> list[Job]:
     jobs = held(stage, 2, **changes)
     stage.store.exchange(DYING, [decide(each, Discarded(BOOM), 0.0) for each in jobs])

@@ -1,13 +1,17 @@
 """Throw requests at the service that its OpenAPI document allows, and requests that it does not.
 
-    python tools/fuzz_service.py                     500 examples for each operation
+    python tools/fuzz_service.py                     500 examples for each operation, all in one run
     python tools/fuzz_service.py --max-examples 20   fewer; what else is said goes to schemathesis
-    python tools/fuzz_service.py --each              operation by operation, up to two minutes for each
-    python tools/fuzz_service.py --each claim settle --seconds 300   these alone, up to five
+    python tools/fuzz_service.py --each              operation by operation, up to ten minutes for each
+    python tools/fuzz_service.py --each claim settle --seconds 1200   these alone, up to twenty
+    python tools/fuzz_service.py --each --record fuzz.jsonl --beside 2   two at a time, resumable
 
-All at once takes hours on two cores. With `--each` every operation has a server and a time of its own; what
-has not ended by then is broken off and says so. There is a line for each operation, with all that was said
-where something was found.
+With `--each` every operation has a server, processes and a time of its own, and so many examples of the right
+shape and as many of a wrong one, each by themselves: mixed, schemathesis takes some that it has spoilt for
+right ones, and their refusal for a finding. There is a line for each: `ok`, `FOUND` with all that was said,
+`cut off` where it had not ended in its time, `not run` where schemathesis could not do its work (the document
+did not load, say), which is no finding about the service. A record has the same as a line of JSON; what is
+`ok` or `FOUND` there is not run again.
 
 A server is started on a store in memory, with some queues and jobs in it. All checks are made:
 no 5xx, answers and headers as the document has them, requests of a wrong shape refused, those of a right one
@@ -23,13 +27,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Thread
-from typing import Final
+from typing import Any, Final, TypedDict
 from urllib.request import urlopen
 
 from forebay.domain.job import NewJob, QueueName
@@ -37,11 +44,17 @@ from forebay.service.server import Address, Server, listening
 from forebay.stores.opening import open_engine
 
 EXAMPLES: Final = 500
-EACH_SECONDS: Final = 120
+EACH_SECONDS: Final = 600
 GRACE_SECONDS: Final = 60  # for what is under way when the time is over
 # The last phase goes from operation to operation.
 PHASES: Final = ("--phases", "examples,coverage,fuzzing")
-FOUND: Final = "FAILURES"
+# Of the wrong ones none has to be accepted.
+MODES: Final = {"positive": (), "negative": ("--exclude-checks", "positive_data_acceptance")}
+# How schemathesis ends when it had nothing to say, and when a check failed. Else: it could not work.
+WORDS: Final = {0: "ok", 1: "FOUND"}
+CUT_OFF: Final = "cut off"
+NOT_RUN: Final = "not run"
+SCHEMA_SECONDS: Final = 60
 # A client asks for up to 20 seconds of waiting, and here nearly always for a queue that is empty.
 LONGEST_WAIT_SECONDS: Final = 0.01
 SETTINGS: Final = """
@@ -93,21 +106,54 @@ def operations() -> list[str]:
     return [one["operationId"] for path in paths for one in path.values()]
 
 
-def fuzz_each(names: Sequence[str], seconds: float, words: Sequence[str]) -> int:
-    """Run schemathesis for one operation after the other; 1 if something was found."""
-    worst = 0
-    for name in names or operations():
-        began = time.monotonic()
-        word, said = fuzz_one(name, seconds, words)
-        worst = max(worst, bool(said))
-        print(f"{word:8} {name:20} {time.monotonic() - began:4.0f} s {said}", flush=True)
-    return worst
+class Ending(TypedDict):
+    """How it went with one operation: a line of the record."""
+
+    name: str
+    mode: str
+    word: str
+    examples: int
+    failures: int
+    seconds: float
+    said: str
 
 
-def fuzz_one(name: str, seconds: float, words: Sequence[str]) -> tuple[str, str]:
-    """How it went with one operation, and what was said where something was found."""
+def fuzz_each(names: Sequence[str], limits: Namespace, words: Sequence[str]) -> int:
+    """Run schemathesis for each operation that the record does not have; 0 if all of them are `ok`."""
+    record: Path | None = limits.record
+    known = recorded(record) if record else {}
+    asked = [(name, mode) for name in names or operations() for mode in MODES]
+    # A process for each server: the frameworks import some of their parts late, and not for several threads.
+    with ProcessPoolExecutor(limits.beside, get_context("spawn"), max_tasks_per_child=1) as processes:
+        runs = [processes.submit(fuzz_one, *one, limits.seconds, words) for one in asked if one not in known]
+        for run in as_completed(runs):
+            ending = run.result()
+            known[ending["name"], ending["mode"]] = ending
+            line = "{word:8} {name:20} {mode:8} {examples:5} examples {seconds:4.0f} s {said}"
+            print(line.format(**ending), flush=True)
+            if record:
+                with record.open("a") as lines:
+                    lines.write(json.dumps(ending) + "\n")
+    told = Counter(known[one]["word"] for one in asked)
+    print(", ".join(f"{count} {word}" for word, count in told.most_common()))
+    return int(set(told) != {WORDS[0]})
+
+
+def recorded(record: Path) -> dict[tuple[str, str], Ending]:
+    """What the record says of the operations that have come to their end."""
+    lines = record.read_text().splitlines() if record.exists() else []
+    endings: list[Ending] = [json.loads(line) for line in lines]
+    return {(one["name"], one["mode"]): one for one in endings if one["word"] in WORDS.values()}
+
+
+def fuzz_one(name: str, mode: str, seconds: float, words: Sequence[str]) -> Ending:
+    """How it went with one operation and requests of one kind."""
+    began = time.monotonic()
     with served() as address, tempfile.TemporaryDirectory() as folder, TemporaryFile("w+") as said:
-        told = command(address, Path(folder), ["--include-operation-id", name, *words])
+        report = Path(folder) / "report.json"
+        options = ["--include-operation-id", name, "--mode", mode, *MODES[mode], *words]
+        options += ["--wait-for-schema", str(SCHEMA_SECONDS), "--report-json-path", str(report)]
+        told = command(address, Path(folder), options)
         run = subprocess.Popen(told, cwd=folder, stdout=said, stderr=subprocess.STDOUT)
         is_over = _waited(run, seconds)
         if is_over:
@@ -117,9 +163,28 @@ def fuzz_one(name: str, seconds: float, words: Sequence[str]) -> tuple[str, str]
                 run.wait()
         said.seek(0)
         text = said.read()
-    if FOUND in text or (run.returncode and not is_over):
-        return "FOUND", text
-    return ("cut off" if is_over else "ok"), ""
+        told_of = json.loads(report.read_text()) if report.exists() else None
+    cases = told_of["test_cases"] if told_of else {}
+    word = CUT_OFF if is_over else WORDS.get(run.returncode, NOT_RUN)
+    if cases.get("unique_failures"):
+        word = WORDS[1]
+    elif told_of and word == NOT_RUN and _has_nothing_to_spoil(told_of):
+        word = WORDS[0]
+    return Ending(
+        name=name,
+        mode=mode,
+        word=word,
+        examples=cases.get("generated", 0),
+        failures=cases.get("unique_failures", 0),
+        seconds=round(time.monotonic() - began, 1),
+        said=text if word in (WORDS[1], NOT_RUN) else "",
+    )
+
+
+def _has_nothing_to_spoil(report: dict[str, Any]) -> bool:
+    """Whether an operation is there and no request to it can be wrong, which counts as an error."""
+    selected: int = (report["operations"] or {}).get("selected", 0)
+    return selected == 1 and not report["errors"]
 
 
 def _waited(run: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -139,8 +204,12 @@ def main() -> int:
     options.add_argument("--each", nargs="*", default=[])
     options.add_argument("--seconds", type=float, default=EACH_SECONDS)
     options.add_argument("--max-examples", type=int, default=EXAMPLES)
+    options.add_argument("--beside", type=int, default=1, help="how many operations at a time")
+    options.add_argument(
+        "--record", type=Path, help="a file with a line of JSON for each operation that has ended"
+    )
     asked, more = options.parse_known_args(words)
-    return fuzz_each(asked.each, asked.seconds, ["--max-examples", str(asked.max_examples), *PHASES, *more])
+    return fuzz_each(asked.each, asked, ["--max-examples", str(asked.max_examples), *PHASES, *more])
 
 
 if __name__ == "__main__":

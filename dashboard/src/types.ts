@@ -51,6 +51,7 @@ export interface AmendRequest {
   delay_seconds?: number | null;
   run_at?: string | null;
   metadata?: Record<string, unknown> | null;
+  queue?: string | null;
 }
 
 export interface Answered {

@@ -552,6 +552,10 @@ def test_a_job_that_waits_can_be_changed(store: Store, reader: Reader) -> None:
 
     assert answer("jobs", "amend", job_id, "--priority", "9", "--delay", "0")["state"] == "pending"
     assert steps.look(reader, job_id).priority == 9
+    assert refusal("jobs", "amend", job_id, "--to", "mail")["status"] == 4
+    store.save_queue(MAIL)
+    assert answer("jobs", "amend", job_id, "--to", "mail")["state"] == "pending"
+    assert steps.look(reader, job_id).queue == "mail"
     assert refusal("jobs", "amend", job_id)["status"] == 2
     assert refusal("jobs", "amend", job_id, "--priority", "101")["status"] == 2
     assert refusal("jobs", "amend", job_id, "--delay", "5m")["status"] == 5

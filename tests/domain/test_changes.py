@@ -45,8 +45,9 @@ def test_states_of_jobs() -> None:
 def test_an_amendment() -> None:
     job = a_job(state=JobState.SCHEDULED)
 
-    assert amendment_changes(job, JobState.SCHEDULED, 3, NOW) == {"priority": (0, 3)}
-    assert amendment_changes(job, JobState.PENDING, 0, NOW + 1) == {
+    assert amendment_changes(job, JobState.SCHEDULED, job.queue, 3, NOW) == {"priority": (0, 3)}
+    assert amendment_changes(job, JobState.SCHEDULED, MAIL, 0, NOW) == {"queue": (job.queue, MAIL)}
+    assert amendment_changes(job, JobState.PENDING, job.queue, 0, NOW + 1) == {
         "state": ("scheduled", "pending"),
         "run_at": (NOW, NOW + 1),
     }

@@ -270,6 +270,7 @@ def test_other_metadata_is_refused(metadata: Any) -> None:
         {"delay_ms": 0},
         {"delay_ms": LATEST_AT},
         {"metadata": {"gone": None}},
+        {"queue": QueueName("mail")},
     ],
 )
 def test_an_amendment_within_the_limits_passes(change: dict[str, Any]) -> None:
@@ -285,6 +286,7 @@ def test_an_amendment_within_the_limits_passes(change: dict[str, Any]) -> None:
         ("delay_ms", -1),
         ("delay_ms", LATEST_AT + 1),
         ("metadata", {"o": object()}),
+        ("queue", "no name!"),
     ],
 )
 def test_an_amendment_beyond_the_limits_is_refused_by_name(field: str, value: Any) -> None:
@@ -361,7 +363,9 @@ def test_a_summary_tells_how_long_the_last_attempt_took(
         (JobState.DEAD, {"metadata": {}}, "it is already dead"),
         (JobState.RUNNING, {"priority": 1}, "it is running"),
         (JobState.RUNNING, {"delay_ms": 0}, "it is running"),
+        (JobState.RUNNING, {"queue": QueueName("mail")}, "it is running"),
         (JobState.RUNNING, {"metadata": {"a": 1}}, ""),
+        (JobState.BLOCKED, {"queue": QueueName("mail")}, ""),
         (JobState.BLOCKED, {"delay_ms": 0}, "it is blocked"),
         (JobState.BLOCKED, {"priority": 1}, ""),
         (JobState.PENDING, {"delay_ms": 1}, "a pending job cannot become scheduled"),

@@ -235,6 +235,25 @@ def test_a_priority_out_of_the_queues_range_is_refused(wanted: int) -> None:
     assert caught.value.field == "priority"
 
 
+@pytest.mark.parametrize(
+    ("state", "length", "objection"),
+    [
+        (QueueState.ACTIVE, 1, ""),
+        (QueueState.PAUSED, 1, ""),
+        (QueueState.PAUSED, None, ""),
+        (QueueState.ACTIVE, 2, "queue mail is full: 2 pending jobs are allowed"),
+        (QueueState.DRAINING, None, "queue mail is draining"),
+        (QueueState.DROPPED, 0, "queue mail is dropped"),
+    ],
+)
+def test_a_queue_takes_jobs_of_others_while_it_is_open_and_has_room(
+    state: QueueState, length: int | None, objection: str
+) -> None:
+    queue = Queue(name=QueueName("mail"), state=state, settings=QueueSettings(max_length=2))
+
+    assert queue.objection_to_move(None if length is None else lambda: length) == objection
+
+
 @pytest.mark.shows("R-CFG-32")
 @pytest.mark.parametrize(
     ("rate", "stagger"),

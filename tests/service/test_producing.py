@@ -164,6 +164,23 @@ def test_a_job_that_waits_can_be_amended(served: Served) -> None:
     assert (both.status_code, both.json()["field"]) == (422, "run_at")
 
 
+@pytest.mark.shows("R-JOB-28")
+def test_a_job_that_waits_can_be_moved_to_a_queue_that_there_is(served: Served) -> None:
+    here, there = served.queue(), served.queue()
+    job_id = served.enqueue(here)
+    path = f"/v1/jobs/{job_id}"
+
+    nowhere = served.ask("PATCH", path, {"queue": "no-such-queue"})
+    moved = served.done("PATCH", path, {"queue": there})
+
+    assert (nowhere.status_code, nowhere.json()["code"]) == (404, "queue_not_found")
+    assert (moved["done"], served.job(job_id)["queue"]) == (True, there)
+    served.done("POST", f"/v1/queues/{here}/drain")
+    back = served.ask("PATCH", path, {"queue": here})
+    assert (back.status_code, back.json()["code"]) == (409, "illegal_state")
+    assert f"queue {here} is draining" in back.json()["detail"]
+
+
 @pytest.mark.shows("R-HTTP-06", "R-HTTP-07", "R-DONE-06", "R-DONE-12", "R-HTTP-29")
 def test_waiting_for_a_job_and_its_result(served: Served) -> None:
     queue = served.queue()

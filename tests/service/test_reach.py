@@ -73,6 +73,20 @@ def test_a_parent_in_a_hidden_queue_is_as_good_as_none(holders: dict[str, Holder
 
 
 @pytest.mark.shows("R-SEC-13")
+def test_a_job_is_moved_by_whoever_may_amend_in_both_queues(holders: dict[str, Holder]) -> None:
+    mine, other = holders["admin"].enqueue(MINE), holders["admin"].enqueue(OTHER)
+
+    codes = [
+        holders[name].code("PATCH", f"/v1/jobs/{job_id}", {"queue": target})[0]
+        for name in ("producer", "operator")
+        for job_id, target in ((mine, SEEN), (mine, OTHER), (other, MINE), (mine, "none"))
+    ]
+
+    assert codes == [*(403, 403, 404, 403), *(403, 403, 404, 403)]
+    assert holders["admin"].code("PATCH", f"/v1/jobs/{mine}", {"queue": OTHER})[0] == 200
+
+
+@pytest.mark.shows("R-SEC-13")
 def test_a_job_raises_those_it_waits_for_only_where_its_key_may_amend(holders: dict[str, Holder]) -> None:
     admin, producer = holders["admin"], holders["producer"]
     first = admin.enqueue(OTHER, priority=1)

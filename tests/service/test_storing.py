@@ -496,6 +496,20 @@ def test_a_ramp_is_of_who_shows_the_key_whatever_they_write(near: Far, far: dict
     near.store.drop_document("ramp", "r")
 
 
+def test_a_job_is_moved_into_no_queue_beyond_the_key(near: Far, far: dict[str, Far]) -> None:
+    job_id = put(near, MINE)
+
+    with pytest.raises(Forbidden):
+        far["producer"].store.amend(job_id, Amendment(queue=OTHER))
+    with pytest.raises(Forbidden):
+        far["producer"].store.amend(job_id, Amendment(queue=QueueName("none")))
+    with pytest.raises(QueueNotFound):
+        far["maker"].store.amend(put(near, QueueName("new-8")), Amendment(queue=QueueName("new-9")))
+
+    assert near.reader.jobs([job_id])[0].queue == MINE  # type: ignore[union-attr]  # it is there
+    assert far["admin"].store.amend(job_id, Amendment(queue=OTHER)).done
+
+
 def test_jobs_of_other_queues_are_as_good_as_none(near: Far, far: dict[str, Far]) -> None:
     job_id = put(near, OTHER)
     edge = put(near, MINE, depends_on=(Need(job_id),))

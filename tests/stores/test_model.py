@@ -757,11 +757,17 @@ class SideBySide(RuleBasedStateMachine):
         priority=st.sampled_from([None, -2, 0, 2]),
         delay_ms=st.sampled_from([None, 0, SECOND, HOUR]),
         metadata=st.sampled_from([None, {"k": 2}, {"k": None, "m": "x"}]),
+        queue=st.one_of(st.none(), queues),
     )
     def amend(
-        self, number: int, priority: int | None, delay_ms: int | None, metadata: dict[str, Any] | None
+        self,
+        number: int,
+        priority: int | None,
+        delay_ms: int | None,
+        metadata: dict[str, Any] | None,
+        queue: QueueName | None,
     ) -> None:
-        change = Amendment(priority=priority, delay_ms=delay_ms, metadata=metadata)
+        change = Amendment(priority=priority, delay_ms=delay_ms, metadata=metadata, queue=queue)
         job_id = self.pick(number)
         self.both(lambda side: side.store.amend(side.id(job_id), change, actor="ann"))
 

@@ -155,6 +155,18 @@ def test_a_job_that_was_amended_is_seen_by_cursors_beyond_it(
 
 
 @pytest.mark.usefixtures("only_arrivals")
+def test_a_job_that_was_moved_to_the_queue_is_seen_by_cursors_beyond_it(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    [first] = put(other, priority=90, queue=QueueName("mail"))
+    go_past(store)
+
+    other.amend(first, Amendment(queue=DEFAULT))
+
+    assert claimed(store) == [first]
+
+
+@pytest.mark.usefixtures("only_arrivals")
 def test_a_job_that_was_rescored_is_seen_by_cursors_beyond_it(
     store: PostgresStore, other: PostgresStore, engine: PostgresEngine
 ) -> None:

@@ -238,12 +238,19 @@ def deletion(desk: Desk, allowed: frozenset[JobState], group: str | None = None)
 @click.option(
     "--delay", type=Length(), help="Run it so much later from now, such as 5m; 0 makes it pending now."
 )
+@click.option("--to", "target", type=QueueParam(), help="Into this queue instead of its own.")
 @at_store()
-def amend(desk: Desk, out: Output, job_id: str, priority: int | None, delay: int | None) -> None:
-    """Change the priority or the time of a job that waits."""
-    if priority is None and delay is None:
-        raise click.UsageError("Say what to change: --priority or --delay.")
-    verdict = desk.store.amend(JobId(job_id), Amendment(priority=priority, delay_ms=delay), actor=desk.actor)
+def amend(
+    desk: Desk, out: Output, job_id: str, priority: int | None, delay: int | None, target: str | None
+) -> None:
+    """Change the priority, the time or the queue of a job that waits."""
+    if priority is None and delay is None and target is None:
+        raise click.UsageError("Say what to change: --priority, --delay or --to.")
+    if target is not None:
+        desk.existing_queue(target)
+    to = None if target is None else QueueName(target)
+    change = Amendment(priority=priority, delay_ms=delay, queue=to)
+    verdict = desk.store.amend(JobId(job_id), change, actor=desk.actor)
     verdict.check()
     out.say(
         {"id": job_id, "amended": True, "state": verdict.state},

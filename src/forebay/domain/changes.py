@@ -39,12 +39,12 @@ def revival_changes(job: Job, state: JobState, queue: QueueName) -> Changes:
     return {**state_changes(job.state, state), **moved}
 
 
-def amendment_changes(job: Job, state: JobState, priority: int, run_at: int) -> Changes:
+def amendment_changes(job: Job, state: JobState, queue: QueueName, priority: int, run_at: int) -> Changes:
     """A waiting job was changed."""
-    before = {"priority": job.priority, "run_at": job.run_at}
+    before = {"queue": job.queue, "priority": job.priority, "run_at": job.run_at}
     return {
         **state_changes(job.state, state),
-        **changes_between(before, {"priority": priority, "run_at": run_at}),
+        **changes_between(before, {"queue": queue, "priority": priority, "run_at": run_at}),
     }
 
 

@@ -307,14 +307,17 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     """Changes to a job that waits; None leaves a thing as it is.
 
     `delay_ms` 0 makes a scheduled or retrying job pending now. `metadata` is merged key by key, and a
-    value of None removes its key.
+    value of None removes its key. With `queue` it goes on waiting in another one.
     """
 
     priority: int | None = None
     delay_ms: int | None = None
     metadata: dict[str, Json] | None = None
+    queue: QueueName | None = None
 
     def __post_init__(self) -> None:
+        if self.queue is not None:
+            check_queue_name(self.queue)
         if self.priority is not None:
             check_whole("priority", self.priority, MIN_PRIORITY, MAX_PRIORITY)
         if self.delay_ms is not None:
@@ -322,14 +325,18 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
         if self.metadata is not None:
             check_metadata(self.metadata)
 
+    @property
+    def changed(self) -> list[str]:
+        """The names of what is to be changed."""
+        return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
+
     def objection_of(self, state: JobState) -> str:
         """Why a job in this state cannot be changed like this; empty if it can."""
-        moves = self.delay_ms is not None
         if is_final(state):
             return f"it is already {state}"
-        if state is JobState.RUNNING and (moves or self.priority is not None):
+        if state is JobState.RUNNING and any(name != "metadata" for name in self.changed):
             return "it is running"
-        if state is JobState.BLOCKED and moves:
+        if state is JobState.BLOCKED and self.delay_ms is not None:
             return "it is blocked"
         if state is JobState.PENDING and self.delay_ms:
             return "a pending job cannot become scheduled"

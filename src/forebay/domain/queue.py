@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -211,6 +211,16 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
                 field="priority",
             )
         return priority
+
+    def objection_to_move(self, length: Callable[[], int] | None) -> str:
+        """Why a job of another queue cannot be moved here; empty if it can. `length` counts the jobs that are
+        pending here, where it would be one of them."""
+        if self.state in (QueueState.DRAINING, QueueState.DROPPED):
+            return f"queue {self.name} is {self.state}"
+        limit = self.settings.max_length
+        if length is not None and limit is not None and length() >= limit:
+            return f"queue {self.name} is full: {limit} pending jobs are allowed"
+        return ""
 
     def configured(self, settings: QueueSettings, state: QueueState | None, now: int) -> Queue:
         """This queue with new settings; a change of scoring raises `rank_version`."""

@@ -341,7 +341,13 @@ class Store(KeepsQueues, KeepsWorkers, KeepsSchedules, KeepsLimits, KeepsDocumen
 
         A new priority gives a new place; one outside the queue's range raises InvalidJob. `delay_ms` 0 makes
         a scheduled or retrying job pending; a longer one moves its `run_at` and leaves its state; a job that
-        has never been claimed takes that time as its `ready_at`. Leaves an AMENDED event."""
+        has never been claimed takes that time as its `ready_at`.
+
+        With another `queue` it goes on waiting there, by the settings of that one, with its `ready_at` and
+        seq; it counts as gone here and as one that came there, and takes its unique key along, its once key
+        not. If the key is taken there, or if that queue is draining, dropped or, for a pending job, full, it
+        stays where it is, and the reason says why; if its priority is outside the range there, InvalidJob is
+        raised unless another is given. A queue that there is not is made. Leaves an AMENDED event."""
         ...
 
     def revive(

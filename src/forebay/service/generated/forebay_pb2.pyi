@@ -432,18 +432,20 @@ class Verdict(_message.Message):
     def __init__(self, id: _Optional[str] = ..., done: _Optional[bool] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class UpdateTaskPriorityRequest(_message.Message):
-    __slots__ = ("id", "priority", "delay_seconds", "run_at", "metadata_json")
+    __slots__ = ("id", "priority", "delay_seconds", "run_at", "metadata_json", "queue")
     ID_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     DELAY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RUN_AT_FIELD_NUMBER: _ClassVar[int]
     METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
     id: str
     priority: int
     delay_seconds: float
     run_at: _timestamp_pb2.Timestamp
     metadata_json: str
-    def __init__(self, id: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., metadata_json: _Optional[str] = ...) -> None: ...
+    queue: str
+    def __init__(self, id: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., metadata_json: _Optional[str] = ..., queue: _Optional[str] = ...) -> None: ...
 
 class DequeueRequest(_message.Message):
     __slots__ = ("wait_seconds", "queues", "tasks", "lease_seconds")

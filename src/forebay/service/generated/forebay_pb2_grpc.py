@@ -141,7 +141,7 @@ class ProducerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTaskPriority(self, request, context):
-        """Change the priority, the time or the metadata of a job that waits; what is left out stays.
+        """Change the priority, time, metadata or queue of a job that waits; what is left out stays.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

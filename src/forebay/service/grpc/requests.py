@@ -96,7 +96,7 @@ class CancelTaskRequest(CancelRequest, frozen=True, kw_only=True):
 
 
 class UpdateTaskPriorityRequest(AmendRequest, frozen=True, kw_only=True):
-    """Change the priority, the time or the metadata of a job that waits; what is left out stays."""
+    """Change the priority, time, metadata or queue of a job that waits; what is left out stays."""
 
     id: JobId
 

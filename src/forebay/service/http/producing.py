@@ -94,7 +94,7 @@ async def cancel(request: Asking, job_id: JobIdPath, data: JSONBody[CancelReques
 
 @patch("/v1/jobs/{job_id:str}", tags=["produce"])
 async def amend(request: Asking, job_id: JobIdPath, data: JSONBody[AmendRequest]) -> Verdict:
-    """Change the priority, the time or the metadata of a job that waits."""
+    """Change the priority, the time, the metadata or the queue of a job that waits."""
     return await permitted.amend(permit_of(request), job_id, data)
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 from forebay.app.codec import decode_call
 from forebay.app.graphs import MayRaise, has_needs
 from forebay.app.handle import JobHandle, Patience
-from forebay.domain.job import Job, JobId, NewJob
+from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.errors import (
     DuplicateJob,
@@ -141,17 +141,19 @@ class Producing:
     async def _insert_graph(
         self, jobs: Sequence[NewJob], *, atomic: bool, may_raise: MayRaise | None
     ) -> Sequence[Receipt]:
-        names = sorted({job.queue for job in jobs})
-        known = {queue.name for queue in await self._desk.read(lambda reader: reader.queues(names))}
-        for name in names:
-            if name not in known:
-                raise QueueNotFound(f"there is no queue {name}")
+        await self._check_known(sorted({job.queue for job in jobs}))
         handles = await self._desk.use(
             lambda client: client.enqueue_graph(jobs, atomic=atomic, may_raise=may_raise)
         )
         found = await self._desk.jobs([handle.id for handle in handles if handle.error is None])
         states = {job.id: job.state for job in found if job is not None}
         return [_receipt(handle, states) for handle in handles]
+
+    async def _check_known(self, names: Sequence[QueueName]) -> None:
+        known = {queue.name for queue in await self._desk.read(lambda reader: reader.queues(names))}
+        for name in names:
+            if name not in known:
+                raise QueueNotFound(f"there is no queue {name}")
 
     async def _compared(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt]) -> Sequence[Receipt]:
         """Refuse what came with the idempotency key of another job: its producer would take it for stored."""
@@ -257,6 +259,8 @@ class Producing:
         """Change a job that waits."""
         now_ms = await self._desk.read(lambda reader: reader.now())
         change = request.amendment(now_ms)
+        if change.queue is not None:
+            await self._check_known([change.queue])
         verdict = await self._desk.write(lambda store: store.amend(JobId(job_id), change, actor=actor))
         self._waiting.poke()
         return _checked(verdict)

@@ -90,8 +90,10 @@ async def cancel(permit: Permit, job_id: str, data: CancelRequest) -> Verdict:
 
 
 async def amend(permit: Permit, job_id: str, data: AmendRequest) -> Verdict:
-    """Change the priority, the time or the metadata of a job that waits."""
+    """Change the priority, the time, the metadata or the queue of a job that waits."""
     service = await permit.allowed_for("amend", job_id)
+    if data.queue is not None:  # who puts a job there must be allowed to do the same to that one
+        permit.allowed("amend", data.queue)
     return await service.producing.amend(job_id, data, permit.actor)
 
 

@@ -88,6 +88,14 @@ def on_jobs(operation: str) -> Need:
     return need
 
 
+async def amend(reach: Reach, asked: Any) -> None:
+    await on_jobs("amend")(reach, asked)
+    target = asked.change.queue
+    if target is not None:
+        reach.caller.check("amend", target)
+        await _check_known(reach, {target})
+
+
 # Produce
 
 
@@ -312,7 +320,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     # These bring jobs along, for any queue
     **dict.fromkeys(("due_schedules", "fire"), Everywhere("save_schedule")),
     "cancel": on_jobs("cancel"),
-    "amend": on_jobs("amend"),
+    "amend": amend,
     "revive": on_jobs("revive"),
     "delete": on_jobs("delete_job"),
     "save_queue": save_queue,

@@ -134,12 +134,13 @@ class CancelRequest(Asked, frozen=True, kw_only=True):
 
 class AmendRequest(Asked, frozen=True, kw_only=True):
     """Changes to a job that waits; what is left out stays. `delay_seconds` 0 makes it run now. `metadata` is
-    merged key by key, and null removes a key."""
+    merged key by key, and null removes a key. With `queue` it goes on waiting in another one."""
 
     priority: Priority | None = None
     delay_seconds: DelaySeconds | None = None
     run_at: Moment | None = None
     metadata: Values | None = None
+    queue: Queue | None = None
 
     def amendment(self, now_ms: int) -> Amendment:
         """The same for the store; raises InvalidJob."""
@@ -147,7 +148,8 @@ class AmendRequest(Asked, frozen=True, kw_only=True):
             raise InvalidJob("give delay_seconds or run_at, not both", field="run_at")
         run_at = in_ms("run_at", self.run_at)
         delay_ms = length(self.delay_seconds) if run_at is None else max(0, run_at - now_ms)
-        return Amendment(priority=self.priority, delay_ms=delay_ms, metadata=self.metadata)
+        queue = None if self.queue is None else QueueName(self.queue)
+        return Amendment(priority=self.priority, delay_ms=delay_ms, metadata=self.metadata, queue=queue)
 
 
 class Verdict(Shape, frozen=True, kw_only=True):

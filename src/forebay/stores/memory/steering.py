@@ -42,16 +42,22 @@ def amend(state: State, job_id: JobId, change: Amendment, actor: str) -> Verdict
     if objection:
         return _refused(record.job, objection)
     job = _amended(state, record.job, change)
-    has_new_place = job.state is not record.job.state or change.priority is not None
-    if job.state is not record.job.state:
+    is_moved = job.queue != record.job.queue
+    if is_moved:
+        objection = _objection_to_move(state, record.job, job)
+        if objection:
+            return _refused(record.job, objection)
+    job = replace(job, priority=_priority_of(state, job, change, is_moved))
+    if is_moved:
+        _leave_queue(state, record.job, job.queue)
+    if job.state is JobState.PENDING and (is_moved or job.state is not record.job.state):
         state.put_due(job)
-    elif job.state is JobState.PENDING and has_new_place:
+    elif job.state is JobState.PENDING and change.priority is not None:
         state.put_pending(job)
     else:
         state.put(record._replace(job=job))
-    names = [name for name in ("priority", "delay_ms", "metadata") if getattr(change, name) is not None]
-    changes = amendment_changes(record.job, job.state, job.priority, job.run_at)
-    state.tell(EventKind.AMENDED, job, actor=actor, detail=",".join(names), changes=changes)
+    changes = amendment_changes(record.job, job.state, job.queue, job.priority, job.run_at)
+    state.tell(EventKind.AMENDED, job, actor=actor, detail=",".join(change.changed), changes=changes)
     return _done(job_id, job.state)
 
 
@@ -149,9 +155,7 @@ def _cancel_one(state: State, job_id: JobId, reason: str, actor: str, force: boo
 
 
 def _amended(state: State, job: Job, change: Amendment) -> Job:
-    job = replace(job, updated_at=state.now)
-    if change.priority is not None:
-        job = replace(job, priority=state.queues[job.queue].priority_of(change.priority))
+    job = replace(job, updated_at=state.now, queue=change.queue or job.queue)
     if change.delay_ms is not None and job.state is not JobState.PENDING:
         due_at = state.now + change.delay_ms
         into = job.state if change.delay_ms else JobState.PENDING
@@ -159,6 +163,39 @@ def _amended(state: State, job: Job, change: Amendment) -> Job:
     if change.metadata is not None:
         job = replace(job, metadata=fresh(change.merged_into(job.metadata)))
     return job
+
+
+def _objection_to_move(state: State, job: Job, moved: Job) -> str:
+    target = state.queue_or_fresh(moved.queue)
+    is_pending = moved.state is JobState.PENDING
+    objection = target.objection_to_move(
+        partial(state.count, target.name, JobState.PENDING) if is_pending else None
+    )
+    key = _key_held(state, job)
+    holder = None if key is None else state.unique.get((target.name, key))
+    return objection or ("" if holder is None else f"its unique key is held by {holder}")
+
+
+def _key_held(state: State, job: Job) -> str | None:
+    """The unique key of a job, unless it has freed it when it was started."""
+    key = job.unique_key
+    return key if key is not None and state.unique.get((job.queue, key)) == job.id else None
+
+
+def _priority_of(state: State, job: Job, change: Amendment, is_moved: bool) -> int:
+    if change.priority is None and not is_moved:
+        return job.priority
+    wanted = job.priority if change.priority is None else change.priority
+    return state.queue_or_fresh(job.queue).priority_of(wanted)
+
+
+def _leave_queue(state: State, job: Job, target: QueueName) -> None:
+    open_queue(state, target)
+    state.count_removed(job.queue)  # in the other one it counts as one that came
+    key = _key_held(state, job)
+    if key is not None:
+        state.free_unique(job)
+        state.write(state.unique, (target, key), job.id)
 
 
 def revive_one(state: State, job_id: JobId, how: Revival, *, with_parent: bool = False) -> Verdict:

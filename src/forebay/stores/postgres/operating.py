@@ -99,14 +99,36 @@ def _take_away(tx: Transaction, job: Job, reason: str, actor: str) -> Verdict:
 
 
 def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verdict:
+    if change.queue is not None:
+        _look_at_target(tx, change.queue)
     job = held_job(tx, job_id)
     if job is None:
         return Verdict(job_id=job_id, done=False, state=None)
-    objection = change.objection_of(job.state)
+    state, name = JobState.PENDING if change.delay_ms == 0 else job.state, change.queue or job.queue
+    objection = change.objection_of(job.state) or _moved_key(tx, job, name, state)
     if objection:
         return _refused(job, objection)
-    state = JobState.PENDING if change.delay_ms == 0 else job.state
     values = _amended(tx, job, change, state)
+    _rewrite(tx, job, values)
+    if state is JobState.PENDING and (job.queue, job.state) != (name, state):
+        come(tx, [(name, job.limit_keys.get(SHARE))])
+    tx.leave(job.queue, job.state, name)
+    tx.count(name, state, 1)
+    tx.has_news = True
+    tx.record(
+        Event(
+            kind=EventKind.AMENDED,
+            job_id=job_id,
+            queue=name,
+            actor=actor,
+            detail=",".join(change.changed),
+            changes=amendment_changes(job, state, name, values["priority"], values["run_at"]),
+        )
+    )
+    return Verdict(job_id=job_id, done=True, state=state)
+
+
+def _rewrite(tx: Transaction, job: Job, values: Mapping[str, object]) -> None:
     if job.state is JobState.RUNNING:
         tx.run("amend_running", values)
     elif job.state is JobState.BLOCKED:
@@ -114,29 +136,45 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     else:
         tx.run("waiting_remove", narrow(job))
         tx.run("amend", values)
-        if state is not job.state:
-            come(tx, [(job.queue, job.limit_keys.get(SHARE))])
-    if state is not job.state:
-        tx.move(job.queue, job.state, state)
-    tx.has_news = True
-    changed = [name for name in ("priority", "delay_ms", "metadata") if getattr(change, name) is not None]
-    tx.record(
-        Event(
-            kind=EventKind.AMENDED,
-            job_id=job_id,
-            queue=job.queue,
-            actor=actor,
-            detail=",".join(changed),
-            changes=amendment_changes(job, state, values["priority"], values["run_at"]),
-        )
+
+
+def _look_at_target(tx: Transaction, name: QueueName) -> None:
+    """Lock a queue of a limited length, so that two do not take its last place. Before the job, as an insert
+    does, which may wait for a job that it names while it holds its queue."""
+    queue = tx.queue(name)
+    if queue is not None and queue.settings.max_length is not None:
+        tx.locked_queue(name)
+
+
+def _moved_key(tx: Transaction, job: Job, name: QueueName, state: JobState) -> str:
+    """Why a job cannot go to another queue; if nothing speaks against it, it has its key there."""
+    if name == job.queue:
+        return ""
+    target = tx.queue(name) or tx.fresh_queue(name)
+    is_pending = state is JobState.PENDING
+    objection = target.objection_to_move(
+        (lambda: tx.counted(target.name, [JobState.PENDING])) if is_pending else None
     )
-    return Verdict(job_id=job_id, done=True, state=state)
+    if objection or job.unique_key is None:
+        return objection
+    here, there = (Key(name, "unique", job.unique_key) for name in (job.queue, target.name))
+    holders = tx.key_holders([here, there])
+    if holders.get(here) != job.id:  # it was started, and has freed its key
+        return ""
+    if there in holders:
+        return f"its unique key is held by {holders[there]}"
+    tx.free_keys([(job.id, job.queue, job.unique_key)])
+    if not tx.take_keys([(there, job.id, None)]):
+        raise TryAgain
+    return ""
 
 
 def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> dict[str, Any]:
-    priority = job.priority
-    if change.priority is not None:
-        priority = tx.existing_queue(job.queue).priority_of(change.priority)
+    name, priority = change.queue or job.queue, job.priority
+    is_moved = name != job.queue
+    if change.priority is not None or is_moved:
+        wanted = priority if change.priority is None else change.priority
+        priority = tx.existing_queue(name).priority_of(wanted)
     row = tx.one("options", {"id": job.id})
     options = None if row is None else row[0]
     if change.metadata is not None:
@@ -151,13 +189,14 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
         "has_place": False,
         "rescore_at": None,
     }
-    if state is JobState.PENDING and (change.priority is not None or state is not job.state):
-        where = tx.place(job.queue, ready_at, priority, job.failures, job.deadline_at)
+    if state is JobState.PENDING and (change.priority is not None or is_moved or state is not job.state):
+        where = tx.place(name, ready_at, priority, job.failures, job.deadline_at)
         place = {**where._asdict(), "has_place": True}
     return {
         "id": job.id,
         "state": state.value,
-        "gate": job.gate if state is job.state else gate_of(job.limit_keys),
+        "queue": name,
+        "gate": job.gate if state is job.state and not is_moved else gate_of(job.limit_keys),
         "priority": priority,
         "options": options,
         "run_at": run_at,

@@ -45,7 +45,6 @@ def amend(connection: Connection, job_id: JobId, change: Amendment, actor: str) 
 
     Metadata is merged here and not in the script: what Lua makes of JSON is not always what it was.
     """
-    names = [name for name in ("priority", "delay_ms", "metadata") if getattr(change, name) is not None]
     for _ in range(TRIES):
         rows = connection.run("jobs", {"ids": [job_id]})
         if not rows:
@@ -60,13 +59,17 @@ def amend(connection: Connection, job_id: JobId, change: Amendment, actor: str) 
             "priority": change.priority,
             "delay_ms": change.delay_ms,
             "metadata": change.metadata is not None,
+            "queue": change.queue,
             "actor": actor,
-            "detail": ",".join(names),
+            "detail": ",".join(change.changed),
+            "fresh": FRESH_QUEUE,
         }
         seen = rows[0][2] or b""
         body = b"" if change.metadata is None else body_with(job_id, seen, change.merged_into(job.metadata))
         digest = hashlib.sha1(seen, usedforsecurity=False).hexdigest()
         answer = connection.run("amend", ask, digest, body)
+        if answer[0] == b"stays":
+            return Verdict(job_id=job_id, done=False, state=job.state, reason=answer[1].decode())
         if answer[0] != b"again":
             return Verdict(job_id=job_id, done=True, state=state_of(done(answer)[0]))
     raise too_busy(connection, f"job {job_id}")

@@ -113,34 +113,57 @@ def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verd
     job = find(tx, job_id)
     if job is None:
         return _missing(job_id)
-    objection = change.objection_of(job.state)
+    state, name = JobState.PENDING if change.delay_ms == 0 else job.state, change.queue or job.queue
+    objection = change.objection_of(job.state) or _moved_key(tx, job, name, state)
     if objection:
         return _refused(job, objection)
-    state = JobState.PENDING if change.delay_ms == 0 else job.state
     values = _amended(tx, job, change, state)
     tx.run("amend", {**values, "was": job.state.value})
-    if state is not job.state:
-        tx.move(job.queue, job.state, state)
-        join(tx, job.queue, job.limit_keys.get(SHARE), [job.seq])
+    tx.leave(job.queue, job.state, name)
+    tx.count(name, state, 1)
+    if state is JobState.PENDING and (job.queue, job.state) != (name, state):
+        join(tx, name, job.limit_keys.get(SHARE), [job.seq])
     tx.has_news = True
-    changed = [name for name in ("priority", "delay_ms", "metadata") if getattr(change, name) is not None]
     tx.record(
         Event(
             kind=EventKind.AMENDED,
             job_id=job_id,
-            queue=job.queue,
+            queue=name,
             actor=actor,
-            detail=",".join(changed),
-            changes=amendment_changes(job, state, values["priority"], values["run_at"]),
+            detail=",".join(change.changed),
+            changes=amendment_changes(job, state, name, values["priority"], values["run_at"]),
         )
     )
     return Verdict(job_id=job_id, done=True, state=state)
 
 
+def _moved_key(tx: Transaction, job: Job, name: QueueName, state: JobState) -> str:
+    """Why a job cannot go to another queue; if nothing speaks against it, it has its key there."""
+    if name == job.queue:
+        return ""
+    target = tx.queue(name) or tx.fresh_queue(name)
+    is_pending = state is JobState.PENDING
+    objection = target.objection_to_move(
+        (lambda: tx.counted(target.name, JobState.PENDING)) if is_pending else None
+    )
+    key = job.unique_key
+    # One that was started may have freed its key.
+    if objection or key is None or tx.key_holder(job.queue, "unique", key) != job.id:
+        return objection
+    holder = tx.key_holder(target.name, "unique", key)
+    if holder is not None:
+        return f"its unique key is held by {holder}"
+    tx.free_key(job.queue, key, job.id)
+    tx.take_key(target.name, "unique", key, job.id, None)
+    return ""
+
+
 def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> dict[str, Any]:
-    priority = job.priority
-    if change.priority is not None:
-        priority = tx.existing_queue(job.queue).priority_of(change.priority)
+    name, priority = change.queue or job.queue, job.priority
+    is_moved = name != job.queue
+    if change.priority is not None or is_moved:
+        wanted = priority if change.priority is None else change.priority
+        priority = tx.existing_queue(name).priority_of(wanted)
     metadata = None if change.metadata is None else json_text(change.merged_into(job.metadata))
     run_at = job.run_at
     if change.delay_ms is not None and job.state is not JobState.PENDING:
@@ -152,12 +175,14 @@ def _amended(tx: Transaction, job: Job, change: Amendment, state: JobState) -> d
         "has_place": False,
         "rescore_at": None,
     }
-    if state is JobState.PENDING and (change.priority is not None or state is not job.state):
-        where = tx.place(job.queue, ready_at, priority, job.failures, job.deadline_at)
+    if state is JobState.PENDING and (change.priority is not None or is_moved or state is not job.state):
+        where = tx.place(name, ready_at, priority, job.failures, job.deadline_at)
         values = {**where._asdict(), "has_place": True}
     return {
         "seq": job.seq,
         "job_id": job.id,
+        "queue": name,
+        "is_moved": is_moved,
         "state": state.value,
         "priority": priority,
         "metadata": metadata,

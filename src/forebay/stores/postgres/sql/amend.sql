@@ -2,7 +2,8 @@
 -- every claim that has just looked at the old one look again.
 with moved as (
   update forebay.jobs
-  set priority = %(priority)s,
+  set queue = %(queue)s,
+      priority = %(priority)s,
       options = %(options)s::text,
       run_at = %(run_at)s,
       ready_at = %(ready_at)s,

@@ -1,11 +1,13 @@
 -- blocked_among: which of these jobs are blocked, held in the order of ids, and what has to be known to release them; those
 -- that stand alike in one row, since jobs that came together mostly do. No join with the jobs: see `due`.
+-- The queue is that of the row which is held: somebody may have moved the job while we waited for it, and the jobs are
+-- seen as they were before.
 with held as materialized (
-  select b.id, b.unmet, j.queue, j.priority, j.failures, j.deadline_at, j.run_at, j.created_at,
+  select b.id, b.unmet, b.queue, j.priority, j.failures, j.deadline_at, j.run_at, j.created_at,
     b.seq <= coalesce((select walked_to from forebay.duties where name = %(walk)s), 0) as is_walked_past, j.options
   from forebay.blocked b
   cross join lateral (
-    select queue, priority, failures, deadline_at, run_at, created_at, options
+    select priority, failures, deadline_at, run_at, created_at, options
     from forebay.jobs
     where id = b.id
     offset 0

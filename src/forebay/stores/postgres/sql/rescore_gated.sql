@@ -1,6 +1,9 @@
--- rescore_gated: the same for jobs that wait behind a gate.
+-- rescore_gated: the same for jobs that wait behind a gate, in the queue where they were looked at.
 with locked as materialized (
-  select ctid as spot from forebay.gated where id = any(%(ids)b::text[]) for update skip locked
+  select ctid as spot
+  from forebay.gated
+  where id = any(%(ids)b::text[]) and queue = (%(queues)b::text[])[array_position(%(ids)b::text[], id)]
+  for update skip locked
 ),
 gone as (
   delete from forebay.gated where ctid = any(array(select spot from locked)) returning id, gate

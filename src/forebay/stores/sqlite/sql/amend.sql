@@ -1,6 +1,9 @@
 -- amend: change a job that is still in the state it was looked at in.
 update forebay_jobs
 set state = :state,
+    queue = :queue,
+    -- In another queue it is looked at by itself whether somebody may run it.
+    gate = iif(:is_moved, null, gate),
     priority = :priority,
     -- Only this member: what else is there may come from a newer program.
     options = case
