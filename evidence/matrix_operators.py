@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any, Final
 
 from evidence.matrix_checks import HOUR, QUEUES, Stage
@@ -10,7 +11,7 @@ from evidence.matrix_rows import BOOM, DEFAULT, DYING, MAIL, MINUTE, Rows, held,
 from forebay.domain.document import Document
 from forebay.domain.firing import advance, planned
 from forebay.domain.history import Event, EventKind
-from forebay.domain.job import Amendment, Job
+from forebay.domain.job import Amendment, Job, JobId
 from forebay.domain.limits import GLOBAL, Limit, key_scope
 from forebay.domain.metrics import TEN_SECONDS, MetricRow, Tally
 from forebay.domain.outcome import Discarded
@@ -19,6 +20,8 @@ from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import decide
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.domain.workflow import needs_of
+from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.protocol import Want
 
 ROWS: Final = Rows()
 INFO: Final = WorkerInfo(id=DYING, host="here", queues=QUEUES)
@@ -159,6 +162,25 @@ def drop_limit(stage: Stage) -> Act:
     stage.put(job(limit_keys={"tenant": "a"}), job(limit_keys={"tenant": "a"}))
     stage.run(2)
     return lambda process: process.store.drop_limit(key_scope("tenant"), actor="ada")
+
+
+@ROWS.add("adopt", "adopt")
+def adopt(stage: Stage) -> Act:
+    stage.put(job(unique_key="taken"))
+    old = MemoryEngine(clock=stage.clock)
+    with closing(old.store()) as store, closing(old.reader()) as reader:
+        brought = (
+            job(queue=MAIL, unique_key="u"),
+            job(unique_key="taken", once_key="o", limit_keys={"share": "a"}),
+            job(delay_ms=HOUR, depends_on=needs_of([1])),
+            job(sequence="s"),
+            job(sequence="s"),
+        )
+        ids = [JobId(str(receipt.id)) for receipt in store.insert(brought)]
+        [parent] = store.exchange(DYING, wants=[Want(MAIL, 1)], room=1).jobs
+        store.exchange(DYING, [decide(parent, Discarded(BOOM), 0.0)])
+        wholes = [whole for whole in reader.wholes(ids) if whole is not None]
+    return lambda process: process.store.adopt(wholes)
 
 
 # Documents

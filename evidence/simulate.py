@@ -45,7 +45,7 @@ STORE_CALLS: Final = (
 # Of what writes, what nobody does here: the crash matrix has all of it.
 LEFT_OUT: Final = frozenset({
     "standing", "record", "send", "take_commands", "answer", "save_limit", "drop_limit", "save_schedule",
-    "drop_schedule", "save_document", "drop_document", "migrate", "close",
+    "drop_schedule", "save_document", "drop_document", "adopt", "migrate", "close",
     # Metrics are written and met by faults here too, but no promise hangs on them.
     "record_metrics", "forget_metrics", "take_stock", "metrics", "last_metrics",
 })  # fmt: skip

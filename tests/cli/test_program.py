@@ -259,6 +259,12 @@ def test_every_other_command(app_folder: Path) -> None:
     assert json_of(app_folder, "stats")["total"]["total"] == 0
     assert json_of(app_folder, "stuck")["jobs"] == []
     assert json_of(app_folder, "sweep") == {"swept": 0}
+    assert (
+        json_of(app_folder, "move", "--from", "sqlite:///jobs.db", "--to", "sqlite:///new.db")["moved"][
+            "jobs"
+        ]
+        == 0
+    )
     assert json_of(app_folder, "doctor")["is_well"] is True
     assert program(app_folder, "completion", "bash").returncode == 0
     assert "forebay, version" in program(app_folder, "--version").stdout.replace(
@@ -348,6 +354,7 @@ SHOWN: dict[str, Callable[..., object]] = {
     "stuck": test_every_other_command,
     "sweep": test_every_other_command,
     "migrate": test_every_other_command,
+    "move": test_every_other_command,
     "doctor": test_every_other_command,
     "completion": test_every_other_command,
 }

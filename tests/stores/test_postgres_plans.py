@@ -96,7 +96,8 @@ SOME: Final[dict[str, Any]] = {
     "after_child": "", "after_number": 0, "number": 1, "after_children": [""] * 100,
     "after_numbers": [0] * 100, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
     "shares": [f"s{number}" for number in HUNDRED], "changes": None,
-    "marks": ["tags a"], "cancelled": False, "moment": 50_000,
+    "marks": ["tags a"], "cancelled": False, "moment": 50_000, "updated_at": 1, "cancel_reason": None,
+    "key": "k1",
 }  # fmt: skip
 # Where a name means something else than in other statements.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
@@ -110,6 +111,11 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "bury": {"failures": 0, "crashes": 0, "state": "dead"},
     "archive_add": {"failures": 0, "day": "d1", "state": "completed"},
     "revive": {"failures": 0, "crashes": 0, "id": "new", "state": "scheduled", "seq": 9_000_000, "unmet": 0},
+    "adopt_hold": {"ids": NEW, "seqs": [9_000_000 + number for number in HUNDRED]},
+    "adopt_live": {"failures": 0, "crashes": 0, "id": "new", "state": "retrying", "seq": 9_000_000,
+                   "unmet": 0},
+    "adopt_finished": {"failures": 0, "crashes": 0, "id": "new", "seq": 9_000_000},
+    "adopt_dead": {"failures": 0, "crashes": 0, "id": "new", "seq": 9_000_000, "state": "dead"},
     "promote_shared": {"capped": [False] * 100, "ids": [f"d{number}" for number in HUNDRED]},
     "insert": {"ids": NEW, "seqs": [9_000_000 + number for number in HUNDRED], "options": [None] * 100,
                "state": "pending", "gate": None},

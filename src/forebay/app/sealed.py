@@ -31,7 +31,7 @@ from forebay.stores.scheduling import DueSchedules, Fired
 
 COLLECT_EVERY_MS: Final = 60_000
 MOST_PAGES: Final = 10  # of blobs that are collected at once: whoever does it has other work too
-_KIND: Final = "blobs"
+KIND: Final = "blobs"
 _NAME: Final = "store"
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class _StoreId:
     def _found(self) -> str | None:
         reader = self._engine.reader()
         try:
-            found = reader.documents(_KIND, [_NAME])
+            found = reader.documents(KIND, [_NAME])
             return found[0].body if found else None
         finally:
             reader.close()
@@ -106,7 +106,7 @@ class _StoreId:
         store = self._engine.store()
         try:
             made = new_id()
-            if store.save_document(Document(kind=_KIND, name=_NAME, body=made)):
+            if store.save_document(Document(kind=KIND, name=_NAME, body=made)):
                 return made
         finally:
             store.close()

@@ -30,6 +30,7 @@ COMMANDS = {
     "audit": ("forebay.cli.audit:audit", "Show the audit log, newest first."),
     "sweep": ("forebay.cli.sweep:sweep", "Settle attempts whose worker is dead or whose lease has ended."),
     "migrate": ("forebay.cli.migrate:migrate", "Create the store or bring its schema up to date."),
+    "move": ("forebay.cli.move:move", "Move jobs, schedules, limits, keys and settings to another store."),
     "doctor": ("forebay.cli.doctor:doctor", "Look for what is wrong, and say what to do about it."),
     "completion": (
         "forebay.cli.completion:completion",

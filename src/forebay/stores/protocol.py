@@ -39,6 +39,7 @@ from forebay.stores.documents import KeepsDocuments, LooksAtDocuments
 from forebay.stores.limiting import KeepsLimits, LooksAtLimits
 from forebay.stores.looking import LooksAtJobs
 from forebay.stores.measuring import KeepsMetrics, LooksAtMetrics
+from forebay.stores.moving import ShowsJobsWhole, TakesJobsIn
 from forebay.stores.queueing import KeepsQueues, LooksAtQueues
 from forebay.stores.scheduling import KeepsSchedules, LooksAtSchedules
 
@@ -168,10 +169,19 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         raise IllegalTransition(f"job {self.job_id}: {self.reason}")
 
 
-class Store(KeepsQueues, KeepsWorkers, KeepsSchedules, KeepsLimits, KeepsDocuments, KeepsMetrics, Protocol):
+class Store(
+    KeepsQueues,
+    KeepsWorkers,
+    KeepsSchedules,
+    KeepsLimits,
+    KeepsDocuments,
+    KeepsMetrics,
+    TakesJobsIn,
+    Protocol,
+):
     """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration.
-    Schedules, limits, documents and metrics have pages of their own in `forebay.stores.scheduling`,
-    `forebay.stores.limiting`, `forebay.stores.documents` and `forebay.stores.measuring`.
+    Schedules, limits, documents, metrics and moving have pages of their own in
+    `forebay.stores.scheduling`, `limiting`, `documents`, `measuring` and `moving`.
 
     Events of what an operator does carry its `changes` (see `domain.changes`)."""
 
@@ -411,6 +421,7 @@ class Reader(
     LooksAtLimits,
     LooksAtDocuments,
     LooksAtMetrics,
+    ShowsJobsWhole,
     Protocol,
 ):
     """The read side. It never blocks writers, and ends its transaction with each answer."""

@@ -333,7 +333,8 @@ NEEDS: Final[Mapping[str, Need]] = {
     "drop_document": of_document,
     "send": Everywhere("command"),
     "record": record,
-    "migrate": Everywhere("migrate"),
+    # Jobs with all that they carry, of all queues: what whoever looks after the store may do
+    **dict.fromkeys(("migrate", "adopt", "wholes"), Everywhere("migrate")),
     "jobs": jobs,
     "fates": fates,
     "search": search,

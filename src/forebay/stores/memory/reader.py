@@ -44,9 +44,10 @@ from forebay.stores.memory.inserting import pace
 from forebay.stores.memory.leasing import handed_out
 from forebay.stores.memory.order import is_in_time, turn
 from forebay.stores.memory.state import State
+from forebay.stores.moving import GathersWholes
 
 
-class MemoryReader:
+class MemoryReader(GathersWholes):
     def __init__(self, looking: Callable[[], AbstractContextManager[State]]) -> None:
         self._open = looking
         self._closed = False
@@ -195,6 +196,11 @@ class MemoryReader:
                 events=tuple(state.events[number] for number in state.events_of.get(job_id, ())),
                 notes=state.notes.get(job_id, Notes()),
             )
+
+    def _once_until(self, job: Job) -> int | None:
+        with self._looking() as state:
+            holder, until = state.once.get((job.queue, job.once_key or ""), (None, 0))
+        return until if holder == job.id else None
 
     def audit(self, *, limit: int = 100, after: int | None = None) -> list[tuple[int, Event]]:
         check_limit(limit)

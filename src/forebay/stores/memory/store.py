@@ -15,6 +15,7 @@ from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerI
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
 from forebay.domain.metrics import MetricPage, MetricRow, Stock
+from forebay.domain.moving import Whole
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
@@ -25,6 +26,7 @@ from forebay.errors import ConfigError, StoreError
 from forebay.stores import ids as job_ids
 from forebay.stores.measuring import ROWS_AT_ONCE
 from forebay.stores.memory import (
+    adopting,
     commanding,
     documents,
     duties,
@@ -226,6 +228,10 @@ class MemoryStore:
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
         with self._ending() as state:
             return steering.delete(state, ids, actor)
+
+    def adopt(self, jobs: Sequence[Whole]) -> list[bool]:
+        with self._ending() as state:
+            return adopting.adopt(state, jobs)
 
     def save_queue(
         self,

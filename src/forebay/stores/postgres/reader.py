@@ -30,6 +30,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge
 from forebay.errors import StoreError
+from forebay.stores.postgres.adopting import ShowsPostgresWholes
 from forebay.stores.postgres.connection import Connection, Raw, Statements, Values
 from forebay.stores.postgres.documents import LooksAtPostgresDocuments
 from forebay.stores.postgres.edges import as_they_stand
@@ -88,7 +89,11 @@ class Look:
 
 
 class PostgresReader(
-    LooksAtPostgresSchedules, LooksAtPostgresLimits, LooksAtPostgresDocuments, LooksAtPostgresMetrics
+    LooksAtPostgresSchedules,
+    LooksAtPostgresLimits,
+    LooksAtPostgresDocuments,
+    LooksAtPostgresMetrics,
+    ShowsPostgresWholes,
 ):
     """A handle to look at one store."""
 

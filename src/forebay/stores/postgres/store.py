@@ -19,6 +19,7 @@ from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.following import StillListed
 from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
+from forebay.stores.postgres.adopting import PostgresAdopting
 from forebay.stores.postgres.by_hand import ByHand
 from forebay.stores.postgres.connection import TRIES, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
@@ -60,7 +61,7 @@ def tell(tx: Transaction) -> None:
     tx.has_news = True
 
 
-class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, PostgresMetrics):
+class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, PostgresMetrics, PostgresAdopting):
     """A handle to write to one store."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:

@@ -30,6 +30,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Edge, by_parent
 from forebay.stores.matching import fits, summary_of
+from forebay.stores.redis.adopting import ShowsRedisWholes
 from forebay.stores.redis.commanding import workers_of
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.documents import LooksAtRedisDocuments
@@ -57,7 +58,13 @@ JOBS_PER_PAGE: Final = 10_000  # how many a page looks at before it is given out
 _ARCHIVE_PAGE: Final = 500
 
 
-class RedisReader(LooksAtRedisSchedules, LooksAtRedisLimits, LooksAtRedisDocuments, LooksAtRedisMetrics):
+class RedisReader(
+    LooksAtRedisSchedules,
+    LooksAtRedisLimits,
+    LooksAtRedisDocuments,
+    LooksAtRedisMetrics,
+    ShowsRedisWholes,
+):
     """A handle to look at one namespace."""
 
     def __init__(self, connection: Connection) -> None:

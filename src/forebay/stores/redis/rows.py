@@ -32,6 +32,7 @@ from forebay.stores.rows import (
     new_options_text,
     notes_from_rows,
     options_from_text,
+    options_of,
     options_text,
     said_text,
     settings_from_text,
@@ -110,6 +111,10 @@ def head_start(
 
 def body_of(job_id: JobId, job: NewJob) -> bytes:
     return _body(job_id, Body(new_options_text(job), job.payload))
+
+
+def adopted_body(job: Job) -> bytes:
+    return _body(job.id, Body(options_text(options_of(job)), job.payload))
 
 
 def body_with(job_id: JobId, body: bytes, metadata: dict[str, Any]) -> bytes:

@@ -27,7 +27,7 @@ from forebay.stores.wire import JOBS_AT_ONCE, calls
 # first one has claimed would be lost to the second, and only the caller knows its leases (`known`), so that
 # it finds them. Not `cancel`, `delete`, `save_document` and the like either, whose second answer would speak
 # of what the first has left.
-REPEATABLE: Final = frozenset({"renew", "standing", "beat", "forget_worker", "answer"})
+REPEATABLE: Final = frozenset({"renew", "standing", "beat", "forget_worker", "answer", "adopt"})
 NOTHING_TO_JOIN: Final = (
     "a store behind a service has no transactions to join; that takes a connection to its database"
 )

@@ -238,21 +238,12 @@ class Intake:
             found = self._tx.find(job.id)
             if found is not None:
                 return self._id_taken(job.id, found[1])
-            if self._tx.has_edges():
-                self._leave_to_old(job.id)
+            leave_to_old(self._tx, job.id)
         for kind, key in (("unique", job.unique_key), ("once", job.once_key)):
             holder = None if key is None else self._tx.key_holder(job.queue, kind, key)
             if holder is not None:
                 return self._key_taken(job, kind, holder)
         return None
-
-    def _leave_to_old(self, job_id: JobId) -> None:
-        """A new job gets the id of one that is gone: what led from that one is none of its business."""
-        if self._tx.may_have_aftermaths() and self._tx.all(
-            "aftermaths_among", {"parents": json_text([job_id])}
-        ):
-            raise StillListed(job_id)
-        self._tx.run("edges_renamed", {"parent": job_id})
 
     def _id_taken(self, job_id: JobId, state: JobState) -> Receipt:
         if self._rules.on_conflict != "ignore":
@@ -295,6 +286,15 @@ class Intake:
             lot.priority, tx.now, tx.now, lot.due_at, lot.due_at, where.rank, int(where.capped),
             where.rescore_at if rescores else None, job.deadline_at, job.expires_at, lot.unmet,
         )  # fmt: skip
+
+
+def leave_to_old(tx: Transaction, job_id: JobId) -> None:
+    """A new job gets the id of one that is gone: what led from that one is none of its business."""
+    if not tx.has_edges():
+        return
+    if tx.may_have_aftermaths() and tx.all("aftermaths_among", {"parents": json_text([job_id])}):
+        raise StillListed(job_id)
+    tx.run("edges_renamed", {"parent": job_id})
 
 
 def insert_all(

@@ -50,6 +50,7 @@ from forebay.stores.rows import (
     summary_from_row,
     worker_from_row,
 )
+from forebay.stores.sqlite.adopting import ShowsSqliteWholes
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translated
 from forebay.stores.sqlite.documents import LooksAtSqliteDocuments
 from forebay.stores.sqlite.edges import met_since
@@ -66,7 +67,13 @@ ROWS_PER_LOOK: Final = 10_000
 _FINISHED: Final = (JobState.COMPLETED, JobState.CANCELLED)
 
 
-class SqliteReader(LooksAtSqliteSchedules, LooksAtSqliteLimits, LooksAtSqliteDocuments, LooksAtSqliteMetrics):
+class SqliteReader(
+    LooksAtSqliteSchedules,
+    LooksAtSqliteLimits,
+    LooksAtSqliteDocuments,
+    LooksAtSqliteMetrics,
+    ShowsSqliteWholes,
+):
     """A handle to look at one database file."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:

@@ -35,6 +35,7 @@ from forebay.stores.protocol import (
 from forebay.stores.reviving import Revival
 from forebay.stores.rows import Row, json_text
 from forebay.stores.sqlite import commanding, duties, leasing, operating
+from forebay.stores.sqlite.adopting import SqliteAdopting
 from forebay.stores.sqlite.borrowed import Borrowed
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, Durability, translated
 from forebay.stores.sqlite.documents import SqliteDocuments
@@ -153,7 +154,7 @@ class SqliteEngine:
         return connection
 
 
-class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics):
+class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics, SqliteAdopting):
     """A handle to write to one database file."""
 
     def __init__(

@@ -1,0 +1,72 @@
+"""A job with all that is known of it, as it goes from one store to another."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.domain.history import Attempt, Event, EventKind
+from forebay.domain.job import Job, JobId, UniqueUntil
+from forebay.domain.lifecycle import JobState
+from forebay.domain.note import Notes
+from forebay.domain.workflow import Edge
+from forebay.errors import IllegalTransition
+
+# What a store works out for itself, and what goes on while a job waits or runs.
+_OWN: Final = ("seq", "rank", "capped", "gate", "lease_expires_at")
+_MOVES: Final = (
+    "state", "attempt", "failures", "crashes", "updated_at", "ready_at", "run_at", "worker", "started_at",
+    "unique_key", "cancel_reason", "errors", "finished_at", "reason", "result",
+)  # fmt: skip
+_WORDS: Final = 8  # bytes of a fingerprint
+
+
+class Whole(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with its bad attempts, events, notes and the edges to its parents. `once_until` is until when it
+    holds its once key; None if it holds none."""
+
+    job: Job
+    attempts: tuple[Attempt, ...] = ()
+    events: tuple[Event, ...] = ()
+    notes: Notes = Notes()
+    edges: tuple[Edge, ...] = ()
+    once_until: int | None = None
+
+    def check(self) -> None:
+        """Raise IllegalTransition for a job that somebody works at: it cannot be taken along."""
+        if self.job.state is JobState.RUNNING:
+            raise IllegalTransition(f"job {self.job.id} is running; it can be moved once it has ended")
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether it holds its unique key: a live job does, until its end or until its start."""
+        job = self.job
+        is_held = job.unique_until is UniqueUntil.FINAL or job.attempt == 0
+        return job.unique_key is not None and not job.is_final and is_held
+
+    def without_key(self, holder: JobId) -> Whole:
+        """The same job without its unique key, which another one has: better two than none."""
+        detail = f"it came without its unique key {self.job.unique_key}, which {holder} holds"
+        said = Event(kind=EventKind.NOTE, job_id=self.job.id, queue=self.job.queue, detail=detail)
+        return replace(self, job=replace(self.job, unique_key=None), events=(*self.events, said))
+
+
+def waiting_state(job: Job, now: int, *, is_blocked: bool) -> JobState:
+    """How a live job waits in a store that has taken it in."""
+    if is_blocked:
+        return JobState.BLOCKED
+    if job.run_at <= now:
+        return JobState.PENDING
+    return JobState.RETRYING if job.state is JobState.RETRYING else JobState.SCHEDULED
+
+
+def fingerprint(job: Job, *, with_end: bool = False) -> int:
+    """A number that is the same for the same job in two stores, whatever has been done to it since; with its
+    end also how that was."""
+    left_out = {*_OWN, *(() if with_end else _MOVES), *(("unique_key",) if with_end else ())}
+    values = {name: getattr(job, name) for name in job.__struct_fields__ if name not in left_out}
+    packed = msgspec.msgpack.encode(values, order="deterministic")
+    return int.from_bytes(hashlib.blake2b(packed, digest_size=_WORDS).digest())
