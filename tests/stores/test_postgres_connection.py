@@ -14,6 +14,7 @@ from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailab
 from forebay.stores.opening import open_engine
 from forebay.stores.postgres.connection import Address
 from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.protocol import Want
 from forebay.testing.clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.postgres_support import (
@@ -238,6 +239,24 @@ def test_engines_of_one_store_have_one_place() -> None:
     assert one.place != open_engine("postgresql://ann@host/jobs?schema=other").place
     assert one.place != open_engine("postgresql://ann@host/others").place
     assert "secret" not in one.place
+
+
+def test_a_session_that_writes_plans_each_of_its_statements_once(engine: PostgresEngine) -> None:
+    store = engine.store()
+    for key in "abcdefgh":
+        store.insert([new_job(unique_key=key)])
+        [job] = store.exchange(WORKER, (), [Want(QueueName("default"), 1)], 1, known=()).jobs
+        store.exchange(WORKER, [complete(job)], known=())
+
+    anew, once = (
+        store._connection.opened()
+        .execute("select sum(custom_plans), sum(generic_plans) from pg_prepared_statements")
+        .fetchall()[0]
+    )
+
+    assert anew == 0
+    assert once > 0
+    store.close()
 
 
 def test_a_closed_handle_is_not_used(engine: PostgresEngine) -> None:

@@ -44,6 +44,10 @@ _PLANNING: Final = {
     "enable_material": "off",
     "jit": "off",
 }
+# A statement is planned once in a session, and not for what it is given: with a list of one name, as most
+# are, the server takes it for cheaper to plan for that very list at each call, which takes longer than its
+# work. Not where we only look: what a search is given decides where it has to look.
+_PLANNED_ONCE: Final = {"plan_cache_mode": "force_generic_plan"}
 _PATIENCE: Final = {
     "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "60s",
@@ -250,6 +254,8 @@ class Connection:
         yield str(psycopg.conninfo.conninfo_to_dict(self.address.dsn).get("options") or "")
         if not self.address.pooled:
             yield _as_options({**_PLANNING, **self._patience, **_LINK})
+            if not self._reads:
+                yield _as_options(_PLANNED_ONCE)
 
     @property
     def _patience(self) -> Mapping[str, str]:
