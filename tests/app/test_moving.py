@@ -107,7 +107,8 @@ def test_everything_goes_to_the_other_store_and_none_of_it_twice(places: list[Pl
     states = [job and job.state for job in new.reader.jobs([ended, *ids[1:]])]
     assert states == [JobState.COMPLETED, JobState.BLOCKED, JobState.SCHEDULED]
     [queue] = new.reader.queues([MAIL])
-    assert (queue.state, queue.settings) == (QueueState.ACTIVE, old.reader.queues([MAIL])[0].settings)
+    settings = replace(old.reader.queues([MAIL])[0].settings, keep_finished_ms=0, keep_dead_ms=0)
+    assert (queue.state, queue.settings) == (QueueState.ACTIVE, settings)
     assert new.reader.queues([QueueName("idle")])[0].state is QueueState.PAUSED
     assert new.reader.limits() == [Limit(scope=GLOBAL, concurrency=7)]
     off, on = new.reader.schedules()
@@ -134,6 +135,23 @@ def test_what_came_meanwhile_comes_with_the_next_move_and_the_old_store_is_empty
     with pytest.raises(QueueClosed):
         put(old, new_job(queue=MAIL))
     assert new.reader.health().problems == old.reader.health().problems == ()
+
+
+def test_the_new_store_forgets_nothing_before_the_move_is_finished(places: list[Place]) -> None:
+    """What has been done there and is not known any more would be copied once more."""
+    old, new = places
+    old.store.save_queue(MAIL, {"keep_finished_ms": 1})
+    put(old, new_job(queue=MAIL))
+    one = mover(old, new)
+    one.move()
+    ran = done(new)
+    assert new.store.prune() == 0
+
+    assert one.move().jobs == 0
+    one.finish(one.compare())
+
+    assert [job and job.id for job in new.reader.jobs([ran])] == [ran]
+    assert new.reader.queues([MAIL])[0].settings == old.reader.queues([MAIL])[0].settings
 
 
 @pytest.mark.parametrize("after", range(6))

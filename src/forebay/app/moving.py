@@ -52,6 +52,7 @@ AT_ONCE: Final = 100
 MOST_PASSES: Final = 10
 _LOOK_EVERY_S: Final = 0.2
 _FINAL: Final = tuple(state for state in JobState if state not in LIVE)
+_KEEPS: Final = ("keep_finished_ms", "keep_dead_ms")
 _CHECKSUM: Final = 1 << 64
 
 
@@ -174,11 +175,28 @@ class Mover:
             if queue.state is not QueueState.DRAINING:
                 self._old.store.save_queue(queue.name, state=QueueState.DRAINING, actor=self._actor)
         deleted += self._delete_all()  # what came between
+        self._let_forget()
         self._drop_settings()
         if (mark := self._mark()) is not None:
             self._write_mark(replace(mark[0], is_finished=True), mark[1])
         self._new.store.drop_document(KIND, _NAME)  # of the time when it was the old one
         return deleted
+
+    def _let_forget(self) -> None:
+        """From now on the new store forgets jobs when the old one would have."""
+        names = list(self._old.reader.counts())
+        there = {queue.name: queue for queue in self._new.reader.queues(names)} if names else {}
+        for queue in self._old.reader.queues(names) if names else ():
+            changes = {
+                keep: kept
+                for keep in _KEEPS
+                if queue.name in there
+                and not getattr(there[queue.name].settings, keep)
+                and (kept := getattr(queue.settings, keep))
+            }
+            if changes:
+                state = there[queue.name].state  # else one that was dropped would be active again
+                self._new.store.save_queue(queue.name, changes, state=state, actor=self._actor)
 
     def _drop_settings(self) -> None:
         """Schedules and limits that would be in the way of a move back. Documents stay: a server that finds
@@ -281,7 +299,8 @@ class Mover:
         state = mark.queues.get(queue.name, QueueState.ACTIVE)
         if queue.state is QueueState.DROPPED:
             state = QueueState.DROPPED
-        changes = msgspec.to_builtins(queue.settings)
+        # Until the end nothing is forgotten there: what has been done and pruned would be copied once more.
+        changes = {**msgspec.to_builtins(queue.settings), **dict.fromkeys(_KEEPS, 0)}
         self._new.store.save_queue(queue.name, changes, state=state, actor=self._actor)
 
     def _copy_schedule(self, mark: Mark, schedule: Schedule) -> bool:
