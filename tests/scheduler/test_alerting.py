@@ -299,6 +299,16 @@ def test_whoever_runs_the_duties_does_not_wait_for_a_look(clock: ManualClock) ->
     assert looks == ["forebay-alerts"]
 
 
+def test_deliveries_end_between_two_of_them(memory: Engine, calls: Calls) -> None:
+    told(memory.store(), hook(calls))
+    memory.store().insert([delivery(ALERT, Step.RESOLVED, hook(calls))])
+    asked = iter([False, True])
+
+    assert deliver_due(memory, lambda: next(asked)) == 1
+
+    assert sorted(ends(memory.reader())) == [JobState.COMPLETED, JobState.PENDING]
+
+
 def test_where_many_workers_write_minutes_are_read_instead_of_seconds(
     memory: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
