@@ -50,7 +50,6 @@ def test_cp5_4_search_returns_only_matches_and_pages(served: Served) -> None:
     assert page(None, created_before="2001-01-01T00:00:00Z")["jobs"] == []
 
 
-@pytest.mark.shows("R-TEST-41")
 def test_a_search_among_ten_thousand_jobs_is_answered(tmp_path: Path) -> None:
     # Within half a second where nobody else uses the machine: `make bench-explorer` measures it.
     with serving(open_engine(f"sqlite:///{tmp_path}/jobs.db")) as served:

@@ -18,8 +18,10 @@ from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.service.operations.exposing import crew_exposed
 from forebay.service.schema.metrics import store_use
+from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Store
-from tests.service.serving import Served
+from forebay.testing.clock import ManualClock
+from tests.service.serving import Served, serving
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
 
 WAITS = histogram_of([4_000] * 31)
@@ -167,20 +169,23 @@ def test_a_queue_that_is_asked_for_shows_who_waits_by_priority_and_the_oldest(
 
 
 @pytest.mark.shows("R-HTTP-31", "R-MET-25", "R-MET-32", "R-MET-49")
-def test_the_system_tells_what_it_takes(plain: Served, store: Store) -> None:
-    queue = QueueName(plain.queue())
-    store.insert([new_job(queue=queue)] * 3)
-    at = plain.service.desk.clock.now_ms()
-    store.beat(WorkerInfo(id=WORKER, queues=(queue,), beat_at=at, memory=2**20, cpu=0.5))
-    store.beat(WorkerInfo(id=OTHER_WORKER, queues=(queue,), beat_at=1, memory=2**20))
+def test_the_system_tells_what_it_takes() -> None:
+    clock = ManualClock()
+    engine = MemoryEngine(clock=clock)
+    with serving(engine) as served, closing(engine.store()) as store:
+        queue = QueueName(served.queue())
+        before = served.done("GET", "/v1/metrics/system")
+        store.insert([new_job(queue=queue)] * 3)
+        store.beat(WorkerInfo(id=OTHER_WORKER, queues=(queue,), memory=2**20, cpu=0.25))
+        clock.advance(seconds=3_600)  # it has died
+        store.beat(WorkerInfo(id=WORKER, queues=(queue,), memory=2**21, cpu=0.5))
+        store.save_schedule(Schedule(definition=Definition(name="s", every_ms=DAY_MS, job=NewJob(task="t"))))
 
-    found = plain.done("GET", "/v1/metrics/system")
+        found = served.done("GET", "/v1/metrics/system")
 
-    assert found["queue_depths"][queue] == 3
-    assert found["workers"] >= 1
-    assert found["workers_memory_bytes"] >= 2**20
-    assert found["workers_cpu_cores"] >= 0.5
-    assert found["schedules"] >= 0
+    names = ("workers", "workers_memory_bytes", "workers_cpu_cores", "schedules")
+    assert [found[name] - before[name] for name in names] == [1, 2**21, 0.5, 1]
+    assert (before["queue_depths"].get(queue, 0), found["queue_depths"][queue]) == (0, 3)
     assert found["server_memory_bytes"] > 2**20
     assert found["server_cpu_seconds"] > 0
     assert set(found["store"]) == {
@@ -188,7 +193,8 @@ def test_the_system_tells_what_it_takes(plain: Served, store: Store) -> None:
         *("connections", "connection_limit", "connections_share"),
     }
     used = store_use(Vitals(memory=850, memory_limit=1_000, connections=5, connection_limit=None))
-    assert (used.memory_share, used.connections_share) == (0.85, None)
+    assert (used.memory_bytes, used.memory_limit_bytes, used.memory_share) == (850, 1_000, 0.85)
+    assert (used.connections, used.connections_share) == (5, None)
 
 
 @pytest.mark.shows("R-HIST-22", "R-MET-43")
