@@ -4,30 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from forebay.app.moving import KIND, KINDS, Mover, Place
+from forebay.app.move_records import COPIED, KIND
+from forebay.app.moving import KINDS, Mover, Place
 from forebay.app.ramping import KIND as RAMPS
 from forebay.app.sealed import KIND as BLOBS
 from forebay.clock import SystemClock
 from forebay.domain.document import Document
-from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import Amendment, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.outcome import Completed
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import decide
+from forebay.domain.worker import WorkerInfo
 from forebay.domain.workflow import needs_of
 from forebay.errors import ConfigError, IllegalTransition, QueueClosed
 from forebay.service.keys import KIND as KEYS
 from forebay.stores.memory.store import MemoryEngine
+from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Want
 from forebay.stores.sqlite.store import SqliteEngine
 from tests.stores.support import new_job
+from tests.urls import url_of
 
 MAIL = QueueName("mail")
 W1 = WorkerId("w1")
@@ -154,14 +159,21 @@ def test_the_new_store_forgets_nothing_before_the_move_is_finished(places: list[
     assert new.reader.queues([MAIL])[0].settings == old.reader.queues([MAIL])[0].settings
 
 
-@pytest.mark.parametrize("after", range(6))
-def test_a_mover_that_comes_to_an_end_is_begun_again(
-    places: list[Place], after: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mover_that_comes_to_an_end_is_begun_again() -> None:
     """At each call by which something is written in one of the stores."""
+    for after in count():
+        with ExitStack() as stack:
+            places = [opened(stack, MemoryEngine()) for _ in range(2)]
+            if not killed_and_begun_again(places, after):
+                break
+    assert after > len(("mark", "expected", "paused", "made", "adopted", "noted", "deleted", "closed"))
+
+
+def killed_and_begun_again(places: list[Place], after: int) -> bool:
+    """Whether a move that ends at this writing call was, and another one has done all of it."""
     old, new = places
-    monkeypatch.setattr("forebay.app.moving.AT_ONCE", 1)
     ids = put(old, new_job(queue=MAIL, unique_key="u"), new_job(queue=MAIL, depends_on=needs_of([1])))
+    old.store.save_limit(Limit(scope=GLOBAL, concurrency=7))
     calls = iter(range(after))
 
     class Dying:
@@ -169,19 +181,23 @@ def test_a_mover_that_comes_to_an_end_is_begun_again(
             self._store = store
 
         def __getattr__(self, name: str) -> object:
-            if name in ("save_queue", "adopt", "delete") and next(calls, None) is None:
+            if name.startswith(("save_", "drop_", "adopt", "delete")) and next(calls, None) is None:
                 raise Killed
             return getattr(self._store, name)
 
     dying = mover(*(place._replace(store=Dying(place.store)) for place in places))  # type: ignore[arg-type]
-    with pytest.raises(Killed):
+    was_killed = False
+    try:
         move_all(dying)
-
-    move_all(mover(old, new))
+    except Killed:
+        was_killed = True
+        move_all(mover(old, new))
 
     assert sum(counts.total for counts in old.reader.counts().values()) == 0
     assert [done(new), done(new)] == ids
+    assert new.reader.limits() == [Limit(scope=GLOBAL, concurrency=7)]
     assert new.reader.health().problems == ()
+    return was_killed
 
 
 def test_jobs_that_run_are_waited_for_and_else_it_is_said_what_to_do(places: list[Place]) -> None:
@@ -245,6 +261,142 @@ def test_a_store_goes_to_one_place_at_a_time(places: list[Place]) -> None:
         mover(old, old)
 
 
+def test_one_store_under_two_names_is_not_moved(places: list[Place]) -> None:
+    """A host name and its number, a pooler, a service before its own database: the addresses do not tell."""
+    old, _ = places
+    put(old, new_job(queue=MAIL))
+    other_name = old._replace(name="other", place="other")
+
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="sqlite and other are the same store"):
+            move_all(mover(old, other_name))
+
+    assert len(claimed(old)) == 1
+
+
+def test_what_was_done_and_forgotten_in_the_new_store_does_not_come_again(tmp_path: Path) -> None:
+    """Redis keeps so many jobs of a queue and no more, however long they are to be kept."""
+    with ExitStack() as stack:
+        old = opened(stack, SqliteEngine(str(tmp_path / "old.db")))
+        new = opened(stack, open_engine(f"{url_of('redis', tmp_path)}&keep=1"))
+        put(old, *[new_job(queue=MAIL)] * 3)
+        one = mover(old, new)
+        one.move()
+        last = [done(new) for _ in range(3)][-1]
+        assert new.store.prune() == 2
+
+        again = mover(old, new)
+        assert again.move().jobs == 0
+        compared = again.compare()
+        assert (compared.agrees, compared.forgotten) == (True, 2)
+        assert again.finish(compared) == 3
+
+        assert claimed(new) == []
+        assert [job and job.id for job in new.reader.jobs([last])] == [last]
+
+
+def test_what_was_deleted_or_dropped_in_the_new_store_does_not_come_again(places: list[Place]) -> None:
+    old, new = places
+    new.store.save_queue(MAIL, {"keep_finished_ms": 0})
+    [job_id] = put(old, new_job(queue=MAIL))
+    old.store.save_limit(Limit(scope=GLOBAL, concurrency=7))
+    definition = Definition(name="on", job=new_job(), cron="0 0 1 1 *")
+    old.store.save_schedule(Schedule(definition=definition, next_at=HOUR, due_at=HOUR))
+    old.store.save_document(Document(kind="key", name="ada", body="{}"))
+    mover(old, new).move()
+    new.store.delete([job_id])
+    new.store.drop_limit(GLOBAL)
+    new.store.drop_schedule("on")
+    new.store.drop_document("key", "ada")
+
+    move_all(mover(old, new))
+
+    assert new.reader.jobs([job_id]) == [None]
+    assert (new.reader.limits(), new.reader.schedules(), new.reader.documents("key")) == ([], [], [])
+    assert new.reader.queues([MAIL])[0].settings.keep_finished_ms == 0  # the move has not made this one
+
+
+def test_a_new_store_that_was_emptied_meanwhile_is_told_from_one_that_has_forgotten(
+    places: list[Place],
+) -> None:
+    old, new = places
+    put(old, new_job(queue=MAIL))
+    mover(old, new).move()
+
+    with ExitStack() as stack:
+        empty = opened(stack, MemoryEngine())._replace(place=new.place)
+        with pytest.raises(ConfigError, match="as if it had been emptied"):
+            mover(old, empty).move()
+
+    assert old.reader.counts()[MAIL].total == 1
+
+
+def test_ordinary_work_in_the_new_store_is_not_in_the_way(places: list[Place]) -> None:
+    old, new = places
+    revived, amended = put(old, new_job(queue=MAIL), new_job(delay_ms=HOUR))
+    assert old.store.cancel([revived])[0].done
+    one = mover(old, new)
+    one.move()
+    assert new.store.revive([revived])[0].done
+    assert done(new) == revived
+    change = Amendment(priority=7, metadata={"a": 1}, queue=QueueName("other"))
+    assert new.store.amend(amended, change).done
+
+    assert one.finish(one.compare()) == 2
+
+
+def test_workers_of_the_old_store_are_waited_for(places: list[Place]) -> None:
+    """One that lives might be given a job by a queue that a producer makes meanwhile."""
+    old, new = places
+    put(old, new_job(queue=MAIL))
+    alive = WorkerInfo(id=W1, queues=(MAIL,))
+    old.store.beat(alive)
+    one = mover(old, new)
+    with pytest.raises(IllegalTransition, match="1 worker lives on sqlite; its queues are paused"):
+        one.move()
+    assert new.reader.counts() == {}
+
+    old.store.forget_worker(W1)
+    one.move()
+    compared = one.compare()
+    old.store.beat(alive)
+    with pytest.raises(IllegalTransition, match="1 worker lives on sqlite"):
+        one.finish(compared)
+    assert old.reader.counts()[MAIL].pending == 1
+
+
+def test_an_attempt_whose_worker_has_crashed_is_settled(places: list[Place]) -> None:
+    """There may be no worker left that would sweep it."""
+    old, new = places
+    put(old, new_job(queue=MAIL))
+    assert old.store.exchange(W1, wants=[Want(MAIL, 1, lease_ms=1_000)], room=1).jobs
+
+    assert mover(old, new).move(30_000).jobs == 1
+
+
+def test_a_queue_is_not_opened_while_there_is_a_job_in_it(places: list[Place]) -> None:
+    """A producer that writes until the end: what comes between emptying and closing is held back and taken
+    along too."""
+    old, new = places
+    put(old, new_job(queue=MAIL))
+    late: list[JobId] = []
+    states: list[QueueState] = []
+
+    class Writing:
+        def __getattr__(self, name: str) -> object:
+            if name == "save_queue" and not late and not old.reader.counts()[MAIL].total:
+                late.extend(put(old, new_job(queue=MAIL)))
+            if name == "delete":
+                states.append(old.reader.queues([MAIL])[0].state)
+            return getattr(old.store, name)
+
+    move_all(mover(old._replace(store=Writing()), new))  # type: ignore[arg-type]
+
+    assert states == [QueueState.PAUSED] * 2
+    assert old.reader.counts()[MAIL].total == 0
+    assert late[0] in claimed(new)
+
+
 def test_every_kind_of_document_comes_along() -> None:
     assert {BLOBS, KEYS, RAMPS} < set(KINDS)
-    assert KIND not in KINDS
+    assert not {KIND, COPIED} & set(KINDS)

@@ -287,6 +287,7 @@ def test_an_amendment_within_the_limits_passes(change: dict[str, Any]) -> None:
         ("delay_ms", LATEST_AT + 1),
         ("metadata", {"o": object()}),
         ("queue", "no name!"),
+        ("queue", NOTICES),
     ],
 )
 def test_an_amendment_beyond_the_limits_is_refused_by_name(field: str, value: Any) -> None:

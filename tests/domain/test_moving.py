@@ -53,9 +53,10 @@ def test_a_live_job_waits_as_its_time_and_its_parents_say() -> None:
 
 def test_a_fingerprint_is_of_what_two_stores_must_agree_about() -> None:
     job = a_job(metadata={"a": 1, "b": 2})
-    elsewhere = a_job(metadata={"b": 2, "a": 1}, seq=9, rank=3, state=JobState.COMPLETED, result=b"1")
+    moved = a_job(metadata={"b": 2, "a": 1}, seq=9, rank=3, unique_key="u")
+    amended = a_job(metadata={"a": 1}, priority=7, state=JobState.COMPLETED, result=b"1")
 
-    assert fingerprint(job) == fingerprint(elsewhere)
-    assert fingerprint(job) != fingerprint(a_job(metadata={"a": 1}))
+    assert fingerprint(job) == fingerprint(moved) == fingerprint(amended)
     assert fingerprint(job) != fingerprint(a_job(metadata={"a": 1, "b": 2}, payload=b"[]"))
-    assert fingerprint(job, with_end=True) != fingerprint(elsewhere, with_end=True)
+    assert fingerprint(job, with_end=True) == fingerprint(moved, with_end=True)
+    assert fingerprint(job, with_end=True) != fingerprint(amended, with_end=True)

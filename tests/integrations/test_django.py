@@ -37,7 +37,7 @@ def manage(environment: dict[str, str], *words: str) -> subprocess.CompletedProc
 def test_the_tests_of_the_project_pass(environment: dict[str, str]) -> None:
     done = manage(environment, "test", "--noinput")
     assert done.returncode == 0, done.stderr
-    assert "Ran 7 tests" in done.stderr
+    assert "Ran 10 tests" in done.stderr
 
 
 def test_the_command_line_knows_the_project(environment: dict[str, str]) -> None:
@@ -54,6 +54,33 @@ def test_the_command_line_knows_the_project(environment: dict[str, str]) -> None
         worker.terminate()
         assert worker.wait(WITHIN) == 0
     assert f"{job}  mail" in manage(environment, "forebay", "jobs", "list").stdout
+
+
+def test_a_database_of_django_is_found_as_django_finds_it(environment: dict[str, str]) -> None:
+    script = (
+        "from django.db import connections\n"
+        "from forebay.integrations.django.backend import _url_of\n"
+        "found = connections['default'].settings_dict\n"
+        "print(_url_of('default').startswith('sqlite:////'))\n"
+        "found.update(NAME='/tmp/a b#c.db')\n"
+        "print(_url_of('default'))\n"
+        "found.update(ENGINE='django.db.backends.postgresql', NAME='shop', HOST='/var/run', USER='me')\n"
+        "found.update(PASSWORD='a@b', OPTIONS={'sslmode': 'verify-full', 'pool': True})\n"
+        "print(_url_of('default'))\n"
+        "found.update(ENGINE='django.db.backends.sqlite3', NAME=':memory:')\n"
+        "try:\n"
+        "    _url_of('default')\n"
+        "except ValueError as exc:\n"
+        "    print(exc)\n"
+    )
+    done = manage(environment, "shell", "-v", "0", "-c", script)
+    assert done.stdout.splitlines() == [
+        "True",
+        "sqlite:////tmp/a%20b%23c.db",
+        "postgresql:///shop?user=me&password=a%40b&host=%2Fvar%2Frun&sslmode=verify-full",
+        "the database 'default' is in the memory of one connection, where no job can be kept; "
+        "for tests give DATABASES['default']['TEST']['NAME'] a file",
+    ]
 
 
 def test_an_option_that_is_not_known_is_refused(environment: dict[str, str]) -> None:

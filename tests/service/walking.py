@@ -238,6 +238,7 @@ STEPS: Final = (
     Step("graph", "graph", lambda seen: {"id": seen["batch"]["accepted"][0]["id"], "limit": 10}),
     Step("amend", "amend", _job("enqueue", priority=9, metadata={"n": None, "m": 2})),
     Step("amend to nowhere", "amend", _job("enqueue", queue="none")),
+    Step("amend to deliveries", "amend", _job("enqueue", queue="forebay-alerts")),
     Step("amend to another queue", "amend", _job("enqueue", queue="spare")),
     Step("amend to its own queue again", "amend", _job("enqueue", queue="mail")),
     Step(

@@ -13,6 +13,7 @@ from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import decide
 from forebay.domain.workflow import needs_of
 from forebay.errors import StoreUnavailable
+from forebay.stores.postgres import following
 from forebay.stores.postgres.duties import rescore
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
@@ -372,3 +373,45 @@ def test_a_job_that_is_released_while_the_walk_of_a_short_cap_comes_past_it_reac
     reader.close()
     assert job is not None
     assert job.capped
+
+
+@pytest.mark.shows("R-DEP-11")
+def test_a_child_that_is_deleted_and_brought_again_while_its_parent_ends_waits_for_its_own(
+    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mail, child = QueueName("mail"), JobId("child")
+    others = engine.store()
+    [other] = put(others, new_job(queue=mail))
+    put(store, new_job(), new_job(id=child, depends_on=needs_of([1])))
+    [parent] = claim(store)
+    look = following._blocked
+
+    def look_late(tx: Transaction, ids: list[JobId]) -> list[following.Blocked]:
+        others.delete([child])
+        put(others, new_job(id=child, depends_on=needs_of([other])))
+        return look(tx, ids)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(following, "_blocked", look_late)
+        store.exchange(WORKER, [complete(parent)])
+
+    assert states(engine, child) == [JobState.BLOCKED]
+    [job] = claim(store, queue=mail)
+    store.exchange(WORKER, [complete(job)])
+    assert states(engine, child) == [JobState.PENDING]
+    others.close()
+
+
+def test_a_number_of_edges_that_is_too_low_holds_nobody_else_up(
+    engine: PostgresEngine, store: PostgresStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    *_, child = put(store, new_job(), new_job(), new_job(depends_on=needs_of([1, 2])))
+    [sound] = put(store, new_job(depends_on=needs_of([child])))
+    jobs = claim(store, 2)
+    with raw() as damaging:
+        damaging.execute(f"update {engine.address.schema}.blocked set unmet = 1 where id = %s", [child])
+
+    store.exchange(WORKER, [complete(job) for job in jobs])
+
+    assert states(engine, child, sound) == [JobState.PENDING, JobState.BLOCKED]
+    assert f"job {child} was blocked by 1 edges too few" in caplog.text

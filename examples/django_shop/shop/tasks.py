@@ -26,7 +26,7 @@ async def count(numbers: list[int]) -> int:
 
 @task(takes_context=True)
 def print_label(context: TaskContext, order: int) -> str:
-    """Print a label, which never works the first time."""
-    if context.attempt == 1:
+    """Print a label, which never works the first time, and not at all for an order of no such number."""
+    if context.attempt == 1 or order < 0:
         raise NoPaper(f"no paper for order {order}")
     return f"label {order} at attempt {context.attempt}"

@@ -9,6 +9,7 @@ from django.db import transaction
 from django.test import TransactionTestCase
 from django.utils import timezone
 
+from forebay.errors import ConfigError
 from forebay.integrations.django.backend import django_app
 from forebay.integrations.django.tasks_api import base, exceptions, invalid_task, signals
 from shop.orders import place
@@ -19,7 +20,7 @@ Status = base.TaskResultStatus
 
 
 class Tasks(TransactionTestCase):
-    """Each test has a store of its own: jobs are in the database of the tests."""
+    """Jobs are in the database of the tests, and stay there: each test looks at its own."""
 
     def setUp(self) -> None:
         self.app = django_app()
@@ -60,9 +61,10 @@ class Tasks(TransactionTestCase):
         self.assertEqual(len(label.worker_ids), 2)
 
     def test_a_transaction_that_is_undone_leaves_no_job(self) -> None:
+        before = self.app.counts()
         with self.assertRaises(ValueError):
             place(12, "ada@example.com", is_valid=False)
-        self.assertEqual([counts.pending for counts in self.app.counts().values() if counts.pending], [])
+        self.assertEqual(self.app.counts(), before)
         with transaction.atomic():
             kept = place(13, "ada@example.com")
         self.run_all(kept)
@@ -81,19 +83,63 @@ class Tasks(TransactionTestCase):
             signal = getattr(signals, name)
 
             def listen(name: str = name, *, task_result: Any, **_: Any) -> None:
-                said.append((name, task_result.status))
+                said.append((task_result.id, (name, task_result.status)))
 
             signal.connect(listen, weak=False)
             self.addCleanup(signal.disconnect, listen)
-        self.run_all(count.enqueue([1]).id)
+        counted = count.enqueue([1])
+        self.run_all(counted.id)
         self.assertEqual(
-            said,
+            [what for job_id, what in said if job_id == counted.id],
             [
                 ("task_enqueued", Status.READY),
                 ("task_started", Status.RUNNING),
                 ("task_finished", Status.SUCCESSFUL),
             ],
         )
+
+    def test_who_listens_and_fails_makes_nothing_run_again(self) -> None:
+        said: list[Any] = []
+
+        def fail(*, task_result: Any, **_: Any) -> None:
+            said.append((task_result.id, task_result.status))
+            raise RuntimeError("cannot listen")
+
+        for name in ("task_enqueued", "task_started", "task_finished"):
+            signal = getattr(signals, name)
+            signal.connect(fail)
+            self.addCleanup(signal.disconnect, fail)
+        with self.assertLogs("forebay.integrations.django.backend", "ERROR"):
+            counted = count.enqueue([1])
+            self.run_all(counted.id)
+        ours = [status for job_id, status in said if job_id == counted.id]
+        self.assertEqual(ours, [Status.READY, Status.RUNNING, Status.SUCCESSFUL])
+        counted.refresh()
+        self.assertEqual((counted.return_value, counted.attempts), (1, 1))
+
+    def test_a_job_that_dies_is_told_with_its_error(self) -> None:
+        said: list[Any] = []
+
+        def listen(*, task_result: Any, **_: Any) -> None:
+            said.append((task_result.id, task_result.status, task_result.errors))
+
+        signals.task_finished.connect(listen)
+        self.addCleanup(signals.task_finished.disconnect, listen)
+        label = print_label.enqueue(-1)
+        self.run_all(label.id)
+        [(status, errors)] = [(status, errors) for job_id, status, errors in said if job_id == label.id]
+        self.assertEqual((status, errors[-1].exception_class), (Status.FAILED, NoPaper))
+
+    def test_without_autocommit_no_job_is_stored_apart_from_the_transaction(self) -> None:
+        before = self.app.counts()
+        transaction.set_autocommit(False)
+        try:
+            with self.assertRaisesMessage(ConfigError, "begin a transaction first"):
+                send_receipt.enqueue(14, "ada@example.com")
+        finally:
+            transaction.rollback()
+            transaction.set_autocommit(True)
+        self.assertEqual(self.app.counts(), before)
 
     def test_what_cannot_run_is_refused_before_it_is_stored(self) -> None:
         with self.assertRaises(type(invalid_task(""))):

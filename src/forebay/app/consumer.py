@@ -277,14 +277,15 @@ class Consumer:
         On SQLite the next call then says that a file that was open cannot be used after a fork.
         """
         if self._store is not None or self._reader is not None:
-            _left_behind.append((self._store, self._reader))
+            # Duties have handles of their own, which must not be closed here either.
+            _left_behind.append((self._store, self._reader, self._duties))
         self._start_over()
 
 
 # One registration for all, because nothing that is registered for forks can be taken back. The child has one
 # thread when it runs, so nobody uses a consumer meanwhile and no lock is needed.
 _consumers: Final[WeakSet[Consumer]] = WeakSet()
-_left_behind: Final[list[tuple[Store | None, Reader | None]]] = []
+_left_behind: Final[list[tuple[Store | None, Reader | None, Sequence[Duty]]]] = []
 
 
 def _after_fork() -> None:

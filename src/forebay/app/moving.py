@@ -19,6 +19,7 @@ long as this one is not finished: there are jobs in the old store that have been
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import random
 from threading import Event
 from typing import Final, NamedTuple
 
@@ -26,27 +27,38 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.app.alert_records import ALERTS, BOARDS, CHANNELS, RULES
+from forebay.app.bulk import sweep
+from forebay.app.move_records import (
+    Copied,
+    Mark,
+    drop_mark,
+    expect,
+    expect_no_more,
+    is_expected,
+    mark_in,
+    write_mark,
+)
 from forebay.app.ramping import KIND as RAMPS
 from forebay.app.sealed import KIND as BLOBS
 from forebay.clock import Clock
 from forebay.domain.document import Document
-from forebay.domain.job import JobId, QueueName
+from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.moving import Whole, fingerprint
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
+from forebay.domain.worker import Pulse, WorkerState
 from forebay.errors import ConfigError, IllegalTransition
+from forebay.stores.ids import new_id
 from forebay.stores.protocol import Reader, Store
 
-KIND: Final = "move"
-_NAME: Final = "to"
 # What is kept in documents, by whoever keeps it; the mark of a move itself stays where it is.
 KINDS: Final = (
     BLOBS,
     "key",  # see `service.keys`
-    RAMPS,
     *(records.kind for records in (RULES, ALERTS, CHANNELS, BOARDS)),
+    RAMPS,
 )
 AT_ONCE: Final = 100
 MOST_PASSES: Final = 10
@@ -65,15 +77,6 @@ class Place(NamedTuple):
     reader: Reader
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """What the old store keeps about a move: where to, and what was not running before it began."""
-
-    to: str
-    queues: dict[QueueName, QueueState] = {}
-    schedules: tuple[str, ...] = ()
-    is_finished: bool = False
-
-
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
     """What was new in the new store, by what it is."""
 
@@ -88,9 +91,11 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Both stores side by side: how many jobs of the old one were looked at, which are missing in the new one
-    or are another there, and the sums of the fingerprints of both."""
+    or are another there, and the sums of the fingerprints of both. Those that have come there and are not
+    there any more, because they were done and pruned or somebody has deleted them, are `forgotten`."""
 
     jobs: int = 0
+    forgotten: int = 0
     missing: tuple[JobId, ...] = ()
     different: tuple[JobId, ...] = ()
     old_checksum: str = ""
@@ -112,32 +117,38 @@ class Mover:
     def __init__(
         self, old: Place, new: Place, clock: Clock, *, actor: str = "", tell: Tell = lambda *_: None
     ) -> None:
-        if old.place == new.place:
-            raise ConfigError(f"{old.name} and {new.name} are the same store")
         self._old = old
         self._new = new
+        if old.place == new.place:
+            raise self._are_the_same()
         self._clock = clock
         self._actor = actor
         self._tell = tell
+        self._known: Copied | None = None
 
     def move(self, wait_ms: int = 0) -> Moved:
         """Copy all there is, pass after pass, until one finds nothing new."""
         mark = self._begun()
-        self._wait_for_attempts(wait_ms)
-        while self._old.store.promote(MAX_PAGE) >= MAX_PAGE:
-            pass  # what the ends of jobs mean for others is done here still
-        moved = self._settings(mark)
+        self._wait(wait_ms)
+        moved = Moved(
+            limits=self._copy_limits(), documents=sum(self._copy_documents(kind) for kind in KINDS[:-1])
+        )
         for number in range(1, MOST_PASSES + 1):
-            self._pause()  # also queues that producers have made meanwhile
-            queues, jobs = self._queues(mark), self._pass()
+            queues, jobs = self._pass(mark)
             moved = replace(moved, queues=moved.queues + queues, jobs=moved.jobs + jobs, passes=number)
             if not jobs:
                 break
-        return moved
+        # What makes jobs, or lets more of them through, comes when those before them are there.
+        return replace(
+            moved,
+            schedules=sum(self._copy_schedule(mark, schedule) for schedule in self._schedules()),
+            documents=moved.documents + self._copy_documents(RAMPS),
+        )
 
     def compare(self) -> Comparison:
         """Look at each job of the old store in both."""
-        pairs, missing, different = 0, list[JobId](), list[JobId]()
+        pairs, forgotten, missing, different = 0, 0, list[JobId](), list[JobId]()
+        copied = self._copied()
         old_sum = new_sum = 0
         for part in self._parts("comparing", [*self._ids(LIVE), *self._ids(_FINAL)]):
             found = zip(self._old.reader.jobs(part), self._new.reader.jobs(part), strict=True)
@@ -145,24 +156,30 @@ class Mover:
                 if old is None:
                     continue  # pruned meanwhile
                 pairs += 1
+                if new is None and old.id in copied:
+                    forgotten += 1
+                    continue
                 # How it has ended counts, unless somebody has revived it in the new store.
-                with_end = old.is_final and new is not None and new.is_final
+                with_end = (
+                    old.is_final and new is not None and new.is_final and old.updated_at == new.updated_at
+                )
                 old_print = fingerprint(old, with_end=with_end)
                 new_print = 0 if new is None else fingerprint(new, with_end=with_end)
                 old_sum, new_sum = old_sum + old_print, new_sum + new_print
                 if new is None:
                     missing.append(old.id)
-                elif old_print != new_print:
+                elif old_print != new_print or new.attempt < old.attempt:
                     different.append(old.id)
         return Comparison(
             jobs=pairs,
+            forgotten=forgotten,
             missing=tuple(missing),
             different=tuple(different),
             old_checksum=f"{old_sum % _CHECKSUM:016x}",
             new_checksum=f"{new_sum % _CHECKSUM:016x}",
         )
 
-    def finish(self, compared: Comparison) -> int:
+    def finish(self, compared: Comparison, wait_ms: int = 0) -> int:
         """Take what is in the new store out of the old one, and close the queues there; how many jobs went.
         For when nobody writes to the old store any more: who does so still gets QueueClosed in the end."""
         if not compared.agrees:
@@ -170,21 +187,41 @@ class Mover:
                 f"{len(compared.missing):,} jobs of {self._old.name} are missing in {self._new.name} and "
                 f"{len(compared.different):,} are another there, so none is taken out"
             )
-        deleted = self._delete_all()
+        mark = self._begun()
+        self._wait(wait_ms)
+        deleted = 0
+        for _ in range(MOST_PASSES):
+            deleted += self._delete_all()
+            self._close_empty()
+            if not self._left():
+                break
+            self._pause()  # what came between: a queue that is closed would give it out
+        else:
+            raise IllegalTransition(
+                f"somebody goes on writing to {self._old.name}; stop them, and begin again"
+            )
+        self._let_forget()
+        self._drop_settings()
+        copied = self._copied()
+        self._write_mark(replace(mark, is_finished=True), self._revision())
+        copied.drop()
+        expect_no_more(self._new.store, mark.token)
+        drop_mark(self._new.store)  # of the time when it was the old one
+        return deleted
+
+    def _close_empty(self) -> None:
         for queue in self._old.reader.queues():
             if queue.state is not QueueState.DRAINING:
                 self._old.store.save_queue(queue.name, state=QueueState.DRAINING, actor=self._actor)
-        deleted += self._delete_all()  # what came between
-        self._let_forget()
-        self._drop_settings()
-        if (mark := self._mark()) is not None:
-            self._write_mark(replace(mark[0], is_finished=True), mark[1])
-        self._new.store.drop_document(KIND, _NAME)  # of the time when it was the old one
-        return deleted
+
+    def _left(self) -> int:
+        return sum(counts.total for counts in self._old.reader.counts().values())
 
     def _let_forget(self) -> None:
-        """From now on the new store forgets jobs when the old one would have."""
-        names = list(self._old.reader.counts())
+        """From now on the new store forgets jobs of the queues that were made there when the old one would
+        have."""
+        copied = self._copied()
+        names = [name for name in self._old.reader.counts() if f"queue {name}" in copied]
         there = {queue.name: queue for queue in self._new.reader.queues(names)} if names else {}
         for queue in self._old.reader.queues(names) if names else ():
             changes = {
@@ -201,12 +238,13 @@ class Mover:
     def _drop_settings(self) -> None:
         """Schedules and limits that would be in the way of a move back. Documents stay: a server that finds
         no keys lets everybody in."""
+        copied = self._copied()
         limits = {limit.scope for limit in self._new.reader.limits()}
         for limit in self._old.reader.limits():
-            if limit.scope in limits:
+            if limit.scope in limits or f"limit {limit.scope}" in copied:
                 self._old.store.drop_limit(limit.scope, actor=self._actor)
         for schedule in list(self._schedules()):
-            if self._new.reader.schedules([schedule.name]):
+            if f"schedule {schedule.name}" in copied or self._new.reader.schedules([schedule.name]):
                 self._old.store.drop_schedule(schedule.name, actor=self._actor)
 
     # Before the first job
@@ -214,27 +252,49 @@ class Mover:
     def _begun(self) -> Mark:
         """The mark of this move; all that gives work to somebody is stopped, and what was so before is
         written down first."""
-        if (back := self._mark(self._new)) is not None and not back[0].is_finished:
+        back, found = mark_in(self._new.reader), mark_in(self._old.reader)
+        if back is not None and not back[0].is_finished:
+            if found is not None and found[0].token == back[0].token:
+                raise self._are_the_same()
             raise ConfigError(
                 f"{self._new.name} is being moved to {back[0].to}, and that is not finished: jobs in it may "
                 "have been done there; finish that move first"
             )
-        found = self._mark()
         if found is not None and not found[0].is_finished and found[0].to != self._new.place:
             raise ConfigError(f"{self._old.name} is being moved to {found[0].to}; finish that move first")
         if found is not None and not found[0].is_finished:
             mark = found[0]
         else:
-            queues: dict[QueueName, QueueState] = {
-                queue.name: queue.state
-                for queue in self._old.reader.queues()
-                if queue.state is not QueueState.ACTIVE
-            }
-            paused = tuple(schedule.name for schedule in self._schedules() if schedule.is_paused)
-            mark = Mark(to=self._new.place, queues=queues, schedules=paused)
-            self._write_mark(mark, 0 if found is None else found[1])
+            mark = self._first_mark(0 if found is None else found[1])
+        self._known = Copied(self._old.store, self._old.reader, mark.token)
+        if not is_expected(self._new.reader, mark.token):
+            if len(self._known):
+                raise ConfigError(
+                    f"{self._new.name} knows nothing of the move to it that has begun, as if it had been "
+                    f"emptied; what was copied is in {self._old.name} still, whose queues are paused"
+                )
+            expect(self._new.store, mark.token)
         self._pause()
         return mark
+
+    def _first_mark(self, revision: int) -> Mark:
+        queues: dict[QueueName, QueueState] = {
+            queue.name: queue.state
+            for queue in self._old.reader.queues()
+            if queue.state is not QueueState.ACTIVE
+        }
+        paused = tuple(schedule.name for schedule in self._schedules() if schedule.is_paused)
+        mark = Mark(to=self._new.place, token=new_id(), queues=queues, schedules=paused)
+        self._write_mark(mark, revision)
+        # One store can have two names that do not tell it: another host name, a pooler, a service before it.
+        seen = mark_in(self._new.reader)
+        if seen is not None and seen[0].token == mark.token:
+            drop_mark(self._old.store)
+            raise self._are_the_same()
+        return mark
+
+    def _are_the_same(self) -> ConfigError:
+        return ConfigError(f"{self._old.name} and {self._new.name} are the same store")
 
     def _pause(self) -> None:
         for queue in self._old.reader.queues():
@@ -254,29 +314,44 @@ class Mover:
                 return
             [schedule] = found
 
-    def _wait_for_attempts(self, wait_ms: int) -> None:
+    def _wait(self, wait_ms: int) -> None:
+        """Until nobody works at jobs of the old store, and no worker of it is there who could."""
         until = self._clock.monotonic() + wait_ms / 1_000
-        while running := sum(counts.running for counts in self._old.reader.counts().values()):
+        while True:
+            sweep(self._old.store, WorkerId(f"move-{new_id()}"), random)  # there may be nobody else who does
+            running = sum(counts.running for counts in self._old.reader.counts().values())
+            now = self._old.reader.now()
+            workers = sum(
+                worker.state is not WorkerState.STOPPED and worker.pulse(now) is not Pulse.DEAD
+                for worker in self._old.reader.workers()
+            )
+            if not running and not workers:
+                return
             if self._clock.monotonic() >= until:
+                what = (
+                    f"{running:,} {'job is' if running == 1 else 'jobs are'} running in"
+                    if running
+                    else f"{workers:,} {'worker lives' if workers == 1 else 'workers live'} on"
+                )
                 raise IllegalTransition(
-                    f"{running:,} {'job is' if running == 1 else 'jobs are'} running in {self._old.name}; "
-                    "its queues are paused, so no other begins: stop its workers, or wait for them, and "
-                    "begin again"
+                    f"{what} {self._old.name}; its queues are paused, so no other job begins: stop its "
+                    "workers, or wait for them, and begin again"
                 )
             Event().wait(_LOOK_EVERY_S)
 
     # Copying
 
-    def _settings(self, mark: Mark) -> Moved:
-        limits = {limit.scope for limit in self._new.reader.limits()}
-        fresh = [limit for limit in self._old.reader.limits() if limit.scope not in limits]
+    def _copy_limits(self) -> int:
+        limits, copied = {limit.scope for limit in self._new.reader.limits()}, self._copied()
+        fresh = [
+            limit
+            for limit in self._old.reader.limits()
+            if limit.scope not in limits and f"limit {limit.scope}" not in copied
+        ]
         for limit in fresh:
             self._new.store.save_limit(limit, actor=self._actor)
-        return Moved(
-            limits=len(fresh),
-            schedules=sum(self._copy_schedule(mark, schedule) for schedule in self._schedules()),
-            documents=sum(self._copy_document(document) for document in self._documents()),
-        )
+            copied.add([f"limit {limit.scope}"])
+        return len(fresh)
 
     def _queues(self, mark: Mark) -> int:
         """Make queues that are not there yet, as they were before the move. Others are left alone, but for
@@ -284,13 +359,14 @@ class Mover:
         names = list(self._old.reader.counts())
         if not names:
             return 0
-        was_left = self._mark(self._new) is not None
+        was_left = mark_in(self._new.reader) is not None
         there = {
             queue.name
             for queue in self._new.reader.queues(names)
             if not (was_left and queue.state is QueueState.DRAINING)
         }
         queues = [queue for queue in self._old.reader.queues(names) if queue.name not in there]
+        self._copied().add(f"queue {queue.name}" for queue in queues)
         for queue in queues:
             self._make_queue(queue, mark)
         return len(queues)
@@ -305,29 +381,49 @@ class Mover:
 
     def _copy_schedule(self, mark: Mark, schedule: Schedule) -> bool:
         """As it was before it was paused. Its next run is due at once if its time has come meanwhile."""
+        if f"schedule {schedule.name}" in self._copied():
+            return False
         is_paused = schedule.name in mark.schedules
         again = replace(
             schedule, revision=0, is_paused=is_paused, due_at=None if is_paused else schedule.next_at
         )
-        return self._new.store.save_schedule(again, actor=self._actor)
+        is_new = self._new.store.save_schedule(again, actor=self._actor)
+        self._copied().add([f"schedule {schedule.name}"])
+        return is_new
 
-    def _copy_document(self, document: Document) -> bool:
-        return self._new.store.save_document(replace(document, revision=0))
+    def _copy_documents(self, kind: str) -> int:
+        fresh, copied = 0, self._copied()
+        for document in self._documents(kind):
+            name = f"document {kind} {document.name}"
+            if name not in copied:
+                fresh += self._new.store.save_document(replace(document, revision=0))
+                copied.add([name])
+        return fresh
 
-    def _pass(self) -> int:
-        """Copy jobs that are not there yet, the live ones first: then workers of the new store have something
-        to do while history comes. In the order of their numbers, so that parents come before children."""
-        copied = 0
-        for label, states in (("live jobs", LIVE), ("history", _FINAL)):
-            for part in self._parts(label, self._ids(states)):
-                copied += self._copy(part)
-        return copied
+    def _pass(self, mark: Mark) -> tuple[int, int]:
+        """Make queues and copy jobs that are not there yet, the live ones first: then workers of the new
+        store have something to do while history comes. In the order of their numbers, so that parents come
+        before children. How many of both."""
+        while self._old.store.promote(MAX_PAGE) >= MAX_PAGE:
+            pass  # what the ends of jobs mean for others is done here still
+        found = [(label, self._ids(states)) for label, states in (("live jobs", LIVE), ("history", _FINAL))]
+        # Producers may have made queues meanwhile. All that was seen is held back before it is read.
+        self._pause()
+        queues = self._queues(mark)
+        return queues, sum(self._copy(part) for label, ids in found for part in self._parts(label, ids))
 
     def _copy(self, ids: Sequence[JobId]) -> int:
+        copied = self._copied()
+        ids = [job_id for job_id in ids if job_id not in copied]
+        if not ids:
+            return 0
         there = self._new.reader.fates(ids)
         missing = [job_id for job_id, fate in zip(ids, there, strict=True) if fate is None]
-        wholes = self._old.reader.wholes(missing) if missing else []
-        return sum(self._adopted([whole for whole in wholes if whole is not None]))
+        wholes = [whole for whole in self._old.reader.wholes(missing) if whole] if missing else []
+        fresh = sum(self._adopted(wholes))
+        gone = {*missing} - {whole.job.id for whole in wholes}  # pruned meanwhile
+        copied.add(job_id for job_id in ids if job_id not in gone)
+        return fresh
 
     def _adopted(self, wholes: Sequence[Whole]) -> list[bool]:
         return self._new.store.adopt(wholes) if wholes else []
@@ -383,21 +479,26 @@ class Mover:
             yield from found
             after = found[-1].name
 
-    def _documents(self) -> Iterator[Document]:
-        for kind in KINDS:
-            after: str | None = None
-            while found := self._old.reader.documents(kind, limit=MAX_PAGE, after=after):
-                yield from found
-                after = found[-1].name
+    def _documents(self, kind: str) -> Iterator[Document]:
+        after: str | None = None
+        while found := self._old.reader.documents(kind, limit=MAX_PAGE, after=after):
+            yield from found
+            after = found[-1].name
 
-    def _mark(self, place: Place | None = None) -> tuple[Mark, int] | None:
-        for document in (place or self._old).reader.documents(KIND, [_NAME]):
-            return msgspec.json.decode(document.body, type=Mark), document.revision
-        return None
+    def _copied(self) -> Copied:
+        """What has been copied by this move; it is read once."""
+        if self._known is None:
+            found = mark_in(self._old.reader)
+            token = found[0].token if found else ""
+            self._known = Copied(self._old.store, self._old.reader, token)
+        return self._known
+
+    def _revision(self) -> int:
+        found = mark_in(self._old.reader)
+        return found[1] if found else 0
 
     def _write_mark(self, mark: Mark, revision: int) -> None:
-        document = Document(kind=KIND, name=_NAME, body=msgspec.json.encode(mark).decode(), revision=revision)
-        if not self._old.store.save_document(document):
+        if not write_mark(self._old.store, mark, revision):
             raise IllegalTransition(f"somebody else is moving {self._old.name} at the same time")
 
 

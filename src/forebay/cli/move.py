@@ -24,7 +24,9 @@ from forebay.stores.opening import without_password
     "--from", "old", metavar="URL", required=True, help="The store to move, such as sqlite:///jobs.db."
 )
 @click.option("--to", "new", metavar="URL", required=True, help="Where to; it is created if there is none.")
-@click.option("--wait", type=Length(), default="60s", show_default=True, help="For jobs that run still.")
+@click.option(
+    "--wait", type=Length(), default="60s", show_default=True, help="For workers and jobs that run still."
+)
 @click.option("--finish", is_flag=True, help="Producers write to the new store: empty the old one.")
 @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs.")
 def move(old: str, new: str, wait: int, finish: bool, as_json: bool) -> None:
@@ -41,7 +43,7 @@ def move(old: str, new: str, wait: int, finish: bool, as_json: bool) -> None:
         moved = mover.move(wait)
         compared = mover.compare()
         if finish:
-            moved = msgspec.structs.replace(moved, deleted=mover.finish(compared))
+            moved = msgspec.structs.replace(moved, deleted=mover.finish(compared, wait))
     _answer(Output(as_json=as_json), source, target, moved, compared, is_finished=finish)
     if compared.different:
         click.get_current_context().exit(1)
@@ -98,6 +100,10 @@ def _answer(
             click.echo(
                 f"{jobs_of(compared.jobs)} compared: {len(compared.missing):,} came meanwhile, and "
                 f"{len(compared.different):,} are another in {new.name}"
+            )
+        if compared.forgotten:
+            click.echo(
+                f"{jobs_of(compared.forgotten)} had come before and been forgotten or deleted in {new.name}"
             )
         if is_finished:
             click.echo(f"{jobs_of(moved.deleted)} taken out of {old.name}; its queues take no more jobs")

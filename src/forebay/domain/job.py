@@ -318,6 +318,7 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.queue is not None:
             check_queue_name(self.queue)
+            check_not_ours(self.queue)
         if self.priority is not None:
             check_whole("priority", self.priority, MIN_PRIORITY, MAX_PRIORITY)
         if self.delay_ms is not None:

@@ -15,12 +15,10 @@ from forebay.domain.note import Notes
 from forebay.domain.workflow import Edge
 from forebay.errors import IllegalTransition
 
-# What a store works out for itself, and what goes on while a job waits or runs.
-_OWN: Final = ("seq", "rank", "capped", "gate", "lease_expires_at")
-_MOVES: Final = (
-    "state", "attempt", "failures", "crashes", "updated_at", "ready_at", "run_at", "worker", "started_at",
-    "unique_key", "cancel_reason", "errors", "finished_at", "reason", "result",
-)  # fmt: skip
+# What a store works out for itself, or may have given to another one.
+_OWN: Final = ("seq", "rank", "capped", "gate", "lease_expires_at", "unique_key")
+# What nobody can change, however a job is amended, run and revived.
+_STAYS: Final = ("id", "task", "payload")
 _WORDS: Final = 8  # bytes of a fingerprint
 
 
@@ -65,8 +63,7 @@ def waiting_state(job: Job, now: int, *, is_blocked: bool) -> JobState:
 
 def fingerprint(job: Job, *, with_end: bool = False) -> int:
     """A number that is the same for the same job in two stores, whatever has been done to it since; with its
-    end also how that was."""
-    left_out = {*_OWN, *(() if with_end else _MOVES), *(("unique_key",) if with_end else ())}
-    values = {name: getattr(job, name) for name in job.__struct_fields__ if name not in left_out}
-    packed = msgspec.msgpack.encode(values, order="deterministic")
+    end all of it counts, as it was then."""
+    names = [name for name in job.__struct_fields__ if name not in _OWN] if with_end else _STAYS
+    packed = msgspec.msgpack.encode({name: getattr(job, name) for name in names}, order="deterministic")
     return int.from_bytes(hashlib.blake2b(packed, digest_size=_WORDS).digest())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from threading import RLock
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from django.db import close_old_connections, connections
 from django.utils import timezone
@@ -18,10 +20,11 @@ from django.utils.module_loading import autodiscover_modules
 from forebay.app.app import Forebay
 from forebay.app.context import JobContext
 from forebay.app.current import current_job
-from forebay.domain.history import Timeline
+from forebay.domain.history import Attempt, Timeline
 from forebay.domain.job import Job, JobId
 from forebay.domain.outcome import AttemptError
-from forebay.errors import ConfigError, ForebayError
+from forebay.domain.settlement import Ending
+from forebay.errors import ConfigError, ForebayError, StoreError
 from forebay.integrations.django.results import as_result, enqueued_at, task_of
 from forebay.integrations.django.tasks_api import (
     backends,
@@ -33,6 +36,16 @@ from forebay.integrations.django.tasks_api import (
     task_backends,
 )
 
+logger = logging.getLogger(__name__)
+
+# What Django hands on to libpq as it is, and a connection of ours needs too.
+_FOR_LIBPQ: Final = frozenset(
+    {
+        *("service", "passfile", "sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword"),
+        *("channel_binding", "gssencmode", "krbsrvname", "requirepeer", "hostaddr"),
+        *("target_session_attrs", "load_balance_hosts"),
+    }
+)
 OPTIONS: Final = frozenset({"url", "database", "defaults", "key", "encryption_keys", "blobs"})
 
 # Django makes a backend for each thread, and its tests another database under the same alias. So the stores
@@ -114,8 +127,9 @@ class ForebayBackend(backends.BaseTaskBackend):  # type: ignore[misc]
         call = self._known(task).using(queue=task.queue_name, priority=task.priority)
         if task.run_after is not None:
             call = call.using(run_at=task.run_after)
-        if self._database is not None and connections[self._database].in_atomic_block:
-            handle = call.enqueue_within(connections[self._database], *args, **kwargs)
+        connection = None if self._database is None else connections[self._database]
+        if connection is not None and (connection.in_atomic_block or not connection.get_autocommit()):
+            handle = call.enqueue_within(connection, *args, **kwargs)
         else:
             handle = call.enqueue(*args, **kwargs)
         result = base.TaskResult(
@@ -132,7 +146,7 @@ class ForebayBackend(backends.BaseTaskBackend):  # type: ignore[misc]
             errors=[],
             worker_ids=[],
         )
-        signals.task_enqueued.send(type(self), task_result=result)
+        self._tell(signals.task_enqueued, result)
         return result
 
     def get_result(self, result_id: str) -> Any:
@@ -152,9 +166,11 @@ class ForebayBackend(backends.BaseTaskBackend):  # type: ignore[misc]
 
             @wraps(func)
             async def run_async(*args: Any, **kwargs: Any) -> Any:
-                context = self._started()
+                # Off the loop: who listens may use the database, and others run here too.
+                context = await asyncio.to_thread(self._started)
                 given = (context, *args) if task.takes_context else args
-                return self._finished(context, await func(*given, **kwargs))
+                value = await func(*given, **kwargs)
+                return await asyncio.to_thread(self._finished, context, value)
 
             run: Callable[..., Any] = run_async
         else:
@@ -174,10 +190,13 @@ class ForebayBackend(backends.BaseTaskBackend):  # type: ignore[misc]
 
     def _started(self) -> Any:
         job = current_job().job
-        before = self.app.client.history(job.id) if job.attempt > 1 else None
+        before: Timeline | None = None
+        if job.attempt > 1:
+            with suppress(StoreError):  # then the earlier attempts are not told; no attempt fails for that
+                before = self.app.client.history(job.id)
         timeline = Timeline(job=job, attempts=before.attempts if before is not None else (), events=())
         result = as_result(task_of(job, self.alias), timeline)
-        signals.task_started.send(type(self), task_result=result)
+        self._tell(signals.task_started, result)
         return base.TaskContext(task_result=result)
 
     def _finished(self, context: Any, value: Any) -> Any:
@@ -185,16 +204,36 @@ class ForebayBackend(backends.BaseTaskBackend):  # type: ignore[misc]
         object.__setattr__(result, "finished_at", timezone.now())
         object.__setattr__(result, "status", base.TaskResultStatus.SUCCESSFUL)
         object.__setattr__(result, "_return_value", returned)
-        signals.task_finished.send(type(self), task_result=result)
+        self._tell(signals.task_finished, result)
         return returned
 
-    def _finished_badly(self, job: Job | None, _: AttemptError) -> None:
-        if job is not None:
-            signals.task_finished.send(type(self), task_result=self.get_result(job.id))
+    def _finished_badly(self, job: Job | None, error: AttemptError) -> None:
+        """On the thread of the worker that settles, so nothing is read: the last error is the one told."""
+        if job is None:
+            return
+        last = Attempt(
+            job_id=job.id,
+            attempt=job.attempt,
+            ending=Ending.FAILED,
+            worker=job.worker,
+            started_at=job.started_at,
+            ended_at=job.finished_at or job.updated_at,
+            error=error,
+        )
+        with _fresh_connections():
+            result = as_result(task_of(job, self.alias), Timeline(job=job, attempts=(last,), events=()))
+            object.__setattr__(result, "finished_at", timezone.now())
+            self._tell(signals.task_finished, result)
+
+    def _tell(self, signal: Any, result: Any) -> None:
+        """Whoever listens and fails must not make a job run again that has run, or be stored twice."""
+        for receiver, answer in signal.send_robust(type(self), task_result=result):
+            if isinstance(answer, Exception):
+                logger.error("%r has failed for the task %s", receiver, result.id, exc_info=answer)
 
 
 @contextmanager
-def _fresh_connections(_: JobContext) -> Iterator[None]:
+def _fresh_connections(_: JobContext | None = None) -> Iterator[None]:
     """As Django does around a request: connections that are too old or broken are not used again."""
     close_old_connections()
     try:
@@ -210,15 +249,25 @@ def _url_of(alias: str) -> str:
     found = connections[alias].settings_dict
     engine = found["ENGINE"].rpartition(".")[2]
     if engine == "sqlite3":
-        return f"sqlite:///{os.path.abspath(found['NAME'])}"
+        return _file_of(alias, str(found["NAME"]))
     if engine in ("postgresql", "postgis"):
-        user = ":".join(quote(str(found[part]), safe="") for part in ("USER", "PASSWORD") if found.get(part))
-        host = f"{found.get('HOST') or ''}{':' if found.get('PORT') else ''}{found.get('PORT') or ''}"
-        return f"postgresql://{user}{'@' if user else ''}{host}/{quote(str(found['NAME']), safe='')}"
+        given = {name: found.get(name.upper()) for name in ("user", "password", "host", "port")}
+        options = {name: value for name, value in found.get("OPTIONS", {}).items() if name in _FOR_LIBPQ}
+        chosen = {name: str(value) for name, value in {**given, **options}.items() if value}
+        return f"postgresql:///{quote(str(found['NAME']), safe='')}?{urlencode(chosen, quote_via=quote)}"
     raise ConfigError(
         f"the database {alias!r} is of the kind {engine}: jobs can be kept in SQLite and PostgreSQL; "
         "give the option 'url' instead"
     )
+
+
+def _file_of(alias: str, name: str) -> str:
+    if ":memory:" in name or "mode=memory" in name:
+        raise ConfigError(
+            f"the database {alias!r} is in the memory of one connection, where no job can be kept; "
+            f"for tests give DATABASES[{alias!r}]['TEST']['NAME'] a file"
+        )
+    return f"sqlite:///{quote(os.path.abspath(name))}"
 
 
 def django_app(alias: str = "default") -> Forebay:

@@ -7,6 +7,7 @@ may release the same jobs, and would hold what they have ended while they wait f
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -39,6 +40,8 @@ from forebay.stores.postgres.transaction import Transaction, concerned
 from forebay.stores.reviving import Revival
 from forebay.stores.rows import Row, edge_from_row, settings_from_text, share_in
 
+logger = logging.getLogger(__name__)
+
 LINES: Final = 200  # of the list, at a time
 
 
@@ -64,6 +67,7 @@ class Blocked(NamedTuple):
     """Blocked jobs that this transaction holds and that stand alike."""
 
     ids: list[JobId]
+    seqs: list[int]
     unmet: int
     queue: QueueName
     priority: int
@@ -204,15 +208,19 @@ def _meet_some(tx: Transaction, lines: Sequence[Line], room: int) -> tuple[int, 
     """How many lines that was about, and how many edges."""
     rows = _edges_met(tx, lines, room + 1) if len(lines) > 1 else []
     # Half of them, and half of these, until they are not too many.
-    while len(lines) > 1 and sum(met for _, met, _ in rows) > room:
+    while len(lines) > 1 and sum(met for _, met, *_ in rows) > room:
         lines = lines[: len(lines) // 2]
         rows = _edges_met(tx, lines, room + 1)
     if len(lines) == 1:
         rows = _edges_met(tx, lines, room)
-    _lower_by(tx, _blocked(tx, [row[0] for row in rows]) if rows else [], {row[0]: row[1] for row in rows})
-    edges = sum(met for _, met, _ in rows)
+    blocked = _blocked(tx, [row[0] for row in rows]) if rows else []
+    # Somebody may have deleted a child since the edges were counted, and brought its id again: that is
+    # another job, and none of these edges is its own.
+    seqs = {child: seq for jobs in blocked for child, seq in zip(jobs.ids, jobs.seqs, strict=True)}
+    _lower_by(tx, blocked, {child: met for child, met, _, seq in rows if seqs.get(child) == seq})
+    edges = sum(met for _, met, *_ in rows)
     if len(lines) == 1 and edges == room:
-        child, _, last = rows[-1]
+        child, _, last, _ = rows[-1]
         tx.run("aftermath_move", {"number": lines[0].number, "after_child": child, "after_number": last})
     else:
         _remove(tx, lines)
@@ -287,14 +295,21 @@ def _move_children(tx: Transaction, aftermath: Aftermath, edges: Sequence[Edge])
 
 
 def _lower_by(tx: Transaction, blocked: Sequence[Blocked], met: Mapping[JobId, int]) -> None:
-    """So many edges fewer block each of these; release those that nothing blocks any more."""
+    """So many edges fewer block each of these; release those that nothing blocks any more.
+
+    A number that is too low already is a fault of ours, or of who wrote to the tables by hand. The job is
+    released all the same: a number below zero is refused, and nothing else on the list would be done.
+    """
     fewer: dict[JobId, int] = {}
     free: list[Blocked] = []
     for jobs in blocked:
         left = [(child, jobs.unmet - met[child]) for child in jobs.ids if child in met]
-        fewer |= {child: unmet for child, unmet in left if unmet and met[child]}
-        if released := [child for child, unmet in left if not unmet]:
+        fewer |= {child: unmet for child, unmet in left if unmet > 0 and met[child]}
+        if released := [child for child, unmet in left if unmet <= 0]:
             free.append(jobs._replace(ids=released))
+        for child, unmet in left:
+            if unmet < 0:
+                logger.error("job %s was blocked by %d edges too few; it is released", child, -unmet)
     _lower(tx, fewer)
     _release(tx, free)
 

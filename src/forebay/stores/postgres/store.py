@@ -318,7 +318,8 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[Verdict]:
         def delete(tx: Transaction) -> list[Verdict]:
-            # First, since who releases a blocked job holds its edges when it comes to the job.
+            # First, since who works on the end of a parent that failed holds the edges when it comes to the
+            # job. Who works on one that has completed holds none, and knows the job by its number.
             tx.run("edges_hold", {"ids": sorted(set(ids))})
             return judged(tx, ids, lambda jobs: operating.delete(tx, jobs, actor))
 

@@ -10,7 +10,7 @@ for _, id in ipairs(ask.ids) do
   if job and not seen[id] then
     seen[id] = true
     local errors = job.head[ERRORS] > 0 and redis.call('LRANGE', prefix .. 'attempts:' .. id, -1, -1)
-    fates[#fates + 1] = {id, job.packed, errors and errors[1]}
+    fates[#fates + 1] = {id, job.packed, errors and errors[1] or false}
   end
 end
 return fates

@@ -20,17 +20,18 @@ class Command(BaseCommand):  # type: ignore[misc]
 
     def run_from_argv(self, argv: list[str]) -> None:
         """As Django calls it, with the options left to our own parser."""
-        words = argv[2:]
-        if words[:1] == ["worker"]:
-            words = ["worker", APP, *words[1:]]
-        os.environ.setdefault("FOREBAY_APP", APP)
-        sys.argv = [f"{os.path.basename(argv[0])} {argv[1]}", *words]
-        main(args=words, prog_name=sys.argv[0])
+        sys.argv = [f"{os.path.basename(argv[0])} {argv[1]}", *argv[2:]]
+        main(args=_with_app(argv[2:]), prog_name=sys.argv[0])
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """For `call_command("forebay", "jobs", "list")`."""
-        os.environ.setdefault("FOREBAY_APP", APP)
-        main(args=list(args), prog_name="forebay", standalone_mode=False)
+        """For `call_command("forebay", "migrate")`; options are given on the command line only."""
+        main(args=_with_app([*args]), prog_name="forebay", standalone_mode=False)
 
     def add_arguments(self, parser: Any) -> None:
+        """Words are left as they are."""
         parser.add_argument("args", nargs="*")
+
+
+def _with_app(words: list[str]) -> list[str]:
+    os.environ.setdefault("FOREBAY_APP", APP)
+    return ["worker", APP, *words[1:]] if words[:1] == ["worker"] else words
