@@ -18,6 +18,7 @@ import pytest
 from forebay.app.alert_records import ALERTS, CHANNELS, RULES
 from forebay.app.alerting import Looked, delivery, evaluate
 from forebay.app.delivering import DELIVERY, SIGNATURE, TIMESTAMP, deliver, signature_of
+from forebay.app.outlook import FINE_MS
 from forebay.domain.alert import Alert, Rule, Severity, Step
 from forebay.domain.channel import Channel, Mail, Tls, Webhook
 from forebay.domain.job import NOTICES, QueueName
@@ -299,6 +300,16 @@ def test_whoever_runs_the_duties_does_not_wait_for_a_look(clock: ManualClock) ->
     assert looks == ["forebay-alerts"]
 
 
+def test_deliveries_end_between_two_of_them(memory: Engine, calls: Calls) -> None:
+    told(memory.store(), hook(calls))
+    memory.store().insert([delivery(ALERT, Step.RESOLVED, hook(calls))])
+    asked = iter([False, True])
+
+    assert deliver_due(memory, lambda: next(asked)) == 1
+
+    assert sorted(ends(memory.reader())) == [JobState.COMPLETED, JobState.PENDING]
+
+
 def test_where_many_workers_write_minutes_are_read_instead_of_seconds(
     memory: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,9 +323,17 @@ def test_where_many_workers_write_minutes_are_read_instead_of_seconds(
         for number in range(20)
     ]
     store.record_metrics([*rows, *rolled(rows, MINUTE)])
+    read, metrics = {}, reader.metrics
 
+    def looked(tier: int, since: int, *rest: int, **more: Any) -> Any:
+        read[tier] = since
+        return metrics(tier, since, *rest, **more)
+
+    monkeypatch.setattr(reader, "metrics", looked)
     evaluate(store, reader, clock)
 
+    # No more of them than of seconds: `schedules-late` has a window of an hour, and asks for no rows.
+    assert read[MINUTE] >= clock.now_ms() - FINE_MS - 2 * MINUTE
     [alert] = [kept.value for kept in ALERTS.all(reader).values() if kept.value.rule == "tasks-fail"]
     assert alert.metadata["values"]["failed"] == 20
 

@@ -51,7 +51,7 @@ class HoldsBack(Protocol):
 
 @runtime_checkable
 class HoldsHandles(Protocol):
-    """A duty that keeps a handle of its own from turn to turn."""
+    """A duty that keeps a handle of its own from turn to turn, or has one in a thread."""
 
     def close(self) -> None:
         """Let go of it: there will be no other turn. Doing so twice is fine."""
@@ -59,10 +59,14 @@ class HoldsHandles(Protocol):
 
 
 def close_duties(duties: Iterable[Duty]) -> None:
-    """Say that there will be no other turn."""
+    """Say that there will be no other turn. One that goes wrong leaves neither the handles of the others nor
+    those of whoever has run them behind."""
     for duty in duties:
         if isinstance(duty, HoldsHandles):
-            duty.close()
+            try:
+                duty.close()
+            except Exception:
+                logger.exception("the duty %r could not be closed", duty.name)
 
 
 def tell_connected(duties: Iterable[Duty]) -> None:

@@ -41,6 +41,7 @@ TIMEOUT: Final = "Timeout"  # what workers call the error of an attempt that too
 
 
 _Rows = Mapping[QueueName, Sequence[MetricRow]]
+_Value = Callable[[int, str | None, str | None], float | None]
 
 
 def _tier_of(window_ms: int) -> int:
@@ -60,15 +61,10 @@ class Outlook:
         self._evicted_before = evicted
         # Not what the answer took.
         self._skew_ms = max(0, before - self.now, self.now - clock.now_ms())
-        self._longest: defaultdict[int, int] = defaultdict(int)
-        for rule in rules:
-            tier = _tier_of(rule.window_ms)
-            self._longest[tier] = max(self._longest[tier], rule.window_ms)
-        self._longest[HOUR] = max(self._longest[HOUR], DAY_MS)
         self._read: dict[int, tuple[int, _Rows]] = {}
         self._spans: dict[tuple[int, str | None], Span] = {}
         self._tallies: dict[tuple[int, str | None], dict[str, Tally]] = {}
-        self._values: Mapping[str, Callable[[int, str | None, str | None], float | None]] = {
+        now: Mapping[str, _Value] = {
             "queue_depth": lambda _, queue, __: self._jobs("pending", queue),
             "dead_letters": lambda _, queue, __: self._jobs("dead", queue),
             **{
@@ -86,6 +82,8 @@ class Outlook:
             "store_connections_share": lambda *_: share(
                 self._vitals.connections, self._vitals.connection_limit
             ),
+        }
+        lately: Mapping[str, _Value] = {
             "timeouts": lambda *scope: self._span(*scope).tally.errors.get(TIMEOUT, 0),
             "completed_per_second": self._per_second,
             "usual_completed_per_second": lambda _, queue, task: self._usual_per_second(queue, task),
@@ -93,6 +91,13 @@ class Outlook:
                 DAY_MS, queue, task
             ).tally.run.percentile_ms(99),
         }
+        self._values: Mapping[str, _Value] = {**now, **lately}
+        # A rule about nothing but now reads no rows, however long its window is.
+        self._longest: defaultdict[int, int] = defaultdict(int, {HOUR: DAY_MS})
+        for rule in rules:
+            if rule.enabled and (rule.each is Each.TASK or not rule.parsed.metrics() <= now.keys()):
+                tier = _tier_of(rule.window_ms)
+                self._longest[tier] = max(self._longest[tier], rule.window_ms)
 
     def scopes(self, rule: Rule) -> Sequence[str | None]:
         """What a rule looks at one by one; one None if it does not."""

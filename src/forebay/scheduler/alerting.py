@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import closing
-from threading import Thread
+from threading import Event, Thread
 from typing import Final
 
-from forebay.app.alerting import evaluate
+from forebay.app.alerting import Looked, evaluate
 from forebay.app.consumer import Consumer
 from forebay.clock import Clock
 from forebay.domain.job import NOTICES, NOTIFY
@@ -17,6 +17,8 @@ from forebay.stores.protocol import Engine, Store
 
 # More than a delivery may take, so that nobody else begins it meanwhile.
 LEASE_SECONDS: Final = 120.0
+# So long a stop waits for what is under way: less than a worker has to let go of everything.
+CLOSE_SECONDS: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class Alerting:
         self._clock = clock
         self._looking: Thread | None = None
         self._delivering: Thread | None = None
+        self._is_closed = Event()
         # Not at once: workers that have started together have not yet all said that they are there.
         self._ready_at = clock.monotonic() + self.every_ms / 1_000
 
@@ -51,7 +54,7 @@ class Alerting:
         store each time would cost more than the alerts are worth. Not while the last look takes its time: the
         turn is for somebody who can use it."""
         now = self._clock.monotonic()
-        if now < self._ready_at or _is_at_work(self._looking):
+        if now < self._ready_at or _is_at_work(self._looking) or self._is_closed.is_set():
             return False
         self._ready_at = now + self.every_ms / 2_000
         return True
@@ -65,14 +68,36 @@ class Alerting:
     def _look(self) -> None:
         """Whatever goes wrong costs a line in the log, as with metrics: an alert is not worth a job."""
         try:
-            with closing(self._engine.store()) as store, closing(self._engine.reader()) as reader:
-                looked = evaluate(store, reader, self._clock)
+            looked = self._looked()
         except Exception as exc:
             is_known = isinstance(exc, StoreError)
             logger.warning("alerts are left to the next turn: %s", exc, exc_info=not is_known)
             return
-        if looked.has_deliveries and not _is_at_work(self._delivering):
-            self._delivering = _begun("forebay-deliveries", lambda: deliver_due(self._engine))
+        if looked.has_deliveries and not _is_at_work(self._delivering) and not self._is_closed.is_set():
+            self._delivering = _begun(
+                "forebay-deliveries", lambda: deliver_due(self._engine, self._is_closed.is_set)
+            )
+
+    def _looked(self) -> Looked:
+        # Opening may take its time where a store is away: what was closed meanwhile opens nothing more.
+        if self._is_closed.is_set():
+            return Looked()
+        with closing(self._engine.store()) as store:
+            if self._is_closed.is_set():
+                return Looked()
+            with closing(self._engine.reader()) as reader:
+                return evaluate(store, reader, self._clock)
+
+    def close(self) -> None:
+        """Begin nothing more, and wait a little for what is under way. What takes longer ends by itself after
+        its look, or its delivery; if the process ends before, somebody else does it again."""
+        self._is_closed.set()
+        until = self._clock.monotonic() + CLOSE_SECONDS
+        if self._looking is not None:
+            self._looking.join(CLOSE_SECONDS)
+        # Asked now: it is the look that begins it.
+        if self._delivering is not None:
+            self._delivering.join(max(0.0, until - self._clock.monotonic()))
 
 
 def _begun(name: str, work: Callable[[], object]) -> Thread:
@@ -85,15 +110,15 @@ def _is_at_work(thread: Thread | None) -> bool:
     return thread is not None and thread.is_alive()
 
 
-def deliver_due(engine: Engine) -> int:
-    """Deliver all that is due, one after the other; how many were tried. One that fails is a failed job: it
-    is tried again later, and in the end it is a dead letter."""
+def deliver_due(engine: Engine, is_over: Callable[[], bool] = lambda: False) -> int:
+    """Deliver all that is due, one after the other, until it `is_over`; how many were tried. One that fails
+    is a failed job: it is tried again later, and in the end it is a dead letter."""
     from forebay.app.delivering import deliver  # noqa: PLC0415 - TLS and mail: most workers never need it
 
     tried = 0
     try:
         with closing(Consumer(engine)) as consumer, closing(engine.reader()) as reader:
-            while jobs := consumer.claim(1, queue=NOTICES, lease=LEASE_SECONDS):
+            while not is_over() and (jobs := consumer.claim(1, queue=NOTICES, lease=LEASE_SECONDS)):
                 for job in jobs:
                     tried += 1
                     if job.task != NOTIFY:
