@@ -1,6 +1,6 @@
 """Find a Chromium for `make test-browser`, install one where that is allowed, or say how.
 
-python tools/chromium.py    print where it is
+python tools/chromium.py    print where it is; status 69 where there is none and none can be installed
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ TRIED: Final = (
     "about:blank",
 )
 TRIED_SECONDS: Final = 120
+UNAVAILABLE: Final = 69  # as sysexits.h has it; a fault of our own is 1
 
 
 def chromium() -> str:
@@ -43,9 +44,11 @@ def chromium() -> str:
             _run((*APT, *command))
         found = _found()
     if found is None:
-        raise SystemExit(
-            f"there is no Chromium here: sudo apt-get {' '.join(INSTALL)}, or name one in FOREBAY_CHROMIUM"
+        print(
+            f"there is no Chromium here: sudo apt-get {' '.join(INSTALL)}, or name one in FOREBAY_CHROMIUM",
+            file=sys.stderr,
         )
+        raise SystemExit(UNAVAILABLE)
     return found
 
 

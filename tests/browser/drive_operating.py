@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from time import monotonic
 from typing import Final
 
@@ -64,19 +64,21 @@ def test_who_has_paused_a_queue_stands_in_the_audit_log(scene: Scene, sight: Sig
 def test_workers_show_what_they_run_what_it_costs_and_what_failed(scene: Scene, sight: Sight) -> None:
     scene.die("eve")
     scene.may_go.clear()
-    held = scene.app.enqueue("shop.hold")
-    page = sight.open("workers")
+    try:
+        held = scene.app.enqueue("shop.hold")
+        page = sight.open("workers")
 
-    row = page.get_by_role("region", name="Workers").get_by_role("row").nth(1)
-    expect(row.get_by_role("link", name=re.compile(f"^{held.id[:12]}"))).to_be_visible()
-    expect(row).to_contain_text(re.compile(r" for \d+ m?s"))
-    expect(row).to_contain_text(re.compile(r"\d %"))
-    expect(row).to_contain_text("MiB")
-    assert sight.cut() == []
-    expect(page.locator(".cell.alive").first).to_have_attribute("style", re.compile("--heat"))
-    failed = page.get_by_role("region", name="Failures lately").get_by_role("row")
-    expect(failed.filter(has_text="shop.charge").first).to_contain_text("the bank of")
-    scene.may_go.set()
+        row = page.get_by_role("region", name="Workers").get_by_role("row").nth(1)
+        expect(row.get_by_role("link", name=re.compile(f"^{held.id[:12]}"))).to_be_visible()
+        expect(row).to_contain_text(re.compile(r" for \d+ m?s"))
+        expect(row).to_contain_text(re.compile(r"\d %"))
+        expect(row).to_contain_text("MiB")
+        assert sight.cut() == []
+        expect(page.locator(".cell.alive").first).to_have_attribute("style", re.compile("--heat"))
+        failed = page.get_by_role("region", name="Failures lately").get_by_role("row")
+        expect(failed.filter(has_text="shop.charge").first).to_contain_text("the bank of")
+    finally:
+        scene.may_go.set()
 
 
 @pytest.mark.shows("R-DASH-13")
@@ -84,8 +86,8 @@ def test_ten_people_look_on_for_half_a_minute_with_more_than_ten_thousand_jobs(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     opened = open_engine(url_of("sqlite", tmp_path_factory.mktemp("crowd")))
-    store = opened.store()
-    live_through(store, 10_500)
+    with closing(opened.store()) as store:
+        live_through(store, 10_500)
     with serving(opened, around=Pages) as served, ExitStack() as leaving:
         crowd = [Sight(browser, served.address) for _ in range(USERS)]
         for sight in crowd:
@@ -104,6 +106,5 @@ def test_ten_people_look_on_for_half_a_minute_with_more_than_ten_thousand_jobs(
             expect(page.get_by_text("1 fit, newest first")).to_be_visible()
             page.get_by_role("button", name="Clear").click()
             turns += 1
-    store.close()
 
     assert [sight.complaints for sight in crowd] == [[]] * USERS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from importlib.resources import files
+from math import inf
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from forebay.domain.job import QueueName
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
+from forebay.stores.postgres import connection as module
 from forebay.stores.postgres.connection import Address
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.protocol import Want
@@ -43,9 +45,26 @@ def own_server() -> Iterator[Postgres]:
     started.close()
 
 
-def test_a_lost_connection_is_an_error_of_ours_and_the_next_call_has_a_new_one(
-    engine: PostgresEngine,
+def test_a_session_that_was_ended_while_it_was_idle_is_made_again_before_it_is_used(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
+    store, reader = engine.store(), engine.reader()
+    store.insert([new_job()])
+    reader.now()
+
+    assert end_connections() >= 2
+
+    assert store.insert([new_job()])[0].is_new
+    assert reader.counts()[QueueName("default")].pending == 2
+    store.close()
+    reader.close()
+
+
+def test_a_lost_connection_is_an_error_of_ours_and_the_next_call_has_a_new_one(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", inf)  # however busy the machine is
     store, reader = engine.store(), engine.reader()
     store.insert([new_job()])
     reader.now()
@@ -83,7 +102,10 @@ def test_nothing_is_lost_when_the_server_crashes_and_comes_back(own_server: Post
     store.close()
 
 
-def test_a_server_that_is_read_only_is_one_to_come_back_to(engine: PostgresEngine) -> None:
+def test_a_server_that_is_read_only_is_one_to_come_back_to(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", inf)  # however busy the machine is
     store = engine.store()
     with raw() as connection:
         connection.execute("alter system set default_transaction_read_only = on")

@@ -373,7 +373,10 @@ def test_what_no_arrival_tells_is_found_by_a_look_from_the_head(
     assert claimed(store) == [passed_over]
 
 
-def test_a_cursor_is_dropped_with_its_connection(store: PostgresStore, engine: PostgresEngine) -> None:
+def test_a_cursor_is_dropped_with_its_connection(
+    store: PostgresStore, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.stores.postgres.connection.IDLE_SECONDS", inf)  # however busy the machine is
     [passed_over, *_] = put(store, 4)
     with_lock_held(engine, passed_over, lambda: claimed(store, 2))
     end_connections()

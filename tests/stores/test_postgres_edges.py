@@ -13,7 +13,7 @@ from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import decide
 from forebay.domain.workflow import needs_of
 from forebay.errors import StoreUnavailable
-from forebay.stores.postgres import following
+from forebay.stores.postgres import following, holding
 from forebay.stores.postgres.duties import rescore
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
@@ -415,3 +415,43 @@ def test_a_number_of_edges_that_is_too_low_holds_nobody_else_up(
 
     assert states(engine, child, sound) == [JobState.PENDING, JobState.BLOCKED]
     assert f"job {child} was blocked by 1 edges too few" in caplog.text
+
+
+def test_the_id_of_a_parent_at_which_nobody_has_looked_is_not_taken_for_it(
+    engine: PostgresEngine, store: PostgresStore
+) -> None:
+    parent = JobId("parent")
+    put(store, new_job(id=parent))
+    with raw() as caller:
+        caller.autocommit = False
+        [receipt] = engine.insert_within(caller, [new_job(depends_on=needs_of([parent]))])
+        store.exchange(WORKER, [complete(job) for job in claim(store)])
+        caller.commit()
+    store.delete([parent])
+
+    put(store, new_job(id=parent))
+
+    child = JobId(receipt.id or "")
+    assert states(engine, parent, child) == [JobState.PENDING, JobState.CANCELLED]
+
+
+def test_a_job_that_is_revived_while_it_is_cancelled_with_its_dependants_is_cancelled_too(
+    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, child = put(store, new_job(), new_job(depends_on=needs_of([1], OnFailure.HOLD)))
+    [job] = claim(store)
+    store.exchange(WORKER, [decide(job, Discarded(BOOM), 0.5)])
+    others = engine.store()
+    hold = holding.hold_failed
+
+    def hold_late(tx: Transaction, ids: list[JobId]) -> None:
+        others.revive(ids)
+        hold(tx, ids)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("forebay.stores.postgres.store.hold_failed", hold_late)
+        [verdict] = store.cancel([parent], dependants=True)
+
+    assert verdict.done
+    assert states(engine, parent, child) == [JobState.CANCELLED] * 2
+    others.close()

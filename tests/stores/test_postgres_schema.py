@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.domain.workflow import needs_of
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnusable
 from forebay.stores.migrations import Migration, load_migrations
@@ -11,10 +12,11 @@ from forebay.stores.postgres import schema
 from forebay.stores.postgres.connection import Address
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import check_version, statements_for
+from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.clock import ManualClock
-from tests.stores.postgres_support import make_engine, new_schema, raw, server
+from tests.stores.postgres_support import make_engine, new_schema, problems, raw, server
 from tests.stores.sqlite_support import in_thread
-from tests.stores.support import claim, new_job
+from tests.stores.support import WORKER, claim, complete, new_job
 
 NEWEST = len(load_migrations(schema.PACKAGE))
 
@@ -22,6 +24,10 @@ NEWEST = len(load_migrations(schema.PACKAGE))
 @pytest.fixture
 def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
     return make_engine(clock)
+
+
+def ids(store: PostgresStore, *jobs: NewJob) -> list[JobId]:
+    return [JobId(receipt.id or "") for receipt in store.insert(jobs)]
 
 
 @pytest.mark.shows("R-STORE-06")
@@ -132,6 +138,58 @@ def test_edges_of_a_callers_transaction_that_nobody_has_looked_at_are_unsure_aft
 
         rows = connection.execute(f"select child, number, state from {name}.edges order by child, number")
         assert rows.fetchall() == [("a", 0, "unsure"), ("a", 1, "met"), ("b", 0, "open")]
+    store.close()
+
+
+def test_jobs_that_wait_for_others_go_on_after_a_migration(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = PostgresEngine(Address(dsn=server().url(), schema=(name := new_schema())))
+    mail = QueueName("mail")
+    with monkeypatch.context() as before:
+        older = load_migrations(schema.PACKAGE)[:9]
+        before.setattr(schema, "load_migrations", lambda package: older)
+        before.setattr(PostgresStore, "_follow", lambda _: False)
+        store = engine.store()
+        first, _, join = ids(store, new_job(), new_job(queue=mail), new_job(depends_on=needs_of([1, 2])))
+        _, listed = ids(store, new_job(), new_job(depends_on=needs_of([1])))
+        _, unseen = ids(store, new_job(queue=mail), new_job(depends_on=needs_of([1])))
+        store.exchange(WORKER, [complete(job) for job in claim(store, 2)])
+    with raw() as connection:
+        # As programs from before have left them: one edge of the join is met and written.
+        connection.execute(f"update {name}.edges set state = 'met' where parent = %s", [first])
+        connection.execute(f"update {name}.blocked set unmet = 1 where id = %s", [join])
+        connection.execute(f"delete from {name}.aftermaths where parent = %s", [first])
+        connection.execute(
+            f"insert into {name}.aftermaths (parent, aftermath) values (%s, 'check')", [unseen]
+        )
+    store.migrate()
+
+    store.promote()
+
+    released = claim(store, 3)
+    parents = claim(store, 3, queue=mail)
+    store.exchange(WORKER, [complete(job) for job in (*released, *parents)])
+    last = claim(store, 3)
+    store.exchange(WORKER, [complete(job) for job in last])
+    assert [job.id for job in released] == [listed]
+    assert {job.id for job in last} == {join, unseen}
+    assert problems(engine) == ()
+    store.close()
+
+
+def test_a_migration_that_stands_in_the_way_of_others_is_tried_again(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadlock = "raise exception using errcode = '40P01'"
+    script = f"do $$ begin if nextval('forebay.tries') < 3 then {deadlock}; end if; end $$"
+    store = engine.store()
+    with raw() as connection:
+        connection.execute(f"create sequence {engine.address.schema}.tries")  # which no rollback sets back
+    later = Migration(NEWEST + 1, "later", 1, script)
+    monkeypatch.setattr(schema, "load_migrations", lambda package: (*load_migrations(package), later))
+
+    assert store.migrate() == NEWEST + 1
+
+    engine.check_schema()
     store.close()
 
 

@@ -91,6 +91,7 @@ class Bench:
             "priority": 0,
             "metadata": None,
             "has_place": False,
+            "is_moved": False,
             "errors": "[]",
             "lease_ms": 1,
             "lease_expires_at": 1,

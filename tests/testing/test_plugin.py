@@ -120,13 +120,28 @@ def test_a_test_may_choose(forebay_url):
     assert forebay_url.startswith("sqlite:///")
 
 
+@pytest.mark.parametrize(argnames="forebay_store", argvalues=["sqlite"], indirect=True)
+def test_a_test_may_choose_by_name(forebay_url):
+    assert forebay_url.startswith("sqlite:///")
+
+
+@pytest.mark.parametrize("number, forebay_store", [(1, "sqlite")], indirect=["forebay_store"])
+def test_a_test_may_choose_among_others(number, forebay_url):
+    assert forebay_url.startswith("sqlite:///")
+
+
+@pytest.mark.parametrize(["forebay_store", "number"], [("sqlite", 1)], indirect=["forebay_store"])
+def test_a_test_may_choose_in_a_list(number, forebay_url):
+    assert forebay_url.startswith("sqlite:///")
+
+
 def test_time_stands_still(forebay_trial, forebay_clock):
     assert forebay_trial.clock is forebay_clock
 """
 
     answer = pytest_on(tmp_path, test)
 
-    assert outcomes(answer) == {"passed": 7}, answer.stdout
+    assert outcomes(answer) == {"passed": 10}, answer.stdout
     assert "PASSED test_shop.py::test_it_runs[sqlite]" in answer.stdout
 
 

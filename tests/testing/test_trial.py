@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
@@ -13,13 +14,20 @@ import pytest
 from forebay import Forebay, Retry, RetryPolicy, Snooze, current_job
 from forebay.app.context import JobContext
 from forebay.app.task import Task
-from forebay.domain.job import Job
+from forebay.clock import Clock
+from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError
-from forebay.errors import ConfigError, StoreError
+from forebay.domain.queue import QueueSettings, QueueState
+from forebay.domain.worker import WorkerInfo
+from forebay.errors import ConfigError, StoreError, StoreUnavailable
+from forebay.stores.opening import open_engine
+from forebay.stores.protocol import Engine, Store
 from forebay.testing import ManualClock, Trial, WorkerStep
-from tests.urls import ENGINES, lent_url
+from forebay.testing.faults import faulty
+from tests.urls import ENGINES, SHARED, lent_url
 
+DAY = 86_400
 ON_COMMAND = ("memory", "sqlite")  # time moves there when a test says so
 
 
@@ -48,6 +56,9 @@ class Shop:
 
     def break_down(self) -> NoReturn:
         raise ValueError("broken")
+
+    def pause(self, queue: str) -> None:
+        self.app.client.write(lambda store: store.save_queue(QueueName(queue), state=QueueState.PAUSED))
 
 
 @pytest.fixture
@@ -120,6 +131,70 @@ def test_a_store_with_jobs_is_refused_and_not_touched(shop: Shop, tmp_path: Path
 
         assert job.refresh().state is JobState.PENDING
         assert shop.app.engine is engine
+
+
+@pytest.mark.shows("R-TEST-65")
+def test_a_store_with_schedules_or_workers_is_refused_and_not_touched(shop: Shop, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    with Forebay(url) as app:
+        app.schedules.save("precious", app.task(name="mail")(shop.send), ["ada"], every=60)
+        with closing(app.engine.store()) as store:
+            store.beat(WorkerInfo(id=WorkerId("w1")))
+
+        with pytest.raises(ConfigError, match="holds 1 schedules, 1 workers; a trial wants"):
+            Trial(shop.app, url).start()
+
+        assert app.schedules.get("precious") is not None
+
+
+@pytest.mark.parametrize("engine", SHARED)
+def test_what_a_trial_has_set_is_as_it_was(
+    engine: str, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.testing.lent.MAX_PAGE", 1)
+    with lent_url(engine, tmp_path) as url, Forebay(url) as other:
+        other.configure("mail", weight=3)
+        other.limits.set("queue:mail", concurrency=2)
+        shop.app.every(60, name="declared", args=["ada"])(shop.mail)
+        with Trial(shop.app, url) as trial:
+            shop.app.schedules.save("saved", shop.mail, ["ada"], every=60)
+            shop.app.configure("mail", weight=5, mode="strict")
+            shop.app.limits.set("queue:mail", concurrency=4)
+            shop.app.limits.set("task:mail", concurrency=1)
+            shop.pause("default")
+            shop.mail.enqueue("ada")
+            shop.app.task(name="count", queue="other")(lambda: None).enqueue()
+            trial.crash("claimed")
+            trial.crash("claimed")
+            other.schedules.save("of another", other.task(name="mail")(shop.send), ["ada"], every=60)
+
+        assert [schedule.name for schedule in other.schedules.list()] == ["of another"]
+        assert [(limit.scope, limit.concurrency) for limit in other.limits.list()] == [("queue:mail", 2)]
+        with closing(other.engine.reader()) as reader:
+            [default, mail] = reader.queues([QueueName("default"), QueueName("mail")])
+        assert (mail.settings, mail.state) == (QueueSettings(weight=3), QueueState.ACTIVE)
+        assert default.state is QueueState.ACTIVE
+        assert other.search().jobs == ()
+
+
+def test_a_store_that_cannot_be_opened_leaves_the_app_as_it_was(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(url: str, clock: Clock) -> Engine:
+        return faulty(open_engine(url, clock=clock), away)
+
+    def away(store: Store) -> NoReturn:
+        raise StoreUnavailable("away")
+
+    before = shop.app.engine, shop.app.clock
+    monkeypatch.setattr("forebay.testing.trial.open_engine", opened)
+    trial = Trial(shop.app)
+
+    with pytest.raises(StoreUnavailable, match="away"):
+        trial.start()
+    trial.stop()
+
+    assert (shop.app.engine, shop.app.clock) == before
 
 
 def test_nothing_runs_before_the_trial_begins_or_after_its_end(shop: Shop) -> None:
@@ -236,6 +311,60 @@ def test_what_a_limit_holds_back_runs_when_it_lets_go(trial: Trial, shop: Shop) 
 
     assert trial.drain() == 1
     assert trial.pass_time(30) == 2
+
+
+class CountingTrial(Trial):
+    """Counts how often it looks for work."""
+
+    looks = 0
+
+    def drain(self, *, raises: bool = True) -> int:
+        self.looks += 1
+        return super().drain(raises=raises)
+
+
+def test_a_week_costs_no_more_looks_than_there_are_things_to_do(shop: Shop) -> None:
+    with CountingTrial(shop.app) as trial:
+        flow = shop.app.workflow()
+        first = flow.add(shop.mail.using(delay=6 * DAY).job("ada"))
+        flow.add(shop.mail.job("bob"), after=first)
+        flow.enqueue()
+        shop.pause("default")
+        shop.order.enqueue(7)
+
+        assert trial.pass_time(7 * DAY) == 2
+
+        assert trial.looks <= 5
+
+
+def test_what_is_held_for_long_is_looked_at_less_and_less_often(shop: Shop) -> None:
+    with CountingTrial(shop.app) as trial:
+        shop.app.enqueue("elsewhere")
+
+        assert trial.pass_time(7 * DAY) == 0
+
+        assert trial.looks <= 250
+
+
+def test_a_rate_is_met_nearly_on_time(shop: Shop) -> None:
+    with Trial(shop.app) as trial:
+        shop.app.limits.set("queue:mail", rate=1, per=60, burst=1)
+        shop.app.enqueue_many([shop.mail.job(str(number)) for number in range(40)])
+
+        assert trial.pass_time(1_800) in range(29, 32)
+
+
+def test_a_job_that_nobody_may_start_expires_at_its_time(
+    trial: Trial, shop: Shop, clock: ManualClock
+) -> None:
+    shop.pause("default")
+    job = shop.order.using(expires=3_600).enqueue(7)
+    expires_at = clock.now_ms() + 3_600_000
+
+    trial.pass_time(7_200)
+
+    assert job.refresh().state is JobState.CANCELLED
+    assert job.refresh().finished_at == expires_at
 
 
 @pytest.mark.parametrize("engine", ["postgresql", "redis"])

@@ -12,7 +12,7 @@ import type { AlertList, AlertShape, ChannelList, RuleList, RuleRequest, RuleSha
 
 const SEVERITIES: Severity[] = ["critical", "warning", "info"];
 const COLOURS: Record<Severity, string> = { critical: "dead", warning: "retrying", info: "scheduled" };
-const MOST = 500;
+const MOST = 1_000;
 const SHOWN: Record<string, { title: string; none: string; asked: Record<string, string> }> = {
   "": { title: "Active", none: "Nothing is wrong.", asked: { everything: "true", active: "true" } },
   unseen: { title: "Active, seen by nobody", none: "Nothing is wrong that nobody has seen.", asked: { active: "true" } },

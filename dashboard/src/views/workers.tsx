@@ -9,16 +9,34 @@ import { act, Badge, Button, Code, Dialog, Empty, JobLink, Page, Panel, sure, Ta
 import type { CommandList, JobLine, JobList, JobState, WorkerShape } from "../types";
 
 const MOST_RUNNING = 200;
-const MOST_FAILURES = 20;
+const MOST_FAILURES = 200;
+const MOST_SHOWN = 20;
+// A worker names no more of its jobs than that, however many it runs.
+const MOST_NAMED = 10;
 
 const nameOf = (worker: WorkerShape) => `${worker.host} · ${worker.pid}`;
 
-/** How warm its cell is: the share of its slots that are busy. Who is not alive has none. */
-export function heatOf(worker: WorkerShape): number {
-  return worker.pulse === "alive" && worker.slots ? Math.round((100 * Math.min(worker.running.length, worker.slots)) / worker.slots) : 0;
+const namesAll = (worker: WorkerShape) => worker.running.length < MOST_NAMED || worker.slots <= MOST_NAMED;
+
+/** How many jobs run, as far as these workers name them. */
+export function busyOf(...found: WorkerShape[]): string {
+  return number(found.reduce((sum, one) => sum + one.running.length, 0)) + (found.every(namesAll) ? "" : "+");
 }
 
-/** What a worker runs for the longest, and for how many seconds; a job that has just begun may not be known yet. */
+/** How many of its slots are drawn as busy: all of them where it may run more jobs than it names. */
+const drawnBusy = (worker: WorkerShape) => (namesAll(worker) ? Math.min(worker.running.length, worker.slots) : worker.slots);
+
+/** How warm its cell is: the share of its slots that are busy. Who is not alive has none. */
+export function heatOf(worker: WorkerShape): number {
+  return worker.pulse === "alive" && worker.slots ? Math.round((100 * drawnBusy(worker)) / worker.slots) : 0;
+}
+
+/** What failed lately, the latest attempt first. */
+export function latest(jobs: JobLine[]): JobLine[] {
+  return jobs.filter((job) => job.worker && job.failures > 0).sort((a, b) => ((a.started_at ?? "") > (b.started_at ?? "") ? -1 : 1));
+}
+
+/** What a worker runs for the longest of these, and for how many seconds; a job that has just begun may not be known yet. */
 export function longest(worker: WorkerShape, running: JobLine[], at: number): { id: string; seconds: number | null } | undefined {
   const mine = running.filter((job) => job.worker === worker.id && job.started_at).sort((a, b) => (a.started_at! < b.started_at! ? -1 : 1));
   const first = mine[0];
@@ -33,9 +51,9 @@ export function WorkerCells({ workers: found }: { workers: WorkerShape[] }) {
       {found.map((worker) => (
         <div class={`cell ${worker.pulse}`} key={worker.id} style={{ "--heat": `${heatOf(worker)}%` }}>
           <b title={worker.id}>{nameOf(worker)}</b>
-          <span class="muted">{worker.state}, {number(worker.running.length)} of {number(worker.slots)} busy</span>
+          <span class="muted">{worker.state}, {busyOf(worker)} of {number(worker.slots)} busy</span>
           <div class="slots" aria-hidden="true">
-            {Array.from({ length: Math.min(worker.slots, 40) }, (_, index) => <i key={index} class={index < worker.running.length ? "on" : ""} />)}
+            {Array.from({ length: Math.min(worker.slots, 40) }, (_, index) => <i key={index} class={index < drawnBusy(worker) ? "on" : ""} />)}
           </div>
         </div>
       ))}
@@ -47,15 +65,16 @@ function useJobs(states: JobState[], limit: number, isAsked = true) {
   return useLoad<JobList>(async () => (isAsked ? post("/v1/jobs/search", { where: { states }, limit }) : { jobs: [], after: null, has_more: false }), [states.join()]);
 }
 
-function Runs({ worker, running }: { worker: WorkerShape; running: JobLine[] }) {
-  const job = longest(worker, running, now.value);
+function Runs({ worker, running }: { worker: WorkerShape; running: JobList | undefined }) {
+  const job = longest(worker, running?.jobs ?? [], now.value);
   if (!job) return <span class="muted">nothing</span>;
   const others = worker.running.length - 1;
   return (
     <>
       <JobLink id={job.id} />
       {job.seconds !== null && <> for {job.seconds ? length(job.seconds) : "a moment"}</>}
-      {others > 0 && <span class="muted"> and {number(others)} more</span>}
+      {others > 0 && <span class="muted"> and {number(others)}{namesAll(worker) ? "" : "+"} more</span>}
+      {others > 0 && running?.has_more && <span class="muted">, some maybe for longer</span>}
     </>
   );
 }
@@ -64,11 +83,12 @@ function Runs({ worker, running }: { worker: WorkerShape; running: JobLine[] }) 
 function Failures({ workers: known }: { workers: WorkerShape[] }) {
   const found = useJobs(["dead", "retrying"], MOST_FAILURES);
   const names = new Map(known.map((worker) => [worker.id, nameOf(worker)]));
-  const jobs = (found.data?.jobs ?? []).filter((job) => job.worker && job.failures > 0);
+  const jobs = latest(found.data?.jobs ?? []).slice(0, MOST_SHOWN);
   return (
     <Panel title="Failures lately">
       <Waiting error={found.error} isThere={!!found.data} />
-      {found.data && !jobs.length && <Empty>No job that is there has failed.</Empty>}
+      {found.data && !jobs.length && <Empty>{found.data.has_more ? "None of them has failed." : "No job that is there has failed."}</Empty>}
+      {found.data?.has_more && <p class="muted">Among the newest {number(found.data.jobs.length)} jobs that are dead or tried again:</p>}
       {jobs.length > 0 && (
         <Table label="Failures lately" head={["Worker", "Began", "Job", "Task", "State", ">Failures", "Why"]}>
           {jobs.map((job) => (
@@ -97,7 +117,7 @@ export function Workers() {
   const canSearch = may("search");
   const running = useJobs(["running"], MOST_RUNNING, canSearch);
   const send = async (kind: keyof typeof COMMANDS, worker: WorkerShape) => {
-    if (kind === "stop" && !(await sure("Stop this worker?", `${nameOf(worker)} lets its ${number(worker.running.length)} running jobs end and takes no more.`, "Stop it"))) return;
+    if (kind === "stop" && !(await sure("Stop this worker?", `${nameOf(worker)} lets its ${busyOf(worker)} running jobs end and takes no more.`, "Stop it"))) return;
     const back = { pause: "resume", resume: "pause" } as const;
     const undo = kind === "stop" ? undefined : () => post("/v1/workers/commands", { kind: back[kind], workers: [worker.id] });
     await act(() => post("/v1/workers/commands", { kind, workers: [worker.id] }), `${COMMANDS[kind]}: it hears of it within a second.`, undo);
@@ -121,7 +141,7 @@ export function Workers() {
     }
   };
   return (
-    <Page title="Workers" sub={`${number(found.filter((one) => one.pulse === "alive").length)} alive, ${number(found.reduce((sum, one) => sum + one.running.length, 0))} of ${number(found.reduce((sum, one) => sum + one.slots, 0))} slots busy`}>
+    <Page title="Workers" sub={`${number(found.filter((one) => one.pulse === "alive").length)} alive, ${busyOf(...found)} of ${number(found.reduce((sum, one) => sum + one.slots, 0))} slots busy`}>
       <Panel title="At a glance">
         <WorkerCells workers={found} />
       </Panel>
@@ -133,7 +153,7 @@ export function Workers() {
                 <td class="any" title={worker.id}>{nameOf(worker)}</td>
                 <td><Badge state={worker.pulse} /> <Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}</td>
                 <td class="any">{worker.queues.join(", ")}{worker.paused.length > 0 && <span class="muted"> (paused: {worker.paused.join(", ")})</span>}</td>
-                <td><Runs worker={worker} running={running.data?.jobs ?? []} /></td>
+                <td><Runs worker={worker} running={running.data} /></td>
                 <td class="right">{number(worker.completed)}</td>
                 <td class="right">{number(worker.failed)}</td>
                 <td class="right">{percent(worker.cpu)}</td>

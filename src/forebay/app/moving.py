@@ -62,6 +62,7 @@ KINDS: Final = (
 )
 AT_ONCE: Final = 100
 MOST_PASSES: Final = 10
+MOST_BYTES: Final = 4 << 20  # of payloads and results that are written at once
 _LOOK_EVERY_S: Final = 0.2
 _FINAL: Final = tuple(state for state in JobState if state not in LIVE)
 _KEEPS: Final = ("keep_finished_ms", "keep_dead_ms")
@@ -420,13 +421,10 @@ class Mover:
         there = self._new.reader.fates(ids)
         missing = [job_id for job_id, fate in zip(ids, there, strict=True) if fate is None]
         wholes = [whole for whole in self._old.reader.wholes(missing) if whole] if missing else []
-        fresh = sum(self._adopted(wholes))
+        fresh = sum(sum(self._new.store.adopt(part)) for part in _light(wholes))
         gone = {*missing} - {whole.job.id for whole in wholes}  # pruned meanwhile
         copied.add(job_id for job_id in ids if job_id not in gone)
         return fresh
-
-    def _adopted(self, wholes: Sequence[Whole]) -> list[bool]:
-        return self._new.store.adopt(wholes) if wholes else []
 
     # Taking out
 
@@ -504,3 +502,17 @@ class Mover:
 
 def _parts_of(ids: Sequence[JobId]) -> Iterator[Sequence[JobId]]:
     return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))
+
+
+def _light(wholes: Sequence[Whole]) -> Iterator[list[Whole]]:
+    """The same in their order, cut where a part would get too heavy."""
+    part, weight = list[Whole](), 0
+    for whole in wholes:
+        size = len(whole.job.payload) + len(whole.job.result or b"")
+        if part and weight + size > MOST_BYTES:
+            yield part
+            part, weight = [], 0
+        part.append(whole)
+        weight += size
+    if part:
+        yield part

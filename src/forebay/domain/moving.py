@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final
 
 import msgspec
@@ -64,6 +63,8 @@ def waiting_state(job: Job, now: int, *, is_blocked: bool) -> JobState:
 def fingerprint(job: Job, *, with_end: bool = False) -> int:
     """A number that is the same for the same job in two stores, whatever has been done to it since; with its
     end all of it counts, as it was then."""
+    from hashlib import blake2b  # noqa: PLC0415 - it loads OpenSSL, which a supervisor has no use for
+
     names = [name for name in job.__struct_fields__ if name not in _OWN] if with_end else _STAYS
     packed = msgspec.msgpack.encode({name: getattr(job, name) for name in names}, order="deterministic")
-    return int.from_bytes(hashlib.blake2b(packed, digest_size=_WORDS).digest())
+    return int.from_bytes(blake2b(packed, digest_size=_WORDS).digest())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from math import ceil
@@ -12,23 +12,24 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from forebay.app.app import Forebay
-from forebay.app.bulk import purge, sweep
+from forebay.app.bulk import sweep
 from forebay.app.consumer import new_worker
 from forebay.app.firing import fire_due
 from forebay.app.schedules import declare
 from forebay.app.task import Task
 from forebay.app.times import Length, length_ms
 from forebay.clock import Clock, SystemClock
-from forebay.domain.job import Job
+from forebay.domain.job import Job, JobId
 from forebay.domain.lifecycle import LIVE, JobState
-from forebay.domain.query import JobQuery
+from forebay.domain.queue import QueueState
 from forebay.errors import ConfigError, StoreUnavailable
-from forebay.stores.opening import open_engine, without_password
+from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Store
 from forebay.testing.asserts import matching, stored_jobs, task_name, told
 from forebay.testing.clock import ManualClock
 from forebay.testing.effects import Crash, Effects
 from forebay.testing.faults import FaultyStore, Killed, PlannedFaults, faulty
+from forebay.testing.lent import LentStore
 from forebay.testing.worker import TrialWorker, WorkerStep, awaited
 
 P = ParamSpec("P")
@@ -39,6 +40,7 @@ _TAKE_A_CLOCK: Final = ("memory", "sqlite")
 # Time cannot be moved on a server, so the leases of one who is to die are short.
 _DYING_LEASE_MS: Final = 1_000
 _LOOK_AGAIN_MS: Final = 1_000
+_GIVE_NONE_OUT: Final = (QueueState.PAUSED, QueueState.DROPPED)
 
 
 class Trial:
@@ -50,9 +52,10 @@ class Trial:
             trial.drain()
             trial.assert_enqueued(send_mail, {"to": "ada@example.com"})
 
-    With `inline`, jobs run as soon as they are enqueued. The store at `url` must hold no jobs, and is left
-    without any. A server has a time of its own: there `clock` cannot be used, and `pass_time` waits.
-    Time limits of tasks are not enforced, isolated tasks run here too, and nothing is encrypted.
+    With `inline`, jobs run as soon as they are enqueued. The store at `url` must hold no jobs, schedules or
+    workers, and is left without any. A server has a time of its own: there `clock` cannot be used, and
+    `pass_time` waits. Time limits of tasks are not enforced, isolated tasks run here too, and nothing is
+    encrypted.
     """
 
     def __init__(
@@ -75,6 +78,9 @@ class Trial:
         self._before: tuple[Engine, Clock] | None = None
         self._engine: Engine
         self._store: Store
+        self._lent: LentStore
+        self._held: frozenset[JobId] = frozenset()
+        self._held_since = 0
 
     # Begin and end
 
@@ -83,14 +89,16 @@ class Trial:
         if self._before is not None:
             raise ConfigError("this trial has begun already")
         self._engine = open_engine(self._url, clock=self._manual)
-        self._check_empty()
+        lent = LentStore(self._engine, self._url)
+        lent.check()
         takes_clock = self._engine.features.name in _TAKE_A_CLOCK
         clock: Clock = self._manual if takes_clock else SystemClock()
-        engine = faulty(self._engine, lambda store: FaultyStore(store, self.faults))
+        engine = faulty(self._engine, lambda store: FaultyStore(store, self.faults, lent.note))
+        # Before the app is touched: a store that cannot be opened leaves it as it is.
+        self._store, self._lent = engine.store(), lent
         self._before = self.app.engine, self.app.clock
         self.app.engine, self.app.clock = engine, clock
         self.app.client.move(engine, clock, self._inline_drain if self._inline else None)
-        self._store = engine.store()
 
     def stop(self) -> None:
         """Give the app back as it was; stopping twice is fine."""
@@ -104,7 +112,7 @@ class Trial:
             self.app.engine, self.app.clock = before
             self.app.client.move(*before)
             self._store.close()
-            self._empty()
+            self._lent.give_back()
 
     def __enter__(self) -> Self:
         self.start()
@@ -114,24 +122,6 @@ class Trial:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    def _check_empty(self) -> None:
-        """A test that is led to the wrong store must not touch it."""
-        with closing(self._engine.reader()) as reader:
-            jobs = sum(count.total for count in reader.counts(()).values())
-        if jobs:
-            shown = without_password(self._url)
-            raise ConfigError(f"{shown!r} holds {jobs} jobs; a trial wants a store that is nobody's")
-
-    def _empty(self) -> None:
-        if not self._engine.features.is_shared:
-            return
-        with closing(self._engine.store()) as store, closing(self._engine.reader()) as reader:
-            running = reader.search(JobQuery(states=(JobState.RUNNING,)), limit=1_000)
-            store.cancel([job.id for job in running.jobs], "the trial is over", force=True)
-            purge(store, reader, JobQuery())
-            for schedule in reader.schedules():
-                store.drop_schedule(schedule.name)
 
     # Time
 
@@ -148,7 +138,7 @@ class Trial:
         """Let so much time pass (seconds, or a timedelta), and run what becomes due, each at its time; how
         many attempts that were. Raises as `drain` does."""
         until = self._now() + length_ms("length", length)
-        attempts = self.drain(raises=raises)
+        attempts, self._held = self.drain(raises=raises), frozenset()
         while (at := self._next_at()) is not None and at <= until:
             self._wait_until(at)
             attempts += self.drain(raises=raises)
@@ -171,18 +161,30 @@ class Trial:
 
     def _next_at(self) -> int | None:
         """When there may be something to do; nothing is due now."""
-        ends = [self._due_at(job) for job in stored_jobs(self.app, *LIVE)]
+        jobs, now = stored_jobs(self.app, *LIVE), self._now()
+        ends = [at for job in jobs for at in (_due_at(job), job.expires_at) if at is not None and at > now]
         due = self._store.due_schedules(1)
         if due.next_due_ms is not None:
-            ends.append(due.now + due.next_due_ms)
-        now = self._now()
-        return max(now + 1, min(ends)) if ends else None
+            ends.append(max(now + 1, due.now + due.next_due_ms))
+        if held := self._held_back(jobs, now):
+            ends.append(self._look_again_at(held, now))
+        return min(ends, default=None)
 
-    def _due_at(self, job: Job) -> int:
-        if job.state is JobState.RUNNING and job.lease_expires_at is not None:
-            return job.lease_expires_at
-        # What is due and does not run is held by a limit, a pause or another job: nobody can tell how long.
-        return job.run_at if job.run_at > self._now() else self._now() + _LOOK_AGAIN_MS
+    def _held_back(self, jobs: Sequence[Job], now: int) -> frozenset[JobId]:
+        """What is due and does not run, and may do so by time alone. For a job that waits for another one, or
+        in a queue that is paused, something else must happen first, and that is in our hand."""
+        due = [job for job in jobs if job.state is not JobState.BLOCKED and _due_at(job) <= now]
+        names = sorted({job.queue for job in due})
+        queues = self.app.client.read(lambda reader: reader.queues(names)) if names else []
+        closed = {queue.name for queue in queues if queue.state in _GIVE_NONE_OUT}
+        return frozenset(job.id for job in due if job.queue not in closed)
+
+    def _look_again_at(self, held: frozenset[JobId], now: int) -> int:
+        # Nobody can tell how long a limit holds it. The pause grows with the time in which nothing has
+        # changed, so that a week costs some two hundred looks, and a rate is still met nearly on time.
+        if held != self._held:
+            self._held, self._held_since = held, now
+        return now + max(_LOOK_AGAIN_MS, (now - self._held_since) // 16)
 
     # Work
 
@@ -355,3 +357,7 @@ class Trial:
     ) -> None:
         """Assert that no such job was enqueued."""
         self.assert_enqueued(task, arguments, queue=queue, states=states, count=0)
+
+
+def _due_at(job: Job) -> int:
+    return job.run_at if job.lease_expires_at is None else job.lease_expires_at

@@ -44,6 +44,8 @@ from tests.stores.contract.steps import (
     states,
     together,
 )
+from tests.stores.contract.test_met_edges import edges, two_parents
+from tests.stores.contract.test_workflows import run
 
 # What each store works out for itself.
 OWN: Final = {"seq", "rank", "capped", "gate"}
@@ -309,18 +311,32 @@ def test_a_parent_that_has_ended_here_tells_its_children_when_they_come(
     assert states(reader, [child]) == [JobState.BLOCKED]
 
 
-def test_a_final_job_that_comes_later_tells_those_that_wait_for_it(
-    old_store: Store, old_reader: Reader, store: Store, reader: Reader
-) -> None:
+def test_a_job_that_is_here_does_not_end_by_what_is_offered(store: Store, reader: Reader) -> None:
     parent = put(store)
     child = put(store, depends_on=needs_of([parent]))
     [ended] = wholes(reader, parent)
     done = Whole(job=replace(ended.job, state=JobState.COMPLETED, finished_at=T0, result=b"1"))
 
-    # It stands here already; a job that is new has nobody that waits for it, but those that named its id.
     assert store.adopt([done]) == [False]
 
     assert states(reader, [parent, child]) == [JobState.PENDING, JobState.BLOCKED]
+
+
+def test_a_job_that_comes_with_the_id_of_a_completed_parent_that_is_gone_releases_nobody(
+    old_store: Store, old_reader: Reader, store: Store, reader: Reader
+) -> None:
+    done, _, child = two_parents(store)
+    store.delete([done])
+    put(old_store, id=done)
+
+    assert store.adopt(wholes(old_reader, done)) == [True]
+    run(store, done)
+
+    assert (states(reader, [child]), edges(reader, child)) == (
+        [JobState.BLOCKED],
+        [EdgeState.MET, EdgeState.OPEN],
+    )
+    assert reader.health().problems == ()
 
 
 def test_a_sequence_keeps_its_order(

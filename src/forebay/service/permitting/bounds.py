@@ -32,7 +32,7 @@ FIGURES_MS: Final = 5 * MINUTE
 MOST_COUNTED: Final = 2**40
 MOST_US: Final = 2**57
 _KINDS: Final = 100  # of things that are counted; a later release may know more than this one
-_SHOWN: Final = ("jobs", "fates")  # by these jobs are read as a whole
+_SHOWN: Final = ("jobs", "fates", "wholes")  # by these jobs are read as a whole
 _LISTS: Final = ("ids", "names", "queues", "workers", "wants", "dead")
 
 

@@ -16,7 +16,7 @@ from forebay.domain.workflow import Aftermath
 from forebay.stores.adopting import attempt_values, edges_as_they_stand, job_values
 from forebay.stores.moving import GathersWholes
 from forebay.stores.postgres.connection import TryAgain
-from forebay.stores.postgres.edges import held_states
+from forebay.stores.postgres.edges import Old, held_states
 from forebay.stores.postgres.scheduling import Looks
 from forebay.stores.postgres.sequences import rejoin
 from forebay.stores.postgres.sharing import come
@@ -70,9 +70,12 @@ def _held(tx: Transaction, seqs: dict[JobId, int]) -> set[JobId]:
     values = {"ids": list(seqs), "seqs": list(seqs.values())}
     held = [job_id for (job_id,) in tx.all("adopt_hold", values)]
     tx.run("adopt_let_go", {"ids": held})
+    old = Old(tx, sorted(held))
     # A later statement than the one that may have waited: it sees what others have ended meanwhile.
     ended = {row[0] for row in tx.all("ended_ids", {"ids": sorted(held)})}
-    return set(held) - ended
+    new = set(held) - ended
+    old.leave(sorted(new))
+    return new
 
 
 def _take_in(tx: Transaction, whole: Whole, seq: int) -> None:

@@ -34,6 +34,9 @@ CONNECT_SECONDS: Final = 10
 ANSWER_SECONDS: Final = 35.0
 # The same for what keeps leases: a third of the usual one, after which they are renewed.
 KEEPING_SECONDS: Final = 10.0
+# A session that was not used for so long is looked at before it is: a server that was started again, a
+# failover or a balancer may have ended it meanwhile. Whoever is busy need not look, and hears of it anyway.
+IDLE_SECONDS: Final = 1.0
 # The narrow tables look small when a statement is planned and are full of dead rows while another transaction
 # keeps the vacuum from its work. Whatever reads a whole table, or builds a hash of it, is wrong here.
 _PLANNING: Final = {
@@ -189,6 +192,7 @@ class Connection:
         self._raw: Raw | None = None
         self._patience_seconds = address.answer_wait
         self._pid = os.getpid()
+        self._used_at = 0.0
         self.generation = 0  # how often it was made
 
     @property
@@ -201,6 +205,9 @@ class Connection:
         if self._pid != os.getpid():
             _of_parents.append(self._raw)
             self._raw, self._pid = None, os.getpid()
+        was_used_at, self._used_at = self._used_at, time.monotonic()
+        if self._raw is not None and self._used_at - was_used_at >= IDLE_SECONDS:
+            _look_at(self._raw)
         if self._raw is None or self._raw.closed:
             self._raw = self._connected()
             self.generation += 1
@@ -358,6 +365,15 @@ class Connection:
                 raw.close()
 
     close = drop
+
+
+def _look_at(raw: Raw) -> None:
+    """Read what has come unasked, without a wait; then `closed` is true of a session that was ended. The
+    driver itself finds out only when it asks something, too late to ask another server instead: nobody
+    could know whether it was done. The last words of a server come first, and its end at the second look."""
+    with suppress(psycopg.Error):
+        raw.pgconn.consume_input()
+        raw.pgconn.consume_input()
 
 
 def _as_options(settings: Mapping[str, str]) -> str:

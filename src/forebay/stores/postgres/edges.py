@@ -133,14 +133,26 @@ def reopened(tx: Transaction, ids: Sequence[JobId], *, with_parent: bool) -> Cou
     return unmet
 
 
-def leave_to_old(tx: Transaction, ids: Sequence[JobId]) -> None:
-    """New jobs get the ids of some that are gone: what led from those is none of their business.
+class Old:
+    """Jobs that are gone, and whose ids new ones get: what led from those is none of the business of these.
 
-    Comes after the new jobs are written, and so after whoever took the old ones away, with the lines of that.
+    Asked after the new jobs are written, and so after whoever took the old ones away, with the lines of that;
+    and before the next answer is looked at, so that it costs no round trip.
     """
-    for _, parent, _, _ in tx.all("aftermaths_lock", {"parents": ids}):
-        raise StillListed(parent)
-    tx.run("edges_renamed", {"ids": ids})
+
+    def __init__(self, tx: Transaction, ids: Sequence[JobId]) -> None:
+        self._tx = tx
+        self._lines = tx.run("aftermaths_lock", {"parents": ids})
+        self._unsure = tx.run("unsure_among", {"parents": ids})
+
+    def leave(self, ids: Sequence[JobId]) -> None:
+        """Let the new jobs have these ids; raises StillListed where that is too early. Nobody has looked yet
+        where an unsure edge leads from an old job: who did later would take the new one for it."""
+        listed = [row[1] for row in self._lines.fetchall()] + [row[0] for row in self._unsure.fetchall()]
+        for parent in listed:
+            if parent in ids:
+                raise StillListed(parent)
+        self._tx.run("edges_renamed", {"ids": ids})
 
 
 class Edges:

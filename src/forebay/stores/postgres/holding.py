@@ -78,6 +78,15 @@ def narrow(job: Job) -> dict[str, object]:
     return {"id": job.id, "queue": job.queue, "capped": job.capped, "rank": job.rank, "seq": job.seq}
 
 
+def hold_failed(tx: Transaction, ids: Sequence[JobId]) -> None:
+    """Hold jobs that are dead or cancelled, which `held_jobs` does not: nobody revives them before the
+    transaction ends. If one is not there any more, all is done again."""
+    if ids:
+        answers = [tx.run(name, {"ids": sorted(ids)}) for name in ("dead_hold", "cancelled_hold")]
+        if sum(len(answer.fetchall()) for answer in answers) < len(ids):
+            raise TryAgain
+
+
 def judged(
     tx: Transaction, ids: Sequence[JobId], act: Callable[[Sequence[Job]], Sequence[Verdict]]
 ) -> list[Verdict]:

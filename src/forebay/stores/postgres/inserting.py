@@ -27,7 +27,7 @@ from forebay.errors import (
 )
 from forebay.stores.ids import ids_for
 from forebay.stores.postgres.connection import TryAgain
-from forebay.stores.postgres.edges import Edges, leave_to_old
+from forebay.stores.postgres.edges import Edges, Old
 from forebay.stores.postgres.sequences import Turns
 from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Key, Transaction
@@ -307,9 +307,11 @@ class Intake:
         written = sum(row[0] for rows in answers for row in rows)
         if written < sum(len(lot.ids) for lot in lots):
             raise TryAgain
-        if self._tx.all("ended_ids", {"ids": sorted(self._brought)}):
+        brought = sorted(self._brought)
+        old = Old(self._tx, brought)
+        if self._tx.all("ended_ids", {"ids": brought}):
             raise TryAgain
-        leave_to_old(self._tx, sorted(self._brought))
+        old.leave(brought)
 
     def _values(self, lot: Lot) -> dict[str, object]:
         """Without a deadline there is nothing to rescore soon: `rescore` comes by at half the cap's time and

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Final
+
+from psycopg import errors
 
 from forebay.errors import ConfigError, SchemaNewer, SchemaOutdated, StoreUnusable
 from forebay.stores.migrations import Migration, load_migrations, missing
 from forebay.stores.postgres.connection import (
+    TRIES,
     Connection,
     Raw,
     Statements,
@@ -69,11 +73,20 @@ def migrate(connection: Connection, statements: Statements) -> int:
     number, steps = _look(connection, statements)
     if steps:
         try:
-            number = _catch_up(connection, statements, known)
+            number = _caught_up(connection, statements, known)
         except DRIVER_ERRORS as exc:
             connection.drop()
             raise translated(connection.place, exc) from exc
     return max(number, len(known))
+
+
+def _caught_up(connection: Connection, statements: Statements, known: Sequence[Migration]) -> int:
+    """A step locks whole tables, in an order that is not that of programs at work: the server may end it to
+    let them go on, and nothing of it has happened then."""
+    for _ in range(TRIES - 1):
+        with suppress(errors.DeadlockDetected):
+            return _catch_up(connection, statements, known)
+    return _catch_up(connection, statements, known)
 
 
 def _catch_up(connection: Connection, statements: Statements, known: Sequence[Migration]) -> int:

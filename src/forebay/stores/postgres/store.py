@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from forebay.domain.history import Event
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
+from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.note import Note
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
@@ -25,7 +25,7 @@ from forebay.stores.postgres.connection import TRIES, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
 from forebay.stores.postgres.documents import PostgresDocuments
 from forebay.stores.postgres.exchanging import exchange, with_more
-from forebay.stores.postgres.holding import judged
+from forebay.stores.postgres.holding import hold_failed, judged
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.limiting import PostgresLimits
 from forebay.stores.postgres.measuring import PostgresMetrics
@@ -289,8 +289,9 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
                 # Before the lines of their ends, by which some dependants would be released, or die; and
                 # whether or not there are any: those of an insert that an end waits for are not seen yet.
                 # Not those of one that has completed: their edges are open as long as nobody needs them.
-                live = [job.id for job in jobs if job.state is not JobState.COMPLETED]
-                tx.list_aftermaths([(job_id, Aftermath.CANCEL.value) for job_id in live])
+                concerned = [job for job in jobs if job.state is not JobState.COMPLETED]
+                hold_failed(tx, [job.id for job in concerned if is_final(job.state)])
+                tx.list_aftermaths([(job.id, Aftermath.CANCEL.value) for job in concerned])
             return operating.cancel(tx, jobs, reason, actor, force=force)
 
         return self._write(lambda tx: judged(tx, ids, partial(end, tx)))

@@ -259,8 +259,8 @@ class Transaction:
         return self._scorings[name]
 
     def load_scorings(self, names: Iterable[str]) -> None:
-        """Look at how several queues score, and at nothing else of them: a look at whole ones is planned anew
-        each time, which takes a millisecond."""
+        """Look at how several queues score, and at nothing else of them: a look at whole ones asks for their
+        limits and shares as well."""
         missing = sorted({name for name in names if name not in self._scorings})
         rows = self.all("settings_of", {"names": missing}) if missing else []
         self._scorings |= {name: settings_from_text(settings).scoring for name, settings in rows}

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from forebay.domain.job import Job, JobId, NewJob, WorkerId
 from forebay.domain.lease import Lease
+from forebay.domain.moving import Whole
 from forebay.domain.note import Note
 from forebay.domain.query import Fate
 from forebay.domain.settlement import Settlement
@@ -106,6 +107,9 @@ class Handle:
 
     def fates(self, ids: Sequence[JobId]) -> list[Fate | None]:
         return self._each("fates", ids)
+
+    def wholes(self, ids: Sequence[JobId]) -> list[Whole | None]:
+        return self._each("wholes", ids)
 
     def _each(self, name: str, ids: Sequence[JobId]) -> list[Any]:
         wanted = list(dict.fromkeys(ids))

@@ -1,7 +1,8 @@
 -- oldest: 10
 -- A parent that completes lowers the number of edges that block its child, and leaves the edge as it is: an open one is met
 -- if its parent has completed, or had and is gone since, and the list has nothing to do for it any more. An older program
--- would wait for edges that nobody writes.
+-- would wait for edges that nobody writes. It is refused when it opens the store, and not if it has done so already: every
+-- program has to be stopped before this step.
 
 -- This waits for all who are adding edges, so that none comes in the old way after it. 'unsure': an open edge of a job that
 -- came in a transaction of its caller's, and nobody has looked at the parent yet. Old rows have none, and need no look.
