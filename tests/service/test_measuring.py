@@ -74,7 +74,7 @@ def _counted(queue: QueueName, at: int, accepted: int) -> MetricRow:
     "R-HTTP-18", "R-HTTP-32", "R-MET-15", "R-MET-16", "R-MET-17", "R-MET-18", "R-MET-21", "R-MET-22"
 )
 @pytest.mark.shows("R-CANCEL-12", "R-TEST-35")
-def test_a_queue_tells_what_it_has_and_what_it_has_done_lately(plain: Served, store: Store) -> None:
+def test_cp5_2_queue_metrics_are_computed_correctly(plain: Served, store: Store) -> None:
     queue = plain.queue()
     filled(store, QueueName(queue))
     recorded(store, queue, plain.service.desk.clock.now_ms())
