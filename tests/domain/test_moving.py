@@ -7,7 +7,7 @@ import pytest
 from forebay.domain.history import EventKind
 from forebay.domain.job import JobId, UniqueUntil
 from forebay.domain.lifecycle import JobState
-from forebay.domain.moving import Whole, fingerprint, waiting_state
+from forebay.domain.moving import Comparison, Whole, fingerprint, waiting_state
 from forebay.errors import IllegalTransition
 from tests.domain.making import NOW, a_job
 
@@ -60,3 +60,10 @@ def test_a_fingerprint_is_of_what_two_stores_must_agree_about() -> None:
     assert fingerprint(job) != fingerprint(a_job(metadata={"a": 1, "b": 2}, payload=b"[]"))
     assert fingerprint(job, with_end=True) == fingerprint(moved, with_end=True)
     assert fingerprint(job, with_end=True) != fingerprint(amended, with_end=True)
+
+
+def test_stores_agree_where_nothing_is_missing_or_another() -> None:
+    assert Comparison(jobs=2, forgotten=1, old_checksum="a", new_checksum="a").agrees
+    assert not Comparison(missing=(JobId("1"),), old_checksum="a", new_checksum="a").agrees
+    assert not Comparison(different=(JobId("1"),), old_checksum="a", new_checksum="a").agrees
+    assert not Comparison(old_checksum="a", new_checksum="b").agrees

@@ -44,7 +44,7 @@ from forebay.clock import Clock
 from forebay.domain.document import Document
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
-from forebay.domain.moving import Whole, fingerprint
+from forebay.domain.moving import Comparison, Moved, Whole, fingerprint
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
@@ -76,37 +76,6 @@ class Place(NamedTuple):
     place: str  # where its jobs are, whatever the address says
     store: Store
     reader: Reader
-
-
-class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """What was new in the new store, by what it is."""
-
-    jobs: int = 0
-    queues: int = 0
-    limits: int = 0
-    schedules: int = 0
-    documents: int = 0
-    passes: int = 0
-    deleted: int = 0
-
-
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Both stores side by side: how many jobs of the old one were looked at, which are missing in the new one
-    or are another there, and the sums of the fingerprints of both. Those that have come there and are not
-    there any more, because they were done and pruned or somebody has deleted them, are `forgotten`."""
-
-    jobs: int = 0
-    forgotten: int = 0
-    missing: tuple[JobId, ...] = ()
-    different: tuple[JobId, ...] = ()
-    old_checksum: str = ""
-    new_checksum: str = ""
-
-    @property
-    def agrees(self) -> bool:
-        """Whether all is there. What is missing may have come since the last pass; what is another one has
-        been changed in one of the stores."""
-        return not self.missing and not self.different and self.old_checksum == self.new_checksum
 
 
 Tell = Callable[[str, int, int], None]  # what is being done, how far it is, of how much

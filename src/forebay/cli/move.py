@@ -9,12 +9,13 @@ from typing import Any
 import click
 import msgspec
 
-from forebay.app.moving import Comparison, Moved, Mover, Place
+from forebay.app.moving import Mover, Place
 from forebay.cli.opening import Desk, engine_at
 from forebay.cli.options import Length
 from forebay.cli.output import Output, jobs_of, progress
 from forebay.cli.settings import Settings, read_settings
 from forebay.clock import SystemClock
+from forebay.domain.moving import Comparison, Moved
 from forebay.errors import ConfigError
 from forebay.stores.opening import without_password
 

@@ -1,4 +1,4 @@
-"""A job with all that is known of it, as it goes from one store to another."""
+"""A job with all that is known of it, as it goes from one store to another; and what became of a move."""
 
 from __future__ import annotations
 
@@ -68,3 +68,34 @@ def fingerprint(job: Job, *, with_end: bool = False) -> int:
     names = [name for name in job.__struct_fields__ if name not in _OWN] if with_end else _STAYS
     packed = msgspec.msgpack.encode({name: getattr(job, name) for name in names}, order="deterministic")
     return int.from_bytes(blake2b(packed, digest_size=_WORDS).digest())
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """What was new in the new store, by what it is."""
+
+    jobs: int = 0
+    queues: int = 0
+    limits: int = 0
+    schedules: int = 0
+    documents: int = 0
+    passes: int = 0
+    deleted: int = 0
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Both stores side by side: how many jobs of the old one were looked at, which are missing in the new one
+    or are another there, and the sums of the fingerprints of both. Those that have come there and are not
+    there any more, because they were done and pruned or somebody has deleted them, are `forgotten`."""
+
+    jobs: int = 0
+    forgotten: int = 0
+    missing: tuple[JobId, ...] = ()
+    different: tuple[JobId, ...] = ()
+    old_checksum: str = ""
+    new_checksum: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all is there. What is missing may have come since the last pass; what is another one has
+        been changed in one of the stores."""
+        return not self.missing and not self.different and self.old_checksum == self.new_checksum
