@@ -27,6 +27,7 @@ PROGRAMS: Final = (
     "guide/frameworks.md",
     "guide/limits.md",
     "guide/logging.md",
+    "guide/order.md",
     "guide/retries.md",
     "guide/schedules.md",
     "guide/tasks.md",
