@@ -71,7 +71,7 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         self._pokes = Pokes(connection.address)
         self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id)
         self._plain_exchange = PlainExchange(connection, self._statements, self._memory)
-        # Lines of the list of what the ends of jobs mean for others, and those that are known not to be simple.
+        # Lines of the list of what the ends of jobs mean for others; and those that `meet` need not look at.
         self._unfinished: list[int] = []
         self._looked_at: set[int] = set()
         self._by_hand = ByHand(connection, self._statements, "take_duty", "commands_take", "meet")
