@@ -19,6 +19,7 @@ from tests.docs.pages import ROOT, blocks, fenced, pages, run, run_page, text, w
 # Pages whose Python blocks are one program that prints what the blocks without a language show. Their
 # console blocks are commands that are given afterwards.
 PROGRAMS: Final = (
+    "README.md",
     "guide/alerts.md",
     "guide/back-pressure.md",
     "guide/dead-letters.md",
@@ -29,6 +30,7 @@ PROGRAMS: Final = (
     "guide/logging.md",
     "guide/retries.md",
     "guide/schedules.md",
+    "guide/sqlite.md",
     "guide/tasks.md",
     "guide/tracing.md",
     "guide/workflows.md",
@@ -112,6 +114,15 @@ ELSEWHERE: Final = {
         )
         for language in ("python", "toml")
     },
+    **{
+        ("tutorials/first-app.md", language): (
+            "docs/test_tutorials.py::test_the_first_app_does_what_its_page_says"
+        )
+        for language in ("python", "toml", "sh")
+    },
+    ("troubleshooting.md", "console"): (
+        "docs/test_troubleshooting.py::test_every_command_of_the_page_about_troubles_answers"
+    ),
     ("guide/transactions.md", "python"): (
         "stores/test_postgres_guide.py::test_the_program_of_the_page_about_transactions_runs"
     ),
