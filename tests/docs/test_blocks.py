@@ -116,7 +116,7 @@ ELSEWHERE: Final = {
     },
     **{
         ("tutorials/first-app.md", language): (
-            "docs/test_tutorials.py::test_the_first_app_does_what_its_page_says"
+            "docs/test_first_app.py::test_the_first_app_does_what_its_page_says"
         )
         for language in ("python", "toml", "sh")
     },

@@ -1,4 +1,4 @@
-"""Tutorials, done as a reader would do them."""
+"""The first app, written as a reader of the tutorial would write it."""
 
 from __future__ import annotations
 
