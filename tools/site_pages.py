@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from tools.check_links import ELSEWHERE, FENCE, LINK
+from tools.states_picture import picture
 
 INDEX: Final = "README.md"
 # What stands beside the pages and is shown by them.
@@ -64,13 +65,20 @@ class Site:
 
     def _page(self, path: Path, folder: Path) -> str:
         parts = [
-            # The diagram would be drawn by a program from another host; its text can be read as well.
-            re.sub(r"^```mermaid$", "```text", text, flags=re.MULTILINE)
+            self._drawn(text, path, folder)
             if is_code
             else LINK.sub(lambda found: self._turned(found, path, folder), text)
             for is_code, text in _parts(path)
         ]
         return "\n".join([*parts, "", *self._navigation(path)]) + "\n"
+
+    def _drawn(self, code: str, path: Path, folder: Path) -> str:
+        """Code as it is, but a picture in the place of the diagram, which others draw in the browser."""
+        if not code.startswith("```mermaid"):
+            return code
+        name = (folder / self.names[path]).with_suffix(".svg")
+        name.write_text(picture(code), encoding="utf-8")
+        return f"![The states of a job]({name.name})"
 
     def _turned(self, found: re.Match[str], path: Path, folder: Path) -> str:
         target = found[1]
