@@ -85,19 +85,23 @@ class Site:
         if ELSEWHERE.match(target) or target.startswith("#"):
             return found[0]
         name, sign, heading = target.partition("#")
-        place = self._place(path, name, folder)
+        there = (path.parent / name).resolve()
+        if there.is_dir() and there / INDEX not in self.names:
+            return found[0][1:].partition("](")[0]  # a folder of code: nothing of it is on the site
+        place = self._place(there, folder)
         here = PurePosixPath(self.names[path]).parent
         return found[0].replace(f"({target}", f"({os.path.relpath(place, here)}{sign}{heading}", 1)
 
-    def _place(self, path: Path, name: str, folder: Path) -> str:
+    def _place(self, there: Path, folder: Path) -> str:
         """Where on the site the target of a link is; a file that is no page is taken along."""
-        there = (path.parent / name).resolve()
         page = there / INDEX if there.is_dir() else there
         if page in self.names:
             return self.names[page]
         if there.is_file() and there.suffix not in _BESIDE:
-            _copy(there, folder / "files" / there.relative_to(self.root))
-            return f"files/{there.relative_to(self.root).as_posix()}"
+            # The builder would take every .md for a page.
+            kept = f"files/{there.relative_to(self.root).as_posix()}{'.txt' if there.suffix == '.md' else ''}"
+            _copy(there, folder / kept)
+            return kept
         # A page that is not there is left for the builder to complain about, with the line it stands in.
         return os.path.relpath(there, self.root / "docs")
 

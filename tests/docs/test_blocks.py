@@ -128,6 +128,18 @@ ELSEWHERE: Final = {
     ("troubleshooting.md", "console"): (
         "docs/test_troubleshooting.py::test_every_command_of_the_page_about_troubles_answers"
     ),
+    **{
+        ("tutorials/fastapi.md", language): (
+            "docs/test_tutorials.py::test_the_tutorial_for_fastapi_works_as_it_is_written"
+        )
+        for language in ("python", "console")
+    },
+    **{
+        ("tutorials/django.md", language): (
+            "docs/test_tutorials.py::test_the_tutorial_for_django_works_as_it_is_written"
+        )
+        for language in ("python", "console")
+    },
     ("guide/transactions.md", "python"): (
         "stores/test_postgres_guide.py::test_the_program_of_the_page_about_transactions_runs"
     ),

@@ -160,16 +160,20 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_links_of_the_repository_become_links_of_the_site(small: Path, tmp_path: Path) -> None:
-    (small / "tool.py").write_text("print()\n")
+    (small / "code").mkdir()
+    (small / "code" / "tool.py").write_text("print()\n")
+    (small / "code" / "README.md").write_text("# Code\n")
     with (small / "docs" / "guide" / "one.md").open("a") as page:
-        page.write("\n[a file](../../tool.py), [a folder](../guide), [about](../../README.md)\n")
+        page.write("\n[a file](../../code/tool.py), [a folder](../guide), [about](../../README.md)\n")
+        page.write("\n[code](../../code), [its page](../../code/README.md)\n")
 
     answer = built(small, tmp_path / "site")
 
     assert (answer.stderr, answer.returncode) == ("", 0)
     links = Page(tmp_path / "site" / "guide" / "one.html").links
     assert {"../index.html#use", "index.html", "../readme.html"} <= set(links)
-    assert [link for link in links if link.endswith("/tool.py")]
+    assert [link.rpartition("/")[2] for link in links if "_downloads" in link] == ["tool.py", "README.md.txt"]
+    assert "code, " in (tmp_path / "site" / "guide" / "one.html").read_text()
 
 
 @pytest.mark.parametrize(

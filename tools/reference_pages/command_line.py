@@ -78,12 +78,17 @@ def _missing(command: click.Command) -> str:
 
 def _options(command: click.Command) -> Iterator[str]:
     rows = [
-        (_names(param), param.help or "", default_of(param))
+        (_names(param), _meaning(param), default_of(param))
         for param in command.params
         if isinstance(param, click.Option) and not param.hidden and param.opts[0] not in _SHARED
     ]
     if rows:
         yield from table(("option", "meaning", "default"), rows)
+
+
+def _meaning(option: click.Option) -> str:
+    variables = [option.envvar] if isinstance(option.envvar, str) else option.envvar or []
+    return " ".join([option.help or "", *(f"Also {code(name)} in the environment." for name in variables)])
 
 
 def _names(option: click.Option) -> str:
