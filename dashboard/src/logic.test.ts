@@ -91,7 +91,7 @@ test("an address says what is looked for", () => {
 
 test("what is offered depends on the key", () => {
   expect([covers("*", "a"), covers("mail-*", "mail-x"), covers("mail", "mail-x")]).toEqual([true, true, false]);
-  session.value = { name: "ops", is_open: false, grants: [{ role: "operate", queues: "mail" }], operations: [], engine: "", version: "" };
+  session.value = { name: "ops", is_open: false, has_key: true, grants: [{ role: "operate", queues: "mail" }], operations: [], engine: "", version: "" };
   expect([may("pause_queue", "mail"), may("pause_queue", "other"), may("configure_queue", "mail"), may("pause_queue")]).toEqual([true, false, false, false]);
   session.value = { ...session.value, grants: [{ role: "view", queues: "*" }], operations: ["search"] };
   expect([may("search"), may("pause_queue", "mail"), may("metric_series", "mail")]).toEqual([true, false, true]);

@@ -914,6 +914,7 @@ export interface SeriesShape {
 export interface SessionShape {
   name: string;
   is_open: boolean;
+  has_key: boolean;
   grants: GrantShape[];
   operations: string[];
   engine: string;

@@ -24,7 +24,7 @@ export function Configuration() {
               ["Store answers", ready.error ? <span class="wrong">{ready.error.message}</span> : ready.data ? "yes" : "…"],
               ["Version", who.version],
               ["Events", link.value],
-              ["Keys", who.is_open ? "not asked for" : "asked for"],
+              ["Keys", who.has_key ? "asked for" : who.is_open ? "not asked for" : "not asked for: the program around knows you"],
               ["You are", who.name],
               ["You may", who.is_open ? "everything" : who.grants.map((grant) => `${grant.role}:${grant.queues}`).join(", ")],
               ["Workers", number((workers.value ?? []).length)],
