@@ -264,7 +264,8 @@ class Gauges:
             try:
                 self._seen = self._app.client.read(_looked)
             except StoreError as exc:
-                logger.warning("jobs and workers cannot be counted now: %s", exc)
+                # No warning: whoever needs the store says so, and at the end of a program it is closed.
+                logger.info("jobs and workers cannot be counted now: %s", exc)
             return self._seen
 
 
