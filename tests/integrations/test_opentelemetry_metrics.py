@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, DuplicateJob, StoreUnavailable
 from forebay.facades.task_service import TaskService
 from forebay.integrations.opentelemetry import measure, trace
+from forebay.integrations.opentelemetry.harmless import Harmless
 from forebay.integrations.opentelemetry.measuring import LOOK_SECONDS, MAX_ERROR_TYPES, Instruments
 from forebay.scheduler.sweeping import Sweeping
 from forebay.stores.protocol import Receipt, Want
@@ -410,6 +412,23 @@ def test_what_goes_wrong_with_metrics_is_logged_once_and_harms_no_job(
             assert send.enqueue().result(timeout=TIMEOUT) == "sent"
 
     assert caplog.text.count("metrics of jobs are lost") == 1
+
+
+def test_of_many_threads_that_fail_at_once_one_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    harmless, together = Harmless(logging.getLogger("tests"), "it is broken"), Barrier(8)
+
+    def fail() -> None:
+        with harmless():
+            together.wait(TIMEOUT)
+            raise RuntimeError("broken")
+
+    threads = [Thread(target=fail) for _ in range(together.parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT)
+
+    assert [record.message for record in caplog.records] == ["it is broken"]
 
 
 class Failing:

@@ -28,6 +28,7 @@ from forebay.domain.schedule import FiringStatus
 from forebay.domain.worker import Pulse, WorkerInfo
 from forebay.errors import ConfigError, StoreError
 from forebay.integrations.opentelemetry.around import Around
+from forebay.integrations.opentelemetry.harmless import Harmless
 from forebay.stores.protocol import Engine, Reader, Receipt, Store
 from forebay.stores.scheduling import Fired
 from forebay.telemetry.observing import End
@@ -111,7 +112,7 @@ class Instruments:
 
     def __init__(self, meter: Meter) -> None:
         self._names = _Names()
-        self._is_told = False
+        self._harmless = Harmless(logger, "metrics of jobs are lost; this is said once")
         self._sent = _counter(meter, "messaging.client.sent.messages", "{message}", "Jobs enqueued.")
         self._sending = _histogram(
             meter, "messaging.client.operation.duration", BOUNDARIES, "Calls of the store that enqueue."
@@ -127,21 +128,11 @@ class Instruments:
             meter, "forebay.lost.leases", "{lease}", "Leases lost while their jobs ran here."
         )
 
-    @contextmanager
-    def harmless(self) -> Iterator[None]:
-        """A meter of somebody else's may raise within our calls; it may cost figures, but no job."""
-        try:
-            yield
-        except Exception:
-            if not self._is_told:
-                logger.exception("metrics of jobs are lost; this is said once")
-            self._is_told = True
-
     # Enqueue
 
     def sent(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt], seconds: float) -> None:
         """These were answered like this, by a call that took so long."""
-        with self.harmless():
+        with self._harmless():
             tallies: Tallies[tuple[str, str, str]] = Tallies()
             for job, receipt in zip(jobs, receipts, strict=True):
                 if receipt.error is not None:
@@ -153,7 +144,7 @@ class Instruments:
 
     def unsent(self, jobs: Sequence[NewJob], error: BaseException, seconds: float) -> None:
         """None of these was stored, as far as anybody knows."""
-        with self.harmless():
+        with self._harmless():
             kind = self._names.error(type(error).__qualname__)
             self._count_sent(Tallies((job.queue, job.task, kind) for job in jobs))
             self._time_sending(jobs, seconds, kind)
@@ -169,7 +160,7 @@ class Instruments:
 
     def fired(self, moves: Sequence[Move], answers: Sequence[Fired]) -> None:
         """Schedules have made jobs."""
-        with self.harmless():
+        with self._harmless():
             tallies: Tallies[tuple[str, str, str]] = Tallies()
             for move, answer in zip(moves, answers, strict=True):
                 enqueued = {one.at for one in answer.firings if one.status is FiringStatus.ENQUEUED}
@@ -179,7 +170,7 @@ class Instruments:
     # Claim, run, settle
 
     def claimed(self, jobs: Sequence[Job]) -> None:
-        with self.harmless():
+        with self._harmless():
             for (queue, task), count in Tallies((job.queue, job.task) for job in jobs).items():
                 self._consumed.add(count, self._operation(queue, task, "claim", "receive"))
             for job in jobs:
@@ -188,7 +179,7 @@ class Instruments:
                 self._waiting.record(waited, self._names.series(job.queue, job.task))
 
     def ended(self, ends: Sequence[End]) -> None:
-        with self.harmless():
+        with self._harmless():
             settled: Tallies[tuple[str, ...]] = Tallies()
             retried: Tallies[tuple[str, str]] = Tallies()
             for job, end, seconds in ends:
@@ -211,7 +202,7 @@ class Instruments:
             self._settled.add(count, {**how, "forebay.ending": ending, "forebay.state": state})
 
     def lost(self, jobs: Sequence[Job]) -> None:
-        with self.harmless():
+        with self._harmless():
             for (queue, task), count in Tallies((job.queue, job.task) for job in jobs).items():
                 self._lost.add(count, self._names.series(queue, task))
 

@@ -32,6 +32,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.settlement import Settlement
 from forebay.errors import Cancel, ConfigError, InvalidJob, Snooze
 from forebay.integrations.opentelemetry.around import Around
+from forebay.integrations.opentelemetry.harmless import Harmless
 from forebay.stores.protocol import Engine, Exchange, Receipt, Refusal, Store
 
 TRACEPARENT: Final = "traceparent"
@@ -90,17 +91,7 @@ class Tracing:
         self._enqueued: _Recent[JobId, SpanContext] = _Recent()
         self._attempts: _Recent[JobId, SpanContext] = _Recent()  # the newest claim
         self._claimed: _Recent[Lease, SpanContext] = _Recent()
-        self._is_told = False
-
-    @contextmanager
-    def _harmless(self) -> Iterator[None]:
-        # A processor or an exporter that raises does so within our calls; it may cost spans, but no job.
-        try:
-            yield
-        except Exception:
-            if not self._is_told:
-                logger.exception("spans of jobs are lost; this is said once")
-            self._is_told = True
+        self._harmless = Harmless(logger, "spans of jobs are lost; this is said once")
 
     # Enqueue
 
