@@ -1,4 +1,4 @@
-"""Code of somebody else's that runs within our calls: what it raises may cost spans or figures, and no job."""
+"""Code of somebody else's that runs in our calls: what it raises may cost spans or figures, and no job."""
 
 from __future__ import annotations
 
