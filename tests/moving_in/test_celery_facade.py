@@ -206,7 +206,7 @@ def app(url: str) -> Iterator[Celery]:
 
 def test_settings_say_where_tasks_go_and_how_long_they_may_take(app: Celery) -> None:
     app.conf.task_routes = {"shop.mail.*": {"queue": "mail"}}
-    app.conf.update(task_default_queue="rest", task_time_limit=60, task_serializer="json")
+    app.conf.update(task_default_queue="rest", task_time_limit=60, task_serializer="json", timezone="UTC")
     routed = app.task(lambda: None, name="shop.mail.send")
     plain = app.task(lambda: None, name="shop.sum", time_limit=5, priority=9)
 
@@ -268,6 +268,8 @@ def test_what_is_not_offered_is_refused_with_the_way_out(app: Celery) -> None:
         (lambda: app.task(lambda: None, name="d", max_retries=None)): "from 0 to 100",
         (lambda: app.task(lambda: None, name="e", retry_kwargs={"eta": 1})): "max_retries and countdown",
         (lambda: setattr(app.conf, "beat_schedule", {})): "schedules",
+        (lambda: setattr(app.conf, "timezone", "Europe/Berlin")): "always 'UTC'",
+        (lambda: app.conf.update(task_always_eager=True)): "forebay.testing",
         (lambda: Celery("x", broker="memory://", backend="redis://")): "results are kept in the store",
         (lambda: app.autodiscover_tasks): "import the modules",
         task: "option of retry",

@@ -19,10 +19,10 @@ _WAYS_OUT: Final = {
     "signature": "put jobs together with task.job(...) and forebay's workflow, chain and group",
     "link": "use a workflow, or enqueue a follow-up in the task",
     "link_error": "use a workflow with on_failure, or app.forebay.on_error",
-    "chord": "use a workflow: group, then join",
+    "chord": "use a workflow: chain(group(...), last)",
     "soft_time_limit": "use soft_timeout of a task of forebay and ask current_job().is_overdue",
     "rate_limit": "set a limit: forebay limits set",
-    "beat_schedule": "declare schedules: app.forebay.schedule",
+    "beat_schedule": "declare schedules: app.forebay.cron and app.forebay.every",
     "apply": "call the task itself, or use forebay.testing",
     "update_state": "use current_job().progress",
     "autodiscover_tasks": "import the modules of your tasks",
@@ -30,6 +30,13 @@ _WAYS_OUT: Final = {
     "worker_main": "run `forebay worker`",
     "config_from_object": "set app.conf, name by name",
     "control": "use app.forebay, `forebay workers` and `forebay jobs`",
+    "include": "import the modules of your tasks",
+    "broker_url": "say broker=... to Celery()",
+    "broker_connection_retry_on_startup": "leave it out: a worker waits for its store by itself",
+    "worker_prefetch_multiplier": "leave it out: a worker takes what it has room for",
+    "task_always_eager": "use forebay.testing",
+    "task_soft_time_limit": "use soft_timeout of a task of forebay and ask current_job().is_overdue",
+    "result_expires": "finished jobs are kept as long as their queue says: `forebay queues configure`",
     "result_backend": "results are kept in the store: leave it out",
     "backend": "results are kept in the store: leave it out",
 }
@@ -40,6 +47,9 @@ _ALWAYS: Final[dict[str, tuple[Any, ...]]] = {
     "serializer": ("json",),
     "accept_content": (["json"], ("json",), {"json"}),
     "enable_utc": (True,),
+    "timezone": ("UTC",),
+    "backend": (None,),
+    "result_backend": (None,),
     "acks_late": (True,),
     "task_acks_late": (True,),
     "reject_on_worker_lost": (True,),
@@ -61,7 +71,8 @@ def check_always(given: Mapping[str, Any], where: str) -> None:
         if name not in _ALWAYS:
             refuse(name, where)
         if value not in _ALWAYS[name]:
-            raise ConfigError(f"{where} {name} is always {_ALWAYS[name][0]!r} here, not {value!r:.60}")
+            way = f": {_WAYS_OUT[name]}" if name in _WAYS_OUT else ""
+            raise ConfigError(f"{where} {name} is always {_ALWAYS[name][0]!r} here, not {value!r:.60}{way}")
 
 
 class Conf:

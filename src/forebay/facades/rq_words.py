@@ -20,7 +20,7 @@ _WAYS_OUT: Final = {
     "on_success": "use a workflow, or enqueue a follow-up in the task",
     "on_failure": "use a workflow with on_failure, or on_error of the app",
     "on_stopped": "use on_error of the app",
-    "repeat": "declare a schedule",
+    "repeat": "declare a schedule: app.cron or app.every",
     "webhooks": "set up a channel of alerts",
     "pipeline": "use enqueue_many of the app, which stores all jobs or none",
     "unique": "use task.using(unique=...) of a task of forebay",
@@ -29,7 +29,7 @@ _WAYS_OUT: Final = {
     "is_async": "use forebay.testing, or call the function",
     "serializer": "arguments are kept as JSON with types",
     "enqueue_many": "use enqueue_many of the app",
-    "empty": "use `forebay queues` or app.queues",
+    "empty": "use `forebay queues purge`",
 }
 
 
