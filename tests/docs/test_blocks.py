@@ -111,6 +111,12 @@ ELSEWHERE: Final = {
         )
         for language in ("python", "console")
     },
+    **{
+        ("guide/moving-in.md", language): (
+            "moving_in/test_guide.py::test_a_backlog_of_celery_comes_over_as_the_page_says"
+        )
+        for language in ("python", "console")
+    },
     ("guide/redis.md", "python"): (
         "stores/test_redis_guide.py::test_the_program_of_the_page_runs_against_a_server"
     ),
