@@ -119,19 +119,22 @@ def celery_worker(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
             worker.kill()
 
 
-def test_what_a_worker_held_when_it_died_is_imported_and_a_living_one_is_noticed(
-    producer: celery.Celery, old: redis.Redis, url: str, folder: Path
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_what_a_worker_held_when_it_ended_is_imported_and_a_living_one_is_noticed(
+    producer: celery.Celery, old: redis.Redis, url: str, folder: Path, how: signal.Signals
 ) -> None:
     add = producer.tasks[f"{PLACE}.add"]
     ids = {add.apply_async((n, 1), countdown=3_600).id for n in range(5)}
     with celery_worker(folder) as worker:
         until(lambda: old.hlen("unacked") == 5)
         refused = call("import", "celery", "--from", old_url(), "--to", url)
-        os.kill(worker.pid, signal.SIGKILL)
+        os.kill(worker.pid, how)
+        worker.wait(DEADLINE)
     assert refused.exit_code != 0
     assert "as Celery's workers do" in refused.stderr
     assert "--workers-stopped" in refused.stderr
     until(lambda: not server_clients(old))
+    assert (old.hlen("unacked"), old.llen("celery")) == ((5, 0) if how is signal.SIGKILL else (0, 5))
 
     done = bring("celery", "--from", old_url(), "--to", url)
 

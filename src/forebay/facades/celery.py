@@ -16,6 +16,7 @@ What Celery has and this has not is refused by name, with the way out; nothing i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
 from typing import Any, Final, NoReturn, overload
 
 from forebay.app.app import Forebay
@@ -41,6 +42,7 @@ class Celery:
         self.tasks: dict[str, Task] = {}
         self._forebay = broker if isinstance(broker, Forebay) else Forebay(broker)
         self._waiting: list[Task] = []
+        self._finishing = Lock()
         self._is_used = False
         for made, options in _SHARED:
             self.task(made, **options)
@@ -54,9 +56,10 @@ class Celery:
 
     def finish(self) -> None:
         """Register the tasks that are there."""
-        self._is_used = self.conf.is_used = True
-        while self._waiting:
-            self._waiting.pop(0).register(self._forebay)
+        with self._finishing:  # two threads may use the app for the first time
+            self._is_used = self.conf.is_used = True
+            while self._waiting:
+                self._waiting.pop(0).register(self._forebay)
 
     @overload
     def task(self, func: Callable[..., Any], /, **options: Any) -> Task: ...
