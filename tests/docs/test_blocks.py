@@ -32,6 +32,7 @@ PROGRAMS: Final = (
     "guide/frameworks.md",
     "guide/limits.md",
     "guide/logging.md",
+    "guide/metrics.md",
     "guide/order.md",
     "guide/retries.md",
     "guide/schedules.md",
