@@ -193,6 +193,7 @@ def sessions(server: Server) -> int:
 
 def deadlocks(url: str) -> int:
     """How many there were in this database."""
+    url = url.partition("?redis=")[0]
     return int(ask(url, "select deadlocks from pg_stat_database where datname = current_database()")[0][0])
 
 
