@@ -12,13 +12,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # What is linted and typed; a folder that is not there yet is left out.
-CODE := $(wildcard src tests tools benchmarks evidence examples)
+CODE := $(wildcard src tests tools benchmarks evidence examples deploy)
 # Tests that run the blocks of pages beside what else they know of them; tests/docs/test_blocks.py lists them.
 PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades/test_pages.py \
-	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py testing/test_guide.py end_to_end/test_remote.py)
+	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py testing/test_guide.py end_to_end/test_remote.py docs/test_commands.py docs/test_first_app.py docs/test_troubleshooting.py docs/test_tutorials.py moving_in/test_guide.py)
 ARGS ?=
 
-.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores test-hybrid run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference requirements audit clean
+.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores test-hybrid run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer bench-scale compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference site requirements audit clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +57,7 @@ test-browser: $(READY) dashboard ## A real browser drives every view of the dash
 	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/pytest --quiet tests/browser/drive_*.py $(ARGS)
 
 pictures: $(READY) dashboard ## Take the pictures of the dashboard in docs/images again; takes some minutes
-	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/python -m tests.browser.pictures
+	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/python -m tests.browser.pictures $(ARGS)
 
 test-stores: $(READY) ## The store contract, the model test and what one engine alone can do
 	$(BIN)/pytest -n 3 --dist worksteal tests/stores $(ARGS)
@@ -112,6 +112,9 @@ bench-polls: $(READY) ## Ten thousand clients that wait at one server: [ARGS=--q
 bench-explorer: $(READY) ## Measure searches, first pages and totals with five million finished jobs: [ARGS='--engine sqlite']
 	$(BIN)/python -m benchmarks.explorer $(ARGS)
 
+bench-scale: $(READY) ## Measure drains by number of workers, a job from end to end, and a long history: [ARGS='--engine redis']
+	$(BIN)/python -m benchmarks.scale $(ARGS)
+
 bench-limits: $(READY) ## Measure a drain under limits beside the same without, on every engine
 	$(BIN)/python -m benchmarks.limits $(ARGS)
 
@@ -134,7 +137,7 @@ docs: $(READY) ## Check all links in the documents and run all code in them, off
 mutate: $(READY) ## Remove each guard of each statement in turn and see the suite fail
 	$(BIN)/python tools/mutate.py $(ARGS)
 
-covered: $(READY) ## How much of the queue and of the worker their tests reach: ten minutes
+covered: $(READY) ## How much of the queue, the worker and the dashboard their tests reach: twenty minutes
 	$(BIN)/python tools/covered.py $(ARGS)
 
 flaky: $(READY) ## Run tests again and again and name those that fail now and then: [TIMES=20] [ARGS=tests/worker]
@@ -161,9 +164,13 @@ crowd: $(READY) ## Several processes on one store under full load, for a minute:
 fuzz-service: $(READY) ## Throw 500 examples at each operation of the service, right and wrong ones: [ARGS='--max-examples 20'], one by one and within bounds: [ARGS=--each]
 	$(BIN)/python tools/fuzz_service.py $(ARGS)
 
-reference: $(READY) ## Write docs/reference/http.md and grpc.md, the .proto file and its code from the service's shapes
+reference: $(READY) ## Write the pages of docs/reference that are made from the code, the .proto file and its code
 	$(BIN)/python tools/reference.py $(ARGS)
 	$(BIN)/python tools/proto.py $(ARGS)
+	$(BIN)/python -m tools.reference_pages $(ARGS)
+
+site: $(READY) ## Build the documentation as static pages with a search, offline: build/site
+	@$(BIN)/python -m tools.build_site $(ARGS)
 
 requirements: $(READY) ## What is shown by tests, what waits and what was decided against
 	@$(BIN)/python tools/requirements.py $(ARGS)

@@ -98,7 +98,7 @@ SOME: Final[dict[str, Any]] = {
     "after_numbers": [0] * 100, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
     "shares": [f"s{number}" for number in HUNDRED], "changes": None,
     "marks": ["tags a"], "cancelled": False, "moment": 50_000, "updated_at": 1, "cancel_reason": None,
-    "key": "k1", "named": True,
+    "key": "k1", "named": True, "meets": True,
 }  # fmt: skip
 # Where a name means something else than in other statements.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
@@ -232,6 +232,7 @@ def trouble_with(connection: Connection, statement: str, name: str, mode: str) -
     with raw_connection.transaction(force_rollback=True):
         raw_connection.execute("select set_config('plan_cache_mode', %s, true)", [mode])
         raw_connection.execute("select set_config('forebay_tx.now', '50000', true)")
+        raw_connection.execute("select set_config('forebay_tx.ended', %s::text[]::text, true)", [IDS])
         plan = explained(raw_connection, statement, {**SOME, **OTHERS.get(name, {})})
         raw_connection.execute("deallocate looked_at")
     bad = [node["Node Type"] for node in nodes(plan) if is_bad(node)]

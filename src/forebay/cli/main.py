@@ -15,6 +15,7 @@ COMMANDS = {
     "limits": ("forebay.cli.limits:limits", "List, set and remove limits on jobs that run and start."),
     "schedules": ("forebay.cli.schedules:schedules", "List, show, add, pause, fire and remove schedules."),
     "scheduler": ("forebay.cli.scheduler:scheduler", "Fire schedules until a signal says stop."),
+    "outbox": ("forebay.cli.outbox:outbox", "Carry jobs from an outbox to the store."),
     "server": ("forebay.cli.server:server", "Serve jobs over HTTP, and gRPC, until a signal says stop."),
     "dead": ("forebay.cli.dead:dead", "Look at the dead letters, revive or purge them."),
     "ramps": ("forebay.cli.ramps:ramps", "Revive dead letters in batches that grow while they do well."),
@@ -31,6 +32,10 @@ COMMANDS = {
     "sweep": ("forebay.cli.sweep:sweep", "Settle attempts whose worker is dead or whose lease has ended."),
     "migrate": ("forebay.cli.migrate:migrate", "Create the store or bring its schema up to date."),
     "move": ("forebay.cli.move:move", "Move jobs, schedules, limits, keys and settings to another store."),
+    "import": (
+        "forebay.cli.importing:import_jobs",
+        "Bring jobs that wait in Celery, RQ or Huey to a store of ours.",
+    ),
     "doctor": ("forebay.cli.doctor:doctor", "Look for what is wrong, and say what to do about it."),
     "completion": (
         "forebay.cli.completion:completion",

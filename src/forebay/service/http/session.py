@@ -15,9 +15,10 @@ from forebay.errors import Unauthenticated
 from forebay.service.auth import NEEDS, bearer
 from forebay.service.http.admitting import COOKIE
 from forebay.service.http.calling import Asking, caller_of, open_service
+from forebay.service.mounted import BASE
 from forebay.service.schema.shared import Shape
 
-_HOW: Final = "HttpOnly; SameSite=Strict; Path=/"
+_HOW: Final = "HttpOnly; SameSite=Strict"
 
 
 class GrantShape(Shape, frozen=True, kw_only=True):
@@ -29,10 +30,12 @@ class GrantShape(Shape, frozen=True, kw_only=True):
 
 class SessionShape(Shape, frozen=True, kw_only=True):
     """Who asks. `operations` are those that they may do to every queue; `is_open` says that this server asks
-    nobody for a key, and lets everybody do everything."""
+    nobody for a key, and lets everybody do everything; `has_key` that they have shown one. Where neither is
+    true a program that this server is a part of has let them in."""
 
     name: str
     is_open: bool
+    has_key: bool
     grants: list[GrantShape]
     operations: list[str]
     engine: str
@@ -54,7 +57,7 @@ async def session(request: Asking) -> SessionShape:
 @post("/v1/session", tags=["session"], status_code=200)
 async def begin_session(request: Asking) -> Response[SessionShape]:
     """Keep the key of this request in a cookie of the browser."""
-    if caller_of(request).key is None:
+    if not caller_of(request).has_token:
         return Response(_described(request))  # there is no key to keep
     token = bearer(request.headers.get("authorization"))
     if token is None:
@@ -70,7 +73,9 @@ async def end_session(request: Asking) -> Response[Ended]:
 
 def _cookie(request: Asking, token: str) -> str:
     secure = "; Secure" if request.scope["scheme"] == "https" else ""
-    return f"{COOKIE}={token}; {_HOW}{secure}"
+    # Of an app that others share the host with, the cookie is shown to this part of it alone.
+    path = f"{request.scope.get(BASE, '')}/"
+    return f"{COOKIE}={token}; {_HOW}; Path={path}{secure}"
 
 
 def _described(request: Asking) -> SessionShape:
@@ -79,6 +84,7 @@ def _described(request: Asking) -> SessionShape:
     return SessionShape(
         name=caller.name,
         is_open=caller.key is None,
+        has_key=caller.has_token,
         grants=[GrantShape(role=one.role, queues=one.queues) for one in grants],
         operations=sorted(operation for operation in NEEDS if caller.may(operation)),
         engine=open_service(request).desk.engine.features.name,

@@ -32,7 +32,7 @@ from forebay.stores.postgres.limiting import PostgresLimits
 from forebay.stores.postgres.measuring import PostgresMetrics
 from forebay.stores.postgres.packing import bigint, bigints, text, texts
 from forebay.stores.postgres.plain import PlainInsert
-from forebay.stores.postgres.plain_exchange import Part, PlainExchange
+from forebay.stores.postgres.plain_exchange import FEW, Part, PlainExchange
 from forebay.stores.postgres.scheduling import PostgresSchedules
 from forebay.stores.postgres.schema import migrate, statements_for
 from forebay.stores.postgres.transaction import Memory, Transaction
@@ -53,8 +53,6 @@ from forebay.stores.reviving import Revival
 T = TypeVar("T")
 # Transactions that a call makes at most, one after the other, for jobs that depend on those it has ended.
 ROUNDS: Final = 4
-# A job that has completed with fewer dependants is mostly one of many parents of a join.
-FEW: Final = 10
 
 
 def tell(tx: Transaction) -> None:
@@ -82,7 +80,9 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         self._beside = beside
         self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id, beside)
         self._plain_exchange = PlainExchange(connection, self._statements, self._memory, beside)
-        self._unfinished: list[int] = []  # lines of the list of what the ends of jobs mean for others
+        # Lines of the list of what the ends of jobs mean for others; and those that `meet` need not look at.
+        self._unfinished: list[int] = []
+        self._looked_at: set[int] = set()
         self._by_hand = ByHand(connection, self._statements, "take_duty", "commands_take", "meet")
         self._is_closed = False
 
@@ -114,7 +114,11 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
     def _meet(self) -> None:
         """Do with what can be done in one statement: parents have completed whose children wait for others
         besides."""
-        values = {"numbers": bigints(sorted(self._unfinished)), "few": bigint(FEW)}
+        numbers = sorted(set(self._unfinished) - self._looked_at)
+        self._looked_at.clear()
+        if not numbers:
+            return
+        values = {"numbers": bigints(numbers), "few": bigint(FEW)}
         over = {number for (number,) in self._by_hand.all("meet", values) or ()}
         self._unfinished = [number for number in self._unfinished if number not in over]
 
@@ -223,7 +227,9 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         if known is None and not notes:
             part = plain.exchange(worker, settlements, wants, room)
             self._unfinished += plain.listed
+            self._looked_at |= plain.looked_at
             plain.listed.clear()
+            plain.looked_at.clear()
         whole = part.whole
         if whole is None:
             left = room - part.claimed
