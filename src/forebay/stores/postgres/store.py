@@ -20,6 +20,7 @@ from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.following import StillListed
 from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
 from forebay.stores.postgres.adopting import PostgresAdopting
+from forebay.stores.postgres.beside import Beside
 from forebay.stores.postgres.by_hand import ByHand
 from forebay.stores.postgres.connection import TRIES, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
@@ -62,15 +63,23 @@ def tell(tx: Transaction) -> None:
 class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, PostgresMetrics, PostgresAdopting):
     """A handle to write to one store."""
 
-    def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        new_id: Callable[[], JobId],
+        *,
+        pokes: Pokes | None = None,
+        beside: Beside | None = None,
+    ) -> None:
         self._connection = connection
         self._address = connection.address
         self._statements = statements_for(connection.address.schema)
         self._new_id = new_id
         self._memory = Memory()
-        self._pokes = Pokes(connection.address)
-        self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id)
-        self._plain_exchange = PlainExchange(connection, self._statements, self._memory)
+        self._pokes = pokes or Pokes(connection.address)
+        self._beside = beside
+        self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id, beside)
+        self._plain_exchange = PlainExchange(connection, self._statements, self._memory, beside)
         # Lines of the list of what the ends of jobs mean for others; and those that `meet` need not look at.
         self._unfinished: list[int] = []
         self._looked_at: set[int] = set()
@@ -228,6 +237,8 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
                 lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
             )
             whole = part.joined(rest)
+            if self._beside is not None:
+                self._beside.gone(rest.jobs)
         if part.done is not None and plain.leaves_places(whole.jobs):
             self._tell()
         return whole
