@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +13,14 @@ import pytest
 
 from forebay.cli.main import main
 from tests.cli import test_schedules, test_server
-from tests.cli.calling import DEADLINE, command, commands, environment, ids, program, program_answer
-
-
-@contextmanager
-def working(folder: Path, *words: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """A worker while the block lasts; it must stop in order."""
-    with (folder / "worker.log").open("w") as log:
-        process = subprocess.Popen(
-            command("worker", *words), cwd=folder, env=environment(**variables), stderr=log, text=True
-        )
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            status = process.wait(DEADLINE)
-    assert status == 0, (folder / "worker.log").read_text()
+from tests.cli.calling import (
+    DEADLINE,
+    commands,
+    ids,
+    program,
+    program_answer,
+    working,
+)
 
 
 def json_of(folder: Path, *words: str) -> Any:
@@ -266,6 +255,7 @@ def test_every_other_command(app_folder: Path) -> None:
         == 0
     )
     assert json_of(app_folder, "doctor")["is_well"] is True
+    assert json_of(app_folder, "version")["packages"]["click"]
     assert program(app_folder, "completion", "bash").returncode == 0
     assert "forebay, version" in program(app_folder, "--version").stdout.replace(
         "python -m forebay", "forebay"
@@ -357,6 +347,7 @@ SHOWN: dict[str, Callable[..., object]] = {
     "move": test_every_other_command,
     "doctor": test_every_other_command,
     "completion": test_every_other_command,
+    "version": test_every_other_command,
 }
 WITHOUT_JSON = {
     "worker": "working(app_folder,",

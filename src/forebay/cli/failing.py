@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from enum import IntEnum
 from typing import Final
 
 import click
 
+from forebay.cli.guessing import meant
 from forebay.cli.redacting import redacted
 from forebay.errors import (
     AlertNotFound,
@@ -34,6 +36,8 @@ from forebay.errors import (
     WorkerNotFound,
     WorkersDied,
 )
+
+_UNKNOWN_COMMAND: Final = re.compile(r"No such command '(.*)'\.\Z", re.DOTALL)
 
 
 class Status(IntEnum):
@@ -124,6 +128,8 @@ def report_usage(
 
 
 def _way_out(error: click.ClickException) -> str:
+    if isinstance(error, click.UsageError) and (unknown := _UNKNOWN_COMMAND.match(error.message)):
+        return _other_command(unknown[1], error.ctx)
     if isinstance(error, click.NoSuchOption) and not error.option_name.startswith("--"):
         return (
             " A value that begins with - stands behind --, as in `enqueue TASK -- -1`; "
@@ -133,6 +139,16 @@ def _way_out(error: click.ClickException) -> str:
     if param is None or param.name != "app":
         return ""
     return " Name it as package.module:app, in FOREBAY_APP, or as app in forebay.toml."
+
+
+def _other_command(name: str, ctx: click.Context | None) -> str:
+    """What may have been meant, unless click has said it, as newer ones do; and else where the list is."""
+    if ctx is None or not isinstance(ctx.command, click.Group):
+        return ""
+    near = meant(name, ctx.command.list_commands(ctx))
+    if near:
+        return f" Did you mean {' or '.join(near)}?"
+    return f" `{ctx.command_path} --help` lists them."
 
 
 def _report_json(kind: str, message: str, status: Status) -> None:

@@ -36,6 +36,10 @@ COMMANDS = {
         "forebay.cli.completion:completion",
         "Print the script that completes commands in a shell.",
     ),
+    "version": (
+        "forebay.cli.version:version",
+        "Show the versions of Forebay, of Python, of SQLite and of what else it uses.",
+    ),
 }
 
 
