@@ -305,6 +305,7 @@ def test_tasks_are_completed_from_the_newest_jobs(folder: Path, store: Store) ->
 
     assert completed(folder, "forebay enqueue sh") == ["shop.pay", "shop.send"]
     assert completed(folder, "forebay jobs list --task shop.s") == ["shop.send"]
+    assert completed(folder, "forebay top --sort pe") == ["pending"]
 
 
 def test_completion_without_a_store_offers_no_queues(folder: Path) -> None:

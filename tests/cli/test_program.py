@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from forebay.cli.main import main
-from tests.cli import test_schedules, test_server
+from tests.cli import test_dev, test_init, test_schedules, test_server
 from tests.cli.calling import (
     DEADLINE,
     commands,
@@ -246,6 +246,7 @@ def told(answer: Any) -> str:
 def test_every_other_command(app_folder: Path) -> None:
     assert json_of(app_folder, "migrate")["engine"] == "sqlite"
     assert json_of(app_folder, "stats")["total"]["total"] == 0
+    assert json_of(app_folder, "top", "--once")["total"]["total"] == 0
     assert json_of(app_folder, "stuck")["jobs"] == []
     assert json_of(app_folder, "sweep") == {"swept": 0}
     assert (
@@ -265,6 +266,8 @@ def test_every_other_command(app_folder: Path) -> None:
 # Every command, and the test that runs it as a real program and reads its JSON. The output of a worker is its
 # log, and that of `completion` a script; a scheduler has something to say when it was stopped.
 SHOWN: dict[str, Callable[..., object]] = {
+    "init": test_init.test_a_worker_runs_the_tasks_that_were_written,
+    "dev": test_dev.Running,
     "worker": test_a_worker_runs_what_was_enqueued_by_hand,
     "enqueue": test_a_worker_runs_what_was_enqueued_by_hand,
     "jobs list": test_every_command_about_jobs,
@@ -340,6 +343,7 @@ SHOWN: dict[str, Callable[..., object]] = {
     "workers halt": test_every_command_about_workers,
     "workers stacks": test_every_command_about_workers,
     "stats": test_every_other_command,
+    "top": test_every_other_command,
     "inspect": test_every_command_about_queues,
     "stuck": test_every_other_command,
     "sweep": test_every_other_command,
@@ -354,6 +358,7 @@ WITHOUT_JSON = {
     "completion": 'program(app_folder, "completion",',
     "scheduler": 'command("scheduler",',
     "server": 'command("server",',
+    "dev": 'command("dev",',
 }
 
 
