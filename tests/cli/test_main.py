@@ -101,7 +101,9 @@ def test_an_unknown_command_is_bad_input() -> None:
     assert result.exit_code == 2
     assert "No such command 'jbos'" in result.stderr
     assert "jobs" in result.stderr.partition("jbos")[2]
-    assert "list" in call("queues", "lsit").stderr.partition("lsit")[2]
+    nested = call("queues", "lsit").stderr.partition("lsit")[2]
+    assert "list" in nested
+    assert nested.count("Did you mean") == 1
     assert "--help" in call("quux-quux").stderr
 
 

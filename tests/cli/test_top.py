@@ -38,9 +38,9 @@ def busy(store: Store) -> Store:
 class Terminal:
     """A live view on a terminal of its own; `shown` is all that was drawn so far."""
 
-    def __init__(self, folder: Path, words: list[str], lines: int) -> None:
+    def __init__(self, folder: Path, words: list[str], lines: int = 50, columns: int = 160) -> None:
         self._ours, theirs = pty.openpty()
-        variables = {"TERM": "xterm-256color", "COLUMNS": "160", "LINES": str(lines)}
+        variables = {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": str(lines)}
         self.process = subprocess.Popen(
             words, cwd=folder, env=environment(**variables), stdin=theirs, stdout=theirs, stderr=theirs
         )
@@ -79,8 +79,8 @@ class Terminal:
 
 
 @contextmanager
-def live(folder: Path, *words: str, lines: int = 50) -> Iterator[Terminal]:
-    terminal = Terminal(folder, command("top", "--every", "0.2", *words), lines)
+def live(folder: Path, *words: str, lines: int = 50, columns: int = 160) -> Iterator[Terminal]:
+    terminal = Terminal(folder, command("top", "--every", "0.2", *words), lines, columns)
     try:
         yield terminal
     finally:
@@ -177,7 +177,7 @@ def test_keys_sort_and_ctrl_c_ends_it(folder: Path, busy: Store) -> None:
 
 def test_a_store_that_goes_away_is_said_and_looked_for_again(folder: Path, busy: Store) -> None:
     with running(folder) as address:
-        terminal = Terminal(folder, command("top", "--every", "0.2", "--url", f"{address}?answer_wait=1"), 50)
+        terminal = Terminal(folder, command("top", "--every", "0.2", "--url", f"{address}?answer_wait=1"))
         try:
             terminal.shows("3 pending")
         except BaseException:
@@ -195,8 +195,10 @@ def test_a_store_that_goes_away_is_said_and_looked_for_again(folder: Path, busy:
 def test_it_fits_on_a_small_terminal(folder: Path, busy: Store) -> None:
     for _ in range(30):
         make(busy, JobState.DEAD)
-    with live(folder, lines=20) as terminal:
-        terminal.shows("Newest failures")
+    with live(folder, lines=20, columns=80) as terminal:
+        terminal.shows("Newest failures (")
+        terminal.shows("defau")
+        assert "wait p95" not in terminal.shown
         terminal.shows("q quit")
         terminal.type("q")
         assert terminal.ends() == 0

@@ -24,7 +24,11 @@ def test_it_names_forebay_python_sqlite_and_the_drivers() -> None:
 
 
 def test_people_are_told_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ["click>=8.1", "no-such-driver[fast]>=2; extra == 'nosuch'", "forebay[server]; extra == 'grpc'"]
+    lines = [
+        *("click>=8.1", "web>=1; extra == 'big'", "wire>=1; extra == 'big'", "web>=1; extra == 'small'"),
+        "no-such-driver[fast]>=2; extra == 'nosuch'",
+        "forebay[server]; extra == 'grpc'",
+    ]
     monkeypatch.setattr(metadata, "requires", lambda _: lines)
 
     shown = call("version").stdout
@@ -32,6 +36,7 @@ def test_people_are_told_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPa
     assert f"forebay         {__version__}" in shown
     assert "not installed" in shown
     assert "pip install 'forebay[nosuch]'" in shown
+    assert "pip install 'forebay[small]'" in shown
     assert "grpc" not in shown.partition("Packages")[2]
 
 

@@ -16,6 +16,9 @@ from forebay.cli.view import View
 
 _STATES: Final = {"paused": "yellow", "draining": "yellow", "dead": "red", "stale": "yellow", "silent": "red"}
 _GIVES_WAY: Final = {"queue", "queues", "task", "reason", "host", "worker"}
+_WIDE: Final = 110  # on a terminal of fewer columns these give way altogether
+_ONLY_WIDE: Final = {"sched", "retry", "wait p95", "host", "slots", "cpu"}
+_LEAST: Final = 6
 _FRAME: Final = 12  # lines for the head, the foot, and two lines for each section
 _KEYS: Final = "q quit   p pause   s sort   r reverse   + - interval   space now"
 
@@ -34,10 +37,14 @@ def drawn(store: str, seen: Glance | None, view: View, size: ConsoleDimensions) 
         queues, workers = min(len(lines), room // 3), min(len(seen.workers), max(1, room // 5))
         running = min(len(seen.running), max(1, (room - queues - workers) // 2))
         failures = max(1, room - queues - workers - running)
-        parts += _section("Queues", QUEUE_HEADS, [line.cells for line in lines], queues)
-        parts += _section("Workers", WORKER_HEADS, seen.worker_rows(), workers)
-        parts += _section("Running jobs", RUNNING_HEADS, seen.running_rows(), running)
-        parts += _section("Newest failures", FAILURE_HEADS, seen.failure_rows(), failures)
+        sections = (
+            ("Queues", QUEUE_HEADS, [line.cells for line in lines], queues),
+            ("Workers", WORKER_HEADS, seen.worker_rows(), workers),
+            ("Running jobs", RUNNING_HEADS, seen.running_rows(), running),
+            ("Newest failures", FAILURE_HEADS, seen.failure_rows(), failures),
+        )
+        for title, heads, rows, most in sections:
+            parts += _section(title, heads, rows, most, is_wide=size.width >= _WIDE)
     parts.append(Text(_KEYS, style="dim"))
     return Group(*parts)
 
@@ -55,19 +62,23 @@ def _head(store: str, seen: Glance | None, view: View) -> list[Text | Table]:
 
 
 def _section(
-    title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], most: int
+    title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], most: int, *, is_wide: bool
 ) -> list[Text | Table]:
     more = f" ({most} of {len(rows)})" if len(rows) > most else ""
     made = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    for place, name in enumerate(heads):
+    places = [place for place, name in enumerate(heads) if is_wide or name not in _ONLY_WIDE]
+    for place in places:
+        name = heads[place]
         is_number = bool(rows) and all(isinstance(row[place], int) for row in rows)
         made.add_column(
             name,
             justify="right" if is_number else "left",
             no_wrap=True,
+            min_width=_LEAST if name in _GIVES_WAY else None,
             overflow="ellipsis",
             ratio=None if name not in _GIVES_WAY else 3 if name == "reason" else 1,
         )
     for row in rows[:most]:
-        made.add_row(*(Text(shown := cell(value), style=_STATES.get(shown, "")) for value in row))
+        cells = [cell(row[place]) for place in places]
+        made.add_row(*(Text(shown, style=_STATES.get(shown, "")) for shown in cells))
     return [Text(f"{title}{more}", style="bold cyan"), made]

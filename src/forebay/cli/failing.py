@@ -128,7 +128,8 @@ def report_usage(
 
 
 def _way_out(error: click.ClickException) -> str:
-    if isinstance(error, click.UsageError) and (unknown := _UNKNOWN_COMMAND.match(error.message)):
+    said = error.format_message()
+    if isinstance(error, click.UsageError) and (unknown := _UNKNOWN_COMMAND.match(said)):
         return _other_command(unknown[1], error.ctx)
     if isinstance(error, click.NoSuchOption) and not error.option_name.startswith("--"):
         return (

@@ -56,7 +56,7 @@ class Line(NamedTuple):
         return (
             *(self.queue.name, self.queue.state, counts.pending, counts.running, counts.scheduled),
             *(counts.retrying, counts.dead, "" if came is None else f"{came:.1f}", f"{one.throughput:.1f}"),
-            *(one.span.count(Happened.FAILED), "" if waited is None else f"{waited:.3g} ms"),
+            *(one.span.count(Happened.FAILED), "" if waited is None else length(round(waited))),
             length(one.waits_ms),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+from collections import Counter
 from collections.abc import Iterable
 from importlib import metadata
 from typing import Any, Final, NamedTuple
@@ -66,12 +67,14 @@ def packages() -> list[Package]:
 
 
 def _needed(lines: Iterable[str]) -> list[tuple[str, str | None]]:
-    found: dict[str, str | None] = {}
-    for line in lines:
-        match = _NEEDED.match(line)
-        if match and match["extra"] not in _NOT_FOR_USERS and match["name"] != "forebay":
-            found.setdefault(match["name"], match["extra"])
-    return list(found.items())
+    found = [(match["name"], match["extra"]) for line in lines if (match := _NEEDED.match(line))]
+    sizes = Counter(extra for _, extra in found)
+    # An extra may bring another one along; whoever wants a package is told of the smallest that has it.
+    chosen: dict[str, str | None] = {}
+    for name, extra in sorted(found, key=lambda pair: sizes[pair[1]]):
+        if extra not in _NOT_FOR_USERS and name != "forebay":
+            chosen.setdefault(name, extra)
+    return sorted(chosen.items(), key=lambda pair: (pair[1] or "", pair[0]))
 
 
 def _installed(name: str) -> str | None:
