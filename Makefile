@@ -12,13 +12,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # What is linted and typed; a folder that is not there yet is left out.
-CODE := $(wildcard src tests tools benchmarks evidence examples)
+CODE := $(wildcard src tests tools benchmarks evidence examples deploy)
 # Tests that run the blocks of pages beside what else they know of them; tests/docs/test_blocks.py lists them.
 PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades/test_pages.py \
-	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py testing/test_guide.py end_to_end/test_remote.py)
+	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py testing/test_guide.py end_to_end/test_remote.py docs/test_commands.py docs/test_first_app.py docs/test_troubleshooting.py docs/test_tutorials.py)
 ARGS ?=
 
-.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer compare profile growth docs types package pythons mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference requirements audit clean
+.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference site requirements audit clean types package pythons
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -158,9 +158,13 @@ crowd: $(READY) ## Several processes on one store under full load, for a minute:
 fuzz-service: $(READY) ## Throw 500 examples at each operation of the service, right and wrong ones: [ARGS='--max-examples 20'], one by one and within bounds: [ARGS=--each]
 	$(BIN)/python tools/fuzz_service.py $(ARGS)
 
-reference: $(READY) ## Write docs/reference/http.md and grpc.md, the .proto file and its code from the service's shapes
+reference: $(READY) ## Write the pages of docs/reference that are made from the code, the .proto file and its code
 	$(BIN)/python tools/reference.py $(ARGS)
 	$(BIN)/python tools/proto.py $(ARGS)
+	$(BIN)/python -m tools.reference_pages $(ARGS)
+
+site: $(READY) ## Build the documentation as static pages with a search, offline: build/site
+	@$(BIN)/python -m tools.build_site $(ARGS)
 
 requirements: $(READY) ## What is shown by tests, what waits and what was decided against
 	@$(BIN)/python tools/requirements.py $(ARGS)

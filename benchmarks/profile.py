@@ -25,7 +25,7 @@ from benchmarks.compare.notes import noted
 from benchmarks.compare.report import table
 from benchmarks.compare.rows import DEADLINE_SECONDS, FULL, Visit, visit
 from benchmarks.compare.servers import Server, server
-from benchmarks.compare.systems import PEERS, SYSTEMS, TOP, install
+from benchmarks.compare.systems import PEERS, SYSTEMS, TOP, install, install_own
 from benchmarks.compare.workers import cpu_seconds
 from benchmarks.figures import machine
 
@@ -172,6 +172,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, help="how many wait for the worker")
     options = parser.parse_args()
     install("py-spy")
+    install_own()
     with server(options.engine) as made:
         print(f"{options.engine}, py-spy, {EACH_SECOND} looks a second ({machine()}; {made.version})")
         profile(made, options.engine, options.seconds, options.jobs or JOBS[options.engine])

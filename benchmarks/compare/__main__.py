@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.compare.report import Report, failures
 from benchmarks.compare.rows import FULL, QUICK, Row, Scale, rows, visit
 from benchmarks.compare.servers import Server, server
-from benchmarks.compare.systems import PEER, PEERS, SYSTEMS, TOP, System, install, packages
+from benchmarks.compare.systems import PEER, PEERS, SYSTEMS, TOP, System, install, install_own, packages
 from benchmarks.compare.workers import Failed
 from benchmarks.figures import machine
 
@@ -82,6 +82,7 @@ def chosen_by_user() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how often each is measured (5; quick 3)")
     parser.add_argument("--rows", default="", help="only these, separated by commas")
     parser.add_argument("--systems", default="", help="only these, separated by commas")
+    parser.add_argument("--here", action="store_true", help="Forebay as it is here, not installed anew")
     parser.add_argument("--out", type=Path, default=TOP / "build" / "compare", help="folder of the results")
     return parser.parse_args()
 
@@ -107,6 +108,10 @@ def main() -> None:
     scale, engine = scale_of(options), options.engine
     is_brief = options.quick and not options.systems
     systems = [one for one in some(options.systems, SYSTEMS[engine]) if one.is_quick or not is_brief]
+    if options.here:
+        systems = [replace(one, is_here=one.kind != PEER) for one in systems]
+    else:
+        install_own()
     before, began = machine(), time.monotonic()
     with server(engine) as made:
         comparison = Comparison(made, scale)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,10 @@ from typing import Final
 
 TOP: Final = Path(__file__).parents[2]
 PEERS: Final = TOP / ".venv-peers"
+# What a user has who installs Forebay for a server, and nothing else. A driver imports some of what it finds,
+# redis-py all of OpenTelemetry (50 ms and 4 MB), and an environment for development has much to find.
+OWN: Final = "forebay"
+OWN_PACKAGES: Final = f"{TOP}[postgres,redis]"
 LIST: Final = Path(__file__).with_name("peers.txt")
 OURS, RAW, PEER = "ours", "raw", "peer"
 ALL_ROWS: Final = "bulk backlog waves sizes mixed queues"
@@ -32,6 +37,7 @@ class System:
     options: str = ""  # added to the address of the store
     is_synced: bool = True  # an enqueue that has returned survives a power cut, as far as the engine goes
     is_quick: bool = True  # takes part in quick runs
+    is_here: bool = False  # not a peer, and run from this tree and environment
 
     @property
     def kind(self) -> str:
@@ -39,8 +45,10 @@ class System:
 
     @property
     def bin(self) -> Path:
-        """The programs of its environment; for us and the engine alone it is the one we run in."""
-        return PEERS / self.driver / "bin" if self.kind == PEER else Path(sys.executable).parent
+        """The programs of its environment; the engine alone has ours."""
+        if self.kind == PEER:
+            return PEERS / self.driver / "bin"
+        return Path(sys.prefix) / "bin" if self.is_here else PEERS / OWN / "bin"
 
     def words(self, number: int, extra: str = "") -> list[str]:
         """What starts the worker with this number."""
@@ -152,8 +160,18 @@ def install(name: str) -> None:
     mark.write_text(" ".join(wanted), encoding="utf-8")
 
 
+def install_own() -> None:
+    """Install this very tree, as a user would."""
+    folder = PEERS / OWN
+    if not folder.exists():
+        _run(sys.executable, "-m", "venv", str(folder))
+    _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", OWN_PACKAGES)
+
+
 def _run(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    # The page of the dashboard is not measured.
+    settings = {**os.environ, "FOREBAY_SKIP_DASHBOARD": "1"}
+    done = subprocess.run(words, env=settings, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         raise RuntimeError(f"cannot be installed: {' '.join(last)}")

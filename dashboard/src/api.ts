@@ -1,6 +1,7 @@
 /** The service's API. Everything the page knows and does goes through `ask`. */
 
 import { signal } from "@preact/signals";
+import { BASE } from "./router";
 import type { Problem, Role, SessionShape } from "./types";
 
 /** Who is here: `undefined` until the server has said, `null` where it asks for a key. */
@@ -24,7 +25,7 @@ export async function ask<T>(method: string, path: string, body?: unknown, key?:
   if (key) headers["Authorization"] = `Bearer ${key}`;
   let answer: Response;
   try {
-    answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    answer = await fetch(BASE + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
   } catch {
     throw new ApiError(0, "unreachable", "The server cannot be reached.");
   }

@@ -2,6 +2,7 @@
 
 import { batch, signal } from "@preact/signals";
 import { get, may, session } from "./api";
+import { BASE } from "./router";
 import { settings } from "./settings";
 import type { Happening, LineShape, QueueList, QueueNews, QueueShape, WorkerList, WorkerNews, WorkerShape } from "./types";
 
@@ -71,7 +72,7 @@ let troubledAt = 0;
 function connect(): void {
   source?.close();
   clearTimeout(again);
-  const stream = new EventSource(`/v1/events/stream?after=${last}`);
+  const stream = new EventSource(`${BASE}/v1/events/stream?after=${last}`);
   source = stream;
   // One that neither opens nor fails, behind a proxy that waits for its end, is one that is down.
   again = setTimeout(() => down(stream), LONGEST_SILENCE);

@@ -64,6 +64,22 @@ test("a stream that never opens is one that is down", () => {
   vi.useRealTimers();
 });
 
+test("a page that is mounted under a path keeps to it", async () => {
+  document.head.innerHTML = '<meta name="forebay-base" content="/shop/jobs">';
+  vi.resetModules();
+  const asked = vi.fn(async (_: string) => new Response("{}"));
+  vi.stubGlobal("fetch", asked);
+  const router = await import("./router");
+  const api = await import("./api");
+  await api.get("/v1/queues");
+  expect(asked.mock.calls[0]?.[0]).toBe("/shop/jobs/v1/queues");
+  expect(router.addressOf(["jobs"])).toBe("/shop/jobs/dashboard/jobs");
+  expect(router.placeOf("/shop/jobs/dashboard/jobs/7", "").parts).toEqual(["jobs", "7"]);
+  document.head.innerHTML = "";
+  vi.unstubAllGlobals();
+  vi.resetModules();
+});
+
 test("an address says what is looked for", () => {
   const place = placeOf("/dashboard/jobs/a%2Fb", "?queue=mail");
   expect(place.parts).toEqual(["jobs", "a/b"]);

@@ -2,7 +2,9 @@
 
 import { signal } from "@preact/signals";
 
-export const ROOT = "/dashboard";
+/** Where the server is: empty, or the path under which it is mounted in another app, as the page says itself. */
+export const BASE = document.querySelector<HTMLMetaElement>('meta[name="forebay-base"]')?.content ?? "";
+export const ROOT = `${BASE}/dashboard`;
 
 export interface Place {
   /** The parts of the path behind the root: `["jobs", "01J…"]`. */

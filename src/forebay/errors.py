@@ -2,40 +2,40 @@
 
 ForebayError
   ConfigError              fix the settings
-  InvalidJob               fix the request; names the field
+  InvalidJob               fix the request; `field` names the part
     PayloadError           fix the arguments (cannot encode, decode, too large)
-      CorruptPayload       stored bytes are not what was written; only a new job helps
-        BlobGone           what was kept beside the store is not there; perhaps it comes back
-      NewerPayload         whole, but made for a later version: upgrade this program
-        UnknownKey         encrypted with a key that this program was not given; `key` names it
-  UnknownTask              deploy the code
-  JobNotFound              nothing there
-  QueueNotFound            nothing there
-  WorkerNotFound           nothing there
-  ScheduleNotFound         nothing there
-  KeyNotFound              nothing there
-  AlertNotFound            nothing there
-  RuleNotFound             nothing there
-  RampNotFound             nothing there
-  WorkersDied              worker processes die as soon as they are started; look at their log
-  DuplicateJob             carries the id of the job that holds the key
+      CorruptPayload       enqueue a new job: stored bytes are not what was written
+        BlobGone           put back what was kept beside the store; the job is tried again
+      NewerPayload         upgrade this program: the bytes are whole, but made for a later version
+        UnknownKey         give this program the encryption key that `key` names
+  UnknownTask              deploy the code, or mend the name
+  JobNotFound              check the id; the job may have been pruned or deleted
+  QueueNotFound            check the name: `forebay queues list`
+  WorkerNotFound           check the id: `forebay workers list`; it may have stopped
+  ScheduleNotFound         check the name: `forebay schedules list`
+  KeyNotFound              check the name: `forebay keys list`
+  AlertNotFound            check the id: `forebay alerts list`; the oldest are forgotten
+  RuleNotFound             check the id: `forebay alerts rules`
+  RampNotFound             check the name: `forebay ramps list`
+  WorkersDied              look at the log of the workers: they die as soon as they are started
+  DuplicateJob             use the job that `holder` names, or another key
   QueueFull                try later, or raise the queue's max_length
-  RateLimited              too many jobs at once; try again after `retry_after` seconds
-  TooManyRequests          of a service; ask again after `retry_after` seconds
+  RateLimited              try again after `retry_after` seconds
+  TooManyRequests          of a service: ask again after `retry_after` seconds
   Unauthenticated          of a service: show an API key that holds
   Forbidden                of a service: ask for a key with another role, or for another queue
-  QueueClosed              the queue is draining or was dropped
+  QueueClosed              choose another queue, or `forebay queues resume`: it is draining or was dropped
   QueueNotEmpty            empty it first, or drop it by force
-  IllegalTransition        the operator asked for something the state forbids
-  JobFailed                the job whose result was asked for is dead
-  JobCancelled             the job whose result was asked for was cancelled
-  WaitTimeout              the job was not final in time; it goes on, so wait again
-  LeaseLost                raised in a task: its lease is gone, and what it does counts no more; stop
-  StoreError
-    StoreUnavailable       try again later; the only class the coordinator retries
-    StoreRefused           this value can never be stored here; change it
-    StoreUnusable          this file or server cannot be used as it is
-    SchemaOutdated         run the migration
+  IllegalTransition        look at the state of the job first; it does not allow this
+  JobFailed                look at why: `forebay dead show ID`; then revive it or not
+  JobCancelled             nothing, if it was meant; `forebay jobs show ID` tells who did it
+  WaitTimeout              wait again: the job goes on
+  LeaseLost                stop: raised in a task whose lease is gone, and what it does counts no more
+  StoreError               see its kinds; of itself: what asks the store is closed
+    StoreUnavailable       try again later; workers do so by themselves
+    StoreRefused           change the value: it can never be stored here
+    StoreUnusable          mend the file, the server or the address; the message says what is wrong
+    SchemaOutdated         run `forebay migrate`
     SchemaNewer            upgrade this program
 
 Raised by task code to say how its attempt shall end:

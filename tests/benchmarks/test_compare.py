@@ -20,7 +20,7 @@ MEASURES = [measure for row in rows(QUICK) for measure in row.measures]
 
 
 def test_forebay_and_the_engine_alone_are_compared_and_written_down(tmp_path: Path) -> None:
-    words = "--engine sqlite --quick --rounds 1 --systems forebay,raw --rows enqueue,drain --out"
+    words = "--engine sqlite --quick --rounds 1 --here --systems forebay,raw --rows enqueue,drain --out"
 
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.compare", *words.split(), str(tmp_path)],

@@ -62,6 +62,6 @@ def test_the_commands_of_the_page_about_security_work_in_their_order(store: Stor
 
 
 def test_the_reference_names_every_setting_of_a_queue() -> None:
-    page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
 
     assert [name for name in setting_names() if f"`{name}`" not in page] == []

@@ -76,7 +76,7 @@ def test_the_help_lists_the_words_that_an_option_takes() -> None:
 
 
 def test_the_reference_names_every_command_and_every_option() -> None:
-    page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
 
     assert [name for name in ALL if f"`forebay {name}`" not in page] == []
     options = {

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -131,6 +132,21 @@ def test_what_became_of_jobs_lately_is_shown(store: Store) -> None:
     assert "In the last 5m" in page
     [line] = [line for line in page.splitlines() if line.startswith("mail") and "ms" in line]
     assert line.split()[:5] == ["mail", "0.1", "30", "10", "1"]
+
+
+def test_long_waits_are_shown_without_powers_of_ten(store: Store) -> None:
+    start = start_of(SystemClock().now_ms(), TEN_SECONDS) - TEN_SECONDS
+    tally = Tally({"completed": 1}, {}, histogram_of([2_000_000]), histogram_of([4_000]))
+    store.record_metrics(
+        [MetricRow(tier=TEN_SECONDS, start=start, queue=MAIL, worker="w", tasks={"t": tally})]
+    )
+    steps.put_many(store, 1, queue=MAIL)
+
+    page = call("stats", "--window", "300").stdout
+
+    [line] = [line for line in page.splitlines() if line.startswith("mail") and "ms" in line]
+    assert re.search(r" [12],\d\d\d ms ", line)
+    assert "e+" not in line
 
 
 def test_a_look_is_repeated_until_somebody_stops_it(store: Store) -> None:

@@ -6,19 +6,24 @@ import ast
 import re
 import shlex
 import sqlite3
+import subprocess
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from forebay import Forebay
+from forebay.app.codec import encode_call
 from forebay.cli.settings import read_settings
-from tests.docs.pages import ROOT, blocks, fenced, pages, run, run_page, text, whole
+from tests.docs.pages import DEADLINE, ROOT, blocks, fenced, pages, run, run_page, text, whole
+from tests.service.node import node
 
 # Pages whose Python blocks are one program that prints what the blocks without a language show. Their
 # console blocks are commands that are given afterwards.
 PROGRAMS: Final = (
+    "README.md",
     "guide/alerts.md",
     "guide/back-pressure.md",
     "guide/dead-letters.md",
@@ -29,6 +34,7 @@ PROGRAMS: Final = (
     "guide/logging.md",
     "guide/retries.md",
     "guide/schedules.md",
+    "guide/sqlite.md",
     "guide/tasks.md",
     "guide/tracing.md",
     "guide/workflows.md",
@@ -36,6 +42,7 @@ PROGRAMS: Final = (
 )
 # Run by a test below.
 HERE: Final = {
+    ("reference/payloads.md", "javascript"),
     ("reference/payloads.md", "python"),
     ("reference/payloads.md", "sql"),
     ("reference/settings.md", "toml"),
@@ -112,24 +119,57 @@ ELSEWHERE: Final = {
         )
         for language in ("python", "toml")
     },
+    **{
+        ("tutorials/first-app.md", language): (
+            "docs/test_first_app.py::test_the_first_app_does_what_its_page_says"
+        )
+        for language in ("python", "toml", "sh")
+    },
+    ("troubleshooting.md", "console"): (
+        "docs/test_troubleshooting.py::test_every_command_of_the_page_about_troubles_answers"
+    ),
+    **{
+        ("tutorials/fastapi.md", language): (
+            "docs/test_tutorials.py::test_the_tutorial_for_fastapi_works_as_it_is_written"
+        )
+        for language in ("python", "console")
+    },
+    **{
+        ("tutorials/django.md", language): (
+            "docs/test_tutorials.py::test_the_tutorial_for_django_works_as_it_is_written"
+        )
+        for language in ("python", "console")
+    },
     ("guide/transactions.md", "python"): (
         "stores/test_postgres_guide.py::test_the_program_of_the_page_about_transactions_runs"
     ),
     ("guide/postgresql.md", "sql"): (
         "stores/test_postgres_guide.py::test_the_rights_of_the_page_are_enough_and_no_more"
     ),
+    ("guide/workers.md", "ini"): (
+        "docs/test_commands.py::test_the_unit_for_systemd_starts_a_worker_and_leaves_it_time_to_stop"
+    ),
     ("internals/states.md", "mermaid"): (
         "house/test_states_diagram.py::test_the_diagram_draws_every_legal_move_and_no_other"
     ),
 }
 # Not run, with the reason.
-EXEMPT: Final = {
-    (
-        "reference/payloads.md",
-        "javascript",
-    ): "a reader in another language, which needs a program we do not need",
-    ("guide/workers.md", "ini"): "a unit for systemd, which is not everywhere",
+EXEMPT: Final[dict[tuple[str, str], str]] = {}
+
+
+# What a program in JavaScript does with the reader of the page.
+LOOK: Final = """
+import { readFileSync } from "node:fs";
+
+const { args, kwargs } = readCall(readFileSync("call.bin"));
+console.log(`${args[0]} ${args[1]} ${[...args[2]].sort()} ${args[3].toISOString()}`);
+console.log(JSON.stringify(kwargs));
+try {
+  readCall(readFileSync("call.spoilt"));
+} catch (error) {
+  console.log(error.message);
 }
+"""
 
 
 def found() -> set[tuple[str, str]]:
@@ -182,6 +222,29 @@ def test_the_example_of_the_page_about_payloads_runs(tmp_path: Path) -> None:
     answer = run_page(tmp_path, "reference/payloads.md")
 
     assert (answer.stdout, answer.stderr, answer.returncode) == ("", "", 0)
+
+
+def test_the_reader_in_javascript_reads_what_python_has_written(tmp_path: Path) -> None:
+    [reader] = blocks("reference/payloads.md", "javascript")
+    call = encode_call(
+        [2**70, b"bytes", {1, 2}, datetime(2030, 1, 31, tzinfo=UTC)], {"to": "Ada", "pair": (1, None)}
+    )
+    (tmp_path / "call.bin").write_bytes(call)
+    (tmp_path / "call.spoilt").write_bytes(call.replace(b"Ada", b"Eve"))
+    (tmp_path / "read.mjs").write_text(reader + LOOK)
+
+    done = subprocess.run(
+        [node(), "read.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+
+    assert (done.stderr, done.stdout.splitlines()) == (
+        "",
+        [
+            "1180591620717411303424 bytes 1,2 2030-01-31T00:00:00.000Z",
+            '{"to":"Ada","pair":[1,null]}',
+            "corrupt: checksum",
+        ],
+    )
 
 
 def test_the_query_of_the_page_about_payloads_finds_an_argument(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_every_name_of_ours_in_the_table_exists() -> None:
     assert len(members) > 50
     assert [f"{kind}.{name}" for kind, name in members if not _has(OURS[kind], name)] == []
     commands = set(re.findall(r"`(forebay \w+ \w+)", page))
-    assert [command for command in commands if command not in text("reference/cli.md")] == []
+    assert [command for command in commands if command not in text("reference/command-line.md")] == []
 
 
 def _has(kind: Any, name: str) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from litestar import Litestar, get
+from litestar.di import NamedDependency
 from litestar.testing import TestClient as LitestarClient
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -19,6 +21,8 @@ from starlette.testclient import TestClient
 from forebay import Forebay
 from forebay.errors import ConfigError
 from forebay.integrations.asgi import lifespan
+from forebay.integrations.fastapi import Queue, the_queue
+from forebay.integrations.litestar import the_queue as the_litestar_queue
 
 WITHIN = 60.0
 
@@ -92,6 +96,69 @@ def test_a_worker_that_cannot_start_keeps_the_app_from_starting(shop: Shop) -> N
 
     with pytest.raises(RuntimeError, match="no database"), on_fastapi(shop):
         pass
+
+
+def depending_on_fastapi(shop: Shop) -> TestClient:
+    app = FastAPI(lifespan=lifespan(shop.queue, works=False))
+
+    @app.get("/")
+    async def name(queue: Queue) -> str:
+        return repr(queue)
+
+    return TestClient(app)
+
+
+def depending_on_litestar(shop: Shop) -> LitestarClient[Litestar]:
+    @get("/")
+    async def name(queue: NamedDependency[Forebay]) -> str:
+        return repr(queue)
+
+    life = lifespan(shop.queue, works=False)
+    return LitestarClient(Litestar([name], lifespan=[life], dependencies={"queue": the_litestar_queue}))
+
+
+@pytest.mark.parametrize("client", [depending_on_fastapi, depending_on_litestar])
+def test_a_view_may_ask_for_the_queue(shop: Shop, client: Callable[..., Any]) -> None:
+    with client(shop) as web:
+        assert "Forebay on sqlite, 1 tasks" in web.get("/").text
+    assert shop.said == []  # nothing ran there
+
+
+def test_a_test_may_put_another_queue_in_its_place(shop: Shop) -> None:
+    client = depending_on_fastapi(shop)
+    assert isinstance(client.app, FastAPI)
+
+    with client as web, Forebay("memory://") as other:
+        client.app.dependency_overrides[the_queue] = lambda: other
+        assert "Forebay on memory, 0 tasks" in web.get("/").text
+
+
+def test_an_app_without_a_queue_says_so() -> None:
+    app = FastAPI()
+
+    @app.get("/")
+    async def name(queue: Queue) -> str:
+        return repr(queue)
+
+    with TestClient(app) as web, pytest.raises(ConfigError, match=r"lifespan=lifespan\(queue\)"):
+        web.get("/")
+
+
+def test_lives_of_others_begin_after_the_worker_and_end_before_it(shop: Shop) -> None:
+    @asynccontextmanager
+    async def own(app: Any) -> AsyncIterator[dict[str, str]]:
+        shop.said.append("own")
+        yield {"greeting": "hello"}
+        shop.said.append("own ends")
+
+    async def greet(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(request.state.greeting)
+
+    app = Starlette(routes=[Route("/", greet)], lifespan=lifespan(shop.queue, own))
+    with TestClient(app) as web:
+        assert web.get("/").text == "hello"
+
+    assert shop.said == ["started", "own", "own ends", "stopped"]
 
 
 def test_what_is_no_queue_is_refused() -> None:

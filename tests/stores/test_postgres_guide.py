@@ -15,6 +15,7 @@ from forebay.stores.postgres.engine import PostgresEngine
 from tests.docs.pages import blocks, run, whole
 from tests.servers import Postgres
 from tests.stores.support import WORKER, claim, complete, new_job
+from tests.urls import url_of
 
 PAGE = "guide/postgresql.md"
 
@@ -38,7 +39,7 @@ def test_the_program_of_the_page_runs_against_a_server(own_server: Postgres, tmp
 def test_the_program_of_the_page_about_transactions_runs(own_server: Postgres, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(whole("guide/transactions.md", "python"))
 
-    answer = run(tmp_path, "shop.py", DATABASE_URL=own_server.url())
+    answer = run(tmp_path, "shop.py", DATABASE_URL=own_server.url(), QUEUE_URL=url_of("redis", tmp_path))
 
     assert (answer.stdout, answer.stderr, answer.returncode) == ("", "", 0)
 

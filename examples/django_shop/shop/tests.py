@@ -70,6 +70,23 @@ class Tasks(TransactionTestCase):
         self.run_all(kept)
         self.assertEqual(send_receipt.get_result(kept).status, Status.SUCCESSFUL)
 
+    def test_a_job_can_wait_for_the_commit_too(self) -> None:
+        """For a store that is not the database of the shop; here it is, and it does no harm."""
+        sent: list[str] = []
+
+        def send() -> None:
+            sent.append(send_receipt.enqueue(14, "ada@example.com").id)
+
+        with self.assertRaises(ValueError), transaction.atomic():
+            transaction.on_commit(send)
+            raise ValueError
+        with transaction.atomic():
+            transaction.on_commit(send)
+            self.assertEqual(sent, [])
+        [kept] = sent
+        self.run_all(kept)
+        self.assertEqual(send_receipt.get_result(kept).status, Status.SUCCESSFUL)
+
     def test_a_later_time_and_a_priority_are_those_of_the_job(self) -> None:
         later = timezone.now() + timedelta(hours=1)
         sent = send_receipt.using(run_after=later, priority=-5).enqueue(1, "ada@example.com")

@@ -224,9 +224,11 @@ class Forebay(Declares, Queueing):
     ) -> list[JobHandle[Any]]:
         """Store jobs in your own open transaction, so that they come true with what else it does.
 
-        with connection:  # a sqlite3.Connection to the database that holds the jobs
-            connection.execute("insert into orders ...")
-            app.enqueue_within(connection, [send.job("ada@example.com")])
+            with connection:  # a sqlite3.Connection to the database that holds the jobs
+                connection.execute("insert into orders ...")
+                app.enqueue_within(connection, [send.job("ada@example.com")])
+
+        They are there with your commit, and not before.
         """
         return self.client.enqueue_within(connection, self._by_name.checked(jobs), on_conflict=on_conflict)
 

@@ -136,14 +136,17 @@ class JobContext:
 
     @property
     def id(self) -> JobId:
+        """The id of the job, the same at each attempt."""
         return self.job.id
 
     @property
     def attempt(self) -> int:
+        """Which try this is; 1 at the first."""
         return self.job.attempt
 
     @property
     def token(self) -> Token:
+        """What fences this attempt: its number and its worker."""
         return Token(self.job.attempt, self.job.worker or WorkerId(""))
 
     @property
@@ -179,6 +182,7 @@ class JobContext:
 
     @property
     def cancel_reason(self) -> str | None:
+        """Why somebody has cancelled the job; None if nobody has."""
         return self._cancel_reason
 
     @property

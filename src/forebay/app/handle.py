@@ -81,6 +81,7 @@ class JobHandle(Generic[R]):
 
     @property
     def id(self) -> JobId:
+        """The job's id; raises why there is none if the job was refused."""
         if self._id is None:
             raise self.error or JobNotFound("this job was not stored")
         return self._id

@@ -99,6 +99,7 @@ class JobFields(logging.Filter):
         self.worker_id: str | None = None  # whose lines all others are, where a program has one worker
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record through, those of a job with its fields."""
         try:
             job = current_job().job
         except LookupError:

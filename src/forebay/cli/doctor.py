@@ -18,14 +18,24 @@ from forebay.cli.output import Output, jobs_of, length, text
 from forebay.cli.redacting import redacted
 from forebay.cli.settings import Settings, read_settings, unknown_variables
 from forebay.cli.stats import HOUR_MS, running_longer
-from forebay.cli.symptoms import Finding, of_overrun, of_pools, of_schedules, of_unrun, of_workers
+from forebay.cli.symptoms import (
+    DEAD,
+    DO_NOT_START,
+    RUNS_ON,
+    Finding,
+    of_overrun,
+    of_pools,
+    of_schedules,
+    of_unrun,
+    of_workers,
+)
 from forebay.domain.gate import is_limit_gate
 from forebay.domain.lifecycle import WAITING
 from forebay.domain.query import Counts, HeldJobs
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.share import is_fair_gate
 from forebay.domain.worker import Pulse, WorkerInfo
-from forebay.errors import ConfigError, Forbidden, StoreError, Unauthenticated
+from forebay.errors import ConfigError, Forbidden, SchemaNewer, SchemaOutdated, StoreError, Unauthenticated
 from forebay.stores.opening import open_engine, without_password
 
 _SIGNS: Final = {"ok": "ok      ", "note": "note    ", "problem": "PROBLEM "}
@@ -36,6 +46,12 @@ _MENDS: Final = {
     "in no order": "stop all workers, keep a copy, and let SQLite build its indexes again with REINDEX",
 }
 _PROBLEMS_SHOWN: Final = 20
+# Where more is told about a store that cannot be looked at; the first that fits counts.
+_PAGES: Final = (
+    (Unauthenticated, "401-and-403"),
+    ((SchemaOutdated, SchemaNewer), "the-schema-is-too-old-or-too-new"),
+    (StoreError, "the-store-does-not-answer"),
+)
 
 
 @click.command()
@@ -53,7 +69,10 @@ def doctor(url: str | None, app: str | None, as_json: bool, quick: bool) -> None
     out = Output(as_json=as_json)
     answer: dict[str, Any] = {
         "is_well": status is Status.DONE,
-        "findings": [{**asdict(finding), "message": redacted(finding.message)} for finding in findings],
+        "findings": [
+            {**asdict(finding), "message": redacted(finding.message), "see": finding.page}
+            for finding in findings
+        ],
     }
     out.answer(answer, lambda: _show(findings))
     if status is not Status.DONE:
@@ -65,6 +84,8 @@ def _show(findings: list[Finding]) -> None:
         click.echo(f"{_SIGNS[finding.level]} {finding.about}: {text(finding.message)}")
         if finding.todo:
             click.echo(f"          → {text(finding.todo)}")
+        if finding.see:
+            click.echo(f"            {finding.page}")
     problems = sum(finding.level == "problem" for finding in findings)
     click.echo(f"\n{problems} problem{'' if problems == 1 else 's'} found" if problems else "\nAll is well.")
 
@@ -77,7 +98,8 @@ def examined(settings: Settings, *, quick: bool) -> tuple[list[Finding], Status]
         with opened(settings) as desk:
             findings += of_store(desk, quick=quick)
     except (StoreError, ConfigError, Unauthenticated) as exc:
-        findings.append(Finding(about="store", message=str(exc), level="problem"))
+        see = next((see for kind, see in _PAGES if isinstance(exc, kind)), "")
+        findings.append(Finding(about="store", message=str(exc), level="problem", see=see))
         return findings, status_of(exc)
     is_well = all(finding.level != "problem" for finding in findings)
     return findings, Status.DONE if is_well else Status.BAD_ANSWER
@@ -125,6 +147,7 @@ def of_both(settings: Settings, app: Forebay) -> Iterator[Finding]:
             "another store",
             level="problem",
             todo=f"leave out url, so that commands look where the workers of {named} work",
+            see=DO_NOT_START,
         )
 
 
@@ -142,6 +165,7 @@ def of_store(desk: Desk, *, quick: bool) -> Iterator[Finding]:
             message=str(exc),
             level="note",
             todo="look with a key that has the role view for all queues",
+            see="401-and-403",
         )
 
 
@@ -181,6 +205,7 @@ def of_contents(desk: Desk, *, quick: bool) -> Iterator[Finding]:
             message=f"{jobs_of(dead)} will not be tried again",
             level="note",
             todo="forebay dead list; then forebay dead revive or forebay dead purge",
+            see=DEAD,
         )
 
 
@@ -213,6 +238,7 @@ def of_queue(queue: Queue, counts: Counts, alive: list[WorkerInfo], app: str | N
             message=f"it is paused, and {wait}",
             level="note",
             todo=f"forebay queues resume {queue.name}",
+            see=DO_NOT_START,
         )
     elif queue.state is QueueState.DROPPED:
         yield Finding(
@@ -226,6 +252,7 @@ def of_queue(queue: Queue, counts: Counts, alive: list[WorkerInfo], app: str | N
             message=f"{wait}, and no worker works on it",
             level="problem",
             todo=f"forebay worker {app or 'package.module:app'} --queues {queue.name}",
+            see=DO_NOT_START,
         )
 
 
@@ -239,6 +266,7 @@ def of_held(held: Iterable[HeldJobs]) -> Iterator[Finding]:
             message=f"{jobs_of(gate.jobs)} put aside for a worker that can pass {gate.gate}",
             level="problem",
             todo="start a worker whose app has this task and reads these payloads, or cancel the jobs",
+            see=DO_NOT_START,
         )
 
 
@@ -253,4 +281,5 @@ def of_running(desk: Desk, now: int) -> Iterator[Finding]:
             message=f"{jobs_of(len(stuck))} for over an hour; {longest.id} ({longest.task}) for {since}",
             level="problem",
             todo=f"forebay stuck; then forebay jobs cancel {longest.id}",
+            see=RUNS_ON,
         )

@@ -23,6 +23,7 @@ COMMANDS = {
     "limits": ("forebay.cli.limits:limits", "List, set and remove limits on jobs that run and start."),
     "schedules": ("forebay.cli.schedules:schedules", "List, show, add, pause, fire and remove schedules."),
     "scheduler": ("forebay.cli.scheduler:scheduler", "Fire schedules until a signal says stop."),
+    "outbox": ("forebay.cli.outbox:outbox", "Carry jobs from an outbox to the store."),
     "server": ("forebay.cli.server:server", "Serve jobs over HTTP, and gRPC, until a signal says stop."),
     "dead": ("forebay.cli.dead:dead", "Look at the dead letters, revive or purge them."),
     "ramps": ("forebay.cli.ramps:ramps", "Revive dead letters in batches that grow while they do well."),

@@ -44,7 +44,7 @@ _OWN: Final = ("app", "processes", "reload", "child")
     "--beat",
     default=DEFAULT_BEAT_MS / 1_000,
     show_default=True,
-    help="Seconds between two signs of life; without three of them a worker counts as dead.",
+    help="Seconds between two signs of life, 5 to 300; without three of them a worker counts as dead.",
 )
 @click.option(
     "--processes",

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-import signal
-from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import click
 
 from forebay.app.firing import FIRED_AT_ONCE
+from forebay.cli.hearing import heard_signals
 from forebay.cli.loading import load_app
 from forebay.cli.logs import log_options, set_up_logs
 from forebay.cli.opening import Desk
@@ -57,7 +54,7 @@ def scheduler(
     longest = LONGEST_SLEEP_SECONDS if polling_interval is None else polling_interval / 1_000
     made = Scheduler(desk.engine, declared, longest=longest, batch=batch_size)
     bell = Bell()
-    with _heard(bell) as heard:
+    with heard_signals(bell) as heard:
         made.start()
         logger.info("the scheduler runs")
         while made.is_running and not heard:
@@ -66,18 +63,3 @@ def scheduler(
     if not heard:
         raise WorkersDied("the scheduler has ended by itself; its log says why")
     out.say({"enqueued": made.fired}, f"the scheduler has stopped; {jobs_of(made.fired)} enqueued")
-
-
-@contextmanager
-def _heard(bell: Bell) -> Iterator[deque[int]]:
-    """The signals to stop that have come; each rings. Afterwards everything is as it was."""
-    heard: deque[int] = deque()
-
-    def hear(number: int, _: object) -> None:
-        heard.append(number)
-        bell.ring()
-
-    with ExitStack() as stack:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            stack.callback(signal.signal, number, signal.signal(number, hear))
-        yield heard

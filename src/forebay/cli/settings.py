@@ -25,6 +25,9 @@ DEFAULT_URL: Final = "sqlite:///forebay.db"
 FILES: Final = ("forebay.toml", "pyproject.toml")
 # Names a file of settings; no setting itself.
 CONFIG: Final = "FOREBAY_CONFIG"
+# Of one command, and of Django's.
+OUTBOX_DATABASE: Final = "FOREBAY_OUTBOX_DATABASE"
+DJANGO_BACKEND: Final = "FOREBAY_DJANGO_BACKEND"
 
 # Every setting with the type it must have in a file; in the environment all are texts.
 KINDS: Final[dict[str, Any]] = {
@@ -115,7 +118,7 @@ def read_settings(flags: Mapping[str, Any] | None = None, config: str | None = N
 
 def unknown_variables() -> list[str]:
     """Variables of the environment that look like settings and are none."""
-    known = {CONFIG, *(PREFIX + name.upper() for name in KINDS)}
+    known = {CONFIG, OUTBOX_DATABASE, DJANGO_BACKEND, *(PREFIX + name.upper() for name in KINDS)}
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
 
 

@@ -116,7 +116,12 @@ def _figure_row(one: QueueFigures) -> tuple[object, ...]:
     lengths = [*map(one.wait.percentile_ms, (50, 95)), *map(one.run.percentile_ms, (50, 95, 99))]
     counts = (one.span.count(what) for what in (Happened.COMPLETED, Happened.FAILED, Happened.DEAD))
     rates = ("" if came is None else f"{came:.1f}", f"{one.throughput:.1f}")
-    return (one.queue, *rates, *counts, *("" if ms is None else f"{ms:.3g} ms" for ms in lengths))
+    return (one.queue, *rates, *counts, *("" if ms is None else _in_ms(ms) for ms in lengths))
+
+
+def _in_ms(ms: float) -> str:
+    """With three digits, or all that stand before the point; never as a power of ten."""
+    return f"{ms:.3g} ms" if ms < 100 else f"{ms:,.0f} ms"  # noqa: PLR2004 - from here on all three are there
 
 
 def added(counts: list[Counts]) -> Counts:

@@ -23,23 +23,42 @@ QUIET_MS: Final = 300_000
 # How many of the newest dead letters are looked at.
 _DEAD_LOOKED_AT: Final = 1_000
 
+# Where users read more about what is found; `see` names a heading of it.
+TROUBLESHOOTING: Final = "docs/troubleshooting.md"
+DO_NOT_START: Final = "jobs-do-not-start"
+RUNS_ON: Final = "a-job-runs-and-does-not-end"
+SILENT: Final = "a-worker-is-silent-or-claims-nothing"
+DEAD: Final = "jobs-are-dead"
+
 Level = Literal["ok", "note", "problem"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at. `todo` is what to do next, empty if nothing."""
+    """One thing that was looked at. `todo` is what to do next, empty if nothing; `see` is the heading of the
+    page about troubles that tells more, as links name it."""
 
     about: str
     message: str
     level: Level = "ok"
     todo: str = ""
+    see: str = ""
+
+    @property
+    def page(self) -> str:
+        """Where more is told, empty if nowhere."""
+        return f"{TROUBLESHOOTING}#{self.see}" if self.see else ""
 
 
 def of_workers(workers: Sequence[WorkerInfo], now: int) -> Iterator[Finding]:
     """Who is alive, who has gone without a word, and who is there and not well."""
     alive = sum(one.pulse(now) is Pulse.ALIVE for one in workers)
-    yield Finding(about="workers", message=f"{alive} alive", level="ok" if alive else "note")
+    yield Finding(
+        about="workers",
+        message=f"{alive} alive",
+        level="ok" if alive else "note",
+        see="" if alive else DO_NOT_START,
+    )
     yield from chain.from_iterable(_of_worker(one, now) for one in workers)
 
 
@@ -52,26 +71,31 @@ def _of_worker(one: WorkerInfo, now: int) -> Iterator[Finding]:
                 message=f"{name} has been silent for {since}",
                 level="note",
                 todo="forebay sweep --dead-workers hands back the jobs of workers that died",
+                see="a-worker-is-killed-or-dies-again-and-again",
             )
             return
         case Pulse.STALE:
             yield Finding(
-                about="workers", message=f"{name} is stale: its last beat was {since} ago", level="note"
+                about="workers",
+                message=f"{name} is stale: its last beat was {since} ago",
+                level="note",
+                see=SILENT,
             )
     yield from (
-        Finding(about="workers", message=f"{name} {trouble}", level="problem", todo=todo)
-        for trouble, todo in _troubles(one)
+        Finding(about="workers", message=f"{name} {trouble}", level="problem", todo=todo, see=see)
+        for trouble, todo, see in _troubles(one)
     )
 
 
-def _troubles(one: WorkerInfo) -> Iterator[tuple[str, str]]:
+def _troubles(one: WorkerInfo) -> Iterator[tuple[str, str, str]]:
     look = f"forebay workers stacks {one.id} shows where it hangs"
     if one.state is WorkerState.SILENT:
-        yield "lives, and its loop does not move: it claims and settles nothing", look
+        yield "lives, and its loop does not move: it claims and settles nothing", look, SILENT
     if one.stuck:
-        yield f"has {jobs_of(one.stuck)} that did not stop when told to", look
+        yield f"has {jobs_of(one.stuck)} that did not stop when told to", look, RUNS_ON
     if one.is_overdue:
-        yield "is stopping for longer than it may", f"{look}; then kill {one.pid} on {one.host}"
+        kill = f"{look}; then kill {one.pid} on {one.host}"
+        yield "is stopping for longer than it may", kill, "a-worker-does-not-stop"
 
 
 def of_pools(
@@ -97,6 +121,7 @@ def of_pools(
                 f"{length(now - max(since, waits))}",
                 level="note" if any(one.running for one in able) else "problem",
                 todo=f"forebay workers stacks {able[0].id}; forebay jobs list --queue {name} --state running",
+                see=SILENT,
             )
 
 
@@ -128,6 +153,7 @@ def of_overrun(reader: Reader, now: int) -> Iterator[Finding]:
             f"by {length(_overrun(worst, now))}",
             level="problem",
             todo=f"forebay workers stacks {worst.worker}; or forebay jobs cancel {worst.id} --force",
+            see=RUNS_ON,
         )
 
 
@@ -157,6 +183,7 @@ def of_schedules(reader: Reader, now: int) -> Iterator[Finding]:
             f"for {length(now - due_at)}",
             level="problem",
             todo="schedules are fired by workers of any queue: start one, or `forebay scheduler`",
+            see="a-schedule-is-silent",
         )
 
 
@@ -171,6 +198,7 @@ def of_unrun(reader: Reader) -> Iterator[Finding]:
             message=f"{jobs_of(len(found))} went from pending to dead without a single attempt: {reasons}",
             level="note",
             todo=f"forebay dead show {found[0].id}",
+            see=DEAD,
         )
 
 

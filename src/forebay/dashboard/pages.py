@@ -11,8 +11,11 @@ import hashlib
 import mimetypes
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from forebay.service.mounted import BASE
 
 ROOT: Final = "/dashboard/"
 STATIC: Final = Path(__file__).parent / "static"
@@ -43,6 +46,7 @@ _PROTECTION: Final = {
 }
 _FOREVER: Final = "public, max-age=31536000, immutable"  # the name of an asset changes with what is in it
 _EACH_TIME: Final = "no-cache"
+_NO_BASE: Final = b'<meta name="forebay-base" content=""'
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -82,7 +86,7 @@ class Pages:
             await self._app(scope, receive, send)
             return
         asked = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        answer = self._answer(path, asked)
+        answer = self._answer(path, asked, scope.get(BASE, ""))
         headers = {**_PROTECTION, **answer.headers, "Content-Length": str(len(answer.body))}
         told = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": told})
@@ -94,15 +98,21 @@ class Pages:
         found = (path for path in sorted(self._folder.rglob("*")) if path.is_file())
         return {path.relative_to(self._folder).as_posix(): _read(path) for path in found}
 
-    def _answer(self, path: str, asked: Mapping[str, str]) -> Answer:
+    def _page(self, base: str) -> File | None:
+        plain = self._files.get("index.html")
+        if plain is None or not base:
+            return plain
+        return _packed(self._folder / "index.html", _based(plain.plain, base))
+
+    def _answer(self, path: str, asked: Mapping[str, str], base: str) -> Answer:
         if not path.startswith(ROOT):
-            return Answer(307, {"Location": ROOT})
+            return Answer(307, {"Location": base + ROOT})
         name = path.removeprefix(ROOT)
         # Every view has an address of its own, and the script in the one page knows them. They may have dots:
         # a queue can be called mail.daily. Only a file has one before the first slash.
         head = name.partition("/")[0]
         is_view = head != "assets" and "." not in head
-        file = self._files.get(name) or (self._files.get("index.html") if is_view else None)
+        file = self._files.get(name) or (self._page(base) if is_view else None)
         if file is None:
             text = {"Content-Type": "text/plain; charset=utf-8"}
             return Answer(404, text, b"not found\n") if self._files else Answer(503, text, NOT_BUILT)
@@ -115,8 +125,19 @@ class Pages:
         return Answer(200, {**headers, "Content-Encoding": "gzip"}, file.packed)
 
 
+def _based(page: bytes, base: str) -> bytes:
+    """The page as it is found under a path: it names its files from the root of the host, and tells its
+    script where the service is."""
+    path = escape(base).encode()
+    page = page.replace(b'"' + ROOT.encode(), b'"' + path + ROOT.encode())
+    return page.replace(_NO_BASE, _NO_BASE.replace(b'""', b'"' + path + b'"'))
+
+
 def _read(path: Path) -> File:
-    plain = path.read_bytes()
+    return _packed(path, path.read_bytes())
+
+
+def _packed(path: Path, plain: bytes) -> File:
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     # What the system takes scripts for differs, and browsers run none that is not called one.
     kind = "text/javascript" if path.suffix == ".js" else kind

@@ -27,13 +27,13 @@ class EventKind(StrEnum):
 
     SWEPT = "swept"  # a lease was taken over because it ran out or its worker died
     REFUSED = "refused"  # a write came from somebody who no longer held the lease
-    CANCEL = "cancel"
+    CANCEL = "cancel"  # it was cancelled, or asked to stop
     FORCED = "forced"  # an operator took the lease away
-    REVIVED = "revived"
+    REVIVED = "revived"  # a dead or cancelled job was put back
     REPLAYED = "replayed"  # an operator has enqueued it after an earlier job; `detail` names that one
-    AMENDED = "amended"
-    DELETED = "deleted"
-    EXPIRED = "expired"
+    AMENDED = "amended"  # priority, time or queue of a waiting job was changed
+    DELETED = "deleted"  # somebody removed it
+    EXPIRED = "expired"  # it was not started in the time it was given
     DROPPED = "dropped"  # its queue was dropped by force
     HELD = "held"  # it waits behind a gate: a worker of its queue could not run it
     PARENT = "parent"  # it was cancelled, or went to the dead letters, because of a job that it depended on
@@ -46,7 +46,7 @@ class EventKind(StrEnum):
     RAMP = "ramp"  # a revival in batches was started, paused, resumed, stopped, or has come to its end
     COMMAND = "command"  # somebody asked a worker to do something; `detail` names both
     MORE = "more"  # stands for all further events of a job; `detail` counts them
-    NOTE = "note"
+    NOTE = "note"  # somebody has written something down
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

@@ -259,6 +259,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def is_final(self) -> bool:
+        """Whether nothing more will become of it by itself."""
         return is_final(self.state)
 
     @property

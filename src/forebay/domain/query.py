@@ -99,10 +99,12 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live(self) -> int:
+        """Jobs that are not final: they wait or run."""
         return self.scheduled + self.blocked + self.pending + self.running + self.retrying
 
     @property
     def total(self) -> int:
+        """All of them."""
         return self.live + self.completed + self.dead + self.cancelled
 
 

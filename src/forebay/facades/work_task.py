@@ -81,18 +81,22 @@ class WorkTask(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> RowStatus:
+        """Its state in the words of a table of tasks."""
         return STATUSES[self.state]
 
     @property
     def payload(self) -> list[Any]:
+        """The same as `items`."""
         return self.items
 
     @property
     def run_at(self) -> int | None:
+        """The same as `schedule_at`."""
         return self.schedule_at
 
     @property
     def started_at(self) -> int | None:
+        """The same as `attempted_at`."""
         return self.attempted_at
 
 

@@ -4,44 +4,71 @@
     app = FastAPI(lifespan=lifespan(queue))
 
 They all take a function that gives an asynchronous context manager for the life of their app, so one is
-enough. Nothing of these frameworks is imported here. An app that only enqueues needs nothing of this.
+enough. Nothing of these frameworks is imported here. Views find the queue as `app.state.forebay`; what their
+frameworks call a dependency is in `integrations.fastapi` and `integrations.litestar`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, Final
 
 from forebay.app.app import Forebay
 from forebay.errors import ConfigError
 
+STATE: Final = "forebay"  # the name of the queue in `app.state`
+Life = Callable[[Any], AbstractAsyncContextManager[Any]]
+
 
 def lifespan(
     queue: Forebay,
-    *,
+    *others: Life,
+    works: bool = True,
     threads: int = 4,
     coroutines: int = 100,
     queues: Sequence[str] | Mapping[str, int | None] | None = None,
-) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+) -> Life:
     """Run jobs inside a web app, from before its first request until after its last one.
 
     They have threads and an event loop of their own. At the end running jobs are waited for as
     `app.working()` does, whose options these are. A server with several processes has a worker in each. The
-    store stays open, since a test may start one app several times.
+    store stays open, since a test may start one app several times. With `works=False` no job runs here.
+
+    `others` are functions of the same kind, such as one of your own, or that of a `Dashboard`: they begin
+    after the worker and end before it, and what they yield for the state of requests is handed on.
     """
     if not isinstance(queue, Forebay):
         raise ConfigError(f"lifespan takes the Forebay object, not {queue!r:.60}")
 
     @asynccontextmanager
-    async def living(_: Any) -> AsyncIterator[None]:
-        working = queue.working(threads=threads, coroutines=coroutines, queues=queues)
+    async def living(app: Any) -> AsyncIterator[Mapping[str, Any] | None]:
+        setattr(app.state, STATE, queue)
+        state: dict[str, Any] = {}
+        async with AsyncExitStack() as stack:
+            if works:
+                await stack.enter_async_context(working())
+            for other in others:
+                state |= await stack.enter_async_context(other(app)) or {}
+            yield state or None
+
+    @asynccontextmanager
+    async def working() -> AsyncIterator[None]:
+        worker = queue.working(threads=threads, coroutines=coroutines, queues=queues)
         # Off the loop: hooks of the program, the first look at the store and the last jobs take their time.
-        await asyncio.to_thread(working.__enter__)
+        await asyncio.to_thread(worker.__enter__)
         try:
             yield
         finally:
-            await asyncio.to_thread(working.__exit__, None, None, None)
+            await asyncio.to_thread(worker.__exit__, None, None, None)
 
     return living
+
+
+def queue_of(app: Any) -> Forebay:
+    """The queue of a web app that was given a `lifespan`; raises ConfigError for another one."""
+    found = getattr(app.state, STATE, None)
+    if not isinstance(found, Forebay):
+        raise ConfigError("this web app has no queue: make it with lifespan=lifespan(queue)")
+    return found

@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from forebay.clock import Clock
 from forebay.errors import ConfigError
+from forebay.stores.addresses import option_names
 from forebay.stores.protocol import Engine
 
 Durability = Literal["default", "relaxed", "full"]
@@ -35,7 +36,6 @@ _FORMS: Final = (
 )
 _ESCAPED: Final = "with %2F, %40, %3A, %3F and %23 for /, @, :, ? and # in a password"
 _TLS_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
-_TLS: Final = (*_TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname")
 
 
 def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None) -> Engine:
@@ -104,7 +104,7 @@ def _sqlite(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
     # Two slashes make the first folder a host, and an empty path would be a database nobody finds again.
     if parts.netloc or not path or path.endswith("/") or "\0" in path:
         raise ConfigError(f"{url!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db")
-    options = _options(url, parts, known=("durability", "lock_wait"))
+    options = _options(url, parts, known=option_names("sqlite"))
     durability = _DURABILITIES.get(options.get("durability", "default"))
     if durability is None:
         raise ConfigError(f"{url!r}: durability must be one of {', '.join(_DURABILITIES)}")
@@ -124,7 +124,7 @@ def _postgres(url: str, parts: SplitResult) -> Engine:
             raise
         raise ConfigError(f"{url!r} needs psycopg: pip install 'forebay[postgres]'") from exc
     given = parse_qsl(parts.query, keep_blank_values=True)
-    own = {name: value for name, value in given if name in ("schema", "pooler", "notify", "answer_wait")}
+    own = {name: value for name, value in given if name in option_names("postgresql")}
     others = [(name, value) for name, value in given if name not in own]
     if len(own) + len(others) < len(given):
         raise ConfigError(f"{url!r}: an option is given twice")
@@ -146,11 +146,7 @@ def _redis(url: str, parts: SplitResult) -> Engine:
             f"{url!r} is not the address of a server: write redis://user:password@host:6379/0, or "
             f"redis+sentinel://host:26379/master/0, {_ESCAPED}"
         )
-    options = dict(
-        _options(
-            url, parts, known=("namespace", "keep", "keep_bytes", "persistence", "answer_wait", "db", *_TLS)
-        )
-    )
+    options = dict(_options(url, parts, known=option_names("redis")))
     _check_redis(url, options)
     try:
         from forebay.stores.redis.connection import ANSWER_SECONDS, MOST_KEPT, Address
@@ -186,7 +182,7 @@ def _remote(url: str, parts: SplitResult, key: str | None) -> Engine:
         raise ConfigError(f"{url!r}: there is no user in the address of a service; give it a key instead")
     if not _is_server(parts) or not all(parts.netloc.split(",")):
         raise ConfigError(f"{url!r} is not the address of a service: write https://host:8080")
-    options = _options(url, parts, known=("answer_wait", "ssl_ca_certs"))
+    options = _options(url, parts, known=option_names("https"))
     _check_files(options)
     try:
         from forebay.stores.remote.asking import ANSWER_SECONDS, Address

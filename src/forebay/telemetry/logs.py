@@ -53,6 +53,7 @@ class JsonLines(logging.Formatter):
     `message` is the line with them. Fields that a filter or `extra` has put on the line are there too."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """One line of JSON."""
         line: dict[str, Any] = {
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,

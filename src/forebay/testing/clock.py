@@ -19,9 +19,11 @@ class ManualClock:
         self._passed_ms = 0
 
     def now_ms(self) -> int:
+        """The time of day, as it was set."""
         return self._now_ms
 
     def monotonic(self) -> float:
+        """Seconds that have passed on it since it was made."""
         return self._passed_ms / 1_000
 
     def advance(self, ms: int = 0, *, seconds: float = 0) -> None:

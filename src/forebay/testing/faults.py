@@ -58,6 +58,7 @@ class PlannedFaults:
         return len(self._planned)
 
     def next(self, operation: str, *, is_process: bool) -> Fault | None:
+        """The fault that was planned for this call, once."""
         if self.is_away:
             return Fault.AWAY
         for place, (name, fault) in enumerate(self._planned):

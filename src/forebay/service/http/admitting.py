@@ -58,23 +58,30 @@ class Admitting:
             token = bearer(headers.get("authorization")) or _cookie_token(scope, headers)
             caller = await self._guard.caller(token, client[0] if client else "", asked)
         except ForebayError as error:
-            await _refuse(send, error, {REQUEST_ID: asked})
+            await refuse(send, error, {REQUEST_ID: asked})
             return
         cast("dict[str, Any]", scope)[CALLER] = caller
-        await self._app(scope, receive, _telling(send, {**caller.headers, REQUEST_ID: asked}))
+        await self._app(scope, receive, telling(send, {**caller.headers, REQUEST_ID: asked}))
 
 
 def _cookie_token(scope: HTTPScope, headers: Headers) -> str | None:
     """The key in the cookie of a session; raises Forbidden for a request that another site may have made."""
     token = _cookie(headers.get("cookie", ""))
-    if token is None or scope["method"] in _SAFE:
-        return token
+    if token is not None:
+        check_page(scope["method"], headers)
+    return token
+
+
+def check_page(method: str, headers: Headers) -> None:
+    """Raise Forbidden for a change that a page of another site may ask for, with what a browser shows of
+    itself."""
+    if method in _SAFE:
+        return
     if FROM_PAGE not in headers:
         raise Forbidden(f"a request that changes something with a cookie needs the header {FROM_PAGE}")
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
         raise Forbidden("a session takes nothing from pages of other sites")
-    return token
 
 
 def _cookie(header: str) -> str | None:
@@ -136,7 +143,8 @@ def _is_ours(host: str, hosts: frozenset[str]) -> bool:
     return True
 
 
-def _telling(send: Send, headers: Mapping[str, str]) -> Send:
+def telling(send: Send, headers: Mapping[str, str]) -> Send:
+    """The way for an answer, which gets these headers too."""
     more = _encoded(headers)
 
     async def tell(message: Message) -> None:
@@ -147,7 +155,8 @@ def _telling(send: Send, headers: Mapping[str, str]) -> Send:
     return tell
 
 
-async def _refuse(send: Send, error: ForebayError, headers: Mapping[str, str]) -> None:
+async def refuse(send: Send, error: ForebayError, headers: Mapping[str, str]) -> None:
+    """Answer what is wrong."""
     problem = problem_of(error)
     body = msgspec.json.encode(problem)
     told = {**headers, "Content-Type": "application/problem+json", "Content-Length": str(len(body))}

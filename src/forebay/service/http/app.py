@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from litestar import HttpMethod, Litestar, MediaType, Response, route
@@ -51,6 +51,7 @@ DESCRIPTION: Final = (
     "Jobs for programs in any language: enqueue, claim, settle, look and steer. "
     "Problems are told as RFC 9457 has it; their `code` is stable."
 )
+Door = Callable[[ASGIApp], ASGIApp]
 _TYPE: Final = re.compile(r":\w+}")
 _CLOSED: Final = 499  # what proxies write into their logs for a client that has gone; nobody reads it
 
@@ -64,14 +65,18 @@ def http_app(
     guard: Admits | None = None,
     hosts: frozenset[str] = frozenset(),
     debug: bool = False,
+    door: Door | None = None,
 ) -> ASGIApp:
     """The routes of this service; its start and its stop are those of the server that runs it. Without a
     guard everybody is let in; `hosts` are names by which such a server may be asked. With `debug`
-    there are routes for who looks for a fault."""
+    there are routes for who looks for a fault. A `door` of the caller's own stands in place of the guard."""
     framework = framework_app(service, version=version, max_body=max_body, debug=debug)
     routes = StoreDoor(Shortcut(framework, _ANSWERS, max_body), service, max_body)
     admitted = Arriving(routes, arrives_within)
-    guarded = Admitting(admitted, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
+    if door is not None:
+        guarded = door(admitted)
+    else:
+        guarded = Admitting(admitted, guard or OpenDoor(Rates(None, service.desk.clock)), hosts)
     return Counting(guarded, service.requests, Endpoints(_templates(debug=debug)))
 
 

@@ -15,9 +15,10 @@ from forebay.errors import Unauthenticated
 from forebay.service.auth import NEEDS, bearer
 from forebay.service.http.admitting import COOKIE
 from forebay.service.http.calling import Asking, caller_of, open_service
+from forebay.service.mounted import BASE
 from forebay.service.schema.shared import Shape
 
-_HOW: Final = "HttpOnly; SameSite=Strict; Path=/"
+_HOW: Final = "HttpOnly; SameSite=Strict"
 
 
 class GrantShape(Shape, frozen=True, kw_only=True):
@@ -70,7 +71,9 @@ async def end_session(request: Asking) -> Response[Ended]:
 
 def _cookie(request: Asking, token: str) -> str:
     secure = "; Secure" if request.scope["scheme"] == "https" else ""
-    return f"{COOKIE}={token}; {_HOW}{secure}"
+    # Of an app that others share the host with, the cookie is shown to this part of it alone.
+    path = f"{request.scope.get(BASE, '')}/"
+    return f"{COOKIE}={token}; {_HOW}; Path={path}{secure}"
 
 
 def _described(request: Asking) -> SessionShape:

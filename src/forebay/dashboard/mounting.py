@@ -1,0 +1,160 @@
+"""The service with its dashboard as a part of another ASGI app: FastAPI, Starlette, Litestar.
+
+    jobs = Dashboard(queue)
+    app = FastAPI(lifespan=lifespan(queue, jobs.lifespan))
+    app.mount("/jobs", jobs)
+
+The page is then at /jobs/dashboard/, and the API below /jobs/v1/. Needs `forebay[server]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from importlib.metadata import version
+from threading import current_thread, main_thread
+from typing import Any, Final, Literal
+
+from litestar.datastructures import Headers
+from litestar.types import ASGIApp
+
+from forebay.app.app import Forebay
+from forebay.dashboard.pages import Pages, Receive, Scope, Send
+from forebay.errors import ConfigError, Forbidden, ForebayError, StoreUnavailable
+from forebay.service.auth import Guard, OpenDoor
+from forebay.service.http.admitting import refuse
+from forebay.service.http.app import http_app
+from forebay.service.http.visiting import OUTSIDE, Admit, Visiting, Visitor
+from forebay.service.mounted import local_scope
+from forebay.service.operations.service import Service
+from forebay.service.rates import Rates
+
+__all__ = ["Dashboard", "Visitor"]
+
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+# What a proxy says of the client that it speaks for.
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+
+
+class Dashboard:
+    """An ASGI app to mount; its `lifespan` goes to the app around it, since those that are mounted hear of no
+    start.
+
+    `admit` says who may enter. By default whoever shows an API key of the store, as with `forebay server
+    --keys`; "local": everybody, if server and browser are on one machine and no proxy is between them; or a
+    function of yours, which is given the ASGI scope and gives a `Visitor` or None. `path` is where the app is
+    mounted, for a framework that does not say so itself: Litestar.
+    """
+
+    def __init__(
+        self,
+        queue: Forebay,
+        *,
+        admit: Literal["keys", "local"] | Admit = "keys",
+        path: str | None = None,
+        debug: bool = False,
+    ) -> None:
+        if not isinstance(queue, Forebay):
+            raise ConfigError(f"a dashboard is for a Forebay object, not {queue!r:.60}")
+        if queue.engine.features.does_duties:
+            raise ConfigError("this store is behind a service, which has a dashboard of its own")
+        if not callable(admit) and admit not in ("keys", "local"):
+            raise ConfigError(f"admit is 'keys', 'local' or a function, not {admit!r:.60}")
+        if path is not None and not path.startswith("/"):
+            raise ConfigError(f"path begins with a slash, such as /jobs, and not as {path!r:.60}")
+        self._queue = queue
+        self._admit = admit
+        self._path = path
+        self._debug = debug
+        self._running: Pages | None = None
+
+    @asynccontextmanager
+    async def lifespan(self, _: Any = None) -> AsyncIterator[None]:
+        """From before the first request until after the last one. An app may be started again."""
+        if self._running is not None:
+            raise ConfigError("this dashboard runs already: each app needs one of its own")
+        service = Service(self._queue.engine, clock=self._queue.clock)
+        self._running = Pages(self._routes(service))
+        await service.start()
+        try:
+            with _heard(service.refuse):
+                yield
+        finally:
+            self._running = None
+            service.refuse()
+            await service.stop()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise ConfigError(f"a dashboard answers HTTP alone, not {scope['type']}")
+        local = {**local_scope(scope, self._path), OUTSIDE: scope}
+        try:
+            if self._running is None:
+                raise StoreUnavailable(
+                    "the dashboard was not started: give its lifespan to the app that it is mounted in"
+                )
+            if self._admit == "local":
+                _check_near(scope)
+        except ForebayError as error:
+            await refuse(send, error, {})
+            return
+        await self._running(local, receive, send)
+
+    def _routes(self, service: Service) -> ASGIApp:
+        made = partial(http_app, service, version=version("forebay"), debug=self._debug)
+        clock = service.desk.clock
+        rates = Rates(None, clock)
+        if self._admit == "keys":
+            return made(guard=Guard(service.desk, clock, rates))
+        if self._admit == "local":
+            return made(guard=OpenDoor(rates))
+        admit: Any = self._admit
+        return made(door=lambda app: Visiting(app, admit))
+
+
+def _check_near(scope: Scope) -> None:
+    """Raise Forbidden for a request from another machine. A proxy on this one would lend it our address, so
+    none may be between; the service itself looks at the names that a browser says (`check_local`)."""
+    headers = Headers.from_scope(scope)  # type: ignore[arg-type]  # ours is the same, less closely typed
+    ends = [end[0] if end else "" for end in (scope.get("client"), scope.get("server"))]
+    if all(map(_is_loopback, ends)) and not any(name in headers for name in _FORWARDED):
+        return
+    raise Forbidden(
+        "this dashboard lets in who is on the same machine, without a proxy between; for others give it "
+        "keys (admit='keys'), or a function that knows them"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def _heard(refuse: Callable[[], None]) -> Iterator[None]:
+    """Let those who look on know at once that the server is about to end. It waits for their connections
+    before it tells the app of the end, and they would stay for minutes."""
+    loop = asyncio.get_running_loop()
+    before: dict[int, Any] = {}
+
+    def hear(number: int, frame: Any) -> None:
+        loop.call_soon_threadsafe(refuse)
+        before[number](number, frame)
+
+    # Only where the server listens for a signal by a function; what else becomes of one is its own affair.
+    for number in _STOPS if current_thread() is main_thread() else ():
+        if callable(found := signal.getsignal(number)):
+            before[number] = found
+            signal.signal(number, hear)
+    try:
+        yield
+    finally:
+        for heard, found in before.items():
+            if signal.getsignal(heard) is hear:
+                signal.signal(heard, found)

@@ -1,0 +1,121 @@
+"""Jobs in Django's admin: a list with filters, one job, and two actions.
+
+Who has `forebay.view_job` may look; who has `forebay.change_job` may cancel and revive.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+
+from forebay.errors import ForebayError
+from forebay.integrations.django.models import Job
+from forebay.integrations.django.pages import Found, listed, shown, steered
+
+_DONE = {"cancel": "cancelled, or asked to stop", "revive": "revived"}
+
+
+if TYPE_CHECKING:  # Django brings no types
+
+    class _ModelAdmin:
+        """What we use of Django's."""
+
+        def __getattr__(self, name: str) -> Any: ...
+else:
+    _ModelAdmin = admin.ModelAdmin
+
+
+@admin.register(Job)
+class JobAdmin(_ModelAdmin):
+    """Its own views in place of those for rows of a table."""
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view
+        return [
+            path("", view(self.changelist_view), name="forebay_job_changelist"),
+            path("<path:object_id>/", view(self.job_view), name="forebay_job_change"),
+        ]
+
+    def has_add_permission(self, request: Any) -> bool:
+        return False
+
+    def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
+        return False
+
+    def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
+        """The list; a POST does something to the jobs that were chosen."""
+        if request.method == "POST":
+            return self._steer(request, request.POST.getlist("_selected_action"))
+        self._check_view(request)
+        context = {"jobs": [], "filters": [], **(extra_context or {})}
+        try:
+            context |= listed(Found(request.GET.dict()))
+        except ForebayError as exc:
+            self.message_user(request, str(exc), messages.ERROR)
+        for line in context["jobs"]:
+            line["link"] = self._job_link(request, line["job"].id)
+        return self._page(request, "admin/forebay/job/change_list.html", "Jobs", context)
+
+    def job_view(self, request: Any, object_id: str) -> Any:
+        """One job; a POST does something to it."""
+        job_id = unquote(object_id)
+        if request.method == "POST":
+            return self._steer(request, [job_id])
+        self._check_view(request)
+        try:
+            context = shown(Found(request.GET.dict()), job_id)
+        except ForebayError as exc:
+            self.message_user(request, str(exc), messages.ERROR)
+            return HttpResponseRedirect(self._link("changelist"))
+        if context is None:
+            raise Http404(f"there is no job {job_id}")
+        return self._page(request, "admin/forebay/job/change_form.html", context["job"].task, context)
+
+    def _steer(self, request: Any, ids: list[str]) -> Any:
+        if not self.has_change_permission(request):
+            raise PermissionDenied
+        action = request.POST.get("action", "")
+        try:
+            done, left = steered(
+                Found(request.GET.dict()), action, ids, f"django:{request.user.get_username()}"
+            )
+        except ForebayError as exc:
+            self.message_user(request, str(exc), messages.ERROR)
+        else:
+            if not ids:
+                self.message_user(request, "Choose jobs first.", messages.WARNING)
+            if done:
+                self.message_user(request, f"{done} {_DONE[action]}.", messages.SUCCESS)
+            for words in left:
+                self.message_user(request, words, messages.WARNING)
+        return HttpResponseRedirect(request.get_full_path())
+
+    def _check_view(self, request: Any) -> None:
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+
+    def _link(self, view: str, *args: str) -> str:
+        link: str = reverse(f"admin:forebay_job_{view}", args=args, current_app=self.admin_site.name)
+        return link
+
+    def _job_link(self, request: Any, job_id: str) -> str:
+        link = self._link("change", quote(job_id))
+        backend = request.GET.get("backend")
+        return f"{link}?backend={quote(backend)}" if backend else link
+
+    def _page(self, request: Any, template: str, title: str, context: dict[str, Any]) -> Any:
+        own = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "opts": self.opts,
+            "may_change": self.has_change_permission(request),
+            **context,
+        }
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, template, own)

@@ -1,0 +1,93 @@
+"""docs/reference/errors.md: every error, what to do about it, and how it is told by servers and commands."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import forebay
+from forebay import errors
+from forebay.cli.failing import status_of
+from forebay.errors import ForebayError
+from forebay.service.problems import INTERNAL, kind_of
+from tools.reference_pages.writing import code, prose, table
+
+HEAD: Final = """# Errors
+
+Made by `make reference` from `forebay.errors`. `ForebayError` is the root of all that Forebay raises:
+catch it to catch everything. Messages are for people and may change; classes and their attributes are
+promised.
+
+*HTTP* is the status and the code of the [problem](http.md#problems) that a service answers with, *status* how
+a [command](cli.md#status) ends that meets the error.
+"""
+SIGNALS: Final = """## Raised by your tasks
+
+These say how the attempt of a task shall end. They are no `ForebayError`s.
+[Retries](../guide/retries.md) shows them at work.
+"""
+_LINE: Final = re.compile(r"^ *([A-Z]\w+)(?: {2,}(\S.*))?$")
+
+
+def page() -> str:
+    return "\n".join([HEAD, *_tree(), *_ours(), SIGNALS, *_signals()]).rstrip() + "\n"
+
+
+def _advice() -> dict[str, str]:
+    """What to do, by the name of a class, as the tree at the top of the module says it."""
+    found = (_LINE.match(line) for line in (errors.__doc__ or "").splitlines())
+    return {line[1]: line[2] or "" for line in found if line}
+
+
+def _classes() -> list[type[Exception]]:
+    kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, Exception)]
+    order = list(_advice())
+    missing = [kind.__name__ for kind in kinds if kind.__name__ not in order]
+    if missing:
+        raise ValueError(f"the tree in forebay/errors.py does not name {', '.join(missing)}")
+    return sorted(kinds, key=lambda kind: order.index(kind.__name__))
+
+
+def _tree() -> Iterator[str]:
+    yield "## All of them\n"
+    rows = []
+    for kind in _classes():
+        if issubclass(kind, ForebayError):
+            # Made without its attributes: only its class is asked for.
+            error = kind.__new__(kind)
+            problem = kind_of(error)
+            told = "" if problem is INTERNAL else f"{problem.status} {code(problem.code)}"
+            rows.append((f"[{kind.__name__}](#{kind.__name__.lower()})", _advice()[kind.__name__], told,
+                         str(int(status_of(error)))))  # fmt: skip
+    yield from table(("error", "what to do", "HTTP", "status"), rows)
+
+
+def _ours() -> Iterator[str]:
+    for kind in _classes():
+        if issubclass(kind, ForebayError):
+            yield from _told(kind)
+
+
+def _signals() -> Iterator[str]:
+    for kind in _classes():
+        if not issubclass(kind, ForebayError):
+            yield from _told(kind)
+
+
+def _told(kind: type[Exception]) -> Iterator[str]:
+    yield f"### {kind.__name__}\n"
+    place = "forebay" if kind.__name__ in forebay.__all__ else "forebay.errors"
+    bases = ", ".join(code(base.__name__) for base in kind.__bases__)
+    yield f"`from {place} import {kind.__name__}`; a kind of {bases}.\n"
+    yield f"{prose(kind.__doc__)}\n"
+    advice = _advice()[kind.__name__]
+    if advice and issubclass(kind, ForebayError):
+        yield f"What to do: {advice}.\n"
+    if "__init__" in vars(kind):
+        yield f"Made as `{kind.__name__}{_signature(kind)}`.\n"
+
+
+def _signature(kind: type[Exception]) -> str:
+    return str(inspect.signature(kind)).replace("'", "").removesuffix(" -> None")

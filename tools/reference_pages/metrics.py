@@ -1,0 +1,115 @@
+"""docs/reference/metrics.md: what is measured, which rules watch over it, which events are kept."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from forebay.app.figures import QueueFigures, Totals
+from forebay.clock import SystemClock
+from forebay.domain.alert import KNOWN
+from forebay.domain.histogram import Histogram
+from forebay.domain.history import EventKind
+from forebay.domain.job import QueueName
+from forebay.domain.metrics import KEPT_MS, Tally
+from forebay.domain.query import Counts
+from forebay.domain.series import METRICS, Span
+from forebay.domain.usual_rules import USUAL_RULES
+from forebay.service.operations.exposing import crew_exposed, exposition, requests_exposed
+from forebay.service.operations.requests import Requests, Route
+from tools.reference_pages.writing import code, table
+
+HEAD: Final = """# Metrics, rules and events
+
+Made by `make reference` from the code. The guide tells how to use them: [metrics](../guide/metrics.md),
+[alerts](../guide/alerts.md), [the audit log](../guide/security.md#the-audit-log).
+"""
+_QUEUE: Final = QueueName("mail")
+_KIND: Final = re.compile(r'^ +\w+ = "(\w+)"(?: +# (.+))?$', re.MULTILINE)
+_LABELS: Final = re.compile(r'(\w+)="')
+
+
+def page() -> str:
+    parts = (_prometheus(), _series(), _conditions(), _rules(), _events())
+    return "\n".join([HEAD, *(line for part in parts for line in part)]).rstrip() + "\n"
+
+
+def _prometheus() -> Iterator[str]:
+    yield "## What Prometheus reads\n"
+    yield "`GET /metrics` of a [service](../guide/metrics.md#prometheus).\n"
+    rows = [
+        (code(name), kind, ", ".join(code(one) for one in labels), about)
+        for name, kind, about, labels in exposed()
+    ]
+    yield from table(("metric", "kind", "labels", "what it is"), rows)
+
+
+def exposed() -> Iterator[tuple[str, str, str, list[str]]]:
+    """Each metric with its kind, what it is and its labels, as a server with one job would show them."""
+    lines = _text().splitlines()
+    kinds = dict(line.split()[2:4] for line in lines if line.startswith("# TYPE"))
+    for line in lines:
+        if line.startswith("# HELP"):
+            _, _, name, about = line.split(maxsplit=3)
+            samples = (one for one in lines if re.match(rf"{name}(_bucket|_sum|_count)?\{{", one))
+            labels = dict.fromkeys(label for one in samples for label in _LABELS.findall(one))
+            yield name, kinds[name], about, [label for label in labels if label != "le"]
+
+
+def _text() -> str:
+    """What would be shown of one queue with a job, and of a request, so that each metric has its labels."""
+    tally = Tally({}, {"ValueError": 1}, Histogram({1: 1}, 1, 1, 1), Histogram({1: 1}, 1, 1, 1))
+    figures = QueueFigures(_QUEUE, 1_000, Counts(), Span(tally), {}, None, 0, 0)
+    requests = Requests(SystemClock())
+    route = Route("/v1/jobs", "POST")
+    requests.answered(route, 0.0)
+    requests.errors[(route.endpoint, "429")] += 1
+    requests.rate_limited[_QUEUE] += 1
+    return (
+        exposition([figures], {_QUEUE: Totals(tally, 1)})
+        + crew_exposed([], [], 0)
+        + requests_exposed(requests, lambda _: True)
+    )
+
+
+def _series() -> Iterator[str]:
+    yield "## Time series\n"
+    kept = ", ".join(f"{_length(tier)} for {_length(how_long)}" for tier, how_long in KEPT_MS.items())
+    yield f"`GET /v1/metrics/series?metrics=...`. Steps are kept of {kept}.\n"
+    by_unit: dict[str, list[str]] = {}
+    for name, metric in METRICS.items():
+        by_unit.setdefault(metric.unit, []).append(code(name))
+    yield from table(("unit", "metrics"), [(unit, ", ".join(names)) for unit, names in by_unit.items()])
+
+
+def _conditions() -> Iterator[str]:
+    yield "## What conditions of rules can ask for\n"
+    yield "`forebay alerts rules --metrics` says the same.\n"
+    yield from table(("metric", "what it is"), [(code(name), about) for name, about in sorted(KNOWN.items())])
+
+
+def _rules() -> Iterator[str]:
+    yield "## Rules that are always there\n"
+    yield "`forebay alerts set-rule ID` changes one, `remove-rule` takes the changes back.\n"
+    rows = [
+        (code(one.id), one.name, one.severity.value, code(one.condition), one.each.value if one.each else "",
+         _length(one.window_ms), _length(one.hold_ms) if one.hold_ms else "")
+        for one in USUAL_RULES.values()
+    ]  # fmt: skip
+    yield from table(("id", "name", "severity", "condition", "each", "window", "holds for"), rows)
+
+
+def _events() -> Iterator[str]:
+    yield "## Events\n"
+    yield "What the history of a job and the [audit log](../guide/security.md#the-audit-log) name.\n"
+    told = dict(_KIND.findall(inspect.getsource(EventKind)))
+    yield from table(
+        ("kind", "what has happened"), [(code(kind.value), told[kind.value]) for kind in EventKind]
+    )
+
+
+def _length(ms: int) -> str:
+    units = (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+    return next(f"{ms // size} {unit}" for unit, size in units if ms % size == 0).replace("1 days", "1 day")

@@ -1,0 +1,42 @@
+"""Markdown from what the code says of itself."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+_CODE: Final = re.compile(r"(`[^`]*`)")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table, with an empty line behind it."""
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + "---|" * len(heads)
+    for row in rows:
+        yield f"| {' | '.join(cell(one) for one in row)} |"
+    yield ""
+
+
+def cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def code(text: object) -> str:
+    return f"`{text}`"
+
+
+def prose(docstring: str | None) -> str:
+    """A docstring as Markdown, in which signs that mean something there stand for themselves."""
+    parts = _CODE.split(inspect.cleandoc(docstring or ""))
+    return "".join(one if one.startswith("`") else _plain(one) for one in parts)
+
+
+def _plain(text: str) -> str:
+    return text.replace("<", "&lt;").replace("**", "\\*\\*")
+
+
+def anchor(heading: str) -> str:
+    """What a link to a heading says behind #."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
