@@ -15,10 +15,10 @@ READY := $(VENV)/.ready
 CODE := $(wildcard src tests tools benchmarks evidence examples deploy)
 # Tests that run the blocks of pages beside what else they know of them; tests/docs/test_blocks.py lists them.
 PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades/test_pages.py \
-	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py testing/test_guide.py end_to_end/test_remote.py docs/test_commands.py docs/test_first_app.py docs/test_troubleshooting.py docs/test_tutorials.py)
+	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py testing/test_guide.py end_to_end/test_remote.py docs/test_commands.py docs/test_first_app.py docs/test_troubleshooting.py docs/test_tutorials.py moving_in/test_guide.py)
 ARGS ?=
 
-.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference site requirements audit clean types package pythons
+.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores test-hybrid run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer bench-scale compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference site requirements audit clean types package pythons
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,10 +57,22 @@ test-browser: $(READY) dashboard ## A real browser drives every view of the dash
 	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/pytest --quiet tests/browser/drive_*.py $(ARGS)
 
 pictures: $(READY) dashboard ## Take the pictures of the dashboard in docs/images again; takes some minutes
-	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/python -m tests.browser.pictures
+	FOREBAY_CHROMIUM="$$($(BIN)/python tools/chromium.py)" $(BIN)/python -m tests.browser.pictures $(ARGS)
 
 test-stores: $(READY) ## The store contract, the model test and what one engine alone can do
 	$(BIN)/pytest -n 3 --dist worksteal tests/stores $(ARGS)
+
+# What goes by engines, but for what needs one of them by name.
+BY_ENGINE := $(addprefix tests/,stores/contract stores/test_model.py stores/test_model_schedules.py stores/test_limits_waking.py \
+	worker app scheduler testing/test_trial.py end_to_end/test_supervisor.py end_to_end/test_schedules_kill.py \
+	end_to_end/test_sequence_kill.py end_to_end/test_steps_kill.py end_to_end/test_worker_waits.py \
+	end_to_end/test_isolated_processes.py end_to_end/test_cp2.py end_to_end/test_limits_kill.py \
+	end_to_end/test_workflow_kill.py end_to_end/test_workflow_race.py evidence/test_matrix.py)
+BESIDE ?= up killed flushed stopped
+
+test-hybrid: $(READY) ## All that goes by engines on PostgreSQL accelerated by Redis, which is up, killed, flushed, stopped: [BESIDE=killed]
+	@for what in $(BESIDE); do echo "Redis is $$what:"; \
+	FOREBAY_TEST_ENGINE=hybrid FOREBAY_TEST_BESIDE=$$what $(BIN)/pytest -n 3 --dist worksteal $(BY_ENGINE) $(ARGS) || exit 1; done
 
 audit: $(READY) ## Look up known vulnerabilities of everything that is installed here; needs the network
 	@$(BIN)/python tools/audit.py
@@ -100,13 +112,16 @@ bench-polls: $(READY) ## Ten thousand clients that wait at one server: [ARGS=--q
 bench-explorer: $(READY) ## Measure searches, first pages and totals with five million finished jobs: [ARGS='--engine sqlite']
 	$(BIN)/python -m benchmarks.explorer $(ARGS)
 
+bench-scale: $(READY) ## Measure drains by number of workers, a job from end to end, and a long history: [ARGS='--engine redis']
+	$(BIN)/python -m benchmarks.scale $(ARGS)
+
 bench-limits: $(READY) ## Measure a drain under limits beside the same without, on every engine
 	$(BIN)/python -m benchmarks.limits $(ARGS)
 
 bench-workers: $(READY) ## Measure isolated processes, time limits, deaths, idle workers, unknown tasks
 	$(BIN)/python -m benchmarks.workers $(ARGS)
 
-compare: $(READY) ## Forebay, its peers and the engine alone in turns: ENGINE=sqlite|postgres|redis [QUICK=1]
+compare: $(READY) ## Forebay, its peers and the engine alone in turns: ENGINE=sqlite|postgres|redis|hybrid [QUICK=1]
 	@$(BIN)/python -m benchmarks.compare --engine $(or $(ENGINE),sqlite) $(if $(QUICK),--quick) $(ARGS)
 
 profile: $(READY) ## Where the time of one job goes, stage by stage: ENGINE=sqlite|postgres|redis
@@ -131,7 +146,7 @@ docs: $(READY) ## Check all links in the documents and run all code in them, off
 mutate: $(READY) ## Remove each guard of each statement in turn and see the suite fail
 	$(BIN)/python tools/mutate.py $(ARGS)
 
-covered: $(READY) ## How much of the queue and of the worker their tests reach: ten minutes
+covered: $(READY) ## How much of the queue, the worker and the dashboard their tests reach: twenty minutes
 	$(BIN)/python tools/covered.py $(ARGS)
 
 flaky: $(READY) ## Run tests again and again and name those that fail now and then: [TIMES=20] [ARGS=tests/worker]
@@ -149,10 +164,10 @@ crash-matrix: $(READY) ## Kill a process at every point of every store operation
 MINUTES ?= 5
 ENGINE ?= sqlite
 
-soak: $(READY) ## Worker programs under a mixed load and under fire: [MINUTES=30] [ENGINE=sqlite|postgres|redis]
+soak: $(READY) ## Worker programs under a mixed load and under fire: [MINUTES=30] [ENGINE=sqlite|postgres|redis|hybrid]
 	$(BIN)/python -m evidence.soak --minutes $(MINUTES) --engine $(ENGINE) $(ARGS)
 
-crowd: $(READY) ## Several processes on one store under full load, for a minute: [ENGINE=sqlite|postgres|redis]
+crowd: $(READY) ## Several processes on one store under full load, for a minute: [ENGINE=sqlite|postgres|redis|hybrid]
 	$(BIN)/python -m evidence.crowd --engine $(ENGINE) $(ARGS)
 
 fuzz-service: $(READY) ## Throw 500 examples at each operation of the service, right and wrong ones: [ARGS='--max-examples 20'], one by one and within bounds: [ARGS=--each]

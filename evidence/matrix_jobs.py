@@ -103,7 +103,9 @@ def insert_within(stage: Stage) -> Act:
     return lambda process: process.insert_within(jobs)
 
 
-@ROWS.add("insert in the caller's transaction, awaited", "insert_within_async", engines=("postgresql",))
+@ROWS.add(
+    "insert in the caller's transaction, awaited", "insert_within_async", engines=("postgresql", "hybrid")
+)
 def insert_within_async(stage: Stage) -> Act:
     stage.put(job())
     jobs = [job(unique_key="u"), job(unique_key="v")]
@@ -208,6 +210,29 @@ ROWS.add(
 )(settling_parents(WANTS))
 
 
+def settling_of_a_join(parents: int) -> Scene:
+    """The handle has looked at the queue before; the first parent goes by the list, the second tells the join
+    in the transaction that ends it, and the third runs on."""
+
+    def scene(stage: Stage) -> Act:
+        jobs = held(stage, 3)
+        stage.put(job(depends_on=needs_of([one.id for one in jobs])))
+        stage.returned(*jobs[:2])
+        ends = [[], *([decide(one, Completed(b"1"), 0.0)] for one in jobs[:parents])]
+        return lambda process: [process.store.exchange(DYING, end, WANTS[:1], 0) for end in ends]
+
+    return scene
+
+
+ROWS.add(
+    "exchange: settle parents of a join by turns",
+    "exchange",
+    continues=True,
+    halfway=settling_of_a_join(1),
+    engines=("postgresql",),
+)(settling_of_a_join(2))
+
+
 @ROWS.add("exchange: keep notes", "exchange")
 def keep_notes(stage: Stage) -> Act:
     [one] = held(stage)
@@ -237,7 +262,9 @@ def complete_within(stage: Stage) -> Act:
     return lambda process: _once(process.complete_within, end)
 
 
-@ROWS.add("complete in the caller's transaction, awaited", "complete_within_async", engines=("postgresql",))
+@ROWS.add(
+    "complete in the caller's transaction, awaited", "complete_within_async", engines=("postgresql", "hybrid")
+)
 def complete_within_async(stage: Stage) -> Act:
     end = _completion(stage)
     return lambda process: _once(process.complete_within_async, end)

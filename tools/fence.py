@@ -41,7 +41,7 @@ OWN: Final = {
     "redis": ("tests/stores/test_redis_short.py",),
 }
 # Names of tests that are for an engine.
-NAMED: Final = {"memory": "memory or simulation", "postgresql": "postgres"}
+NAMED: Final = {"memory": "memory or simulation", "postgresql": "postgres or hybrid"}
 
 
 class Guard(NamedTuple):

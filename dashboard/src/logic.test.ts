@@ -17,7 +17,8 @@ const { lately, perSecond } = await import("./views/overview");
 const { worst } = await import("./views/queue");
 const { draftOf, requestOf } = await import("./views/schedules");
 const { rates } = await import("./views/series");
-const { busyOf, heatOf, latest, longest } = await import("./views/workers");
+const { ofMost } = await import("./views/configuration");
+const { busyOf, heatOf, latest, longest, throttlesOf } = await import("./views/workers");
 
 const queue = (name: string, counts: object = {}) => ({ name, state: "active", settings: {}, counts: { pending: 0, running: 0, completed: 0, dead: 0, retrying: 0, ...counts } }) as never;
 const line = (id: string, more: object = {}) => ({ id, task: "t", queue: "q", state: "dead", reason: "ValueError: 1", tags: [], ...more }) as never;
@@ -91,7 +92,7 @@ test("an address says what is looked for", () => {
 
 test("what is offered depends on the key", () => {
   expect([covers("*", "a"), covers("mail-*", "mail-x"), covers("mail", "mail-x")]).toEqual([true, true, false]);
-  session.value = { name: "ops", is_open: false, grants: [{ role: "operate", queues: "mail" }], operations: [], engine: "", version: "" };
+  session.value = { name: "ops", is_open: false, has_key: true, grants: [{ role: "operate", queues: "mail" }], operations: [], engine: "", version: "" };
   expect([may("pause_queue", "mail"), may("pause_queue", "other"), may("configure_queue", "mail"), may("pause_queue")]).toEqual([true, false, false, false]);
   session.value = { ...session.value, grants: [{ role: "view", queues: "*" }], operations: ["search"] };
   expect([may("search"), may("pause_queue", "mail"), may("metric_series", "mail")]).toEqual([true, false, true]);
@@ -189,4 +190,10 @@ test("failures come by their last attempt, and without jobs that have not failed
   const failed = (id: string, started_at: string | null, failures = 1) => line(id, { worker: "w", started_at, failures });
   const found = [failed("old", "2026-01-01T00:00:01Z"), failed("new", "2026-01-01T00:00:09Z"), failed("well", "2026-01-01T00:00:10Z", 0), failed("odd", null)];
   expect(latest(found).map((one) => one.id)).toEqual(["new", "old", "odd"]);
+});
+
+test("limits say what is left of them, and who waits", () => {
+  expect([ofMost(3, 5), ofMost(null, 5), ofMost(0, 1_000)]).toEqual(["3 of 5", "–", "0 of 1,000"]);
+  const limits = [{ scope: "global", throttled: ["a", "b"] }, { scope: "queue:mail", throttled: ["b"] }, { scope: "task:t", throttled: [] }] as never[];
+  expect([...throttlesOf(limits)]).toEqual([["a", ["global"]], ["b", ["global", "queue:mail"]]]);
 });

@@ -75,7 +75,7 @@ function Side({ current }: { current: string }) {
         </select>
         <span class="who muted">
           {who.is_open ? "No key needed here" : who.name}
-          {!who.is_open && (
+          {who.has_key && (
             <Button kind="quiet" onClick={() => void logOut().then(stop)}>
               Log out
             </Button>

@@ -574,7 +574,7 @@ export interface KeyShape {
 export type KeyState = "active" | "expired" | "revoked";
 
 export interface LimitList {
-  limits: LimitShape[];
+  limits: LimitUse[];
 }
 
 export interface LimitRequest {
@@ -591,6 +591,19 @@ export interface LimitShape {
   rate: number | null;
   per_seconds: number;
   burst: number | null;
+}
+
+export interface LimitUse {
+  scope: string;
+  concurrency: number | null;
+  rate: number | null;
+  per_seconds: number;
+  burst: number | null;
+  state: "busy" | "open" | "spent";
+  running: number;
+  tokens: number | null;
+  waiting: number;
+  throttled: string[];
 }
 
 export interface LineShape {
@@ -914,6 +927,7 @@ export interface SeriesShape {
 export interface SessionShape {
   name: string;
   is_open: boolean;
+  has_key: boolean;
   grants: GrantShape[];
   operations: string[];
   engine: string;

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from forebay import Forebay
-from forebay.app.alert_records import RULES
+from forebay.app.alert_records import ALERT, RULES
 from forebay.app.alerting import Looked, evaluate
 from forebay.app.alerts import Alerts
 from forebay.domain.alert import Severity, Step
+from forebay.domain.document import Document
 from forebay.domain.histogram import histogram_of
 from forebay.domain.history import EventKind
 from forebay.domain.job import NOTICES, QueueName, WorkerId
@@ -284,7 +285,7 @@ def test_a_server_at_its_limits_is_found(
 ) -> None:
     plain.alerts.change_rule(rule_id, enabled=True)
 
-    def look(seen: dict[str, int]) -> list[str]:
+    def look(seen: dict[str, Any]) -> list[str]:
         vitals = Vitals(**{"connection_limit": 100, "memory_limit": 1_000, **seen})
 
         def work(store: Store, reader: Reader) -> Looked:
@@ -345,6 +346,51 @@ def dying(app: Forebay, broken: str) -> None:
         app.client.read(lambda reader: evaluate(watched, reader, app.clock))
 
     app.client.write(work)
+
+
+def test_the_end_of_an_alert_that_was_forgotten_meanwhile_is_nobodys_news(app: Forebay) -> None:
+    app.alerts.add_rule("Deep", "queue_depth > 0", id="deep")
+    app.alerts.save_webhook("ops", HOOK)
+    put(app, 1)
+    app.alerts.evaluate()
+    [alert] = app.alerts.list()
+    take_away(app)
+    with pytest.raises(StoreUnavailable):
+        dying(app, "save_document")  # that it is over is known, and was not written
+    assert app.client.write(lambda store: store.drop_document(ALERT, alert.id))
+
+    app.alerts.evaluate()
+
+    assert app.alerts.list() == []
+    assert [one["step"] for one in deliveries(app)] == ["fired"]
+
+
+class Crowded:
+    """A store in which somebody else is always faster to write an alert."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def save_document(self, document: Document, **options: Any) -> bool:
+        return document.kind != ALERT and self._store.save_document(document, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_an_alert_that_others_write_again_and_again_is_left_to_the_next_look(plain: Forebay) -> None:
+    plain.alerts.add_rule("Deep", "queue_depth > 0", id="deep")
+    put(plain, 1)
+
+    def work(store: Store) -> None:
+        crowded = cast(Store, Crowded(store))
+        plain.client.read(lambda reader: evaluate(crowded, reader, plain.clock))
+
+    with pytest.raises(StoreUnavailable, match="is changed by others again and again"):
+        plain.client.write(work)
+    plain.alerts.evaluate()
+
+    assert [alert.rule for alert in plain.alerts.list()] == ["deep"]
 
 
 def test_who_is_told_is_up_to_the_severity(plain: Forebay) -> None:

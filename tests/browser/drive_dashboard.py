@@ -19,7 +19,7 @@ from forebay.errors import StoreUnavailable
 from forebay.stores.opening import open_engine
 from tests.browser.scene import PATIENCE_MS, Scene, Sight, guarded
 from tests.service.serving import serving
-from tests.urls import url_of
+from tests.urls import SHARED, url_of
 
 logger = logging.getLogger(__name__)
 expect.set_options(timeout=PATIENCE_MS)
@@ -337,7 +337,7 @@ def test_the_page_polls_while_the_stream_is_down_and_comes_back_to_it(browser: B
     sight.close()
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("engine", SHARED)
 @pytest.mark.shows("R-DASH-12", "R-NFR-13")
 def test_a_history_of_ten_thousand_jobs_is_searched(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory, engine: str

@@ -81,6 +81,75 @@ def test_workers_show_what_they_run_what_it_costs_and_what_failed(scene: Scene, 
         scene.may_go.set()
 
 
+def test_a_range_of_a_chart_is_selected_and_all_of_it_shown_again(scene: Scene, sight: Sight) -> None:
+    page = sight.open("queues/money")
+    chart = page.get_by_role("img", name=re.compile("^Throughput"))
+    over = chart.locator(".u-over")
+    expect(over).to_be_visible()
+    over.scroll_into_view_if_needed()
+    box = over.bounding_box()
+    assert box is not None
+
+    def point(share: float) -> tuple[float, float]:
+        return box["x"] + share * box["width"], box["y"] + box["height"] / 2
+
+    def minute_at(share: float) -> int:
+        """What the legend says where the mouse is, in minutes of the day."""
+        page.mouse.move(*point(share))
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        said = chart.locator(".u-legend .u-value").first
+        expect(said).to_have_text(re.compile(r"^\d\d:\d\d:\d\d$"))
+        hours, minutes, _ = (said.text_content() or "").split(":")
+        return int(hours) * 60 + int(minutes)
+
+    before = minute_at(0.02)
+    page.mouse.move(*point(0.5))
+    page.mouse.down()
+    page.mouse.move(*point(0.75), steps=5)
+    page.mouse.up()
+    selected = minute_at(0.02)
+    over.dblclick(position={"x": box["width"] / 2, "y": box["height"] / 2})
+    again = minute_at(0.02)
+
+    assert 20 <= (selected - before) % (24 * 60) <= 40  # of an hour, half is left out
+    assert (again - before) % (24 * 60) <= 10
+
+
+@pytest.mark.shows("R-RATE-11")
+def test_a_limit_shows_its_tokens_its_state_and_whom_it_holds_up(scene: Scene, sight: Sight) -> None:
+    limit = {"scope": "task:shop.count", "rate": 1, "per_seconds": 3_600, "burst": 1}
+    scene.served.done("PUT", "/v1/limits", limit)
+    try:
+        for number in range(3):
+            scene.app.enqueue("shop.count", [number])
+        page = sight.open("configuration")
+
+        row = page.get_by_role("region", name="Limits").get_by_role("row").filter(has_text="task:shop.count")
+        cells = row.get_by_role("cell")
+        expect(cells.nth(1)).to_have_text("spent")
+        expect(cells.nth(3)).to_have_text("1 in 1 h")
+        expect(cells.nth(4)).to_have_text("0 of 1")
+        expect(cells.nth(5)).to_have_text("2")
+        row.get_by_role("link", name="1 worker").click()
+        worker = page.get_by_role("region", name="Workers").get_by_role("row").nth(1)
+        expect(worker).to_contain_text("throttled by task:shop.count")
+    finally:
+        scene.served.done("DELETE", "/v1/limits/task:shop.count")
+    sight.open("configuration")
+    expect(row).to_have_count(0)
+
+
+@pytest.mark.shows("R-RATE-11")
+def test_a_queue_says_how_many_requests_came_too_fast(scene: Scene, sight: Sight) -> None:
+    queue = scene.served.queue(enqueue_rate=1, enqueue_burst=1)
+    for status in (201, 429, 429):
+        assert scene.served.post("/v1/jobs", {"task": "t", "queue": queue}).status_code == status
+
+    page = sight.open(f"queues/{queue}")
+
+    expect(page.get_by_text("This server has refused 2 requests since its start")).to_be_visible()
+
+
 @pytest.mark.shows("R-DASH-13")
 def test_ten_people_look_on_for_half_a_minute_with_more_than_ten_thousand_jobs(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory

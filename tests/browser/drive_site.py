@@ -12,7 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.scene import PATIENCE_MS
-from tests.docs.pages import ROOT, run
+from tests.docs.building import built
+from tests.docs.pages import ROOT
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -20,8 +21,7 @@ expect.set_options(timeout=PATIENCE_MS)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site") / "site"
-    # In a process of its own, whose warnings are not ours.
-    answer = run(ROOT, "-m", "tools.build_site", str(out))
+    answer = built(ROOT, out)
     assert (answer.returncode, answer.stderr) == (0, "")
     return out
 

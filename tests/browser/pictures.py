@@ -1,4 +1,4 @@
-"""Take the pictures of the dashboard that the docs show: `make pictures`.
+"""Take the pictures of the dashboard that the docs show: `make pictures`, or some of them: `ARGS=workers`.
 
 The sample runs for some minutes from a copy in a folder of its own, so that no picture shows where somebody
 keeps their checkout.
@@ -117,12 +117,15 @@ def pack() -> None:
 
 
 def main() -> int:
+    wanted = sys.argv[1:] or list(VIEWS)
+    if unknown := set(wanted) - set(VIEWS):
+        raise SystemExit(f"there is no view {', '.join(sorted(unknown))}, only {', '.join(VIEWS)}")
     with sampling() as base, browsing() as browser:
         ids = prepare(base)
         for scheme in ("light", "dark"):
             sight = Sight(browser, base, color_scheme=scheme)
-            for name, view in VIEWS.items():
-                page = sight.open(view.format(**ids))
+            for name in wanted:
+                page = sight.open(VIEWS[name].format(**ids))
                 settle(page, name)
                 page.screenshot(path=IMAGES / f"dashboard-{name}-{scheme}.png")
             sight.close()

@@ -19,6 +19,8 @@ def test_limits_are_set_listed_and_removed(store: Store, reader: Reader) -> None
     ]
     assert [one["scope"] for one in answer("limits", "list")["limits"]] == ["global", "queue:mail"]
     assert "5 per 60 s, up to 10 together" in call("limits", "list").stdout
+    mail = answer("limits", "list")["limits"][1]
+    assert (mail["state"], mail["running"], mail["tokens"], mail["waiting"]) == ("open", 0, 10, 0)
     assert answer("limits", "remove", "global") == {"scope": "global", "removed": True}
     assert not answer("limits", "remove", "global")["removed"]
     assert len([1 for _, event in reader.audit() if event.kind is EventKind.LIMIT]) == 3

@@ -255,6 +255,8 @@ def test_every_other_command(app_folder: Path) -> None:
         ]
         == 0
     )
+    carried = ("--once", "--create", "--database", "sqlite:///shop.db")
+    assert json_of(app_folder, "outbox", *carried) == {"stored": 0, "refused": 0}
     assert json_of(app_folder, "doctor")["is_well"] is True
     assert json_of(app_folder, "version")["packages"]["click"]
     assert program(app_folder, "completion", "bash").returncode == 0
@@ -301,6 +303,7 @@ SHOWN: dict[str, Callable[..., object]] = {
     "keys revoke": test_every_command_about_keys,
     "audit": test_every_command_about_keys,
     "scheduler": test_schedules.test_a_scheduler_fires_until_it_is_told_to_stop,
+    "outbox": test_every_other_command,
     "schedules list": test_every_command_about_schedules,
     "schedules show": test_every_command_about_schedules,
     "schedules history": test_every_command_about_schedules,

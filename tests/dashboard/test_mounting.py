@@ -163,14 +163,19 @@ def test_the_program_says_who_may_enter_and_what_they_may_do(
     pause = f"{PATH}/v1/queues/mail/pause"
 
     with TestClient(shop(queue, admit)) as client:
-        refused = client.get(f"{PATH}/v1/session")
+        refused, page = client.get(f"{PATH}/v1/session"), client.get(f"{PATH}/dashboard/")
         client.get("/login?name=bob")
         seen, looked = client.get(f"{PATH}/v1/session").json(), client.post(pause, headers=FROM_US)
+        begun = client.post(f"{PATH}/v1/session", headers={**FROM_US, "Authorization": "Bearer fbk_x.y"})
         client.get("/login?name=ann")
+        own = client.get(f"{PATH}/dashboard/")
         forged, done = client.post(pause), client.post(pause, headers=FROM_US)
         log = client.post(f"{PATH}/v1/audit/search", json={}, headers=FROM_US).json()
 
     assert (refused.status_code, refused.json()["code"]) == (401, "unauthenticated")
+    assert (page.status_code, own.status_code) == (401, 200)
+    assert "Set-Cookie" not in begun.headers
+    assert (seen["is_open"], seen["has_key"]) == (False, False)
     assert (seen["name"], seen["is_open"], seen["grants"]) == (
         "bob",
         False,

@@ -32,6 +32,8 @@ PROGRAMS: Final = (
     "guide/frameworks.md",
     "guide/limits.md",
     "guide/logging.md",
+    "guide/metrics.md",
+    "guide/order.md",
     "guide/retries.md",
     "guide/schedules.md",
     "guide/sqlite.md",
@@ -107,6 +109,12 @@ ELSEWHERE: Final = {
     **{
         ("guide/remote.md", language): (
             "end_to_end/test_remote.py::test_the_programs_of_the_page_work_over_the_service"
+        )
+        for language in ("python", "console")
+    },
+    **{
+        ("guide/moving-in.md", language): (
+            "moving_in/test_guide.py::test_a_backlog_of_celery_comes_over_as_the_page_says"
         )
         for language in ("python", "console")
     },

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
-import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,7 +15,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from sphinx.search.en import SearchEnglish
 
-from tests.docs.pages import ROOT, run
+from tests.docs.building import built, ran
+from tests.docs.pages import ROOT
 from tools.site_pages import Site
 
 
@@ -45,18 +47,19 @@ class Built(NamedTuple):
     pages: dict[Path, Page]
 
 
-def built(root: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    """Build a site as `make site` does."""
-    script = "import sys; from pathlib import Path; from tools.build_site import build"
-    return run(ROOT, "-c", f"{script}; sys.exit(build(Path({str(root)!r}), Path({str(out)!r})))")
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    folder = tmp_path_factory.mktemp("site") / "site"
-    answer = run(ROOT, "-m", "tools.build_site", str(folder))
-    assert (answer.returncode, answer.stderr) == (0, "")
-    assert "pages: open" in answer.stdout
+    """Built once, also where several processes run the tests."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "site"
+    with (shared / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "searchindex.js").exists():
+            answer = ran("-m", "tools.build_site", str(folder))
+            assert (answer.returncode, answer.stderr) == (0, "")
+            assert "pages: open" in answer.stdout
     return Built(folder, {path: Page(path) for path in folder.rglob("*.html")})
 
 

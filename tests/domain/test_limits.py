@@ -18,6 +18,7 @@ from forebay.domain.limits import (
     narrow_scopes,
     queue_scope,
     scopes_of,
+    usage_of,
 )
 from forebay.errors import ConfigError
 
@@ -151,3 +152,29 @@ def test_limits_of_tasks_and_keys_are_for_some_jobs_of_a_queue(scope: str, is_na
 def test_a_limit_by_key_says_which_kind_of_key() -> None:
     assert Limit(scope="key:tenant", concurrency=1).kind == "tenant"
     assert Limit(scope="task:send", concurrency=1).kind is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "running", "is_busy"),
+    [
+        (Limit(scope=GLOBAL, concurrency=2), 1, False),
+        (Limit(scope=GLOBAL, concurrency=2), 2, True),
+        (Limit(scope=GLOBAL, rate=2), 9, False),
+        (Limit(scope="key:tenant", concurrency=2), 9, False),
+    ],
+)
+def test_a_limit_is_busy_while_as_many_run_as_may(limit: Limit, running: int, is_busy: bool) -> None:
+    assert usage_of(limit, limit.full(0), running, 0).is_busy is is_busy
+
+
+def test_a_rate_is_spent_until_it_has_a_token_again() -> None:
+    limit = Limit(scope=GLOBAL, rate=1, per_ms=1_000, burst=2)
+    bucket = limit.spent(limit.full(0), 2, 0)
+
+    assert [usage_of(limit, bucket, 0, now).tokens for now in (0, 999, 1_000)] == [0, 0, 1]
+    assert [usage_of(limit, bucket, 0, now).is_spent for now in (0, 1_000)] == [True, False]
+
+
+def test_of_a_limit_by_key_or_without_a_rate_no_tokens_are_told() -> None:
+    for limit in (Limit(scope="key:tenant", rate=1), Limit(scope=GLOBAL, concurrency=1)):
+        assert usage_of(limit, limit.full(0), 0, 0).tokens is None

@@ -21,6 +21,7 @@ def report(part: Part, missed: str = "", branches: int = 100) -> dict[str, Any]:
         name, function = place.split("::")
         summary = {"covered_lines": 9 if place == missed else 10, "num_statements": 10}
         files.setdefault(SOURCE + name, {"functions": {}})["functions"][function] = {"summary": summary}
+    files.setdefault(f"{SOURCE}{part.places[0]}any.py", {"functions": {}})
     for about in files.values():
         about["summary"] = {
             "covered_lines": 100, "num_statements": 100, "covered_branches": branches, "num_branches": 100
@@ -40,10 +41,10 @@ def covered(part: Part, found: dict[str, Any], folder: Path) -> subprocess.Compl
     )
 
 
-@pytest.mark.shows("R-NFR-30", "R-NFR-31", "R-TEST-67")
+@pytest.mark.shows("R-NFR-30", "R-NFR-31", "R-NFR-34", "R-TEST-67")
 @pytest.mark.parametrize("part", PARTS, ids=[part.name for part in PARTS])
 def test_a_part_below_its_goals_is_named(part: Part, tmp_path: Path) -> None:
-    goals = {"queue": (95, 90), "worker": (90, 85)}
+    goals = {"queue": (95, 90), "worker": (90, 85), "dashboard": (85, 80)}
     assert (part.lines, part.branches) == goals[part.name]
 
     assert covered(part, report(part), tmp_path).returncode == 0

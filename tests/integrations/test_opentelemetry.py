@@ -19,7 +19,8 @@ from forebay.domain.outcome import Lost
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, DuplicateJob, Snooze
 from forebay.facades.task_service import TaskService
-from forebay.integrations.opentelemetry import TracedEngine, trace
+from forebay.integrations.opentelemetry import trace
+from forebay.integrations.opentelemetry.tracing import TracedEngine
 from forebay.stores.protocol import Want
 
 TIMEOUT = 60.0

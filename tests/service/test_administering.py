@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -270,9 +271,30 @@ def test_limits_are_set_listed_and_removed(served: Served) -> None:
     odd = served.ask("PUT", "/v1/limits", {"scope": "nonsense", "rate": 1})
 
     assert limit == {"scope": scope, "concurrency": 2, "rate": 5, "per_seconds": 60, "burst": None}
-    assert limit in listed
+    [shown] = [one for one in listed if one["scope"] == scope]
+    usage = {"state": "open", "running": 0, "tokens": 10, "waiting": 0, "throttled": []}
+    assert shown == limit | usage
     assert gone == [True, False]
     assert (odd.status_code, odd.json()["code"]) == (422, "invalid")
+
+
+@pytest.mark.shows("R-RATE-11")
+def test_a_limit_says_which_jobs_and_workers_wait_for_it(served: Served) -> None:
+    queue = served.queue()
+    served.done("PUT", "/v1/limits", {"scope": f"queue:{queue}", "rate": 1, "per_seconds": 3_600, "burst": 1})
+    for _ in range(3):
+        served.enqueue(queue)
+    worker = WorkerId(f"on {queue}")
+    with closing(served.service.desk.engine.store()) as store:
+        store.beat(WorkerInfo(id=worker, queues=(QueueName(queue),), slots=1))
+    assert len(served.claim(queue, most=5)) == 1
+
+    listed = served.done("GET", "/v1/limits")["limits"]
+
+    [shown] = [one for one in listed if one["scope"] == f"queue:{queue}"]
+    assert (shown["state"], shown["running"], shown["tokens"], shown["waiting"]) == ("spent", 1, 0, 2)
+    assert worker in shown["throttled"]
+    served.done("DELETE", f"/v1/limits/queue:{queue}")
 
 
 @pytest.mark.shows("R-HTTP-33")

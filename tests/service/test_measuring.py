@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,7 @@ from forebay.domain.query import Counts, Vitals
 from forebay.domain.schedule import Definition, Schedule
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
-from forebay.service.operations.exposing import crew_exposed
+from forebay.service.operations.exposing import crew_exposed, store_exposed
 from forebay.service.schema.metrics import store_use
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.protocol import Store
@@ -24,6 +26,7 @@ from forebay.testing.clock import ManualClock
 from tests.service.serving import Served, serving
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
 
+TOP = Path(__file__).parents[2]
 WAITS = histogram_of([4_000] * 31)
 RUNS = histogram_of([8_000] * 30)
 BY_STATE = {"pending": 1, "running": 2, "dead": 3, "completed": 4, "scheduled": 5, "cancelled": 6}
@@ -220,7 +223,7 @@ def test_a_day_is_told_in_one_row(plain: Served, store: Store) -> None:
     assert told["most_pending"] == [9]
 
 
-@pytest.mark.shows("R-MET-31", "R-MET-47", "R-MET-50", "R-SCHED-52")
+@pytest.mark.shows("R-MET-31", "R-MET-47", "R-SCHED-52")
 def test_workers_and_runs_of_schedules_are_shown_to_prometheus() -> None:
     now = 1_000_000
     workers = [
@@ -242,6 +245,35 @@ def test_workers_and_runs_of_schedules_are_shown_to_prometheus() -> None:
     ):
         assert line in lines
     assert "worker_health 1" in crew_exposed([], [], now).splitlines()
+
+
+MISS_RATE = 'sum(delta(schedule_runs{status!="enqueued"}[1h])) / sum(delta(schedule_runs[1h]))'
+
+
+@pytest.mark.shows("R-MET-50")
+def test_the_share_of_missed_runs_is_worked_out_from_two_readings_as_the_guide_says() -> None:
+    job = NewJob(task="t")
+
+    def read(*runs: tuple[int, int, int]) -> dict[str, int]:
+        schedules = [
+            Schedule(
+                definition=Definition(name=f"s{number}", every_ms=60_000, job=job),
+                fired=fired,
+                skipped=skipped,
+                failed=failed,
+            )
+            for number, (fired, skipped, failed) in enumerate(runs)
+        ]
+        lines = crew_exposed([], schedules, 0).splitlines()
+        found = (re.fullmatch(r'schedule_runs\{status="(\w+)"\} (\d+)', line) for line in lines)
+        return {one[1]: int(one[2]) for one in found if one}
+
+    before, an_hour_later = read((100, 7, 1), (3, 0, 0)), read((154, 10, 4), (3, 0, 0))
+
+    grown = {status: an_hour_later[status] - before[status] for status in before}
+    missed = sum(runs for status, runs in grown.items() if status != "enqueued")
+    assert missed / sum(grown.values()) == 0.1
+    assert MISS_RATE in (TOP / "docs" / "guide" / "metrics.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.shows(
@@ -289,3 +321,13 @@ def test_all_metrics_are_shown_as_prometheus_reads_them(plain: Served, store: St
         assert line in lines
     assert any(line.startswith(f'queue_next_pending_task_age_seconds{{queue="{queue}"}} ') for line in lines)
     assert "# TYPE task_wait_time_seconds histogram" in answer.text.splitlines()
+
+
+@pytest.mark.shows("R-MET-11")
+@pytest.mark.parametrize(("is_away", "value"), [(True, 1), (False, 0)])
+def test_a_store_that_does_without_redis_says_so(is_away: bool, value: int) -> None:
+    assert f"redis_fallback_mode {value}" in store_exposed(Vitals(redis_fallback=is_away)).splitlines()
+
+
+def test_a_store_that_never_had_redis_says_nothing_of_it() -> None:
+    assert store_exposed(Vitals(connections=1)) == ""

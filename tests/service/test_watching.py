@@ -259,6 +259,7 @@ def test_a_client_that_does_not_read_is_let_go() -> None:
 
 
 def test_a_silent_stream_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch, plain: Served) -> None:
+    assert streaming.COMMENT_SECONDS == 30
     monkeypatch.setattr(streaming, "COMMENT_SECONDS", 0.01)
 
     with plain.client.stream("GET", "/v1/events/stream?queue=none") as answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,9 +13,11 @@ from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import decide
 from forebay.domain.workflow import needs_of
 from forebay.errors import StoreUnavailable
-from forebay.stores.postgres import following, holding
+from forebay.stores.postgres import holding
 from forebay.stores.postgres.duties import rescore
 from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.inserting import Rules, insert_all
+from forebay.stores.postgres.operating import delete
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.testing.clock import ManualClock
@@ -377,23 +379,23 @@ def test_a_job_that_is_released_while_the_walk_of_a_short_cap_comes_past_it_reac
 
 @pytest.mark.shows("R-DEP-11")
 def test_a_child_that_is_deleted_and_brought_again_while_its_parent_ends_waits_for_its_own(
-    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    engine: PostgresEngine, store: PostgresStore
 ) -> None:
     mail, child = QueueName("mail"), JobId("child")
     others = engine.store()
     [other] = put(others, new_job(queue=mail))
     put(store, new_job(), new_job(id=child, depends_on=needs_of([1])))
     [parent] = claim(store)
-    look = following._blocked
 
-    def look_late(tx: Transaction, ids: list[JobId]) -> list[following.Blocked]:
-        others.delete([child])
-        put(others, new_job(id=child, depends_on=needs_of([other])))
-        return look(tx, ids)
+    def replace(tx: Transaction) -> Callable[[], object]:
+        tx.all("edges_hold", {"ids": [child]})
+        holding.judged(tx, [child], lambda jobs: delete(tx, jobs, ""))
+        ended = in_thread(lambda: store.exchange(WORKER, [complete(parent)]))
+        wait_for_a_lock(engine.address.schema)
+        insert_all(tx, [new_job(id=child, depends_on=needs_of([other]))], Rules(), atomic=True)
+        return ended
 
-    with monkeypatch.context() as patched:
-        patched.setattr(following, "_blocked", look_late)
-        store.exchange(WORKER, [complete(parent)])
+    others._write(replace)()
 
     assert states(engine, child) == [JobState.BLOCKED]
     [job] = claim(store, queue=mail)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 
+from forebay.stores.hybrid.statements import statements_beside
 from forebay.stores.postgres.connection import Address, Connection
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import statements_for
@@ -97,7 +98,7 @@ SOME: Final[dict[str, Any]] = {
     "after_numbers": [0] * 100, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
     "shares": [f"s{number}" for number in HUNDRED], "changes": None,
     "marks": ["tags a"], "cancelled": False, "moment": 50_000, "updated_at": 1, "cancel_reason": None,
-    "key": "k1",
+    "key": "k1", "named": True, "meets": True,
 }  # fmt: skip
 # Where a name means something else than in other statements.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
@@ -137,6 +138,11 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "seqs": {"jobs": 100},
     "claim": {"ids": NEW},
     "exchange": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1, "ids": sorted(IDS)},
+    "exchange_named": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1,
+                       "ids": sorted(IDS), "ranks": [1_000 + number for number in HUNDRED],
+                       "seqs": [1_001_000 + number for number in HUNDRED]},
+    "order_among": {"ranks": [1_000 + number for number in HUNDRED],
+                    "seqs": [1_001_000 + number for number in HUNDRED]},
     "claim_within": {"since": 200_000, "gates": ["task:u"], "lease_ms": 1, "extension_ms": 1},
     "settle_first": {"ids": sorted(IDS)},
     "shares_join": {"names": ["default"], "step": 1},
@@ -197,7 +203,7 @@ def test_no_statement_reads_more_than_it_must_whatever_the_planner_knows(knowled
         (name, mode): trouble
         for name in looked_at(schema)
         for mode in ("force_generic_plan", "force_custom_plan")
-        if (trouble := trouble_with(connection, statements_for(schema)[name].decode(), name, mode))
+        if (trouble := trouble_with(connection, all_statements(schema)[name].decode(), name, mode))
     }
 
     assert found == {}
@@ -206,10 +212,15 @@ def test_no_statement_reads_more_than_it_must_whatever_the_planner_knows(knowled
         admin.execute(f"drop schema {schema} cascade")
 
 
+def all_statements(schema: str) -> dict[str, bytes]:
+    """With those for whoever keeps the order in Redis too."""
+    return {**statements_for(schema), **statements_beside(schema)}
+
+
 def looked_at(schema: str) -> list[str]:
     """The statements that read or change a hot table, but for those that go through all of it."""
     hot = re.compile(rf'"{schema}"\.({"|".join((*HOT, "live_jobs", "all_jobs"))})\b')
-    statements = statements_for(schema)
+    statements = all_statements(schema)
     return [
         name for name, text in statements.items() if hot.search(text.decode()) and name not in THROUGH_ALL
     ]
@@ -221,6 +232,7 @@ def trouble_with(connection: Connection, statement: str, name: str, mode: str) -
     with raw_connection.transaction(force_rollback=True):
         raw_connection.execute("select set_config('plan_cache_mode', %s, true)", [mode])
         raw_connection.execute("select set_config('forebay_tx.now', '50000', true)")
+        raw_connection.execute("select set_config('forebay_tx.ended', %s::text[]::text, true)", [IDS])
         plan = explained(raw_connection, statement, {**SOME, **OTHERS.get(name, {})})
         raw_connection.execute("deallocate looked_at")
     bad = [node["Node Type"] for node in nodes(plan) if is_bad(node)]

@@ -90,6 +90,7 @@ class Rig:
         store: Store | None = None,
         roll: Callable[[], float] = lambda: 1.0,
         is_lingering: bool = False,
+        is_measuring: bool = True,
     ) -> Coordinator:
         self.slots = Slots(threads, coroutines)
         return Coordinator(
@@ -102,6 +103,7 @@ class Rig:
             clock=self.clock,
             roll=roll,
             is_lingering=is_lingering,
+            is_measuring=is_measuring,
         )
 
     def insert(self, count: int = 1, **changes: Any) -> list[JobId]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 
 from forebay.app.figures import queue_figures, series, totals
@@ -76,6 +78,44 @@ def test_what_a_worker_does_is_told_over_time_and_as_a_whole(rig: Rig) -> None:
     found = totals(rig.reader)
     assert found[DEFAULT_QUEUE].tally.counts == {"claimed": 3, "completed": 2, "failed": 1, "retried": 1}
     assert (found[DEFAULT_QUEUE].accepted, found[QueueName("other")].accepted) == (4, 1)
+
+
+@pytest.mark.shows("R-MET-42", "R-NFR-11")
+def test_while_jobs_run_no_figure_stays_the_same_for_more_than_thirty_seconds(rig: Rig) -> None:
+    coordinator = rig.coordinator(threads=1, duties=[Measuring(rig.clock)])
+    seen: list[tuple[object, ...]] = []
+
+    for _ in range(3 * 60):
+        rig.insert(1)
+        coordinator.turn()
+        rig.finish_all()
+        coordinator.turn()
+        rig.clock.advance(ms=1_000)
+        seen.append(told(rig))
+
+    for figure, values in zip(TOLD, zip(*seen, strict=True), strict=True):
+        stays = [len(list(group)) for _, group in groupby(values)]
+        assert len(stays) > 5, figure
+        assert max(stays) <= 30, figure
+
+
+TOLD = ("completed lately", "run time", "enqueued lately", "over time", "ever completed", "ever enqueued")
+
+
+def told(rig: Rig) -> tuple[object, ...]:
+    """What the service, Prometheus and the dashboard show."""
+    [now] = queue_figures(rig.reader, [DEFAULT_QUEUE], HOUR)
+    steps = steps_between(rig.clock.now_ms() - HOUR, rig.clock.now_ms(), TEN_SECONDS)
+    [over_time] = series(rig.reader, ["completed"], steps)
+    ever = totals(rig.reader).get(DEFAULT_QUEUE)
+    return (
+        now.span.count("completed"),
+        now.run.count,
+        now.span.enqueued,
+        sum(value or 0 for value in over_time),
+        ever and ever.count("completed"),
+        ever and ever.accepted,
+    )
 
 
 @pytest.mark.parametrize("window_ms", [0, TEN_SECONDS - 1, 91 * DAY_MS])

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Sequence
 from contextlib import closing
+from types import FrameType
 
 import pytest
 
 from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE
-from forebay.domain.metrics import TEN_SECONDS, MetricRow
+from forebay.domain.metrics import TEN_SECONDS, MetricRow, Tally, merged
 from forebay.domain.outcome import AttemptError, Failed
 from forebay.errors import StoreRefused, StoreUnavailable
+from forebay.scheduler.sweeping import Sweeping
 from forebay.stores.measuring import every_row
-from forebay.stores.protocol import Reader
+from forebay.stores.protocol import Reader, Want
+from forebay.telemetry.observing import End
 from tests.app.watching import Watched
-from tests.stores.support import OTHER_WORKER, WORKER
+from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER
 from tests.worker.rig import Rig
 
 BOOM = AttemptError(type="Boom", message="it broke")
@@ -69,6 +74,39 @@ def test_figures_cost_one_call_of_the_store_in_ten_seconds_however_many_jobs_the
     assert watched.calls.count("record_metrics") == 1
 
 
+@pytest.mark.shows("R-NFR-28")
+def test_figures_add_less_than_a_tenth_to_the_calls_that_a_job_costs(rig: Rig) -> None:
+    """Calls of functions, in Python and in C, and not time: those are the same on any machine."""
+    calls_of(rig, is_measuring=True)  # whatever is made once
+
+    without, with_figures = (calls_of(rig, is_measuring=is_on) for is_on in (False, True))
+
+    assert with_figures > without
+    assert with_figures < 1.1 * without
+
+
+def calls_of(rig: Rig, *, is_measuring: bool) -> int:
+    """How many calls it takes to store five hundred jobs, to claim and to settle them."""
+    coordinator = rig.coordinator(threads=50, is_measuring=is_measuring)
+    called = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal called
+        called += event in ("call", "c_call")
+
+    for _ in range(10):
+        sys.setprofile(count)
+        rig.insert(50)
+        coordinator.turn()
+        sys.setprofile(None)
+        rig.finish_all()
+    sys.setprofile(count)
+    coordinator.turn()
+    coordinator.last_figures()
+    sys.setprofile(None)
+    return called
+
+
 @pytest.mark.parametrize("metrics", [True, False])
 def test_a_worker_keeps_figures_unless_it_is_told_otherwise(metrics: bool) -> None:
     with Forebay("memory://") as app:
@@ -97,6 +135,26 @@ def test_what_somebody_else_has_taken_over_is_not_counted(rig: Rig) -> None:
 
     [row] = rows(rig.reader)
     assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]
+
+
+def test_attempts_that_are_lost_are_counted_by_who_takes_their_jobs_over(rig: Rig) -> None:
+    def tell(ends: Sequence[End]) -> None:
+        coordinator.swept(ends)
+
+    sweeping = Sweeping(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 0.5, tell=tell)
+    coordinator = rig.coordinator(threads=1, duties=[sweeping])
+    rig.insert(1)
+    rig.store.exchange(OTHER_WORKER, wants=[Want(DEFAULT_QUEUE, 1)], room=1)
+
+    for _ in range(2):
+        rig.clock.advance(ms=60_000)
+        coordinator.turn()
+    coordinator.last_figures()
+
+    counts = [tally.counts for row in rows(rig.reader) for tally in row.tasks.values()]
+    assert {"lost": 1, "failed": 1, "retried": 1}.items() <= merged(
+        [Tally(one) for one in counts]
+    ).counts.items()
 
 
 @pytest.mark.shows("R-MET-33", "R-MET-41")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
 
 from forebay import __version__
 
@@ -33,3 +36,15 @@ html_theme_options = {
     },
     "dark_css_variables": {"color-brand-primary": "#6cc0ee", "color-brand-content": "#6cc0ee"},
 }
+
+
+def setup(app: Sphinx) -> None:
+    # Before the theme, whose turn comes at 500.
+    app.connect("html-page-context", _navigate, priority=400)
+
+
+def _navigate(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: object) -> None:
+    """The navigation has sections and pages. The theme asks for all levels, and leaves the headings out then,
+    which takes as long as all the rest."""
+    whole = context["toctree"]
+    context["toctree"] = lambda **options: whole(**{**options, "maxdepth": 2})

@@ -1,14 +1,18 @@
 /** What is set: the store, the limits, the queues, and what this browser prefers. */
 
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { ask, enc, get, may, session } from "../api";
-import { length, number } from "../format";
+import { length, number, plural } from "../format";
 import { link, queues, workers } from "../live";
 import { useLoad } from "../load";
+import { addressOf } from "../router";
 import { prefer, settings } from "../settings";
 import { act, Badge, Button, Dialog, Empty, Facts, Field, Page, Panel, QueueLink, sure, Table, Waiting } from "../ui";
-import type { LimitList, LimitShape } from "../types";
+import type { LimitList, LimitShape, LimitUse } from "../types";
 import { Choices } from "./series";
+
+const LOOK_MS = 2_000;
 
 export function Configuration() {
   const who = session.value!;
@@ -24,7 +28,7 @@ export function Configuration() {
               ["Store answers", ready.error ? <span class="wrong">{ready.error.message}</span> : ready.data ? "yes" : "…"],
               ["Version", who.version],
               ["Events", link.value],
-              ["Keys", who.is_open ? "not asked for" : "asked for"],
+              ["Keys", who.has_key ? "asked for" : who.is_open ? "not asked for" : "not asked for: the program around knows you"],
               ["You are", who.name],
               ["You may", who.is_open ? "everything" : who.grants.map((grant) => `${grant.role}:${grant.queues}`).join(", ")],
               ["Workers", number((workers.value ?? []).length)],
@@ -57,8 +61,28 @@ export function Configuration() {
   );
 }
 
+/** So many of so many. */
+export function ofMost(count: number | null, most: number | null): string {
+  return count === null || most === null ? "–" : `${number(count)} of ${number(most)}`;
+}
+
+/** How many may start together after a pause: twice the rate unless said otherwise. */
+const burstOf = (limit: LimitShape) => (limit.rate ? (limit.burst ?? 2 * limit.rate) : null);
+
+/** Who waits for a limit, by name as far as they are known. */
+function Throttled({ limit }: { limit: LimitUse }) {
+  if (!limit.throttled.length) return <span class="muted">nobody</span>;
+  const names = new Map((workers.value ?? []).map((worker) => [worker.id, `${worker.host} · ${worker.pid}`]));
+  return <a href={addressOf(["workers"])} title={limit.throttled.map((id) => names.get(id) ?? id).join(", ")}>{plural(limit.throttled.length, "worker")}</a>;
+}
+
 function Limits() {
   const found = useLoad<LimitList>(() => get("/v1/limits"), []);
+  useEffect(() => {
+    // Tokens come back with time, and no event tells of that.
+    const timer = setInterval(found.reload, LOOK_MS);
+    return () => clearInterval(timer);
+  }, []);
   const editing = useSignal<Partial<LimitShape> | null>(null);
   const remove = async (limit: LimitShape) => {
     if (!(await sure(`Remove the limit of ${limit.scope}?`, "Its jobs run without it from now on.", "Remove it"))) return;
@@ -70,10 +94,13 @@ function Limits() {
     <Panel title="Limits" actions={may("set_limit") && <Button onClick={() => (editing.value = {})}>New limit</Button>}>
       <Waiting error={found.error} isThere={!!found.data} />
       {found.data && (found.data.limits.length ? (
-        <Table label="Limits" head={["Scope", ">At once", ">Starts", ">Burst", ""]}>
+        <Table label="Limits" head={["Scope", "State", ">Running", ">Starts", ">Tokens", ">Jobs waiting", "Throttled", ""]}>
           {found.data.limits.map((one) => (
             <tr key={one.scope}>
-              <td class="mono">{one.scope}</td><td class="right">{one.concurrency ?? "–"}</td><td class="right">{one.rate ? `${number(one.rate)} in ${length(one.per_seconds)}` : "–"}</td><td class="right">{one.burst ?? "–"}</td>
+              <td class="mono">{one.scope}</td><td><Badge state={one.state} /></td>
+              <td class="right">{one.concurrency === null || one.scope.startsWith("key:") ? <>{number(one.running)}{one.concurrency !== null && <span class="muted"> ({number(one.concurrency)} each)</span>}</> : ofMost(one.running, one.concurrency)}</td>
+              <td class="right">{one.rate ? `${number(one.rate)} in ${length(one.per_seconds)}` : "–"}</td><td class="right">{ofMost(one.tokens, burstOf(one))}</td>
+              <td class="right">{number(one.waiting)}</td><td><Throttled limit={one} /></td>
               <td class="tight">{may("set_limit") && <div class="actions"><Button aria-label={`Edit ${one.scope}`} onClick={() => (editing.value = one)}>Edit</Button><Button kind="danger" aria-label={`Remove ${one.scope}`} onClick={() => void remove(one)}>Remove</Button></div>}</td>
             </tr>
           ))}

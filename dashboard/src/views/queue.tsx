@@ -51,6 +51,7 @@ function LastMinutes({ name }: { name: string }) {
   return (
     <Panel title="By task, in the last five minutes">
       <Waiting error={found.error} isThere={!!found.data} />
+      {!!found.data?.rate_limited_requests && <p class="muted">This server has refused {plural(found.data.rate_limited_requests, "request")} since its start, because jobs came too fast.</p>}
       {found.data && (found.data.tasks.length ? (
         <Table label="By task" head={["Task", ">Completed", ">Failed", ">Run p50", ">p95", ">p99", ">Wait p95"]}>
           {found.data.tasks.map((one) => (

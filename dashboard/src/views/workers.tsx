@@ -6,7 +6,7 @@ import { bytes, length, number, percent } from "../format";
 import { now, workers } from "../live";
 import { useLoad } from "../load";
 import { act, Badge, Button, Code, Dialog, Empty, JobLink, Page, Panel, sure, Table, Waiting, When } from "../ui";
-import type { CommandList, JobLine, JobList, JobState, WorkerShape } from "../types";
+import type { CommandList, JobLine, JobList, JobState, LimitList, LimitUse, WorkerShape } from "../types";
 
 const MOST_RUNNING = 200;
 const MOST_FAILURES = 200;
@@ -79,6 +79,13 @@ function Runs({ worker, running }: { worker: WorkerShape; running: JobList | und
   );
 }
 
+/** The limits that keep workers from jobs that wait, by worker. */
+export function throttlesOf(limits: LimitUse[]): Map<string, string[]> {
+  const found = new Map<string, string[]>();
+  for (const limit of limits) for (const id of limit.throttled) found.set(id, [...(found.get(id) ?? []), limit.scope]);
+  return found;
+}
+
 /** What went wrong lately, and at whose hands: one worker that fails where others do well is a sick machine. */
 function Failures({ workers: known }: { workers: WorkerShape[] }) {
   const found = useJobs(["dead", "retrying"], MOST_FAILURES);
@@ -116,6 +123,8 @@ export function Workers() {
   const canSteer = may("command");
   const canSearch = may("search");
   const running = useJobs(["running"], MOST_RUNNING, canSearch);
+  const limits = useLoad<LimitList>(async () => (may("limits") ? get("/v1/limits") : { limits: [] }), []);
+  const throttles = throttlesOf(limits.data?.limits ?? []);
   const send = async (kind: keyof typeof COMMANDS, worker: WorkerShape) => {
     if (kind === "stop" && !(await sure("Stop this worker?", `${nameOf(worker)} lets its ${busyOf(worker)} running jobs end and takes no more.`, "Stop it"))) return;
     const back = { pause: "resume", resume: "pause" } as const;
@@ -151,7 +160,7 @@ export function Workers() {
             {found.map((worker) => (
               <tr key={worker.id}>
                 <td class="any" title={worker.id}>{nameOf(worker)}</td>
-                <td><Badge state={worker.pulse} /> <Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}</td>
+                <td><Badge state={worker.pulse} /> <Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}{throttles.has(worker.id) && <span class="muted"> throttled by {throttles.get(worker.id)!.join(", ")}</span>}</td>
                 <td class="any">{worker.queues.join(", ")}{worker.paused.length > 0 && <span class="muted"> (paused: {worker.paused.join(", ")})</span>}</td>
                 <td><Runs worker={worker} running={running.data} /></td>
                 <td class="right">{number(worker.completed)}</td>

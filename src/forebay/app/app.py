@@ -15,7 +15,7 @@ from forebay.app.codec import check_limit
 from forebay.app.conduct import Conduct, conduct
 from forebay.app.declaring import Declares
 from forebay.app.handle import JobHandle
-from forebay.app.hooks import Hook, Listener, added
+from forebay.app.hooks import Hook, Hooks, Listener, added
 from forebay.app.options import CallOptions, TaskOptions, check_names, draft, over
 from forebay.app.queueing import Queueing
 from forebay.app.registry import Registry
@@ -353,12 +353,15 @@ class Forebay(Declares, Queueing):
         from forebay.app.consumer import Consumer, new_worker  # noqa: PLC0415
         from forebay.scheduler.standard import standard_duties  # noqa: PLC0415
 
-        def duties() -> Sequence[Duty]:
-            if self.engine.features.does_duties:
-                return ()
-            return standard_duties(sweeper=new_worker(), clock=self.clock, roll=random, engine=self.engine)
+        engine, clock, observers = self.engine, self.clock, self.registry.hooks.observers
 
-        return Consumer(self.engine, duties, default_queue=self.default_queue)
+        def duties() -> Sequence[Duty]:
+            if engine.features.does_duties:
+                return ()
+            told = Hooks(observers)
+            return standard_duties(sweeper=new_worker(), clock=clock, roll=random, hooks=told, engine=engine)
+
+        return Consumer(engine, duties, default_queue=self.default_queue, observers=observers)
 
     def sweep(self) -> int:
         """Put back at once the jobs of workers that died or whose leases have ended; answers how many moved.

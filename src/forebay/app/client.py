@@ -103,12 +103,13 @@ class Client:
         self._reader: Reader | None = None
         self._looks = Looks(self._offload)
 
-    def pass_through(self, engine: Engine, stamped: Stamped) -> None:
+    def pass_through(self, engine: Engine, stamped: Stamped | None = None) -> None:
         """Use this engine, which stands before the one there was, for all handles that are opened from now
-        on; and give it new jobs as this function makes them, on the thread of who enqueues."""
+        on; and give it new jobs as this function makes them, if there is one, on the thread of who
+        enqueues."""
         if self._store is not None or self._reader is not None:
             raise ConfigError("this app has used its store before; say so before anything is enqueued")
-        self._engine, self._stamped = engine, stamped
+        self._engine, self._stamped = engine, stamped or self._stamped
 
     def move(self, engine: Engine, clock: Clock, stored: Callable[[], None] | None = None) -> None:
         """Use another store and another time from now on, as tests do; what was enqueued stays where it is.

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from forebay.app.codec import decode_call, encode_result
 from forebay.app.duty import Duty, close_duties, run_due, tell_connected
 from forebay.app.saying import made_line, made_progress
-from forebay.app.settling import as_failed, exchange_all
+from forebay.app.settling import Instead, exchange_all
 from forebay.app.times import Length, length_within
 from forebay.domain.job import (
     DAY_MS,
@@ -43,6 +43,7 @@ from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.protocol import Engine, Reader, Store, Want
+from forebay.telemetry.observing import Observers
 
 MOST_AT_ONCE: Final = 10_000
 
@@ -66,8 +67,10 @@ class Consumer:
         duties: Callable[[], Sequence[Duty]] = tuple,
         *,
         default_queue: QueueName = DEFAULT_QUEUE,
+        observers: Observers | None = None,
     ) -> None:
         self._engine = engine
+        self._observers = observers or Observers()
         self._new_duties = duties
         self._default_queue = default_queue
         self._store: Store | None = None
@@ -99,6 +102,7 @@ class Consumer:
                 self._was_away = True
                 raise
             self._do_duties(store)
+        self._observers.claimed(answer.jobs)
         return list(answer.jobs)
 
     def do_duties(self) -> None:
@@ -180,17 +184,23 @@ class Consumer:
     def settle(self, endings: Sequence[tuple[Job, Outcome]]) -> list[bool]:
         """End many leases at once; False for those that were lost."""
         jobs = {Lease(job.id, job.attempt): job for job, _ in endings}
-
-        def instead(settlement: Settlement, error: Exception) -> Settlement:
-            return as_failed(jobs[Lease(settlement.job_id, settlement.attempt)], settlement, error, _roll())
-
+        instead = Instead(lambda lease: jobs[lease], _roll)
         settlements = [decide(job, outcome, _roll()) for job, outcome in endings]
         with self._lock:
             answer = exchange_all(self._opened(), self.id, settlements, fallback=instead)
         kept = {*answer.settled, *answer.repeated}
         # By lease: of two attempts at one job, one may have been lost.
         lost = {one.lease for one in answer.refused}
-        return [job.id in kept and Lease(job.id, job.attempt) not in lost for job, _ in endings]
+        done = [job.id in kept and Lease(job.id, job.attempt) not in lost for job, _ in endings]
+        self._tell([job for job, _ in endings], instead.ends(settlements), done)
+        return done
+
+    def _tell(self, jobs: Sequence[Job], ends: Sequence[Settlement], done: Sequence[bool]) -> None:
+        # How long its program was at a job is not known here: it may have claimed many at once.
+        self._observers.ended(
+            (job, end, None) for job, end, is_done in zip(jobs, ends, done, strict=True) if is_done
+        )
+        self._observers.lost([job for job, is_done in zip(jobs, done, strict=True) if not is_done])
 
     def progress(self, job: Job, done: float, total: float | None = None, message: str = "") -> bool:
         """Say how far a claimed job has come, for whoever looks at it; False if its lease is lost."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from forebay.domain.job import Job
 from forebay.domain.lifecycle import JobState
 from forebay.errors import ConfigError
+from forebay.telemetry.observing import Observers
 
 if TYPE_CHECKING:
     from forebay.domain.outcome import AttemptError
@@ -36,7 +37,8 @@ class Hooks:
     """The hooks of one program. Whoever runs jobs calls `start` before the first and `stop` after the last:
     a worker, and each isolated process."""
 
-    def __init__(self) -> None:
+    def __init__(self, observers: Observers | None = None) -> None:
+        self.observers: Observers = Observers() if observers is None else observers
         self.on_start: list[Hook] = []
         self.on_stop: list[Hook] = []
         self.on_error: list[Listener] = []

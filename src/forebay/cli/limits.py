@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from forebay.app.throttling import Throttle, throttles
 from forebay.cli.opening import Desk
 from forebay.cli.options import Length, at_store
 from forebay.cli.output import Output, table
@@ -26,9 +27,9 @@ def limits() -> None:
 @limits.command("list")
 @at_store()
 def list_limits(desk: Desk, out: Output) -> None:
-    """List all limits."""
-    found = desk.reader.limits()
-    out.answer({"limits": [limit_json(limit) for limit in found]}, lambda: limit_table(found))
+    """List all limits, and how they stand."""
+    found = throttles(desk.reader)
+    out.answer({"limits": [throttle_json(one) for one in found]}, lambda: throttle_table(found))
 
 
 @limits.command("set")
@@ -64,8 +65,25 @@ def limit_json(limit: Limit) -> dict[str, Any]:
     return {**fields, "burst": limit.most_at_once if limit.rate else None}
 
 
-def limit_table(found: list[Limit]) -> None:
-    table(("scope", "limit"), [(limit.scope, said(limit)) for limit in found])
+def throttle_json(one: Throttle) -> dict[str, Any]:
+    """A limit with what runs under it and who waits for it."""
+    standing = {"state": one.state, "running": one.usage.running, "tokens": one.usage.tokens}
+    return {
+        **limit_json(one.usage.limit), **standing, "waiting": one.waiting, "throttled": list(one.throttled)
+    }  # fmt: skip
+
+
+def throttle_table(found: list[Throttle]) -> None:
+    table(
+        ("scope", "limit", "state", "running", "tokens", "waiting", "throttled workers"),
+        [
+            (
+                *(one.usage.limit.scope, said(one.usage.limit), one.state, one.usage.running),
+                *("" if one.usage.tokens is None else one.usage.tokens, one.waiting, len(one.throttled)),
+            )
+            for one in found
+        ],
+    )
 
 
 def said(limit: Limit) -> str:

@@ -44,6 +44,10 @@ COMMANDS = {
     "sweep": ("forebay.cli.sweep:sweep", "Settle attempts whose worker is dead or whose lease has ended."),
     "migrate": ("forebay.cli.migrate:migrate", "Create the store or bring its schema up to date."),
     "move": ("forebay.cli.move:move", "Move jobs, schedules, limits, keys and settings to another store."),
+    "import": (
+        "forebay.cli.importing:import_jobs",
+        "Bring jobs that wait in Celery, RQ or Huey to a store of ours.",
+    ),
     "doctor": ("forebay.cli.doctor:doctor", "Look for what is wrong, and say what to do about it."),
     "completion": (
         "forebay.cli.completion:completion",

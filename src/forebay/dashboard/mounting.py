@@ -23,12 +23,12 @@ from litestar.datastructures import Headers
 from litestar.types import ASGIApp
 
 from forebay.app.app import Forebay
-from forebay.dashboard.pages import Pages, Receive, Scope, Send
+from forebay.dashboard.pages import Pages, Receive, Scope, Send, is_page
 from forebay.errors import ConfigError, Forbidden, ForebayError, StoreUnavailable
 from forebay.service.auth import Guard, OpenDoor
 from forebay.service.http.admitting import refuse
 from forebay.service.http.app import http_app
-from forebay.service.http.visiting import OUTSIDE, Admit, Visiting, Visitor
+from forebay.service.http.visiting import OUTSIDE, Admit, Visiting, Visitor, visitor_of
 from forebay.service.mounted import local_scope
 from forebay.service.operations.service import Service
 from forebay.service.rates import Rates
@@ -78,9 +78,9 @@ class Dashboard:
         if self._running is not None:
             raise ConfigError("this dashboard runs already: each app needs one of its own")
         service = Service(self._queue.engine, clock=self._queue.clock)
-        self._running = Pages(self._routes(service))
-        await service.start()
         try:
+            await service.start()
+            self._running = Pages(self._routes(service))
             with _heard(service.refuse):
                 yield
         finally:
@@ -97,12 +97,19 @@ class Dashboard:
                 raise StoreUnavailable(
                     "the dashboard was not started: give its lifespan to the app that it is mounted in"
                 )
-            if self._admit == "local":
-                _check_near(scope)
+            await self._check(scope, local["path"])
         except ForebayError as error:
             await refuse(send, error, {})
             return
         await self._running(local, receive, send)
+
+    async def _check(self, scope: Scope, path: str) -> None:
+        """Raise what keeps somebody out before anything is looked at. Where keys are asked for, the page is
+        given to everybody, since it asks for the key; a program that knows its people is asked first."""
+        if self._admit == "local":
+            _check_near(scope)
+        elif callable(self._admit) and is_page(path):
+            await visitor_of(self._admit, scope)
 
     def _routes(self, service: Service) -> ASGIApp:
         made = partial(http_app, service, version=version("forebay"), debug=self._debug)

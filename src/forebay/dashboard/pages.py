@@ -72,6 +72,11 @@ class Answer(NamedTuple):
     body: bytes = b""
 
 
+def is_page(path: str) -> bool:
+    """Whether a path is of the page, or leads to it."""
+    return path in ("/", ROOT[:-1]) or path.startswith(ROOT)
+
+
 class Pages:
     """The files of the page, and behind them the service."""
 
@@ -81,8 +86,7 @@ class Pages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        is_ours = path in ("/", ROOT[:-1]) or path.startswith(ROOT)
-        if scope["type"] != "http" or not is_ours or scope["method"] not in ("GET", "HEAD"):
+        if scope["type"] != "http" or not is_page(path) or scope["method"] not in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
         asked = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}

@@ -146,6 +146,32 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return Bucket(min(left, self.most_at_once * self.per_ms), now)
 
 
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """How a limit stands: so many jobs run under it, and so many may start by its rate. Of a limit by key
+    `running` is for all values together, and `tokens` is None, since each value has its own."""
+
+    limit: Limit
+    running: int
+    tokens: int | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether so many run that no other may start."""
+        most = self.limit.concurrency
+        return self.limit.kind is None and most is not None and self.running >= most
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no other may start before its rate has a token again."""
+        return self.tokens == 0
+
+
+def usage_of(limit: Limit, bucket: Bucket, running: int, now: int) -> Usage:
+    """The usage of a limit whose bucket was left like this."""
+    has_tokens = limit.rate is not None and limit.kind is None
+    return Usage(limit=limit, running=running, tokens=limit.tokens(bucket, now) if has_tokens else None)
+
+
 def _check_scope(scope: str) -> None:
     if scope == GLOBAL:
         return

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from forebay.app.app import Forebay
 from forebay.app.codec import VERSION, encode_result
-from forebay.app.settling import as_failed, exchange_all
+from forebay.app.settling import Instead, exchange_all
 from forebay.app.times import Instant, Length, length_within
 from forebay.clock import SystemClock
 from forebay.domain.gate import gates_of
@@ -33,7 +33,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome
 from forebay.domain.queue import QueueSettings
 from forebay.domain.retry import MAX_DELAY_MS
-from forebay.domain.settlement import Settlement, decide
+from forebay.domain.settlement import decide
 from forebay.errors import InvalidJob, PayloadError, StoreError
 from forebay.facades.service_task import (
     HIGHEST,
@@ -82,6 +82,7 @@ class TaskService:
     def __init__(self, app: Forebay) -> None:
         self._app = app
         self._consumer = app.consumer()
+        self._observers = app.registry.hooks.observers
         self._hints = Hints(app.engine.wakeups)
 
     # Queues
@@ -247,6 +248,7 @@ class TaskService:
             )
             left = until - _clock.monotonic()
             if answer.jobs or left <= 0:
+                self._observers.claimed(answer.jobs)
                 return answer.jobs
             due_ms = LOOK_SECONDS * 1_000 if answer.next_due_ms is None else answer.next_due_ms
             self._hints.wait(seen, min(left, LOOK_SECONDS, due_ms / 1_000))
@@ -289,14 +291,19 @@ class TaskService:
         # The store compares: if this is not the attempt that runs, or not its holder, it is refused.
         held = replace(job, attempt=attempt)
 
-        def exchange(store: Store) -> Exchange:
-            return exchange_all(store, worker, [decide(held, outcome, _roll())], fallback=instead)
+        instead = Instead(lambda _: held, _roll)
+        ends = [decide(held, outcome, _roll())]
 
-        def instead(settlement: Settlement, error: Exception) -> Settlement:
-            return as_failed(held, settlement, error, _roll())
+        def exchange(store: Store) -> Exchange:
+            return exchange_all(store, worker, ends, fallback=instead)
 
         answer = self._app.client.write(exchange)
-        return _told(what, task_id, is_kept=job.id in (*answer.settled, *answer.repeated))
+        is_kept = job.id in (*answer.settled, *answer.repeated)
+        if is_kept:
+            self._observers.ended((held, end, None) for end in instead.ends(ends))
+        else:
+            self._observers.lost([held])
+        return _told(what, task_id, is_kept=is_kept)
 
     def close(self) -> None:
         """Listen no more. What is still held becomes visible again in its time. Closing twice is fine."""

@@ -16,7 +16,7 @@ from forebay.scheduler.promoting import Promoting
 from forebay.scheduler.pruning import Pruning
 from forebay.scheduler.ramping import Ramping
 from forebay.scheduler.rescoring import Rescoring
-from forebay.scheduler.sweeping import Sweeping
+from forebay.scheduler.sweeping import Sweeping, Tell
 from forebay.stores.protocol import Engine
 
 
@@ -29,11 +29,13 @@ def standard_duties(
     notices_death: bool = True,
     measures: bool = True,
     engine: Engine | None = None,
+    tell: Tell | None = None,
 ) -> list[Duty]:
     """Promote, fire, sweep, rescore, prune and, unless told otherwise, measure. The sweeper sweeps under a
     worker id of its own; for the dead alone only where the store notices a death. Who is given no engine
-    cannot look, and leaves ramps and alerts to others; the latter are about what was measured."""
-    sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks)
+    cannot look, and leaves ramps and alerts to others; the latter are about what was measured. `tell` hears
+    of attempts that were lost."""
+    sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks, tell=tell)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
     measuring: list[Duty] = [Measuring(clock)] if measures else []
     ramps: list[Duty] = [] if engine is None else [Ramping(engine.reader, clock)]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
 
 from forebay.app.hooks import Hooks
 from forebay.app.settling import Instead, exchange_all
 from forebay.clock import Clock
 from forebay.domain.job import Job, JobId, WorkerId
+from forebay.domain.lease import Lease
 from forebay.domain.outcome import Lost
-from forebay.domain.settlement import decide
+from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreUnavailable
-from forebay.stores.protocol import BATCH, Store
+from forebay.stores.protocol import BATCH, Refusal, Store
+from forebay.telemetry.observing import End
+
+Tell: TypeAlias = Callable[[Sequence[End]], object]
 
 CLOCK_MOVED_SECONDS: Final = 1.0
+LEASE_MS: Final = 30_000  # of what was taken over, until it is settled
 REASON: Final = "the lease ended without a word from the worker, or the worker died"
 
 
@@ -26,26 +31,30 @@ class Sweeping:
     its monotonic clock by more than a second, lease ends cannot be trusted, and it does not sweep for a
     whole lease.
 
+    `tell` is called with the attempts that it has settled; without it, the program's observers are.
+
     With `only_dead` it takes over from workers that are known to be dead and looks at no clock, so it never
     holds back: a program that crashed and was started again has its own jobs back at once.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it needs and whom it tells, by name
         self,
         *,
         sweeper: WorkerId,
         clock: Clock,
         roll: Callable[[], float],
-        lease_ms: int = 30_000,
+        lease_ms: int = LEASE_MS,
         every_ms: int = 1_000,
         batch: int = BATCH,
         only_dead: bool = False,
         hooks: Hooks | None = None,
+        tell: Tell | None = None,
     ) -> None:
         self.name = "sweep dead" if only_dead else "sweep"
         self.every_ms = every_ms
         self._only_dead = only_dead
         self._hooks = hooks or Hooks()
+        self._tell = tell or self._hooks.observers.ended
         self._sweeper = sweeper
         self._clock = clock
         self._roll = roll
@@ -90,7 +99,9 @@ class Sweeping:
             instead = Instead(lambda lease: self._held[lease.job_id], self._roll)
             answer = exchange_all(store, self._sweeper, settlements, fallback=instead)
             held, self._held = self._held, {}
-            self._hooks.report_dead(held.values(), instead.ends(settlements), answer)
+            ends = instead.ends(settlements)
+            self._hooks.report_dead(held.values(), ends, answer)
+            self._tell(list(_written(held.values(), ends, answer.refused)))
         return len(swept) >= self._batch
 
     def _watch_clock(self) -> None:
@@ -105,3 +116,10 @@ class Sweeping:
 
     def _be_quiet_for(self, seconds: float) -> None:
         self._quiet_until = max(self._quiet_until, self._clock.monotonic() + seconds)
+
+
+def _written(jobs: Iterable[Job], ends: Iterable[Settlement], refused: Iterable[Refusal]) -> Iterator[End]:
+    lost = {one.lease for one in refused}
+    for job, end in zip(jobs, ends, strict=True):
+        if Lease(job.id, job.attempt) not in lost:
+            yield job, end, None

@@ -162,7 +162,8 @@ NEEDS: Final[Mapping[str, frozenset[Role]]] = {
 
 
 class Caller:
-    """Somebody who has asked for something; `key` is None where everybody is let in."""
+    """Somebody who has asked for something; `key` is None where everybody is let in. Without `has_token` they
+    have shown none: somebody else says that they may do what such a key allows."""
 
     def __init__(
         self,
@@ -171,9 +172,12 @@ class Caller:
         request: str = "",
         headers: Mapping[str, str] | None = None,
         key_now: Callable[[], Awaitable[ApiKey]] | None = None,
+        *,
+        has_token: bool = True,
     ) -> None:
         self.name = name
         self.key = key
+        self.has_token: bool = key is not None and has_token
         self.request = request
         self.headers: Mapping[str, str] = headers or {}
         self._key_now = key_now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from forebay.domain.limits import Bucket, Limit, limit_scope, scopes_of, task_scope
+from forebay.domain.limits import Bucket, Limit, Usage, limit_scope, scopes_of, task_scope
 
 # Jobs that one claim brings back from behind gates, and gates that it looks at for that.
 MOST_BACK: Final = 1_000
@@ -33,6 +33,10 @@ class LooksAtLimits(Protocol):
 
     def limits(self) -> list[Limit]:
         """All limits, by scope."""
+        ...
+
+    def usages(self) -> list[Usage]:
+        """How all limits stand, by scope. What runs is what has a lease that has not ended."""
         ...
 
 

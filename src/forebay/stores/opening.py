@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from forebay.clock import Clock
@@ -13,9 +13,14 @@ from forebay.errors import ConfigError
 from forebay.stores.addresses import option_names
 from forebay.stores.protocol import Engine
 
+if TYPE_CHECKING:
+    from forebay.stores.redis.connection import Address as RedisAddress
+
 Durability = Literal["default", "relaxed", "full"]
 
 _SERVICE: Final = ("http", "https")
+_REDIS: Final = ("redis", "rediss", "valkey", "valkeys", "redis+sentinel", "rediss+sentinel", "unix")
+_BESIDE: Final = "postgresql://user@host/database?redis=redis://host:6379/0"
 _DURABILITIES: Final[dict[str, Durability]] = {
     "default": "default",
     "relaxed": "relaxed",
@@ -25,6 +30,13 @@ _DURABILITIES: Final[dict[str, Durability]] = {
 # that nobody has escaped, and somebody who mistypes an address has put a password into it all the same.
 _PASSWORD: Final = re.compile(
     r"\A((?:{0}|(?!{0}))[^:]*:).*@".format(r"[a-z][a-z0-9+.-]*://"), re.DOTALL | re.IGNORECASE
+)
+# An address inside of an address; where its signs are escaped, so is its password. What only looks like one
+# is part of somebody's password.
+_REDIS_OPTION: Final = re.compile(
+    r"(postgres(?:ql)?://(?:[^:@/?#]*(?::[^@]*)?@)?[^@/?#]*/?[^@/?#:]*\?(?:[^@#]*&)?redis=)"
+    r"((?:redis|valkey|unix)s?(?:\+sentinel)?(?::|%3A)[^&#]*)(.*)",
+    re.DOTALL | re.IGNORECASE,
 )
 _SECRET_OPTION: Final = re.compile(
     r"([?&;][^=&;#]*(?:pass|pwd|secret|token|key)[^=&;#]*=)[^&;#]*", re.IGNORECASE
@@ -45,7 +57,9 @@ def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None)
     `sqlite:////var/lib/jobs.db` one from the root; its options are `durability` (default, relaxed,
     full) and `lock_wait` (seconds). `postgresql://user@host/database` is a server; its options are `schema`
     (forebay), `pooler` (session, transaction), `notify` (on, off) and `answer_wait` (35: seconds without a
-    word after which it is given up), and all others are libpq's.
+    word after which it is given up), and all others are libpq's. With `redis`, the address of a Redis server,
+    that one holds the hottest part of each queue's order (`hot`: 100000 jobs) and hints, to be quicker; & and
+    ? in that address are written as %26 and %3F.
     `redis://user:password@host:6379/0` is a Redis or Valkey server, or a cluster with some of its nodes
     (`redis://one:7000,two:7000/0`), `redis+sentinel://one,two/master/0` one that Sentinels name, `rediss://`
     one behind TLS (with the options `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, ...),
@@ -66,7 +80,7 @@ def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None)
             return _sqlite(shown, parts, clock)
         case "postgresql" | "postgres":
             return _postgres(shown, parts)
-        case "redis" | "rediss" | "valkey" | "valkeys" | "redis+sentinel" | "rediss+sentinel" | "unix":
+        case scheme if scheme in _REDIS:
             return _redis(shown, parts)
         case "http" | "https":
             return _remote(shown, parts, key)
@@ -76,6 +90,15 @@ def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None)
 
 def without_password(url: str) -> str:
     """The address as it may be shown and logged."""
+    found = _REDIS_OPTION.fullmatch(url)
+    if found is None:
+        return _shown(url)
+    # Each address by itself: else what stands between two passwords would be taken for one.
+    before, redis, behind = found.groups()
+    return f"{_shown(before)}{_shown(unquote(redis))}{_shown(behind)}"
+
+
+def _shown(url: str) -> str:
     return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
 
 
@@ -116,6 +139,9 @@ def _sqlite(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
 def _postgres(url: str, parts: SplitResult) -> Engine:
     """A server has a clock of its own, so none is given to it."""
     _check_server(url, parts)
+    beside, parts = _taken_out(url, parts, "redis", "hot")
+    if "hot" in beside and "redis" not in beside:
+        raise ConfigError(f"{url!r}: hot is how much of an order Redis holds, and there is no redis=")
     try:
         from forebay.stores.postgres.connection import ANSWER_SECONDS, address_of
         from forebay.stores.postgres.engine import PostgresEngine
@@ -131,11 +157,49 @@ def _postgres(url: str, parts: SplitResult) -> Engine:
     query = f"?{urlencode(others, quote_via=quote)}" if others else ""
     wait = _answer_wait(url, own.pop("answer_wait", None), ANSWER_SECONDS)
     dsn = f"postgresql://{parts.netloc}{parts.path}{query}"
-    return PostgresEngine(address_of(dsn, url, **own, answer_wait=wait))
+    address = address_of(dsn, url, **own, answer_wait=wait)
+    if "redis" not in beside:
+        return PostgresEngine(address)
+    redis = _redis_beside(url, beside["redis"])
+    from forebay.stores.hybrid.engine import HOT, HybridEngine
+
+    return HybridEngine(address, redis, hot=_hot(url, beside.get("hot", str(HOT))))
+
+
+def _taken_out(url: str, parts: SplitResult, *names: str) -> tuple[Mapping[str, str], SplitResult]:
+    """Options of ours, and the address without them."""
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    own = [(name, value) for name, value in given if name in names]
+    if len(dict(own)) < len(own):
+        raise ConfigError(f"{url!r}: an option is given twice")
+    others = [pair for pair in given if pair not in own]
+    return dict(own), parts._replace(query=urlencode(others, quote_via=quote)) if own else parts
+
+
+def _hot(url: str, text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,7}", text):
+        raise ConfigError(f"{url!r}: hot must be a number of jobs from 1 to 99999999")
+    return int(text)
 
 
 def _redis(url: str, parts: SplitResult) -> Engine:
     """A server has a clock of its own, so none is given to it."""
+    address = _redis_address(url, parts, option_names("redis"))
+    from forebay.stores.redis.store import RedisEngine
+
+    return RedisEngine(address)
+
+
+def _redis_beside(url: str, given: str) -> RedisAddress:
+    """The server that accelerates another store: it keeps nothing of its own."""
+    parts = _split(given)
+    if parts.scheme not in _REDIS:
+        raise ConfigError(f"{url!r}: redis= is the address of a Redis server, as in {_BESIDE}")
+    kept = ("keep", "keep_bytes", "persistence", "answer_wait")
+    return _redis_address(url, parts, tuple(name for name in option_names("redis") if name not in kept))
+
+
+def _redis_address(url: str, parts: SplitResult, known: tuple[str, ...]) -> RedisAddress:
     scheme, _, way = parts.scheme.replace("valkey", "redis").partition("+")
     master, path = None, parts.path
     if way:
@@ -146,12 +210,11 @@ def _redis(url: str, parts: SplitResult) -> Engine:
             f"{url!r} is not the address of a server: write redis://user:password@host:6379/0, or "
             f"redis+sentinel://host:26379/master/0, {_ESCAPED}"
         )
-    options = dict(_options(url, parts, known=option_names("redis")))
+    options = dict(_options(url, parts, known=known))
     _check_redis(url, options)
     try:
         from forebay.stores.redis.connection import ANSWER_SECONDS, MOST_KEPT, Address
         from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
-        from forebay.stores.redis.store import RedisEngine
     except ModuleNotFoundError as exc:
         if exc.name is None or not exc.name.startswith("redis"):
             raise
@@ -163,16 +226,14 @@ def _redis(url: str, parts: SplitResult) -> Engine:
     bytes_kept = int(options.pop("keep_bytes", 0))
     answer_wait = _answer_wait(url, options.pop("answer_wait", None), ANSWER_SECONDS)
     query = f"?{urlencode(options, quote_via=quote)}" if options else ""
-    return RedisEngine(
-        Address(
-            url=f"{scheme}://{parts.netloc}{path}{query}",
-            master=master,
-            namespace=namespace,
-            accepts_loss=accepts_loss,
-            most_kept=most_kept,
-            bytes_kept=bytes_kept,
-            answer_wait=answer_wait,
-        )
+    return Address(
+        url=f"{scheme}://{parts.netloc}{path}{query}",
+        master=master,
+        namespace=namespace,
+        accepts_loss=accepts_loss,
+        most_kept=most_kept,
+        bytes_kept=bytes_kept,
+        answer_wait=answer_wait,
     )
 
 

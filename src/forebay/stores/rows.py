@@ -25,7 +25,7 @@ from forebay.domain.job import (
     WorkerId,
 )
 from forebay.domain.lifecycle import JobState
-from forebay.domain.limits import Bucket, Limit
+from forebay.domain.limits import Bucket, Limit, Usage, usage_of
 from forebay.domain.note import LogLine, Notes, Progress, Step, number_at
 from forebay.domain.outcome import AttemptError
 from forebay.domain.query import Archived
@@ -295,6 +295,11 @@ def kept_from_row(row: Row) -> Kept:
     scope, concurrency, rate, per_ms, burst, parts, at = row
     limit = Limit(scope=scope, concurrency=concurrency, rate=rate, per_ms=per_ms, burst=burst)
     return Kept(limit, Bucket(parts, at))
+
+
+def usage_from_row(row: Row, now: int) -> Usage:
+    *kept, running = row
+    return usage_of(*kept_from_row(tuple(kept)), running, now)
 
 
 def row_from_kept(kept: Kept) -> dict[str, object]:

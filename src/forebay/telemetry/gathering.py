@@ -108,6 +108,11 @@ class Gathering:
                 one.runs.append(seconds)
                 self._raw += 1
 
+    def learn(self, store_ms: int, now: float) -> None:
+        """This was the store's time a moment ago; for who has claimed nothing yet."""
+        if self._offset_ms is None:
+            self._offset_ms = store_ms - now * 1_000
+
     def store_ms(self, now: float) -> int:
         """The store's time, as far as claims have told it."""
         return int(now * 1_000 + (self._offset_ms or 0))

@@ -17,8 +17,10 @@ from forebay.domain.outcome import Interrupted, Outcome
 from forebay.domain.settlement import Ending, Settlement, decide
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo
 from forebay.errors import StoreError, StoreUnavailable
+from forebay.scheduler.sweeping import LEASE_MS
 from forebay.stores.protocol import Exchange, Refusal, Store
 from forebay.telemetry.logs import job_fields
+from forebay.telemetry.observing import End
 from forebay.worker.asking import Asking
 from forebay.worker.executors.protocol import Executors
 from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
@@ -83,7 +85,7 @@ class Coordinator:
         self.steering: Steering = steering or Steering(dict.fromkeys(worker.queues, 1), slots, inbox)
         self._weighing = weighing
         self._watchdog = watchdog or Watchdog(clock)
-        self._measuring = Measuring(worker.id, clock, is_on=is_measuring)
+        self._measuring = Measuring(worker.id, clock, is_on=is_measuring, observers=self.hooks.observers)
         self._asking = Asking(self.steering, executors.sorts, executors.gates, slots, self._pace, clock)
         self._interrupting = Interrupting(slots, inbox, executors, clock)
         self._lingering = Lingering(is_needed=is_lingering)
@@ -226,9 +228,13 @@ class Coordinator:
                 slots.failed += 1
             began, ended = one.started_at, one.ended_at
             counted.append((one.job, end, None if began is None or ended is None else ended - began))
-        if counted:
-            self._measuring.ended(counted)
-            tell_ended(counted)
+        self._measuring.ended(counted, [one.job for one, _ in endings if one.lease in lost] if lost else ())
+        tell_ended(counted)
+
+    def swept(self, ends: Sequence[End]) -> None:
+        """A duty of ours has settled attempts of workers that are gone: nobody else will count them."""
+        if ends:
+            self._measuring.swept(ends, (ends[0][0].lease_expires_at or 0) - LEASE_MS)
 
     def _late(self) -> list[tuple[Assignment, Outcome]]:
         """What could not be started in time goes back: somebody else may have a free slot."""

@@ -23,6 +23,7 @@ from forebay.errors import ConfigError, StoreError
 from forebay.scheduler.standard import standard_duties
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Engine, Store, Wakeups
+from forebay.telemetry.observing import End
 from forebay.telemetry.timing import timed
 from forebay.worker.control import Control
 from forebay.worker.coordinator import Coordinator
@@ -207,7 +208,11 @@ class Worker:
             notices_death=features.notices_death,
             measures=self._is_measuring,
             engine=self._engine,
+            tell=self._swept,
         )
+
+    def _swept(self, ends: Sequence[End]) -> None:
+        self._coordinator.swept(ends)  # which is made after its duties
 
     def _declare(self, store: Store) -> None:
         """Save the schedules that the program declares."""

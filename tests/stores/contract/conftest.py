@@ -10,16 +10,17 @@ import pytest
 
 from forebay.testing.clock import ManualClock
 from tests.stores.conftest import ENGINES, MakeEngine, maker
+from tests.urls import engines
 
 # Other ways to the same engines: they change how statements travel, and not what they are given. So a test
 # with many sets of values goes there with the first of them only, unless they are what makes it take every
 # way there is.
-WAYS: Final = ("postgresql-pooled", "redis-cluster", "remote")
+WAYS: Final = ("postgresql-pooled", "redis-cluster", "remote", "hybrid")
 SETS: Final = 2
 EVERY_SET: Final = ("test_a_legal_move_is_made",)
 
 
-@pytest.fixture(params=[*ENGINES, *WAYS])
+@pytest.fixture(params=list(dict.fromkeys([*ENGINES, *engines(*WAYS)])))
 def make_engine(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> MakeEngine:
     return maker(request, clock, tmp_path)
 
@@ -34,7 +35,7 @@ def _is_one_too_many(item: pytest.Item, seen: Counter[tuple[Path, str, str]]) ->
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return False
     way = item.callspec.params.get("make_engine")
-    if way not in WAYS or item.originalname in EVERY_SET:
+    if way not in WAYS or way in ENGINES or item.originalname in EVERY_SET:
         return False
     kind = (item.path, item.originalname, str(way))
     seen[kind] += 1

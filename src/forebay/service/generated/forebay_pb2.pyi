@@ -1667,10 +1667,34 @@ class ListLimitsRequest(_message.Message):
 class LimitList(_message.Message):
     __slots__ = ("limits",)
     LIMITS_FIELD_NUMBER: _ClassVar[int]
-    limits: _containers.RepeatedCompositeFieldContainer[Limit]
-    def __init__(self, limits: _Optional[_Iterable[_Union[Limit, _Mapping[str, _Any]]]] = ...) -> None: ...
+    limits: _containers.RepeatedCompositeFieldContainer[LimitUse]
+    def __init__(self, limits: _Optional[_Iterable[_Union[LimitUse, _Mapping[str, _Any]]]] = ...) -> None: ...
 
-class Limit(_message.Message):
+class LimitUse(_message.Message):
+    __slots__ = ("scope", "concurrency", "rate", "per_seconds", "burst", "state", "running", "tokens", "waiting", "throttled")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    PER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    concurrency: int
+    rate: int
+    per_seconds: float
+    burst: int
+    state: str
+    running: int
+    tokens: int
+    waiting: int
+    throttled: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, scope: _Optional[str] = ..., concurrency: _Optional[int] = ..., rate: _Optional[int] = ..., per_seconds: _Optional[float] = ..., burst: _Optional[int] = ..., state: _Optional[str] = ..., running: _Optional[int] = ..., tokens: _Optional[int] = ..., waiting: _Optional[int] = ..., throttled: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SetLimitRequest(_message.Message):
     __slots__ = ("scope", "concurrency", "rate", "per_seconds", "burst")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
@@ -1684,7 +1708,7 @@ class Limit(_message.Message):
     burst: int
     def __init__(self, scope: _Optional[str] = ..., concurrency: _Optional[int] = ..., rate: _Optional[int] = ..., per_seconds: _Optional[float] = ..., burst: _Optional[int] = ...) -> None: ...
 
-class SetLimitRequest(_message.Message):
+class Limit(_message.Message):
     __slots__ = ("scope", "concurrency", "rate", "per_seconds", "burst")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     CONCURRENCY_FIELD_NUMBER: _ClassVar[int]

@@ -30,10 +30,12 @@ class GrantShape(Shape, frozen=True, kw_only=True):
 
 class SessionShape(Shape, frozen=True, kw_only=True):
     """Who asks. `operations` are those that they may do to every queue; `is_open` says that this server asks
-    nobody for a key, and lets everybody do everything."""
+    nobody for a key, and lets everybody do everything; `has_key` that they have shown one. Where neither is
+    true a program that this server is a part of has let them in."""
 
     name: str
     is_open: bool
+    has_key: bool
     grants: list[GrantShape]
     operations: list[str]
     engine: str
@@ -55,7 +57,7 @@ async def session(request: Asking) -> SessionShape:
 @post("/v1/session", tags=["session"], status_code=200)
 async def begin_session(request: Asking) -> Response[SessionShape]:
     """Keep the key of this request in a cookie of the browser."""
-    if caller_of(request).key is None:
+    if not caller_of(request).has_token:
         return Response(_described(request))  # there is no key to keep
     token = bearer(request.headers.get("authorization"))
     if token is None:
@@ -82,6 +84,7 @@ def _described(request: Asking) -> SessionShape:
     return SessionShape(
         name=caller.name,
         is_open=caller.key is None,
+        has_key=caller.has_token,
         grants=[GrantShape(role=one.role, queues=one.queues) for one in grants],
         operations=sorted(operation for operation in NEEDS if caller.may(operation)),
         engine=open_service(request).desk.engine.features.name,

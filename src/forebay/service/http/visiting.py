@@ -62,24 +62,26 @@ class Visiting:
         asked = request_id(headers.get(REQUEST_ID, ""))
         known = cast("dict[str, Any]", scope)
         try:
-            visitor = await self._visitor(known[OUTSIDE])
+            visitor = await visitor_of(self._admit, known[OUTSIDE])
             check_page(scope["method"], headers)
         except ForebayError as error:
             await refuse(send, error, {REQUEST_ID: asked})
             return
 
         async def key_now() -> ApiKey:
-            return (await self._visitor(known[OUTSIDE])).key
+            return (await visitor_of(self._admit, known[OUTSIDE])).key
 
-        known[CALLER] = Caller(visitor.name, visitor.key, asked, key_now=key_now)
+        known[CALLER] = Caller(visitor.name, visitor.key, asked, key_now=key_now, has_token=False)
         await self._app(scope, receive, telling(send, {REQUEST_ID: asked}))
 
-    async def _visitor(self, outside: Mapping[str, Any]) -> Visitor:
-        answer = self._admit(outside)
-        found = await answer if inspect.isawaitable(answer) else answer
-        if found is None:
-            raise Unauthenticated("the program that this is a part of has not let you in: log in there")
-        if not isinstance(found, Visitor):
-            # No fault of who asks, so it is no answer of ours either: the server tells it to its log.
-            raise TypeError(f"who admits gives a Visitor or None, not {found!r:.60}")
-        return found
+
+async def visitor_of(admit: Admit, outside: Mapping[str, Any]) -> Visitor:
+    """Who asks, by what the program says; raises Unauthenticated for nobody."""
+    answer = admit(outside)
+    found = await answer if inspect.isawaitable(answer) else answer
+    if found is None:
+        raise Unauthenticated("the program that this is a part of has not let you in: log in there")
+    if not isinstance(found, Visitor):
+        # No fault of who asks, so it is no answer of ours either: the server tells it to its log.
+        raise TypeError(f"who admits gives a Visitor or None, not {found!r:.60}")
+    return found

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from forebay.app.registry import Registry
 from forebay.app.schedules import Schedules, all_schedules
+from forebay.app.throttling import throttles
 from forebay.domain.firing import next_runs
 from forebay.domain.job import WorkerId
 from forebay.domain.schedule import Definition
@@ -36,6 +37,7 @@ from forebay.service.schema.steering import (
     limit_shape,
     queue_name,
     schedule_shape,
+    use_shape,
     worker_shape,
 )
 from forebay.stores.protocol import Reader, Store
@@ -149,9 +151,9 @@ class Steering:
     # Limits
 
     async def limits(self) -> LimitList:
-        """All limits by scope."""
-        found = await self._desk.read(lambda reader: reader.limits())
-        return LimitList(limits=[limit_shape(one) for one in found])
+        """All limits by scope, and how they stand."""
+        found = await self._desk.read(throttles)
+        return LimitList(limits=[use_shape(one) for one in found])
 
     async def set_limit(self, request: LimitRequest, actor: str = "") -> LimitShape:
         """Set the limit of a scope, in the place of another one."""

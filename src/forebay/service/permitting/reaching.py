@@ -354,6 +354,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "schedules": schedules,
     "firings": Everywhere("firings"),
     "limits": Everywhere("limits"),
+    "usages": Everywhere("limits"),
     "documents": documents,
     "metrics": metrics,
     "last_metrics": anybody,

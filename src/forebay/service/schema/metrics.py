@@ -27,8 +27,7 @@ class SpreadShape(Shape, frozen=True, kw_only=True):
 
 class TaskMetrics(Shape, frozen=True, kw_only=True):
     """What became of the jobs of a task. `failed` counts attempts: they were `retried`, or their jobs are
-    `dead`. Those that were lost with their workers are not counted yet: `lost` is 0. `error_rate` is the
-    share of failed attempts."""
+    `dead`. Of these `lost` went with their workers. `error_rate` is the share of failed attempts."""
 
     task: str
     claimed: int

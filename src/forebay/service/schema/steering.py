@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from forebay.app.throttling import LimitState, Throttle
 from forebay.domain.job import DAY_MS, NewJob, QueueName
 from forebay.domain.limits import MAX_LIMIT, Limit
 from forebay.domain.schedule import CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
@@ -190,10 +191,28 @@ class LimitShape(Shape, frozen=True, kw_only=True):
     burst: int | None
 
 
+class LimitUse(Shape, frozen=True, kw_only=True):
+    """A limit and how it stands. `running` jobs count under it, and `tokens` more may start by its rate. It
+    is `busy` while as many run as may, `spent` while its rate has no token, else `open`; of a limit by key
+    `running` is for all values, `tokens` is null, and it is `busy` while jobs of some value wait. `waiting`
+    jobs could start without it, and the workers in `throttled` could claim them."""
+
+    scope: str
+    concurrency: int | None
+    rate: int | None
+    per_seconds: float
+    burst: int | None
+    state: LimitState
+    running: int
+    tokens: int | None
+    waiting: int
+    throttled: list[str]
+
+
 class LimitList(Shape, frozen=True, kw_only=True):
     """Limits by scope."""
 
-    limits: list[LimitShape]
+    limits: list[LimitUse]
 
 
 class WorkerShape(Shape, frozen=True, kw_only=True):
@@ -305,6 +324,18 @@ def limit_shape(limit: Limit) -> LimitShape:
         rate=limit.rate,
         per_seconds=seconds(limit.per_ms) or 0.0,
         burst=limit.burst,
+    )
+
+
+def use_shape(one: Throttle) -> LimitUse:
+    limit = limit_shape(one.usage.limit)
+    return LimitUse(
+        **asdict(limit),
+        state=one.state,
+        running=one.usage.running,
+        tokens=one.usage.tokens,
+        waiting=one.waiting,
+        throttled=list(one.throttled),
     )
 
 

@@ -13,7 +13,7 @@ from forebay.domain.gate import limit_gate
 from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import Job, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.limits import Bucket, Limit, limit_scope, narrow_scopes, queue_scope
+from forebay.domain.limits import Bucket, Limit, Usage, limit_scope, narrow_scopes, queue_scope, usage_of
 from forebay.stores.limiting import MOST_BACK, Gauge, Kept, Tally
 from forebay.stores.memory.order import Record
 from forebay.stores.memory.state import State
@@ -47,6 +47,21 @@ def tally(state: State) -> Tally:
     narrow = [limit for limit in limits if limit.is_narrow]
     ends = _ends_by_scope(state) if narrow else {}
     return Tally(broad, state.now, narrow, partial(_narrow_gauge, state, ends))
+
+
+def usages(state: State) -> list[Usage]:
+    """How all limits stand."""
+    ends = _ends_by_scope(state)
+    return [
+        usage_of(*state.limits[scope], _running_under(state, state.limits[scope].limit, ends), state.now)
+        for scope in sorted(state.limits)
+    ]
+
+
+def _running_under(state: State, limit: Limit, ends: dict[str, list[int]]) -> int:
+    if limit.is_narrow:
+        return sum(len(found) for scope, found in ends.items() if limit_scope(scope) == limit.scope)
+    return sum(1 for _ in _running(state, limit.queue))
 
 
 def keep(state: State, limits: Tally, wants: Sequence[Want], *, freed: Counter[QueueName]) -> None:

@@ -12,7 +12,7 @@ from forebay.domain.document import Document
 from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.limits import Limit
+from forebay.domain.limits import Limit, Usage
 from forebay.domain.metrics import MetricPage
 from forebay.domain.note import Notes
 from forebay.domain.pressure import Pace
@@ -42,6 +42,7 @@ from forebay.stores.memory import measuring
 from forebay.stores.memory.checking import problems
 from forebay.stores.memory.inserting import pace
 from forebay.stores.memory.leasing import handed_out
+from forebay.stores.memory.limiting import usages
 from forebay.stores.memory.order import is_in_time, turn
 from forebay.stores.memory.state import State
 from forebay.stores.moving import GathersWholes
@@ -121,6 +122,10 @@ class MemoryReader(GathersWholes):
     def limits(self) -> list[Limit]:
         with self._looking() as state:
             return [state.limits[scope].limit for scope in sorted(state.limits)]
+
+    def usages(self) -> list[Usage]:
+        with self._looking() as state:
+            return usages(state)
 
     def schedules(
         self, names: Sequence[str] | None = None, *, limit: int = 1_000, after: str | None = None

@@ -21,6 +21,7 @@ from forebay.stores.protocol import (
     Features,
     OnConflict,
     Receipt,
+    Wakeups,
 )
 
 
@@ -53,7 +54,7 @@ class PostgresEngine:
     def reader(self) -> PostgresReader:
         return PostgresReader(self._opened(reads=True), self._statements)
 
-    def wakeups(self) -> PostgresWakeups:
+    def wakeups(self) -> Wakeups:
         return PostgresWakeups(self.address)
 
     def check_schema(self) -> None:

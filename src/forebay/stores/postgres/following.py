@@ -38,7 +38,7 @@ from forebay.stores.postgres.operating import revive
 from forebay.stores.postgres.sharing import come
 from forebay.stores.postgres.transaction import Transaction, concerned
 from forebay.stores.reviving import Revival
-from forebay.stores.rows import Row, edge_from_row, settings_from_text, share_in
+from forebay.stores.rows import Row, edge_from_row, share_in
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -67,7 +67,6 @@ class Blocked(NamedTuple):
     """Blocked jobs that this transaction holds and that stand alike."""
 
     ids: list[JobId]
-    seqs: list[int]
     unmet: int
     queue: QueueName
     priority: int
@@ -125,12 +124,12 @@ def follow(tx: Transaction, numbers: Sequence[int]) -> Done:
 def _follow_lines(tx: Transaction, rows: Sequence[Row], room: int) -> int:
     """Do what lines of the list ask for; lines that say the same and follow each other at once."""
     # For all lines before the first edge, so that the locks that ends need come first, and in one order.
-    _move_up(tx, sequences.leave(tx, [row[1] for row in rows if row[2] in ENDS]))
+    _move_up(tx, sequences.leave(tx, [row[1] for row in rows if row[2] in ENDS and row[5]]))
     looked_at = 0
     for aftermath, alike in groupby(rows, key=lambda row: row[2]):
         if looked_at >= room:
             break
-        lines = [Line(number, parent, *after) for number, parent, _, *after in alike]
+        lines = [Line(number, parent, *after) for number, parent, _, *after, _ in alike]
         if aftermath == CHECK:
             looked_at += _check(tx, lines)
         elif aftermath == Aftermath.COMPLETED:
@@ -206,34 +205,41 @@ def _meet(tx: Transaction, lines: Sequence[Line], room: int) -> int:
 
 def _meet_some(tx: Transaction, lines: Sequence[Line], room: int) -> tuple[int, int]:
     """How many lines that was about, and how many edges."""
-    rows = _edges_met(tx, lines, room + 1) if len(lines) > 1 else []
-    # Half of them, and half of these, until they are not too many.
-    while len(lines) > 1 and sum(met for _, met, *_ in rows) > room:
+    met = _children_met(tx, lines, room + (len(lines) > 1))
+    # Half of them, and half of these, until they are not too many. What is held in vain is let go of soon.
+    while met.edges > room:
         lines = lines[: len(lines) // 2]
-        rows = _edges_met(tx, lines, room + 1)
-    if len(lines) == 1:
-        rows = _edges_met(tx, lines, room)
-    blocked = _blocked(tx, [row[0] for row in rows]) if rows else []
-    # Somebody may have deleted a child since the edges were counted, and brought its id again: that is
-    # another job, and none of these edges is its own.
-    seqs = {child: seq for jobs in blocked for child, seq in zip(jobs.ids, jobs.seqs, strict=True)}
-    _lower_by(tx, blocked, {child: met for child, met, _, seq in rows if seqs.get(child) == seq})
-    edges = sum(met for _, met, *_ in rows)
-    if len(lines) == 1 and edges == room:
-        child, _, last, _ = rows[-1]
-        tx.run("aftermath_move", {"number": lines[0].number, "after_child": child, "after_number": last})
+        met = _children_met(tx, lines, room + (len(lines) > 1))
+    _lower_by(
+        tx, [jobs for _, jobs in met.blocked], {child: n for n, jobs in met.blocked for child in jobs.ids}
+    )
+    if len(lines) == 1 and met.edges == room:
+        after = {"after_child": met.last_child, "after_number": met.last_number}
+        tx.run("aftermath_move", {"number": lines[0].number, **after})
     else:
         _remove(tx, lines)
-    return len(lines), edges
+    return len(lines), met.edges
 
 
-def _edges_met(tx: Transaction, lines: Sequence[Line], limit: int) -> list[Row]:
+class Met(NamedTuple):
+    """Edges that lead from jobs that have completed: how many, the last of them, and the jobs that they
+    block, with how many edges of each those are."""
+
+    edges: int
+    last_child: JobId | None
+    last_number: int | None
+    blocked: list[tuple[int, Blocked]]
+
+
+def _children_met(tx: Transaction, lines: Sequence[Line], limit: int) -> Met:
     values = {
         "parents": [line.parent for line in lines],
         "after_children": [line.after_child for line in lines],
         "after_numbers": [line.after_number for line in lines],
     }
-    return tx.all("edges_met", {**values, "limit": limit})
+    rows = tx.all("children_met", {**values, "limit": limit, "walk": CAP_WALK})
+    edges, child, number, *_ = rows[0] if rows else (0, None, None)
+    return Met(edges, child, number, [(row[3], Blocked(*row[4:])) for row in rows if row[3] is not None])
 
 
 def _settle(tx: Transaction, aftermath: Aftermath, lines: Sequence[Line], room: int) -> int:
@@ -347,9 +353,7 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
     """Let blocked jobs wait like any others, by one statement for those that stand alike."""
     if not jobs:
         return
-    settings = tx.run("settings")
-    tx.load_scorings({job.queue for job in jobs})
-    cap_ms = shortest_cap_ms(settings_from_text(text) for (text,) in settings.fetchall())
+    cap_ms = shortest_cap_ms(tx.load_scorings({job.queue for job in jobs}))
     alike: defaultdict[tuple[int, Place, str | None], list[JobId]] = defaultdict(list)
     shares: list[tuple[str, str | None]] = []
     place = cache(tx.place)
@@ -367,10 +371,8 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
         alike[ready_at, where, gate] += job.ids
         state = JobState.PENDING if ready_at <= tx.now else JobState.SCHEDULED
         tx.move(job.queue, JobState.BLOCKED, state, len(job.ids))
-    released = sorted(child for job in jobs for child in job.ids)
-    tx.run("blocked_remove", {"ids": released})
     if len(alike) > 1:
-        tx.run("release_hold", {"ids": released})
+        tx.run("release_hold", {"ids": sorted(child for job in jobs for child in job.ids)})
     for (ready_at, where, gate), ids in alike.items():
         values = {"ids": sorted(ids), "ready_at": ready_at, "gate": gate, "now": tx.now}
         tx.run("release", {**where._asdict(), **values})

@@ -12,13 +12,13 @@ from forebay.domain.gate import limit_gate
 from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
-from forebay.domain.limits import Bucket, Limit, queue_scope, scopes_of
+from forebay.domain.limits import Bucket, Limit, Usage, queue_scope, scopes_of
 from forebay.domain.settlement import Charge
 from forebay.stores.limiting import MOST_BACK, MOST_LOOKS, Gauge, Kept, Tally, buckets_values
 from forebay.stores.postgres.connection import TryAgain, Values
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Want
-from forebay.stores.rows import Row, kept_from_row, row_from_kept
+from forebay.stores.rows import Row, kept_from_row, row_from_kept, usage_from_row
 
 T = TypeVar("T")
 
@@ -27,6 +27,8 @@ class Looks(Protocol):
     """What a look at the store can ask."""
 
     def all(self, name: str, values: Values | None = None) -> list[Row]: ...
+
+    def now(self) -> int: ...
 
 
 class PostgresLimits(ABC):
@@ -51,6 +53,11 @@ class LooksAtPostgresLimits(ABC):
     def limits(self) -> list[Limit]:
         with self._looking() as look:
             return [kept_from_row(row).limit for row in look.all("limits")]
+
+    def usages(self) -> list[Usage]:
+        with self._looking() as look:
+            now = look.now()
+            return [usage_from_row(row, now) for row in look.all("usages", {"now": now})]
 
 
 def save(tx: Transaction, limit: Limit, actor: str) -> None:

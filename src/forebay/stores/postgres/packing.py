@@ -23,6 +23,7 @@ _NULL: Final = _LENGTH(-1)
 _EIGHT_BYTES: Final = Struct("!iq").pack
 integer: Final = Struct("!i").pack
 bigint: Final = Struct("!q").pack
+boolean: Final = Struct("!?").pack
 
 
 def text(value: str | None) -> Packed:

@@ -15,11 +15,21 @@ from psycopg.errors import UniqueViolation
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
 from forebay.domain.limits import scopes_of
 from forebay.domain.settlement import Settlement
+from forebay.stores.postgres.beside import Beside
 from forebay.stores.postgres.calling import Call, together
 from forebay.stores.postgres.connection import PASSING, Connection, Raw, Statements, TryAgain
-from forebay.stores.postgres.cursor import HEAD, LATE_MS, Cursor, Passed, Snapshot, most_arrivals, moved
+from forebay.stores.postgres.cursor import (
+    HEAD,
+    LATE_MS,
+    Cursor,
+    Passed,
+    Place,
+    Snapshot,
+    most_arrivals,
+    moved,
+)
 from forebay.stores.postgres.meaning import DRIVER_ERRORS
-from forebay.stores.postgres.packing import Packed, alike, bigint, bigints, blobs, text, texts
+from forebay.stores.postgres.packing import Packed, alike, bigint, bigints, blobs, boolean, text, texts
 from forebay.stores.postgres.settling import is_plain
 from forebay.stores.postgres.transaction import Memory
 from forebay.stores.protocol import Cancel, Exchange, Want
@@ -28,7 +38,10 @@ from forebay.stores.rows import CLAIMED, Row, claimed_job, settings_from_text
 # What is special mostly stays so for a while, and to find it out takes a trip: so many exchanges after it go
 # the long way at once.
 PUT_OFF: Final = 8
+# A job that has completed with fewer dependants is mostly one of many parents of a join.
+FEW: Final = 10
 _COLUMNS: Final = 20  # of a job; those of the last row follow
+_ANSWERS: Final = 31  # with these; what comes then is for the next statement
 
 
 class Part(NamedTuple):
@@ -70,8 +83,10 @@ class Asked(NamedTuple):
     room: int
     settings: str  # those of the queue, as this handle knows them
     is_limited: bool
+    meets: bool = False  # whether others may depend on what has ended
     start: Cursor = HEAD
     is_again: bool = False
+    named: Sequence[Place] = ()  # by somebody beside the store; then these are looked at, and nothing else
 
     @property
     def queue(self) -> QueueName:
@@ -102,6 +117,8 @@ class Answer(NamedTuple):
     has_limits: bool = False
     has_opened: bool = False
     freed: Mapping[str, int] = MappingProxyType({})
+    # Where those that depend on what has ended were told at once.
+    has_dependants: bool = False
 
     @property
     def is_undone(self) -> bool:
@@ -147,21 +164,33 @@ class PlainExchange:
     are repeated are known, and leases that the caller does not know of are adopted.
 
     Under limits it is three statements in one trip and one transaction: what has ended, the locks of the
-    limits, and the claim.
+    limits, and the claim. Where others depend on what has ended, a second statement goes along in the same
+    way: it tells those that wait for more, and puts the rest on the list. Whether that is so is found out by
+    the exchange: what ended with the last one says what to expect of the next.
     """
 
-    def __init__(self, connection: Connection, statements: Statements, memory: Memory) -> None:
+    def __init__(
+        self, connection: Connection, statements: Statements, memory: Memory, beside: Beside | None = None
+    ) -> None:
         self._connection = connection
+        self._beside = beside
         self._call = Call("exchange", statements["exchange"])
+        self._call_named = Call("exchange_named", statements["exchange_named"])
         self._settle_first = Call("settle_first", statements["settle_first"])
         self._lock_limits = Call("limits_lock", statements["limits_lock"])
         self._claim_within = Call("claim_within", statements["claim_within"])
+        self._meet_now = Call("meet_now", statements["meet_now"])
         self._memory = memory
         # By queue: for how many more exchanges, and whether limits were known then. With them there is
         # another way, and what was special may be so no more.
         self._put_off: dict[QueueName, tuple[int, bool]] = {}
         self._freed = Freed()
-        self.listed: list[int] = []  # lines of the list of what the ends of jobs mean for others
+        self._had_dependants = False  # some of what ended last
+        self._crowded = 0  # for so many exchanges more others are likely to have the same joins in hand
+        # Lines of the list of what the ends of jobs mean for others, and those of them that `meet` need not
+        # look at: it would find what this exchange has found.
+        self.listed: list[int] = []
+        self.looked_at: set[int] = set()
 
     def exchange(
         self, worker: WorkerId, settlements: Sequence[Settlement], wants: Sequence[Want], room: int
@@ -182,7 +211,9 @@ class PlainExchange:
             ends = part.settlements if part.done is None else ()
             # Also without room: what is due in this queue has to be found, or when something will be.
             most = max(0, min(want.most, room - part.claimed))
-            step = self._step(Asked(worker, ends, want, most, known or "", self._is_limited(want, ends)))
+            is_limited = self._is_limited(want, ends)
+            meets = bool(ends) and not is_limited and self._may_meet()
+            step = self._step(Asked(worker, ends, want, most, known or "", is_limited, meets))
             if step is None or step.done is None:
                 break
             left = step.settlements if part.done is None else part.settlements
@@ -207,6 +238,14 @@ class PlainExchange:
         """Also in a queue without limits: one that has ended may free a place that others wait for."""
         return want.queue in self._memory.limited or bool(ends and self._memory.limited)
 
+    def _may_meet(self) -> bool:
+        """Whether to tell those that depend on what ends at once. Where other workers end parents of the same
+        join, one of us would do so and the others try in vain: then all put them on the list."""
+        if not self._had_dependants or self._crowded:
+            self._crowded = max(0, self._crowded - 1)
+            return False
+        return True
+
     def _is_put_off(self, queue: QueueName) -> bool:
         is_limited = bool(self._memory.limited)
         left, was_limited = self._put_off.pop(queue, (0, is_limited))
@@ -218,7 +257,7 @@ class PlainExchange:
     def _done(self, raw: Raw, asked: Asked) -> Part | None:
         cursors = self._memory.cursors
         cursors.keep_for(self._connection.generation)
-        asked = asked._replace(start=cursors.start(asked.queue))
+        asked = asked._replace(start=cursors.start(asked.queue), named=self._named(asked))
         answer, jobs = self._asked(raw, asked)
         settled, left = _sorted_out(asked.settlements, answer)
         self.listed += answer.listed or ()
@@ -233,14 +272,25 @@ class PlainExchange:
         if self._should_look_again(asked, answer, len(jobs)):
             more, wants = self._looked_again(raw, asked, asked.room - len(jobs))
             jobs += more
+        if asked.named:
+            jobs.sort(key=lambda job: (job.rank, job.seq))  # what nobody has named may come before
         cancels = tuple(sorted(map(Cancel, answer.cancels or (), answer.cancel_reasons or ())))
         done = Exchange(settled=settled, jobs=tuple(jobs), cancels=cancels, next_due_ms=answer.next_due_ms)
         return Part(done, left, wants)
 
+    def _named(self, asked: Asked) -> Sequence[Place]:
+        if self._beside is None or asked.is_limited or asked.meets or not asked.room:
+            return ()
+        return self._beside.named(asked.queue, asked.room)
+
     def _looked_again(self, raw: Raw, asked: Asked, room: int) -> tuple[list[Job], Sequence[Want]]:
         """What is found from the head, and what is left for the long way. The first look is committed:
         whatever becomes of this one, what that one has settled and leased must be answered."""
-        again = asked._replace(settlements=(), room=room, start=HEAD, is_again=True)
+        again = asked._replace(settlements=(), meets=False, room=room, start=HEAD, is_again=True)
+        if asked.named:
+            # The order itself was not looked at yet: begin where the cursor is, and go on from there.
+            start = self._memory.cursors.start(asked.queue)
+            again = again._replace(start=start, is_again=False, named=())
         try:
             answer, jobs = self._asked(raw, again)
             is_done = not answer.is_undone
@@ -248,6 +298,9 @@ class PlainExchange:
             is_done = False
         except DRIVER_ERRORS:
             return [], ()  # a store that is away says so at the next call
+        if is_done and self._should_look_again(again, answer, len(jobs)):
+            more, wants = self._looked_again(raw, again, room - len(jobs))
+            return jobs + more, wants
         if is_done:
             return jobs, ()
         self._put_off[asked.queue] = PUT_OFF, bool(self._memory.limited)
@@ -256,14 +309,27 @@ class PlainExchange:
     def _should_look_again(self, asked: Asked, answer: Answer, found: int) -> bool:
         """What no arrival tells is found from the head, where it matters: when there is too little else. So
         are arrivals, where others have in hand all that were looked at."""
-        if found == asked.room or asked.start.is_at_head:
+        if found == asked.room:
+            return False
+        if asked.named:
+            return True
+        if asked.start.is_at_head:
             return False
         return self._memory.cursors.may_look(asked.queue) or (found == 0 and answer.came > 0)
 
     def _asked(self, raw: Raw, asked: Asked) -> tuple[Answer, list[Job]]:
-        rows, answer = self._asked_within(raw, asked) if asked.is_limited else self._asked_freely(raw, asked)
+        ask = self._asked_freely
+        if asked.named:
+            ask = self._asked_by_name
+        elif asked.is_limited:
+            ask = self._asked_within
+        elif asked.meets:
+            ask = self._asked_and_met
+        rows, answer = ask(raw, asked)
+        if asked.settlements:
+            self._had_dependants = answer.has_dependants or bool(answer.listed)
         lease_ms = asked.lease_ms
-        if answer.room_within(asked.room) and not answer.is_undone:
+        if answer.room_within(asked.room) and not (answer.is_undone or asked.named):
             self._pass(asked, answer, rows)
         jobs = [claimed_job(row[:CLAIMED], asked.worker, answer.now, lease_ms, lease_ms) for row in rows]
         jobs.sort(key=lambda job: (job.rank, job.seq))
@@ -271,7 +337,32 @@ class PlainExchange:
 
     def _asked_freely(self, raw: Raw, asked: Asked) -> tuple[list[Row], Answer]:
         *rows, last = self._call.rows(raw, self._values(asked))
-        return rows, Answer(*last[_COLUMNS:])
+        return rows, Answer(*last[_COLUMNS:_ANSWERS])
+
+    def _asked_and_met(self, raw: Raw, asked: Asked) -> tuple[list[Row], Answer]:
+        values = {**self._values(asked), "few": bigint(FEW)}
+        (*rows, last), [met] = together(raw, [self._call, self._meet_now], values)
+        parents, listed, is_held_up = met
+        if is_held_up:
+            self._crowded = PUT_OFF
+        else:
+            self.looked_at.update(listed or ())
+        answer = Answer(*last[_COLUMNS:_ANSWERS])
+        return rows, answer._replace(listed=listed, has_dependants=parents > 0)
+
+    def _asked_by_name(self, raw: Raw, asked: Asked) -> tuple[list[Row], Answer]:
+        """The cursor stays where it is: others are told other places, and may die on the way to them."""
+        ranks, seqs = zip(*asked.named, strict=True)
+        values = {**self._values(asked), "ranks": bigints(ranks), "seqs": bigints(seqs)}
+        is_over = False
+        try:
+            *rows, last = self._call_named.rows(raw, values)
+            answer = Answer(*last[_COLUMNS:_ANSWERS])
+            is_over = not answer.is_undone
+        finally:
+            if self._beside is not None:
+                self._beside.tried(asked.queue, asked.named, is_over=is_over)
+        return rows, answer
 
     def _asked_within(self, raw: Raw, asked: Asked) -> tuple[list[Row], Answer]:
         calls = [self._settle_first] if asked.settlements else []
@@ -298,8 +389,11 @@ class PlainExchange:
             cursors.looked(queue, answer.seconds)
         late = [(row[13], row[1]) for row in rows if row[19]]
         is_enough = len(rows) == answer.room_within(asked.room)
+        gone = [(row[13], row[1]) for row in rows]
+        if self._beside is not None:
+            self._beside.looked(queue, gone, is_enough=is_enough)
         passed = Passed(
-            [(row[13], row[1]) for row in rows],
+            gone,
             late,
             is_left=answer.came > len(late),
             is_much=answer.came == most_arrivals(asked.room),
@@ -331,6 +425,7 @@ class PlainExchange:
             "most": bigint(most_arrivals(asked.room)),
             "lease_ms": bigint(asked.lease_ms),
             "extension_ms": bigint(DAY_MS),
+            "meets": boolean(asked.meets),
         }
 
 

@@ -20,6 +20,7 @@ from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.following import StillListed
 from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
 from forebay.stores.postgres.adopting import PostgresAdopting
+from forebay.stores.postgres.beside import Beside
 from forebay.stores.postgres.by_hand import ByHand
 from forebay.stores.postgres.connection import TRIES, Connection, Raw
 from forebay.stores.postgres.cursor import Cursor
@@ -31,7 +32,7 @@ from forebay.stores.postgres.limiting import PostgresLimits
 from forebay.stores.postgres.measuring import PostgresMetrics
 from forebay.stores.postgres.packing import bigint, bigints, text, texts
 from forebay.stores.postgres.plain import PlainInsert
-from forebay.stores.postgres.plain_exchange import Part, PlainExchange
+from forebay.stores.postgres.plain_exchange import FEW, Part, PlainExchange
 from forebay.stores.postgres.scheduling import PostgresSchedules
 from forebay.stores.postgres.schema import migrate, statements_for
 from forebay.stores.postgres.transaction import Memory, Transaction
@@ -52,8 +53,6 @@ from forebay.stores.reviving import Revival
 T = TypeVar("T")
 # Transactions that a call makes at most, one after the other, for jobs that depend on those it has ended.
 ROUNDS: Final = 4
-# A job that has completed with fewer dependants is mostly one of many parents of a join.
-FEW: Final = 10
 
 
 def tell(tx: Transaction) -> None:
@@ -64,16 +63,26 @@ def tell(tx: Transaction) -> None:
 class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, PostgresMetrics, PostgresAdopting):
     """A handle to write to one store."""
 
-    def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        new_id: Callable[[], JobId],
+        *,
+        pokes: Pokes | None = None,
+        beside: Beside | None = None,
+    ) -> None:
         self._connection = connection
         self._address = connection.address
         self._statements = statements_for(connection.address.schema)
         self._new_id = new_id
         self._memory = Memory()
-        self._pokes = Pokes(connection.address)
-        self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id)
-        self._plain_exchange = PlainExchange(connection, self._statements, self._memory)
-        self._unfinished: list[int] = []  # lines of the list of what the ends of jobs mean for others
+        self._pokes = pokes or Pokes(connection.address)
+        self._beside = beside
+        self._plain = PlainInsert(connection, self._statements, self._memory, self._pokes, new_id, beside)
+        self._plain_exchange = PlainExchange(connection, self._statements, self._memory, beside)
+        # Lines of the list of what the ends of jobs mean for others; and those that `meet` need not look at.
+        self._unfinished: list[int] = []
+        self._looked_at: set[int] = set()
         self._by_hand = ByHand(connection, self._statements, "take_duty", "commands_take", "meet")
         self._is_closed = False
 
@@ -105,7 +114,11 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
     def _meet(self) -> None:
         """Do with what can be done in one statement: parents have completed whose children wait for others
         besides."""
-        values = {"numbers": bigints(sorted(self._unfinished)), "few": bigint(FEW)}
+        numbers = sorted(set(self._unfinished) - self._looked_at)
+        self._looked_at.clear()
+        if not numbers:
+            return
+        values = {"numbers": bigints(numbers), "few": bigint(FEW)}
         over = {number for (number,) in self._by_hand.all("meet", values) or ()}
         self._unfinished = [number for number in self._unfinished if number not in over]
 
@@ -214,7 +227,9 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         if known is None and not notes:
             part = plain.exchange(worker, settlements, wants, room)
             self._unfinished += plain.listed
+            self._looked_at |= plain.looked_at
             plain.listed.clear()
+            plain.looked_at.clear()
         whole = part.whole
         if whole is None:
             left = room - part.claimed
@@ -222,6 +237,8 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
                 lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
             )
             whole = part.joined(rest)
+            if self._beside is not None:
+                self._beside.gone(rest.jobs)
         if part.done is not None and plain.leaves_places(whole.jobs):
             self._tell()
         return whole

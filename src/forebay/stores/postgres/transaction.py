@@ -258,12 +258,13 @@ class Transaction:
             self._scorings[name] = self.existing_queue(name).settings.scoring
         return self._scorings[name]
 
-    def load_scorings(self, names: Iterable[str]) -> None:
+    def load_scorings(self, names: Iterable[str]) -> list[QueueSettings]:
         """Look at how several queues score, and at nothing else of them: a look at whole ones asks for their
-        limits and shares as well."""
-        missing = sorted({name for name in names if name not in self._scorings})
-        rows = self.all("settings_of", {"names": missing}) if missing else []
-        self._scorings |= {name: settings_from_text(settings).scoring for name, settings in rows}
+        limits and shares as well. Answers the settings of all queues there are, those that are alike once."""
+        rows = self.all("settings", {"names": sorted(set(names))})
+        found = [(name, settings_from_text(text)) for name, text in rows]
+        self._scorings |= {name: settings.scoring for name, settings in found if name is not None}
+        return [settings for name, settings in found if name is None]
 
     def place(
         self, queue: QueueName, ready_at: int, priority: int, failures: int, deadline_at: int | None
@@ -277,6 +278,11 @@ class Transaction:
             deadline_at=deadline_at,
             now=self.now,
         )
+
+    @property
+    def placed(self) -> list[str]:
+        """The queues that this transaction has looked at: it has put jobs into the order of no other one."""
+        return sorted(self._queues.keys() | self._scorings.keys())
 
     # Keys
 

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.domain.limits import Limit
+from forebay.domain.limits import Bucket, Limit, Usage, usage_of
 from forebay.stores.redis.connection import Connection
 
+_PARTS: Final = 5  # the number that the scripts call L_PARTS, counted from 0
 _decode: Final = msgspec.msgpack.Decoder(list[Any]).decode
 
 
@@ -36,7 +37,18 @@ class LooksAtRedisLimits:
         kept = dict(zip(found[::2], map(_decode, found[1::2]), strict=True))
         return [_limit(scope.decode(), kept[scope]) for scope in sorted(kept)]
 
+    def usages(self) -> list[Usage]:
+        now, found = self._connection.run("usages", {})
+        return [
+            _usage(scope.decode(), _decode(stored), running, now) for scope, stored, running in sorted(found)
+        ]
+
 
 def _limit(scope: str, stored: list[Any]) -> Limit:
     concurrency, rate, per_ms, burst, *_ = (one or None for one in stored)
     return Limit(scope=scope, concurrency=concurrency, rate=rate, per_ms=per_ms or 1, burst=burst)
+
+
+def _usage(scope: str, stored: list[Any], running: int, now: int) -> Usage:
+    parts, at = stored[_PARTS : _PARTS + 2]
+    return usage_of(_limit(scope, stored), Bucket(int(parts or 0), int(at or 0)), running, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from heapq import merge, nsmallest
@@ -56,6 +57,24 @@ JOBS_PER_LOOK: Final = 200  # a script that reads more would hold up everybody
 BYTES_PER_LOOK: Final = 4 * 1_048_576
 JOBS_PER_PAGE: Final = 10_000  # how many a page looks at before it is given out, short as it may be
 _ARCHIVE_PAGE: Final = 500
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.:@-]+")
+
+
+def _conditions(query: JobQuery) -> dict[str, Any]:
+    """What the script can look at of the jobs that fit. Of texts only those that are written in a body as
+    they are here: others have marks before some of their characters."""
+    own = (query.once_key, query.correlation_id, query.parent_id)
+    texts = (*query.tags, *(text for text in own if text is not None))
+    return {
+        "queues": list(query.queues),
+        "states": [state.value for state in query.states],
+        "tasks": list(query.tasks),
+        "unique_key": query.unique_key or False,
+        "created_from": query.created_from or False,
+        "created_before": False if query.created_before is None else query.created_before,
+        "words": [text for text in texts if _PLAIN.fullmatch(text)],
+        "text": query.text or False,
+    }
 
 
 class RedisReader(
@@ -93,11 +112,11 @@ class RedisReader(
         below: int | None = None if after is None else page_end(after)
         found: list[Job] = []
         reached: int | None = None
+        ask = {"most": JOBS_PER_LOOK, "most_bytes": BYTES_PER_LOOK, **_conditions(query)}
         for _ in range(0, JOBS_PER_PAGE, JOBS_PER_LOOK):
-            ask = {"below": below, "most": JOBS_PER_LOOK, "most_bytes": BYTES_PER_LOOK}
-            below, rows = self._run("search", ask)
+            below, created_at, rows = self._run("search", {**ask, "below": below})
             jobs = [job_from_row(row) for row in rows]
-            reached = jobs[-1].created_at if jobs else reached
+            reached = created_at or reached
             found += islice((job for job in jobs if fits(query, job)), limit + 1 - len(found))
             # One more than asked for tells whether there is a next page.
             if below is None or len(found) > limit:

@@ -27,8 +27,9 @@ class RedisWakeups:
     """Listens on a connection of its own. While there is none, hints are lost, and polling finds the jobs;
     when it is back, there is one poke for all that may have been missed."""
 
-    def __init__(self, address: Address, sight: Sight) -> None:
+    def __init__(self, address: Address, sight: Sight, channel: str | None = None) -> None:
         self._address = address
+        self._channel = channel or f"{address.tag}:news"
         self._sight = sight
         self._stopping = Event()
         self._thread: Thread | None = None
@@ -76,7 +77,7 @@ class RedisWakeups:
             # A server that still loads its data lets everybody listen, and refuses this.
             raw.send_command("PING")
             raw.read_response()
-            raw.send_command("SUBSCRIBE", f"{self._address.tag}:news")
+            raw.send_command("SUBSCRIBE", self._channel)
             raw.read_response()
             yield raw
         finally:

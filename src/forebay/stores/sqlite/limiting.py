@@ -11,11 +11,11 @@ from forebay.domain.gate import limit_gate
 from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
-from forebay.domain.limits import Bucket, Limit
+from forebay.domain.limits import Bucket, Limit, Usage
 from forebay.domain.settlement import Charge
 from forebay.stores.limiting import MOST_BACK, MOST_LOOKS, Gauge, Kept, Tally, buckets_values
 from forebay.stores.protocol import Want
-from forebay.stores.rows import Row, json_text, kept_from_row, row_from_kept
+from forebay.stores.rows import Row, json_text, kept_from_row, row_from_kept, usage_from_row
 from forebay.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")
@@ -42,6 +42,13 @@ class LooksAtSqliteLimits(ABC):
 
     def limits(self) -> list[Limit]:
         return [kept_from_row(row).limit for row in self._looked("limits", {})]
+
+    @abstractmethod
+    def now(self) -> int: ...
+
+    def usages(self) -> list[Usage]:
+        now = self.now()
+        return [usage_from_row(row, now) for row in self._looked("usages", {"now": now})]
 
 
 def save(tx: Transaction, limit: Limit, actor: str) -> None:

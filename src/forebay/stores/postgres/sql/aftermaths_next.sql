@@ -2,7 +2,9 @@
 -- floor on.
 -- Guarantees: what has happened to one job is dealt with in the order in which it happened: a line waits for those of
 -- its parent that are older, and whoever has these in hand has not removed them yet.
-select number, parent, aftermath, after_child, after_number
+-- Last, whether it is in a sequence: a job is there before it can end.
+select number, parent, aftermath, after_child, after_number,
+  (select id from forebay.sequences where id = a.parent limit 1) is not null
 from forebay.aftermaths a
 where number >= %(since)s
   and not exists (select 1 from forebay.aftermaths o where o.parent = a.parent and o.number < a.number)

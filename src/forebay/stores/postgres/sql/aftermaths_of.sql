@@ -1,5 +1,6 @@
 -- aftermaths_of: hold some lines of the list; the same as aftermaths_next for lines whose numbers are known.
-select a.number, a.parent, a.aftermath, a.after_child, a.after_number
+select a.number, a.parent, a.aftermath, a.after_child, a.after_number,
+  (select id from forebay.sequences where id = a.parent limit 1) is not null
 from unnest(%(numbers)b::bigint[]) as w (number)
 cross join lateral (
   select number, parent, aftermath, after_child, after_number

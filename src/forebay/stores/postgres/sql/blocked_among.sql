@@ -3,7 +3,7 @@
 -- The queue is that of the row which is held: somebody may have moved the job while we waited for it, and the jobs are
 -- seen as they were before.
 with held as materialized (
-  select b.id, b.seq, b.unmet, b.queue, j.priority, j.failures, j.deadline_at, j.run_at, j.created_at,
+  select b.id, b.unmet, b.queue, j.priority, j.failures, j.deadline_at, j.run_at, j.created_at,
     b.seq <= coalesce((select walked_to from forebay.duties where name = %(walk)s), 0) as is_walked_past, j.options
   from forebay.blocked b
   cross join lateral (
@@ -16,7 +16,6 @@ with held as materialized (
   order by b.id
   for update of b
 )
-select array_agg(id order by id), array_agg(seq order by id), unmet, queue, priority, failures, deadline_at, run_at, created_at,
-  is_walked_past, options
+select array_agg(id order by id), unmet, queue, priority, failures, deadline_at, run_at, created_at, is_walked_past, options
 from held
 group by unmet, queue, priority, failures, deadline_at, run_at, created_at, is_walked_past, options;

@@ -58,10 +58,10 @@ settled as materialized (
   select count(*) as jobs, array_agg(id) as ids from gone
 ),
 -- Whoever has inserted a job that depends on one of these holds its row and marks it: we have waited for it, and `gone`
--- has the row with the mark.
+-- has the row with the mark. With `meet_now` behind this statement it is left to that one, in a setting of the transaction.
 listed as (
   insert into forebay.aftermaths (parent, aftermath)
-  select id, 'completed' from gone where has_dependants
+  select id, 'completed' from gone where has_dependants and not %(meets)s::boolean
   returning number
 ),
 finished as (
@@ -209,7 +209,7 @@ select id, seq, queue, task, payload, priority, options, attempt, failures, cras
   capped, deadline_at, expires_at, unique_key, errors, is_late, null::text as snapshot, null::bigint as now,
   null::bigint as next_due, null::boolean as is_special, null::boolean as is_strange, null::bigint as came,
   null::double precision as seconds, null::text[] as settled, null::text[] as cancels, null::text[] as cancel_reasons,
-  null::bigint[] as listed
+  null::bigint[] as listed, null::text as ended
 from mine
 union all
 select null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
@@ -218,7 +218,10 @@ select null, null, null, null, null, null, null, null, null, null, null, null, n
   (select extract(epoch from clock_timestamp() - began)::double precision from open),
   -- Nearly always all of them, and the caller knows which these are.
   case when e.jobs < cardinality(%(ids)s) then coalesce(e.ids, '{}') end, c.ids, c.reasons,
-  (select array_agg(number) from listed)
+  (select array_agg(number) from listed),
+  case when %(meets)s
+    then set_config('forebay_tx.ended', coalesce((select array_agg(id) from gone where has_dependants)::text, ''), true)
+  end
 from state s
 cross join settled e
 cross join (

@@ -1,5 +1,9 @@
--- release: jobs that were blocked and stand alike wait like any others, from now on or from their time on.
-with moved as (
+-- release: jobs that were blocked and stand alike wait like any others, from now on or from their time on. This transaction
+-- holds their blocked rows.
+with free as (
+  delete from forebay.blocked where id = any(%(ids)b::text[])
+),
+moved as (
   update forebay.jobs
   set ready_at = %(ready_at)s,
       run_at = %(ready_at)s,

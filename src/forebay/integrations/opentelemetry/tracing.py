@@ -31,6 +31,8 @@ from forebay.domain.job import Job, JobId, Need, NewJob, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.settlement import Settlement
 from forebay.errors import Cancel, ConfigError, InvalidJob, Snooze
+from forebay.integrations.opentelemetry.around import Around
+from forebay.integrations.opentelemetry.harmless import Harmless
 from forebay.stores.protocol import Engine, Exchange, Receipt, Refusal, Store
 
 TRACEPARENT: Final = "traceparent"
@@ -49,7 +51,7 @@ V = TypeVar("V")
 
 def trace(app: Forebay, tracer_provider: otel.TracerProvider | None = None) -> None:
     """Make spans of all that this app enqueues and runs; of what it has enqueued before, only of its runs."""
-    if isinstance(app.engine, TracedEngine):
+    if getattr(app.engine, "is_traced", False):
         raise ConfigError("this app is traced already")
     tracing = Tracing(otel.get_tracer("forebay", tracer_provider=tracer_provider))
     engine = cast(Engine, TracedEngine(app.engine, tracing))
@@ -89,17 +91,7 @@ class Tracing:
         self._enqueued: _Recent[JobId, SpanContext] = _Recent()
         self._attempts: _Recent[JobId, SpanContext] = _Recent()  # the newest claim
         self._claimed: _Recent[Lease, SpanContext] = _Recent()
-        self._is_told = False
-
-    @contextmanager
-    def _harmless(self) -> Iterator[None]:
-        # A processor or an exporter that raises does so within our calls; it may cost spans, but no job.
-        try:
-            yield
-        except Exception:
-            if not self._is_told:
-                logger.exception("spans of jobs are lost; this is said once")
-            self._is_told = True
+        self._harmless = Harmless(logger, "spans of jobs are lost; this is said once")
 
     # Enqueue
 
@@ -276,56 +268,47 @@ class Tracing:
                 span.end()
 
 
-class _Around:
-    """Passes on whatever it does not do itself."""
-
-    def __init__(self, inner: Any, tracing: Tracing) -> None:
-        self._inner = inner
-        self._tracing = tracing
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
-class TracedEngine(_Around):
+class TracedEngine(Around[Tracing]):
     """Opens handles that make spans, and ends those of jobs that go into callers' own transactions."""
 
+    is_traced = True
+
     def store(self) -> Store:
-        return cast(Store, TracedStore(self._inner.store(), self._tracing))
+        return cast(Store, TracedStore(self._inner.store(), self._told))
 
     def insert_within(self, connection: object, jobs: Sequence[NewJob], **options: Any) -> list[Receipt]:
-        with _ending(self._tracing, jobs) as tell:
+        with _ending(self._told, jobs) as tell:
             return tell(self._inner.insert_within(connection, jobs, **options))
 
     async def insert_within_async(
         self, connection: object, jobs: Sequence[NewJob], **options: Any
     ) -> list[Receipt]:
-        with _ending(self._tracing, jobs) as tell:
+        with _ending(self._told, jobs) as tell:
             return tell(await self._inner.insert_within_async(connection, jobs, **options))
 
 
-class TracedStore(_Around):
+class TracedStore(Around[Tracing]):
     """The write side: what was enqueued, claimed and settled."""
 
     def insert(self, jobs: Sequence[NewJob], **options: Any) -> list[Receipt]:
-        with _ending(self._tracing, jobs) as tell:
+        with _ending(self._told, jobs) as tell:
             return tell(self._inner.insert(jobs, **options))
 
     def exchange(
         self, worker: WorkerId, settlements: Sequence[Settlement] = (), *args: Any, **kwargs: Any
     ) -> Exchange:
         began_ns = _CLOCK.now_ms() * _NS
-        ends = [self._tracing.following(end) for end in settlements]
+        ends = [self._told.following(end) for end in settlements]
         answer: Exchange = self._inner.exchange(worker, ends, *args, **kwargs)
         if ends:
-            self._tracing.settled(ends, answer.refused, began_ns)
+            self._told.settled(ends, answer.refused, began_ns)
         if answer.jobs or answer.adopted:
-            self._tracing.claimed((*answer.jobs, *answer.adopted), began_ns)
+            self._told.claimed((*answer.jobs, *answer.adopted), began_ns)
         return answer
 
     def sweep(self, *args: Any, **kwargs: Any) -> list[Job]:
         jobs: list[Job] = self._inner.sweep(*args, **kwargs)
-        self._tracing.swept(jobs)
+        self._told.swept(jobs)
         return jobs
 
 

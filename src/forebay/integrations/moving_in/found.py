@@ -1,0 +1,89 @@
+"""What an importer finds in another queue, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from forebay.domain.job import Json, OnFailure
+from forebay.domain.retry import RetryPolicy
+
+AT_ONCE: Final = 100  # jobs of a page
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that waits elsewhere, in our words.
+
+    `key` tells this very message from all others: a second import that meets it again makes no second job.
+    `policy` and `timeout_ms` are None where the message says nothing; then the task of an app may. `needs`
+    are old ids of jobs that have to end first. `dropped` is what the message says and a job of ours cannot.
+    """
+
+    id: str
+    key: str
+    task: str
+    queue: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    run_at: int | None = None
+    expires_at: int | None = None
+    priority: int | None = None
+    timeout_ms: int | None = None
+    policy: RetryPolicy | None = None
+    needs: tuple[str, ...] = ()
+    on_failure: OnFailure = OnFailure.CANCEL
+    notes: dict[str, Json] = {}
+    dropped: tuple[str, ...] = ()
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that stays where it is, and why."""
+
+    id: str
+    reason: str
+    queue: str
+    task: str = ""
+
+
+class Unreadable(Exception):
+    """A message cannot become a job; the text says why."""
+
+
+class Found(NamedTuple):
+    """Something that waits. `place` is for the source that found it, and for nobody else."""
+
+    place: Hashable
+    what: Waiting | Left
+
+
+class Source(Protocol):
+    """The place where another queue keeps its jobs.
+
+    `pages` goes through all that waits, oldest first; between two pages the caller may have removed what it
+    was given. A job comes in a later page than those it needs. `default_policy` holds for jobs that say
+    nothing about retries and whose task nobody knows.
+    """
+
+    @property
+    def system(self) -> str: ...
+
+    @property
+    def default_policy(self) -> RetryPolicy: ...
+
+    def busy(self) -> str:
+        """Who seems to take jobs from there at this moment; empty if nobody does."""
+        ...
+
+    def count(self) -> int:
+        """How many jobs wait."""
+        ...
+
+    def pages(self) -> Iterator[Sequence[Found]]: ...
+
+    def remove(self, places: Sequence[Hashable]) -> list[bool]:
+        """Take jobs out; whether each was still there."""
+        ...
+
+    def close(self) -> None: ...

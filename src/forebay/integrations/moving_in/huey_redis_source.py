@@ -1,0 +1,120 @@
+"""Where Huey keeps tasks on Redis.
+
+`huey.redis.NAME` is a list, new ones on the left, or with priorities a sorted set of messages behind eight
+bytes of time; `huey.schedule.NAME` is a sorted set. Revocations lie among the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from forebay.integrations.moving_in.found import AT_ONCE, Found, Left, Waiting
+from forebay.integrations.moving_in.huey import SYSTEM
+from forebay.integrations.moving_in.huey_reading import Reading, left_revoked, revocations
+from forebay.integrations.moving_in.redis_side import RedisSide
+from forebay.integrations.moving_in.rq import NO_RETRY
+
+_QUEUE: Final = "huey.redis."
+_SCHEDULE: Final = "huey.schedule."
+_RESULTS: Final = "huey.results."
+_EXPIRING: Final = "huey.r."
+_BLOCKING: Final = ("brpop", "blpop", "bzpopmin", "rpop", "zpopmin")
+_PREFIX: Final = 8
+
+
+class Kept(NamedTuple):
+    """A message in a list or a sorted set."""
+
+    key: str
+    is_list: bool
+    raw: bytes
+
+
+class HueyRedisSource:
+    """Tasks of Huey in one database of a Redis server."""
+
+    system: Final = SYSTEM
+    default_policy: Final = NO_RETRY
+
+    def __init__(self, side: RedisSide, reading: Reading) -> None:
+        self._side = side
+        self._reading = reading
+        self._removed: dict[str, int] = {}
+
+    def busy(self) -> str:
+        found = self._side.waiting_clients(_BLOCKING)
+        return f"clients that wait for tasks, as Huey's consumers do: {', '.join(found)}" if found else ""
+
+    def count(self) -> int:
+        with self._side.asked() as client:
+            return sum(
+                client.llen(key) if self._is_list(key) else client.zcard(key)
+                for name in self._names()
+                for key in (_QUEUE + name, _SCHEDULE + name)
+            )
+
+    def pages(self) -> Iterator[Sequence[Found]]:
+        for name in self._names():
+            for key in (_QUEUE + name, _SCHEDULE + name):
+                yield from self._pages_of(name, key)
+
+    def remove(self, places: Sequence[Hashable]) -> list[bool]:
+        kept = [place for place in places if isinstance(place, Kept)]
+        with self._side.asked() as client:
+            pipe = client.pipeline(transaction=False)
+            for place in kept:
+                if place.is_list:
+                    pipe.lrem(place.key, -1, place.raw)
+                else:
+                    pipe.zrem(place.key, place.raw)
+            done = [bool(each) for each in pipe.execute()]
+        for place, gone in zip(kept, done, strict=True):
+            self._removed[place.key] = self._removed.get(place.key, 0) + gone
+        return done
+
+    def close(self) -> None:
+        self._side.close()
+
+    def _names(self) -> tuple[str, ...]:
+        if self._reading.only:
+            return self._reading.only
+        found = {
+            key.removeprefix(start) for start in (_QUEUE, _SCHEDULE) for key in self._side.names(f"{start}*")
+        }
+        return tuple(sorted(found))
+
+    def _is_list(self, key: str) -> bool:
+        with self._side.asked() as client:
+            return bool(client.type(key) == b"list")
+
+    def _pages_of(self, name: str, key: str) -> Iterator[list[Found]]:
+        is_list = self._is_list(key)
+        has_time = not is_list and key.startswith(_QUEUE)
+        seen = 0
+        self._removed[key] = 0
+        while raws := self._next(key, seen - self._removed[key], is_list=is_list):
+            seen += len(raws)
+            page = []
+            for raw in raws:
+                what = self._reading.message(raw[_PREFIX:] if has_time else raw, name)
+                page.append(Found(Kept(key, is_list, raw), self._unless_revoked(what, name)))
+            yield page
+
+    def _next(self, key: str, skip: int, *, is_list: bool) -> list[bytes]:
+        if is_list:
+            return self._side.tail(key, skip)
+        with self._side.asked() as client:
+            found: list[bytes] = client.zrange(key, skip, skip + AT_ONCE - 1)
+        return found
+
+    def _unless_revoked(self, what: Waiting | Left, name: str) -> Waiting | Left:
+        if isinstance(what, Left):
+            return what
+        with self._side.asked() as client:
+            pipe = client.pipeline(transaction=False)
+            for key in revocations(what):
+                pipe.hexists(_RESULTS + name, key)
+                pipe.exists(f"{_EXPIRING}{name}.{key}")
+            is_revoked = any(pipe.execute())
+        return left_revoked(what) if is_revoked else what

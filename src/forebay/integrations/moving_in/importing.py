@@ -1,0 +1,275 @@
+"""Carrying jobs over: each is stored first, and taken out of its old place afterwards.
+
+Whatever happens in between, an import that is begun again loses nothing and makes nothing twice: a job that
+was stored and not yet removed is met again with the same once key, and then only removed. The key names the
+very message, so that a later one under the same id is a job of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.app.codec import encode_call
+from forebay.app.options import draft
+from forebay.app.registry import Registry
+from forebay.domain.job import DAY_MS, JobId, NewJob, QueueName
+from forebay.domain.workflow import needs_of
+from forebay.errors import ForebayError, StoreUnavailable
+from forebay.integrations.moving_in.found import Found, Left, Source, Waiting
+from forebay.stores.protocol import Reader, Receipt, Store
+
+# How long a store remembers what it was given: for so long an import that was interrupted may be begun again.
+REMEMBERED_MS: Final = 30 * DAY_MS
+MOST_PASSES: Final = 10
+NOTES: Final = "imported"
+
+Tell = Callable[[str, int, int], None]  # what is being done, how far it is, of how much
+
+
+class Names(NamedTuple):
+    """What is called otherwise here; what is not named keeps its name."""
+
+    queues: Mapping[str, str] = {}
+    tasks: Mapping[str, str] = {}
+
+
+SAME_NAMES: Final = Names()
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an import. `already` were stored by an earlier one, and are only removed now.
+    `contested` were gone from their old place when they were to be removed: somebody may have run them there.
+    `dropped` counts what messages said and jobs of ours cannot. `remaining` is what waits there still."""
+
+    found: int = 0
+    stored: int = 0
+    already: int = 0
+    removed: int = 0
+    remaining: int = 0
+    contested: tuple[str, ...] = ()
+    left: tuple[Left, ...] = ()
+    queues: dict[str, int] = {}
+    tasks: dict[str, int] = {}
+    unknown_tasks: tuple[str, ...] = ()
+    dropped: dict[str, int] = {}
+
+    @property
+    def agrees(self) -> bool:
+        """Whether each job that was found is accounted for, and nothing waits there but what was left."""
+        accounted = self.stored + self.already + len(self.left)
+        return self.found == accounted and self.remaining == len(self.left) and not self.contested
+
+
+class _Carried(NamedTuple):
+    """A job on its way: where it was, what it was, and what it is here."""
+
+    found: Found
+    waiting: Waiting
+    job: NewJob
+
+
+class Importer:
+    """Carries what waits in a source over to a store. `registry` is that of an app, if one is known: its
+    tasks say what jobs that say nothing get for retries and time limits, and check their arguments."""
+
+    def __init__(
+        self,
+        source: Source,
+        store: Store,
+        reader: Reader,
+        *,
+        names: Names = SAME_NAMES,
+        registry: Registry | None = None,
+        tell: Tell = lambda *_: None,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._reader = reader
+        self._names = names
+        self._registry = registry
+        self._tell = tell
+        self._left: dict[object, Left] = {}
+        self._ids: dict[str, JobId] = {}  # of jobs that could not keep theirs
+        self._stored = self._already = self._removed = 0
+        self._contested: list[str] = []
+        self._queues: Counter[str] = Counter()
+        self._tasks: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self._unknown: set[str] = set()
+
+    def look(self) -> Imported:
+        """What an import would do; nothing is written anywhere."""
+        done, total, ahead = 0, self._source.count(), set[str]()
+        for page in self._source.pages():
+            for one in self._made(page):
+                missing = [
+                    need for need in one.waiting.needs if need not in ahead and not self._is_there(need)
+                ]
+                if missing:
+                    self._leave(one.found, one.waiting, _not_carried(missing))
+                    continue
+                ahead.add(one.waiting.id)
+                self._count(one)
+            done += len(page)
+            self._tell("reading", done, max(total, done))
+        return self._told(remaining=self._source.count())
+
+    def run(self) -> Imported:
+        """Carry over all there is, pass after pass, until one finds nothing new."""
+        for _ in range(MOST_PASSES):
+            done, total, carried = 0, self._source.count(), self._carried_so_far
+            for page in self._source.pages():
+                self._carry([one for one in page if one.place not in self._left])
+                done += len(page)
+                self._tell("importing", done, max(total, done))
+            if self._carried_so_far == carried:
+                break
+        return self._told(remaining=self._source.count())
+
+    @property
+    def _carried_so_far(self) -> int:
+        return self._stored + self._already
+
+    def _told(self, *, remaining: int) -> Imported:
+        return Imported(
+            found=self._carried_so_far + len(self._left),
+            stored=self._stored,
+            already=self._already,
+            removed=self._removed,
+            remaining=remaining,
+            contested=tuple(self._contested),
+            left=tuple(self._left.values()),
+            queues=dict(sorted(self._queues.items())),
+            tasks=dict(sorted(self._tasks.items())),
+            unknown_tasks=tuple(sorted(self._unknown)),
+            dropped=dict(sorted(self._dropped.items())),
+        )
+
+    # From a page to jobs
+
+    def _made(self, page: Sequence[Found]) -> list[_Carried]:
+        made = []
+        for found in page:
+            if isinstance(found.what, Left):
+                self._left[found.place] = found.what
+                continue
+            try:
+                made.append(_Carried(found, found.what, self._job(found.what)))
+            except ForebayError as exc:
+                self._leave(found, found.what, str(exc))
+        return made
+
+    def _job(self, what: Waiting) -> NewJob:
+        task = self._names.tasks.get(what.task, what.task)
+        base = self._base(task, what)
+        return replace(
+            base,
+            payload=encode_call(what.args, what.kwargs),
+            queue=QueueName(self._names.queues.get(what.queue, what.queue)),
+            id=JobId(what.id),
+            priority=base.priority if what.priority is None else what.priority,
+            run_at=what.run_at,
+            expires_at=base.expires_at if what.expires_at is None else what.expires_at,
+            timeout_ms=base.timeout_ms if what.timeout_ms is None else what.timeout_ms,
+            policy=base.policy if what.policy is None else what.policy,
+            once_key=what.key,
+            once_ms=REMEMBERED_MS,
+            metadata={**base.metadata, NOTES: what.notes},
+        )
+
+    def _base(self, task: str, what: Waiting) -> NewJob:
+        """What holds where the message says nothing."""
+        if self._registry is None:
+            return NewJob(task=task, timeout_ms=None, policy=self._source.default_policy)
+        if task not in self._registry:
+            self._unknown.add(task)
+            return NewJob(task=task, timeout_ms=None, policy=self._source.default_policy)
+        known = self._registry[task]
+        known.check_fit(what.args, what.kwargs)
+        return draft(known.name, known.options).job
+
+    # Storing and removing
+
+    def _carry(self, page: Sequence[Found]) -> None:
+        made = [one for one in self._made(page) if self._has_parents(one)]
+        jobs = [self._tied(one) for one in made]
+        receipts = self._store.insert(jobs, on_conflict="ignore", atomic=False) if jobs else []
+        asked = zip(made, jobs, receipts, strict=True)
+        settled = [self._settled(one, job, receipt) for one, job, receipt in asked]
+        there = self._there(settled)
+        stored = []
+        for one, receipt in zip(made, settled, strict=True):
+            if isinstance(receipt.error, StoreUnavailable):
+                raise receipt.error
+            if receipt.error is not None:
+                self._leave(one.found, one.waiting, str(receipt.error))
+            elif receipt.is_new and receipt.id not in there:
+                self._leave(one.found, one.waiting, "the new store does not show it: begin again")
+            else:
+                stored.append((one, receipt.is_new))
+        self._take_out(stored)
+
+    def _take_out(self, stored: Sequence[tuple[_Carried, bool]]) -> None:
+        """Only now: the new store has answered that it has them."""
+        gone = self._source.remove([one.found.place for one, _ in stored]) if stored else []
+        for (one, is_new), is_gone in zip(stored, gone, strict=True):
+            self._removed += is_gone
+            if not is_gone:
+                self._contested.append(one.waiting.id)
+            if is_new:
+                self._count(one)
+            else:
+                self._already += 1
+
+    def _count(self, one: _Carried) -> None:
+        self._stored += 1
+        self._queues[one.job.queue] += 1
+        self._tasks[one.job.task] += 1
+        self._dropped.update(one.waiting.dropped)
+
+    def _leave(self, found: Found, what: Waiting, reason: str) -> None:
+        self._left[found.place] = Left(id=what.id, task=what.task, queue=what.queue, reason=reason)
+
+    def _has_parents(self, one: _Carried) -> bool:
+        missing = [need for need in one.waiting.needs if not self._is_there(need)]
+        if missing:
+            self._leave(one.found, one.waiting, _not_carried(missing))
+        return not missing
+
+    def _is_there(self, old: str) -> bool:
+        [fate] = self._reader.fates([self._ids.get(old, JobId(old))])
+        return fate is not None
+
+    def _tied(self, one: _Carried) -> NewJob:
+        if not one.waiting.needs:
+            return one.job
+        parents = [self._ids.get(need, JobId(need)) for need in one.waiting.needs]
+        return replace(one.job, depends_on=needs_of(parents, one.waiting.on_failure))
+
+    def _settled(self, one: _Carried, job: NewJob, receipt: Receipt) -> Receipt:
+        """The receipt of a job that is stored, now or before; or of one that is refused."""
+        if receipt.error is not None or receipt.is_new or receipt.id is None:
+            return receipt
+        [holder] = self._reader.jobs([receipt.id])
+        if holder is None or holder.once_key == job.once_key:
+            return receipt  # of an earlier import, and perhaps forgotten since
+        # The id is somebody else's: of a job that was enqueued here, or of an earlier message under that id.
+        [again] = self._store.insert([replace(job, id=None)], on_conflict="ignore", atomic=False)
+        if again.id is not None:
+            self._ids[one.waiting.id] = again.id
+        return again
+
+    def _there(self, receipts: Sequence[Receipt]) -> set[JobId]:
+        """Those of the new ones that the store shows when it is asked once more."""
+        ids = [receipt.id for receipt in receipts if receipt.id is not None and receipt.is_new]
+        fates = self._reader.fates(ids) if ids else []
+        return {job_id for job_id, fate in zip(ids, fates, strict=True) if fate is not None}
+
+
+def _not_carried(missing: Sequence[str]) -> str:
+    return f"it depends on {missing[0]}, which was not carried over"

@@ -1,0 +1,185 @@
+"""Where RQ keeps jobs: `rq:queue:NAME` lists ids, `rq:scheduled:NAME` and `rq:deferred:NAME` are sorted sets
+of them, and `rq:job:ID` is the job itself."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from forebay.integrations.moving_in.found import AT_ONCE, Found
+from forebay.integrations.moving_in.redis_side import RedisSide
+from forebay.integrations.moving_in.rq import NO_RETRY, SYSTEM, Times, parent_ids, read_job
+
+_JOB: Final = "rq:job:"
+_QUEUES: Final = "rq:queues"
+_QUEUE: Final = "rq:queue:"
+_SCHEDULED: Final = "rq:scheduled:"
+_DEFERRED: Final = "rq:deferred:"
+_WORKERS: Final = "rq:workers"
+
+
+class Place(NamedTuple):
+    """An id in a list or a sorted set of a queue."""
+
+    key: str
+    job_id: str
+
+    @property
+    def queue(self) -> str:
+        return self.key.split(":", 2)[2]
+
+
+class RqSource:
+    """Jobs of RQ in one database of a Redis server; `only` names queues, all are looked for without."""
+
+    system: Final = SYSTEM
+    default_policy: Final = NO_RETRY
+
+    def __init__(self, side: RedisSide, *, only: Sequence[str] = (), trust_pickle: bool = False) -> None:
+        self._side = side
+        self._only = tuple(only)
+        self._trust_pickle = trust_pickle
+        self._removed: dict[str, int] = {}
+
+    def busy(self) -> str:
+        with self._side.asked() as client:
+            names = sorted(each.decode() for each in client.smembers(_WORKERS))
+            alive = [name.rpartition(":")[2] for name in names if client.exists(name)]
+        return f"workers of RQ: {', '.join(alive)}" if alive else ""
+
+    def count(self) -> int:
+        with self._side.asked() as client:
+            pipe = client.pipeline(transaction=False)
+            for queue in self._queues():
+                pipe.llen(_QUEUE + queue)
+                pipe.zcard(_SCHEDULED + queue)
+                pipe.zcard(_DEFERRED + queue)
+            return sum(pipe.execute())
+
+    def pages(self) -> Iterator[Sequence[Found]]:
+        for queue in self._queues():
+            yield from self._listed(queue)
+        for queue in self._queues():
+            yield from self._scheduled(queue)
+        yield from self._deferred()
+
+    def remove(self, places: Sequence[Hashable]) -> list[bool]:
+        named = [place for place in places if isinstance(place, Place)]
+        with self._side.asked() as client:
+            pipe = client.pipeline(transaction=True)
+            for place in named:
+                if place.key.startswith(_QUEUE):
+                    pipe.lrem(place.key, 1, place.job_id)
+                else:
+                    pipe.zrem(place.key, place.job_id)
+            for place in named:
+                pipe.delete(*_keys_of(place.job_id))
+            done = [bool(each) for each in pipe.execute()[: len(named)]]
+        for place, gone in zip(named, done, strict=True):
+            self._removed[place.key] = self._removed.get(place.key, 0) + gone
+        return done
+
+    def close(self) -> None:
+        self._side.close()
+
+    def _queues(self) -> tuple[str, ...]:
+        if self._only:
+            return self._only
+        with self._side.asked() as client:
+            return tuple(sorted(each.decode().removeprefix(_QUEUE) for each in client.smembers(_QUEUES)))
+
+    def _listed(self, queue: str) -> Iterator[list[Found]]:
+        for ids in self._id_pages(_QUEUE + queue):
+            yield self._found(_QUEUE + queue, queue, ids)
+
+    def _scheduled(self, queue: str) -> Iterator[list[Found]]:
+        key = _SCHEDULED + queue
+        for ids in self._id_pages(key):
+            with self._side.asked() as client:
+                scores = client.zmscore(key, ids)
+            due = {
+                each: int(score * 1_000) for each, score in zip(ids, scores, strict=True) if score is not None
+            }
+            yield self._found(key, queue, ids, due=due)
+
+    def _id_pages(self, key: str) -> Iterator[list[str]]:
+        """Ids of a list or a sorted set, in order; between two pages some of them may have been removed."""
+        seen = 0
+        self._removed[key] = 0
+        while True:
+            first = seen - self._removed[key]
+            with self._side.asked() as client:
+                read = client.lrange if key.startswith(_QUEUE) else client.zrange
+                ids = [each.decode(errors="replace") for each in read(key, first, first + AT_ONCE - 1)]
+            if not ids:
+                return
+            seen += len(ids)
+            yield ids
+
+    def _deferred(self) -> Iterator[list[Found]]:
+        """In waves, so that each comes after those it depends on."""
+        waits: dict[str, Place] = {}
+        for queue in self._queues():
+            with self._side.asked() as client:
+                ids = [each.decode(errors="replace") for each in client.zrange(_DEFERRED + queue, 0, -1)]
+            waits |= {each: Place(_DEFERRED + queue, each) for each in ids}
+        fields = self._hashes(list(waits))
+        parents = {each: parent_ids(fields[each]) for each in waits}
+        while waits:
+            free = [each for each in waits if not any(parent in waits for parent in parents[each])]
+            # A ring of them waits for ever, there and here: the importer will say so.
+            wave = [(each, waits.pop(each)) for each in free or list(waits)]
+            yield [
+                Found(place, self._read(each, fields[each], place.queue, parents=self._states(parents[each])))
+                for each, place in wave
+            ]
+
+    def _found(
+        self, key: str, queue: str, ids: Sequence[str], *, due: Mapping[str, int] | None = None
+    ) -> list[Found]:
+        fields = self._hashes(ids)
+        return [
+            Found(Place(key, each), self._read(each, fields[each], queue, run_at=(due or {}).get(each)))
+            for each in ids
+        ]
+
+    def _read(
+        self,
+        job_id: str,
+        fields: Mapping[str, bytes],
+        queue: str,
+        *,
+        run_at: int | None = None,
+        parents: Mapping[str, str | None] | None = None,
+    ) -> Any:
+        times = Times(run_at, self._expiry(job_id) if fields.get("ttl") else None)
+        return read_job(job_id, fields, queue, trust_pickle=self._trust_pickle, times=times, parents=parents)
+
+    def _expiry(self, job_id: str) -> int | None:
+        with self._side.asked() as client:
+            left = client.pttl(_JOB + job_id)
+            seconds, micros = client.time()
+        return int(seconds * 1_000 + micros // 1_000 + left) if left > 0 else None
+
+    def _hashes(self, ids: Sequence[str]) -> dict[str, dict[str, bytes]]:
+        with self._side.asked() as client:
+            pipe = client.pipeline(transaction=False)
+            for each in ids:
+                pipe.hgetall(_JOB + each)
+            answers = pipe.execute() if ids else []
+        return {
+            each: {name.decode(errors="replace"): value for name, value in answer.items()}
+            for each, answer in zip(ids, answers, strict=True)
+        }
+
+    def _states(self, ids: Sequence[str]) -> dict[str, str | None]:
+        with self._side.asked() as client:
+            states = [client.hget(_JOB + each, "status") for each in ids]
+        return {
+            each: None if state is None else state.decode() for each, state in zip(ids, states, strict=True)
+        }
+
+
+def _keys_of(job_id: str) -> tuple[str, ...]:
+    # With two colons, as RQ writes it.
+    return f"{_JOB}{job_id}", f"{_JOB}{job_id}:dependents", f"{_JOB}:{job_id}:dependencies"

@@ -1,0 +1,31 @@
+"""Code of somebody else's that runs in our calls: what it raises may cost spans or figures, and no job."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+
+class Harmless:
+    """Lets nothing through that is raised within it, and logs the first of it. Any thread may use it."""
+
+    def __init__(self, logger: logging.Logger, message: str) -> None:
+        self._logger = logger
+        self._message = message
+        self._lock = Lock()
+        self._is_told = False
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            if self._is_first():
+                self._logger.exception(self._message)
+
+    def _is_first(self) -> bool:
+        with self._lock:
+            was_told, self._is_told = self._is_told, True
+        return not was_told

@@ -1,0 +1,335 @@
+"""Metrics of jobs with OpenTelemetry: what was enqueued, claimed and settled, how long it waited and ran.
+
+    measure(app)  # after the meter provider was set, and before anything is enqueued
+
+Names and units are those of the conventions for messaging where these have one; others begin with
+`forebay.`. What goes wrong with them is logged once, and harms no job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter as Tallies
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from opentelemetry import metrics as otel
+from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation
+
+from forebay.app.app import Forebay
+from forebay.clock import Clock
+from forebay.domain.job import Job, NewJob
+from forebay.domain.lifecycle import JobState
+from forebay.domain.metrics import MAX_SERIES, Happened, happened
+from forebay.domain.query import Counts
+from forebay.domain.schedule import FiringStatus
+from forebay.domain.worker import Pulse, WorkerInfo
+from forebay.errors import ConfigError, StoreError
+from forebay.integrations.opentelemetry.around import Around
+from forebay.integrations.opentelemetry.harmless import Harmless
+from forebay.stores.protocol import Engine, Reader, Receipt, Store
+from forebay.stores.scheduling import Fired
+from forebay.telemetry.observing import End
+
+if TYPE_CHECKING:
+    from forebay.domain.firing import Move
+
+# As the conventions for messaging have them, and further ones for jobs that take long.
+BOUNDARIES: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+LONG_BOUNDARIES: Final = (*BOUNDARIES, 30, 60, 300, 900, 3_600)
+# Whoever collects more often than that is told what was seen the last time.
+LOOK_SECONDS: Final = 10.0
+MAX_ERROR_TYPES: Final = 100
+MAX_ERROR_TYPE: Final = 100
+OTHER: Final = "_OTHER"  # what the conventions call the rest
+SHOWN: Final = (
+    JobState.SCHEDULED,
+    JobState.BLOCKED,
+    JobState.PENDING,
+    JobState.RUNNING,
+    JobState.RETRYING,
+    JobState.DEAD,
+)
+
+Attributes = Mapping[str, str]
+K = TypeVar("K")
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+def measure(app: Forebay, meter_provider: otel.MeterProvider | None = None, *, gauges: bool = True) -> None:
+    """Measure all that this app enqueues and runs. With `gauges` the store is asked, when metrics are
+    collected and every ten seconds at most, how many jobs and workers there are."""
+    if getattr(app.engine, "is_measured", False):
+        raise ConfigError("this app is measured already")
+    meter = otel.get_meter("forebay", meter_provider=meter_provider)
+    instruments = Instruments(meter)
+    engine = cast(Engine, MeasuredEngine(app.engine, instruments, app.clock))
+    app.client.pass_through(engine)
+    app.engine = engine
+    app.registry.hooks.observers.add(instruments)
+    if gauges:
+        Gauges(meter, app)
+
+
+class _Names:
+    """The attributes of series. Their number is bounded, since each is kept until the program ends: of too
+    many tasks, or types of errors, the later ones are one."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._series: dict[tuple[str, str], Attributes] = {}
+        self._errors: set[str] = set()
+
+    def series(self, queue: str, task: str) -> Attributes:
+        found = self._series.get((queue, task))
+        return self._added(queue, task) if found is None else found
+
+    def _added(self, queue: str, task: str) -> Attributes:
+        with self._lock:
+            task = task if len(self._series) < MAX_SERIES else OTHER
+            made = {
+                "messaging.system": "forebay",
+                "messaging.destination.name": queue,
+                "forebay.task": task,
+            }
+            return self._series.setdefault((queue, task), made)
+
+    def error(self, name: str) -> str:
+        name = name[:MAX_ERROR_TYPE]
+        if name not in self._errors:
+            with self._lock:
+                if len(self._errors) >= MAX_ERROR_TYPES:
+                    return OTHER
+                self._errors.add(name)
+        return name
+
+
+class Instruments:
+    """What one program counts and times; an observer of its workers and consumers. Any thread may use it."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._names = _Names()
+        self._harmless = Harmless(logger, "metrics of jobs are lost; this is said once")
+        self._sent = _counter(meter, "messaging.client.sent.messages", "{message}", "Jobs enqueued.")
+        self._sending = _histogram(
+            meter, "messaging.client.operation.duration", BOUNDARIES, "Calls of the store that enqueue."
+        )
+        self._consumed = _counter(meter, "messaging.client.consumed.messages", "{message}", "Jobs claimed.")
+        self._running = _histogram(meter, "messaging.process.duration", LONG_BOUNDARIES, "Runs of tasks.")
+        self._waiting = _histogram(
+            meter, "forebay.wait.duration", LONG_BOUNDARIES, "From when a job could have run to its claim."
+        )
+        self._settled = _counter(meter, "forebay.settled.attempts", "{attempt}", "Attempts by their ending.")
+        self._retried = _counter(meter, "forebay.retried.jobs", "{job}", "Jobs that are to be tried again.")
+        self._lost = _counter(
+            meter, "forebay.lost.leases", "{lease}", "Leases lost while their jobs ran here."
+        )
+
+    # Enqueue
+
+    def sent(self, jobs: Sequence[NewJob], receipts: Sequence[Receipt], seconds: float) -> None:
+        """These were answered like this, by a call that took so long."""
+        with self._harmless():
+            tallies: Tallies[tuple[str, str, str]] = Tallies()
+            for job, receipt in zip(jobs, receipts, strict=True):
+                if receipt.error is not None:
+                    tallies[job.queue, job.task, self._names.error(type(receipt.error).__qualname__)] += 1
+                elif receipt.is_new:  # a key that is taken is answered by the job that holds it
+                    tallies[job.queue, job.task, ""] += 1
+            self._count_sent(tallies)
+            self._time_sending(jobs, seconds)
+
+    def unsent(self, jobs: Sequence[NewJob], error: BaseException, seconds: float) -> None:
+        """None of these was stored, as far as anybody knows."""
+        with self._harmless():
+            kind = self._names.error(type(error).__qualname__)
+            self._count_sent(Tallies((job.queue, job.task, kind) for job in jobs))
+            self._time_sending(jobs, seconds, kind)
+
+    def _count_sent(self, tallies: Mapping[tuple[str, str, str], int]) -> None:
+        for (queue, task, error), count in tallies.items():
+            self._sent.add(count, self._operation(queue, task, "enqueue", "send", error))
+
+    def _time_sending(self, jobs: Sequence[NewJob], seconds: float, error: str = "") -> None:
+        # One call may be about jobs of several tasks, and is recorded once for each of them.
+        for queue, task in {(job.queue, job.task) for job in jobs}:
+            self._sending.record(seconds, self._operation(queue, task, "enqueue", "send", error))
+
+    def fired(self, moves: Sequence[Move], answers: Sequence[Fired]) -> None:
+        """Schedules have made jobs."""
+        with self._harmless():
+            tallies: Tallies[tuple[str, str, str]] = Tallies()
+            for move, answer in zip(moves, answers, strict=True):
+                enqueued = {one.at for one in answer.firings if one.status is FiringStatus.ENQUEUED}
+                tallies.update((run.job.queue, run.job.task, "") for run in move.runs if run.at in enqueued)
+            self._count_sent(tallies)
+
+    # Claim, run, settle
+
+    def claimed(self, jobs: Sequence[Job]) -> None:
+        with self._harmless():
+            for (queue, task), count in Tallies((job.queue, job.task) for job in jobs).items():
+                self._consumed.add(count, self._operation(queue, task, "claim", "receive"))
+            for job in jobs:
+                due_at = max(job.run_at, job.ready_at)
+                waited = max(0, (job.started_at or due_at) - due_at) / 1_000
+                self._waiting.record(waited, self._names.series(job.queue, job.task))
+
+    def ended(self, ends: Sequence[End]) -> None:
+        with self._harmless():
+            settled: Tallies[tuple[str, ...]] = Tallies()
+            retried: Tallies[tuple[str, str]] = Tallies()
+            for job, end, seconds in ends:
+                error = self._names.error(end.error.type) if end.error is not None else ""
+                settled[job.queue, job.task, end.ending, end.state, error] += 1
+                if Happened.RETRIED in happened(end.ending, end.state):
+                    retried[job.queue, job.task] += 1
+                if seconds is not None:
+                    how = self._operation(job.queue, job.task, "run", "process", error)
+                    self._running.record(seconds, how)
+                if end.follow_ups:
+                    self._count_sent(Tallies((one.queue, one.task, "") for one in end.follow_ups))
+            self._count_settled(settled)
+            for (queue, task), count in retried.items():
+                self._retried.add(count, self._names.series(queue, task))
+
+    def _count_settled(self, tallies: Mapping[tuple[str, ...], int]) -> None:
+        for (queue, task, ending, state, error), count in tallies.items():
+            how = self._operation(queue, task, "settle", "settle", error)
+            self._settled.add(count, {**how, "forebay.ending": ending, "forebay.state": state})
+
+    def lost(self, jobs: Sequence[Job]) -> None:
+        with self._harmless():
+            for (queue, task), count in Tallies((job.queue, job.task) for job in jobs).items():
+                self._lost.add(count, self._names.series(queue, task))
+
+    def _operation(self, queue: str, task: str, name: str, kind: str, error: str = "") -> Attributes:
+        own = {"messaging.operation.name": name, "messaging.operation.type": kind}
+        return {**self._names.series(queue, task), **own, **({"error.type": error} if error else {})}
+
+
+class Gauges:
+    """How many jobs and workers there are. All of them share a look at the store."""
+
+    def __init__(self, meter: Meter, app: Forebay) -> None:
+        self._app = app
+        self._lock = Lock()
+        self._seen: tuple[dict[str, Counts], Tallies[str]] | None = None
+        self._look_at = 0.0
+        meter.create_observable_gauge(
+            "forebay.queue.jobs", [self._jobs], "{job}", "Jobs in the store, by queue and state."
+        )
+        meter.create_observable_gauge(
+            "forebay.workers", [self._workers], "{worker}", "Workers that are alive."
+        )
+
+    def _jobs(self, _: CallbackOptions) -> Iterable[Observation]:
+        queues, _workers = self._look() or ({}, None)
+        return [
+            Observation(
+                getattr(counts, state),
+                {
+                    "messaging.system": "forebay",
+                    "messaging.destination.name": queue,
+                    "forebay.state": state.value,
+                },
+            )
+            for queue, counts in sorted(queues.items())[:MAX_SERIES]
+            for state in SHOWN
+        ]
+
+    def _workers(self, _: CallbackOptions) -> Iterable[Observation]:
+        _queues, workers = self._look() or (None, {})
+        return [Observation(count, {"forebay.state": state}) for state, count in workers.items()]
+
+    def _look(self) -> tuple[dict[str, Counts], Tallies[str]] | None:
+        """What the store says; nothing while it cannot be asked."""
+        with self._lock:
+            now = self._app.clock.monotonic()
+            if now < self._look_at:
+                return self._seen
+            self._look_at, self._seen = now + LOOK_SECONDS, None
+            try:
+                self._seen = self._app.client.read(_looked)
+            except StoreError as exc:
+                # No warning: whoever needs the store says so, and at the end of a program it is closed.
+                logger.info("jobs and workers cannot be counted now: %s", exc)
+            return self._seen
+
+
+def _looked(reader: Reader) -> tuple[dict[str, Counts], Tallies[str]]:
+    now, workers = reader.now(), reader.workers()
+    alive = Tallies(_state(one) for one in workers if one.pulse(now) is not Pulse.DEAD)
+    return {str(queue): counts for queue, counts in reader.counts().items()}, alive
+
+
+def _state(worker: WorkerInfo) -> str:
+    return worker.state.value
+
+
+class MeasuredEngine(Around[Instruments]):
+    """Opens handles that count what is enqueued."""
+
+    is_measured = True
+
+    def __init__(self, inner: Any, instruments: Instruments, clock: Clock) -> None:
+        super().__init__(inner, instruments)
+        self._clock = clock
+
+    def store(self) -> Store:
+        return cast(Store, MeasuredStore(self._inner.store(), self._told, self._clock))
+
+    def insert_within(self, connection: object, jobs: Sequence[NewJob], **options: Any) -> list[Receipt]:
+        with _timed(self._told, self._clock, jobs) as tell:
+            return tell(self._inner.insert_within(connection, jobs, **options))
+
+    async def insert_within_async(
+        self, connection: object, jobs: Sequence[NewJob], **options: Any
+    ) -> list[Receipt]:
+        with _timed(self._told, self._clock, jobs) as tell:
+            return tell(await self._inner.insert_within_async(connection, jobs, **options))
+
+
+class MeasuredStore(Around[Instruments]):
+    """The write side: what was enqueued. Workers and consumers tell of the rest."""
+
+    def __init__(self, inner: Any, instruments: Instruments, clock: Clock) -> None:
+        super().__init__(inner, instruments)
+        self._clock = clock
+
+    def insert(self, jobs: Sequence[NewJob], **options: Any) -> list[Receipt]:
+        with _timed(self._told, self._clock, jobs) as tell:
+            return tell(self._inner.insert(jobs, **options))
+
+    def fire(self, moves: Sequence[Move]) -> list[Fired]:
+        answers: list[Fired] = self._inner.fire(moves)
+        self._told.fired(moves, answers)
+        return answers
+
+
+@contextmanager
+def _timed(
+    told: Instruments, clock: Clock, jobs: Sequence[NewJob]
+) -> Iterator[Callable[[list[Receipt]], list[Receipt]]]:
+    began = clock.monotonic()
+
+    def tell(receipts: list[Receipt]) -> list[Receipt]:
+        told.sent(jobs, receipts, clock.monotonic() - began)
+        return receipts
+
+    try:
+        yield tell
+    except Exception as exc:
+        told.unsent(jobs, exc, clock.monotonic() - began)
+        raise
+
+
+def _counter(meter: Meter, name: str, unit: str, description: str) -> Counter:
+    return meter.create_counter(name, unit, description)
+
+
+def _histogram(meter: Meter, name: str, boundaries: Sequence[float], description: str) -> Histogram:
+    return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=boundaries)

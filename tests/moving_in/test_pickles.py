@@ -1,0 +1,90 @@
+"""A pickle of plain data is read, and no other runs anything."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zlib
+from collections import OrderedDict
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from forebay.integrations.moving_in import plain_pickle
+from forebay.integrations.moving_in.found import Unreadable
+from forebay.integrations.moving_in.plain_pickle import read_pickle, unpacked
+
+PLAIN: list[Any] = [
+    None,
+    [True, 1, 2**70, 1.5, "é", b"\xff", (), {}, {1, 2}, frozenset({3}), bytearray(b"abc")],
+    {"a": [(1, {"b": None})]},
+    [date(2030, 1, 31), time(1, 2, 3), datetime(2030, 1, 31, tzinfo=UTC), timedelta(days=-1)],
+    datetime(2030, 1, 31, tzinfo=timezone(timedelta(hours=2))),
+    [Decimal("9.90"), UUID(int=7)],
+    OrderedDict(a=1),
+]
+
+
+class Runs:
+    """What a stranger would send."""
+
+    def __init__(self, call: Any, *arguments: Any) -> None:
+        self._call = call
+        self._arguments = arguments
+
+    def __reduce__(self) -> Any:
+        return self._call, self._arguments
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("value", PLAIN, ids=str)
+def test_plain_data_is_read_as_it_was_written(value: Any, protocol: int) -> None:
+    assert read_pickle(pickle.dumps(value, protocol)) == value
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize(
+    "value",
+    [
+        Runs(os.system, "touch was_here"),
+        Runs(eval, "open('was_here', 'w')"),
+        Runs(getattr, "", "format"),
+        Runs(__import__, "antigravity"),
+        Fraction(1, 2),
+        os.getcwd,
+    ],
+    ids=["system", "eval", "getattr", "import", "fraction", "function"],
+)
+def test_nothing_else_is_read_or_run(value: Any, protocol: int) -> None:
+    with pytest.raises(Unreadable, match="only plain data is read"):
+        read_pickle(pickle.dumps([value], protocol))
+
+    assert not os.path.exists("was_here")
+
+
+def test_a_pickle_cannot_take_all_memory_or_be_followed_by_something() -> None:
+    with pytest.raises(Unreadable):
+        read_pickle(pickle.dumps(Runs(bytearray, 10**13)))
+    with pytest.raises(Unreadable, match="3 bytes stand behind"):
+        read_pickle(pickle.dumps(1) + b"abc")
+    with pytest.raises(Unreadable, match="cannot be read"):
+        read_pickle(b"\x80\x05broken")
+
+
+def test_what_grows_too_large_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = zlib.compress(bytes(5_000))
+    assert unpacked(packed) == bytes(5_000)
+    assert unpacked(b"plain") == b"plain"
+
+    monkeypatch.setattr(plain_pickle, "MOST_BYTES", 4_999)
+
+    with pytest.raises(Unreadable, match="more than 4,999 bytes"):
+        unpacked(packed)
+    with pytest.raises(Unreadable):
+        unpacked(packed[:-9])
+    with pytest.raises(Unreadable, match="cannot be unpacked"):
+        unpacked(b"\x78\x9cnothing")
