@@ -21,6 +21,7 @@ from tests.cli.calling import (
     program_answer,
     working,
 )
+from tests.moving_in.support import old_url
 
 
 def json_of(folder: Path, *words: str) -> Any:
@@ -243,6 +244,14 @@ def told(answer: Any) -> str:
     return str(one["answer"])
 
 
+def test_every_command_about_moving_in(app_folder: Path) -> None:
+    way = ("--from", old_url(), "--to", "sqlite:///jobs.db", "--workers-stopped")
+
+    assert json_of(app_folder, "import", "celery", *way)["stored"] == 0
+    assert json_of(app_folder, "import", "rq", *way)["stored"] == 0
+    assert json_of(app_folder, "import", "huey", *way)["stored"] == 0
+
+
 def test_every_other_command(app_folder: Path) -> None:
     assert json_of(app_folder, "migrate")["engine"] == "sqlite"
     assert json_of(app_folder, "stats")["total"]["total"] == 0
@@ -304,6 +313,9 @@ SHOWN: dict[str, Callable[..., object]] = {
     "audit": test_every_command_about_keys,
     "scheduler": test_schedules.test_a_scheduler_fires_until_it_is_told_to_stop,
     "outbox": test_every_other_command,
+    "import celery": test_every_command_about_moving_in,
+    "import rq": test_every_command_about_moving_in,
+    "import huey": test_every_command_about_moving_in,
     "schedules list": test_every_command_about_schedules,
     "schedules show": test_every_command_about_schedules,
     "schedules history": test_every_command_about_schedules,
