@@ -31,7 +31,7 @@ LONGEST_SECONDS: Final = 3_600.0
 # the same one, for nothing: the id is taken.
 _SKIPS_LOCKED: Final = frozenset({"postgresql", "mysql", "mariadb", "oracle"})
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 _decoder: Final = msgspec.msgpack.Decoder(list[NewJob])
 
 
@@ -74,8 +74,8 @@ class Relay:
         self._most = most
         self._is_stopped = Event()
         self._thread: Thread | None = None
-        self.stored = 0
-        self.refused = 0
+        self.stored: int = 0
+        self.refused: int = 0
 
     def start(self) -> None:
         """Begin; raises what is wrong with the outbox or the queue, so that nobody waits for what cannot
