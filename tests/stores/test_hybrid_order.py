@@ -316,6 +316,16 @@ def test_every_key_is_documented_and_expires(engine: HybridEngine, store: Hybrid
     assert all(admin().pttl(f"{start}:{name}") > 0 for name in found)
 
 
+def test_an_order_that_was_empty_for_a_moment_expires_too(engine: HybridEngine, store: HybridStore) -> None:
+    filled(store, 3)
+    assert len(store._order.named(DEFAULT, 3)) == 3
+
+    store.insert([new_job()])
+
+    assert len(known(engine, store)) == 1
+    assert admin().pttl(f"{keys_of(engine)}:hot:default") > 0
+
+
 @pytest.mark.shows("R-STORE-61")
 def test_without_postgresql_nothing_is_claimed_whatever_redis_names(
     engine: HybridEngine, store: HybridStore

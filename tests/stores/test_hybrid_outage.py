@@ -218,6 +218,23 @@ def test_a_redis_that_refuses_counts_as_away(store: HybridStore, engine: HybridE
     assert "WRONGTYPE" in store._link.why
 
 
+def test_a_refusal_that_is_heard_after_a_while_harms_no_call(
+    store: HybridStore, engine: HybridEngine, beside: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "IDLE_SECONDS", 0.0)  # a program that enqueues now and then
+    for _ in range(2):
+        store.insert([new_job()] * 20)
+    assert len(taken(store)) == 5
+    store._link.command("SET", f"{keys_of(engine)}:hot:default", "no order")  # of somebody else
+    store._link.command("SET", f"{keys_of(engine)}:end:default", "+")
+    store.insert([new_job()])
+
+    eventually(lambda: not store._link.is_up)
+
+    assert "WRONGTYPE" in store._link.why
+    assert store.insert([new_job()])[0].is_new
+
+
 def test_scripts_that_redis_has_forgotten_are_loaded_again(
     store: HybridStore, engine: HybridEngine, beside: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

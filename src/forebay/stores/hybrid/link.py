@@ -118,11 +118,16 @@ class Link:
         return answers[0] if answers else None
 
     def _sent(self, words: tuple[bytes | str | int, ...], then: Then | None) -> bool:
+        if self._raw is None:
+            return False  # lost by what was sent just before
         try:
             self._raw.send_command(*words)
         except (redis.RedisError, OSError) as exc:
             self._lose(str(exc))
             return False
+        except BaseException:
+            self._lose("a call was interrupted")  # nobody knows which answer belongs to what any more
+            raise
         self._used_at = monotonic()
         self._waiting.append((self._used_at, then))
         return True
@@ -133,12 +138,17 @@ class Link:
         try:
             while self._waiting and self._raw is not None and self._raw.can_read(0):
                 self._read()
-            if not self._waiting and monotonic() - self._used_at > IDLE_SECONDS and self._raw.can_read(0):
+            # A refusal among the answers may have ended the link.
+            if self._raw is not None and self._is_idle and self._raw.can_read(0):
                 self._lose("it has closed the connection")
         except (redis.RedisError, OSError) as exc:
             self._lose(str(exc))
         if self._waiting and monotonic() - self._waiting[0][0] > ANSWER_SECONDS:
             self._lose("it does not answer")
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._waiting and monotonic() - self._used_at > IDLE_SECONDS
 
     def _read(self) -> None:
         """The next answer."""
@@ -149,6 +159,9 @@ class Link:
             self._refused(exc)
         except (redis.RedisError, OSError) as exc:
             self._lose(str(exc))
+        except BaseException:
+            self._lose("a call was interrupted")
+            raise
         else:
             _, then = self._waiting.popleft()
             if then is not None:

@@ -119,10 +119,12 @@ class HotOrder:
         if not self._link.is_up:
             return False
         if self._missed:
-            for queue in self._missed:
-                self._link.send("forget", queue, 1)
-            self._missed.clear()
-        return True
+            self._missed = {queue for queue in self._missed if not self._link.send("forget", queue, 1)}
+        return not self._missed
+
+    def missed(self, queues: Iterable[QueueName]) -> None:
+        """Jobs have come into these of which Redis will not hear."""
+        self._missed.update(queues)
 
     def flush(self, *, tell: bool) -> bool:
         """Send what has come, and a hint to those who listen; whether the hint was sent."""

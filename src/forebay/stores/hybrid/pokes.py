@@ -34,9 +34,13 @@ class HybridPokes(Pokes):
     def send(self, tx: News) -> None:
         self._has_word, self._came = False, None
         super().send(tx)
-        if isinstance(tx, Transaction) and tx.placed and self._order.is_up:
+        if not (isinstance(tx, Transaction) and tx.placed):
+            return
+        if self._order.is_up:
             # Whatever this transaction has done: retried, promoted, released, revived, amended, brought back.
             self._came = tx.run("order_came", {"queues": tx.placed, "most": MOST_CAME})
+        else:
+            self._order.missed(map(QueueName, tx.placed))
 
     def _say(self, tx: News) -> None:
         if self._order.is_up:

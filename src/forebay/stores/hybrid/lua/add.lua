@@ -8,6 +8,11 @@ local bound = redis.call('GET', bound_key)
 if bound and ARGV[3] ~= '' then
   put(hot, cmsgpack.unpack(ARGV[3]), bound)
   trim(hot, bound_key, tonumber(ARGV[2]))
+  -- An order that was empty for a moment is made anew here, and has to end when what is known of it does.
+  local left = redis.call('PTTL', bound_key)
+  if left > 0 then
+    redis.call('PEXPIRE', hot, left)
+  end
 end
 if ARGV[5] ~= '' then
   redis.call('HDEL', KEYS[1] .. ':taken:' .. ARGV[1], ARGV[5])
