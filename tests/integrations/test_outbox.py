@@ -130,14 +130,8 @@ def test_a_job_comes_with_the_commit_and_not_with_a_rollback(shop: Shop) -> None
 def test_a_relay_that_dies_between_its_two_steps_carries_nothing_twice(shop: Shop) -> None:
     jobs = shop.order(1, 2, 3)
 
-    ended = subprocess.run(
-        [sys.executable, "-c", SHOP, shop.database, shop.url],
-        capture_output=True,
-        timeout=WITHIN,
-        check=False,
-    )
+    killed(shop)
 
-    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b"")
     assert shop.stored() == sorted(job.id for job in jobs)
     assert shop.rows() == 3
     with shop.queue.working():
@@ -146,6 +140,45 @@ def test_a_relay_that_dies_between_its_two_steps_carries_nothing_twice(shop: Sho
     assert shop.carry().stored == 3
     assert (shop.rows(), shop.stored()) == (0, sorted(job.id for job in jobs))
     assert [job.refresh().attempt for job in jobs] == [1, 1, 1]
+
+
+def killed(shop: Shop) -> None:
+    """A relay that has stored all and dies before it deletes a row."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SHOP, shop.database, shop.url],
+        capture_output=True,
+        timeout=WITHIN,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b"")
+
+
+def test_a_job_that_the_queue_has_forgotten_is_not_carried_again(shop: Shop) -> None:
+    alone = shop.order(1, 2)
+    with Session(shop.engine) as session, session.begin():
+        child = replace(shop.double.job(5), depends_on=(Need(1),))
+        graph = shop.outbox.enqueue(session, [shop.double.job(4), child])
+    killed(shop)
+    jobs = [*alone, *graph]
+    with shop.queue.working():
+        assert [job.result(timeout=WITHIN) for job in jobs] == [2, 4, 8, 10]
+    # As Redis does by itself with all but the newest finished jobs.
+    shop.queue.client.write(lambda store: store.delete([job.id for job in jobs]))
+    assert shop.stored() == []
+
+    carried = shop.carry()
+
+    assert (carried.stored, carried.refused, shop.rows()) == (3, 0, 0)
+    assert shop.stored() == []
+
+
+def test_a_once_key_of_the_job_itself_stays(small: Shop) -> None:
+    with Session(small.engine) as session, session.begin():
+        [job] = small.outbox.enqueue(session, [small.double.using(once="order 7").job(1)])
+
+    small.carry()
+
+    assert job.refresh().once_key == "order 7"
 
 
 def test_many_relays_carry_each_job_once(shop: Shop) -> None:
