@@ -10,22 +10,34 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
 import psycopg
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import Engine, MetaData, create_engine, select, text
+from sqlalchemy import Engine, MetaData, create_engine, event, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import QueuePool
 
 from forebay import Forebay
 from forebay.domain.job import Need
 from forebay.domain.query import JobQuery
-from forebay.errors import ConfigError, StoreUnavailable
+from forebay.errors import (
+    ConfigError,
+    ForebayError,
+    SchemaNewer,
+    StoreError,
+    StoreUnavailable,
+    StoreUnusable,
+)
 from forebay.integrations.outbox import Outbox, outbox_table
 from forebay.integrations.relaying import Relay, carry, relaying, waiting
+from forebay.stores.protocol import Store
+from forebay.testing.faults import faulty
 from tests.urls import url_of
 from tests.worker.support import eventually
 
@@ -264,6 +276,94 @@ def test_a_relay_in_the_program_carries_what_comes(small: Shop) -> None:
         assert job.result(timeout=WITHIN) == 42
     assert (relay.stored, relay.is_running) == (1, False)
     relay.stop()
+
+
+def test_a_relay_begins_while_the_queue_is_away(small: Shop) -> None:
+    small.order(1)
+    with Forebay("redis://127.0.0.1:1/0") as away, relaying(Outbox(away), small.engine) as relay:
+        assert relay.is_running
+    assert (relay.stored, small.rows()) == (0, 1)
+
+
+def test_a_relay_outlives_an_exhausted_pool(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    engine = create_engine(
+        database_of("sqlite", tmp_path), poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=0.01
+    )
+    with Forebay(f"sqlite:///{tmp_path}/jobs.db") as queue:
+        outbox = Outbox(queue)
+        outbox.create(engine)
+        with relaying(outbox, engine, every=0.01) as relay:
+            with engine.connect() as connection:
+                eventually(lambda: "QueuePool limit" in caplog.text)
+                outbox.enqueue(connection, [queue.task(name="double")(_double).job(1)])
+                connection.commit()
+            eventually(lambda: relay.stored == 1)
+    engine.dispose()
+
+
+class Refusing:
+    """A store that stores nothing, for one reason."""
+
+    def __init__(self, store: Store, error: ForebayError) -> None:
+        self._store = store
+        self._error = error
+
+    def insert(self, *_: Any, **__: Any) -> Any:
+        raise self._error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@contextmanager
+def refusing(shop: Shop, error: ForebayError) -> Iterator[None]:
+    client, engine, clock = shop.queue.client, shop.queue.engine, shop.queue.clock
+    client.move(faulty(engine, lambda store: Refusing(store, error)), clock)
+    try:
+        yield
+    finally:
+        client.move(engine, clock)
+
+
+@pytest.mark.parametrize("error", [StoreUnusable, SchemaNewer, StoreError])
+def test_a_relay_outlives_what_is_wrong_with_the_queue(
+    small: Shop, caplog: pytest.LogCaptureFixture, error: type[ForebayError]
+) -> None:
+    with relaying(small.outbox, small.engine, every=0.01) as relay:
+        with refusing(small, error("not now")):
+            small.order(1)
+            eventually(lambda: "not now" in caplog.text)
+            assert (small.rows(), waiting(small.outbox.table, small.engine).refused) == (1, 0)
+        eventually(lambda: relay.stored == 1)
+
+
+def test_a_relay_begins_with_one_batch_and_stops_between_two(small: Shop) -> None:
+    small.order(1, 2, 3)
+    relay = Relay(small.outbox.table, small.engine, small.queue.client, most=1)
+    is_there, may_go = Event(), Event()
+
+    @event.listens_for(small.engine, "before_cursor_execute")
+    def hold(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if statement.startswith("DELETE") and relay.stored == 1:
+            is_there.set()
+            may_go.wait(WITHIN)
+
+    with ThreadPoolExecutor(2) as threads:
+        try:
+            threads.submit(relay.start).result(timeout=WITHIN / 2)  # does not wait for the second batch
+            assert is_there.wait(WITHIN)
+            stopped = threads.submit(relay.stop)
+            eventually(relay._is_stopped.is_set)
+        finally:
+            may_go.set()
+        stopped.result(timeout=WITHIN)
+    assert (relay.stored, small.rows(), relay.is_running) == (2, 1, False)
+
+
+def test_a_relay_needs_a_blocking_engine(small: Shop) -> None:
+    engine = create_async_engine("postgresql+psycopg://127.0.0.1:1/shop")
+    with pytest.raises(ConfigError, match="needs a blocking engine"), relaying(small.outbox, engine):  # type: ignore[arg-type]
+        pass
 
 
 def test_an_async_session_writes_too(small: Shop) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from sqlalchemy import bindparam, func, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forebay.app.client import Client
 from forebay.app.graphs import has_needs
@@ -26,6 +27,7 @@ MAX_AT_ONCE: Final = 1_000
 FIRST_WAIT_MS: Final = 1_000
 LONGEST_WAIT_MS: Final = 3_600_000
 OUTAGE_SECONDS: Final = 1.0
+LONGEST_OUTAGE_SECONDS: Final = 30.0
 LONGEST_SECONDS: Final = 3_600.0
 # Where a row that one relay has in its hands is passed over by the others. Elsewhere two of them may carry
 # the same one, for nothing: the id is taken.
@@ -54,7 +56,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 class Relay:
     """Looks into the outbox every so many seconds, in a thread of its own; any number may run beside each
-    other. While the database or the queue is away it tries again."""
+    other. Whatever is wrong with the database or the queue, it tries again, at last every half minute."""
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class Relay:
     ) -> None:
         if not 0 < every <= LONGEST_SECONDS:  # also refuses NaN
             raise ConfigError(f"a relay looks every 0 to {LONGEST_SECONDS:,.0f} seconds, not every {every}")
+        _check_blocks(engine)
         self._table = table
         self._engine = engine
         self._client = client
@@ -74,14 +77,18 @@ class Relay:
         self._most = most
         self._is_stopped = Event()
         self._thread: Thread | None = None
+        self._failures = 0
         self.stored = 0
         self.refused = 0
 
     def start(self) -> None:
-        """Begin; raises what is wrong with the outbox or the queue, so that nobody waits for what cannot
-        come."""
-        self.turn()
-        self._thread = Thread(target=self._run, name="forebay-outbox", daemon=True)
+        """Begin. One batch is carried before this returns, so that what somebody has to mend is raised here:
+        no table, no such store. A queue that is merely away is waited for."""
+        try:
+            pause = 0.0 if self._carry_batch() else self._every
+        except StoreUnavailable as exc:
+            pause = self._pause_after(exc)
+        self._thread = Thread(target=self._run, args=(pause,), name="forebay-outbox", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -95,28 +102,38 @@ class Relay:
         return self._thread is not None and self._thread.is_alive()
 
     def turn(self) -> None:
-        """Carry all that is due, in batches."""
-        has_more = True
-        while has_more and not self._is_stopped.is_set():
-            carried = carry(self._table, self._engine, self._client, self._most)
-            self.stored += carried.stored
-            self.refused += carried.refused
-            has_more = carried.has_more
+        """Carry all that is due, in batches, unless it is stopped between two of them."""
+        while not self._is_stopped.is_set() and self._carry_batch():
+            pass
 
-    def _run(self) -> None:
-        pause = self._every
+    def _carry_batch(self) -> bool:
+        """Whether there may be more."""
+        carried = carry(self._table, self._engine, self._client, self._most)
+        self.stored += carried.stored
+        self.refused += carried.refused
+        return carried.has_more
+
+    def _run(self, pause: float) -> None:
         while not self._is_stopped.wait(pause):
             try:
                 self.turn()
                 pause = self._every
-            except (StoreUnavailable, DBAPIError) as exc:
-                logger.warning("jobs stay in the outbox for now: %s", exc)
-                pause = max(self._every, OUTAGE_SECONDS)
+                self._failures = 0
+            except (ForebayError, SQLAlchemyError) as exc:
+                # Also what only somebody can mend: nobody would notice a thread that has ended.
+                pause = self._pause_after(exc)
+
+    def _pause_after(self, error: Exception) -> float:
+        logger.warning("jobs stay in the outbox for now: %s", error)
+        longer: float = min(LONGEST_OUTAGE_SECONDS, OUTAGE_SECONDS * 2 ** min(self._failures, 10))
+        self._failures += 1
+        asked: float | None = getattr(error, "retry_after", None)
+        return max(self._every, longer if asked is None else min(asked, LONGEST_SECONDS))
 
 
 @contextmanager
 def relaying(outbox: Outbox, engine: Engine, *, every: float = 1.0) -> Iterator[Relay]:
-    """A relay in a thread of this program, while the block lasts."""
+    """A relay in a thread of this program, while the block lasts. It begins also while the queue is away."""
     relay = Relay(outbox.table, engine, outbox.queue.client, every=every)
     relay.start()
     try:
@@ -152,12 +169,15 @@ def carry(table: Table, engine: Engine, client: Client, most: int = CARRIED_AT_O
 
 def waiting(table: Table, engine: Engine) -> Waiting:
     """How much an outbox holds."""
-    asked = select(
-        func.count(), func.min(table.c.written_at), func.count().filter(table.c.error.is_not(None))
-    ).select_from(table)
+    asked = select(func.count(), func.min(table.c.written_at), func.count(table.c.error)).select_from(table)
     with engine.connect() as connection:
         rows, oldest, refused = connection.execute(asked).one()
     return Waiting(rows=rows, oldest_at=oldest, refused=refused)
+
+
+def _check_blocks(engine: object) -> None:
+    if isinstance(engine, AsyncEngine):
+        raise ConfigError("a relay has a thread and needs a blocking engine: one of create_engine")
 
 
 def _stored(client: Client, rows: Sequence[Any]) -> dict[str, str]:
