@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
+import msgspec
 import psycopg
 import pytest
 from msgspec.structs import replace
@@ -28,11 +29,15 @@ from forebay.domain.job import Need
 from forebay.domain.query import JobQuery
 from forebay.errors import (
     ConfigError,
+    Forbidden,
     ForebayError,
+    RateLimited,
     SchemaNewer,
     StoreError,
     StoreUnavailable,
     StoreUnusable,
+    TooManyRequests,
+    Unauthenticated,
 )
 from forebay.integrations.outbox import Outbox, outbox_table
 from forebay.integrations.relaying import Relay, carry, relaying, waiting
@@ -233,6 +238,99 @@ def test_a_row_that_cannot_be_read_is_refused_and_kept(small: Shop) -> None:
         connection.execute(small.outbox.table.update().values(jobs=b"\xc1"))
 
     assert (small.carry().refused, small.rows()) == (1, 1)
+
+
+def reason_of(shop: Shop) -> str:
+    with shop.engine.connect() as connection:
+        [row] = connection.execute(select(shop.outbox.table)).all()
+    return str(row.error)
+
+
+def test_a_row_of_a_newer_program_waits_for_a_newer_relay(small: Shop) -> None:
+    small.order(1)
+    with small.engine.begin() as connection:
+        body = connection.execute(select(small.outbox.table.c.jobs)).scalar_one()
+        [job] = msgspec.msgpack.decode(body)
+        job["policy"]["patience"] = 7
+        connection.execute(small.outbox.table.update().values(jobs=msgspec.msgpack.encode([job])))
+
+    assert (small.carry().refused, small.rows(), small.stored()) == (1, 1, [])
+    assert "'patience' of a job is unknown here; upgrade this relay" in reason_of(small)
+
+
+def test_a_row_of_an_older_program_is_carried(small: Shop) -> None:
+    small.order(1)
+    with small.engine.begin() as connection:
+        body = connection.execute(select(small.outbox.table.c.jobs)).scalar_one()
+        [job] = msgspec.msgpack.decode(body)
+        del job["cost"]
+        connection.execute(small.outbox.table.update().values(jobs=msgspec.msgpack.encode([job])))
+
+    assert (small.carry().stored, small.rows()) == (1, 0)
+
+
+@pytest.mark.parametrize("has_child", [False, True])
+def test_a_job_whose_id_another_one_has_stays_in_the_outbox(shop: Shop, has_child: bool) -> None:
+    shop.double.using(id="order-7").enqueue(1)
+    jobs = [shop.double.using(id="order-7").job(2)]
+    if has_child:
+        jobs.append(replace(shop.double.job(3), depends_on=(Need(1),)))
+    with Session(shop.engine) as session, session.begin():
+        shop.outbox.enqueue(session, jobs)
+
+    carried = shop.carry()
+
+    assert (carried.stored, carried.refused, shop.rows()) == (0, 1, 1)
+    assert "the id order-7 is that of another job, of task double in queue default" in reason_of(shop)
+
+
+def test_a_job_that_is_repeated_with_its_id_is_stored_once(shop: Shop) -> None:
+    shop.double.using(id="order-7").enqueue(1)
+    with Session(shop.engine) as session, session.begin():
+        shop.outbox.enqueue(session, [shop.double.using(id="order-7").job(1)])
+
+    assert (shop.carry().stored, shop.rows(), shop.stored()) == (1, 0, ["order-7"])
+
+
+def test_rows_are_stored_in_their_order(shop: Shop) -> None:
+    [parent] = shop.order(1)
+    with Session(shop.engine) as session, session.begin():
+        child = replace(shop.double.job(2), depends_on=(Need(parent.id),))
+        shop.outbox.enqueue(session, [child])
+
+    carried = shop.carry()
+
+    assert (carried.stored, carried.refused) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unauthenticated("who are you"),
+        Forbidden("not with this key"),
+        TooManyRequests("slower", limit=1, retry_after=7.0, reset_seconds=7),
+    ],
+)
+def test_what_keeps_out_a_whole_relay_is_no_fault_of_the_jobs(small: Shop, error: ForebayError) -> None:
+    small.order(1, 2)
+
+    with refusing(small, error), pytest.raises(type(error)):
+        small.carry()
+
+    assert waiting(small.outbox.table, small.engine).refused == 0
+    assert small.carry().stored == 2
+
+
+def test_a_row_is_tried_again_when_the_queue_says(small: Shop) -> None:
+    small.order(1)
+    busy = RateLimited("slower", queue="default", client=None, limit=1, retry_after=500.0)
+
+    with refusing(small, busy):
+        assert small.carry().refused == 1
+
+    with small.engine.connect() as connection:
+        [row] = connection.execute(select(small.outbox.table)).all()
+    assert row.due_at - row.written_at >= 500_000
 
 
 def test_jobs_that_depend_on_each_other_are_carried_together(shop: Shop) -> None:
