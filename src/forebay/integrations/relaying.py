@@ -73,6 +73,7 @@ class Relay:
 
     @property
     def is_running(self) -> bool:
+        """Whether its thread lives."""
         return self._thread is not None and self._thread.is_alive()
 
     def turn(self) -> None:
