@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py testing/test_guide.py end_to_end/test_remote.py docs/test_commands.py docs/test_first_app.py docs/test_troubleshooting.py docs/test_tutorials.py moving_in/test_guide.py)
 ARGS ?=
 
-.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores test-hybrid run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer bench-scale compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference site requirements audit clean
+.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores test-hybrid run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer bench-scale compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference site requirements audit clean types package pythons
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -130,6 +130,15 @@ profile: $(READY) ## Where the time of one job goes, stage by stage: ENGINE=sqli
 growth: $(READY) ## Plots of speed against backlog, history, processes, payload: [ENGINE=...] [PART=...] [QUICK=1]
 	@$(BIN)/python -m benchmarks.growth $(if $(ENGINE),--engine $(ENGINE)) $(if $(PART),--part $(PART)) $(if $(QUICK),--quick) $(ARGS)
 
+types: $(READY) ## See that everything a user can import is typed, as pyright --verifytypes judges it
+	@$(BIN)/python tools/typed.py $(ARGS)
+
+package: $(READY) ## Build the sdist and the wheel twice, compare them, install the wheel and try it
+	@$(BIN)/python tools/package.py $(ARGS)
+
+pythons: $(READY) ## Say which Pythons are here, and run the tests on each: [ARGS=--list] [ARGS='tests/app']
+	@$(BIN)/python tools/pythons.py $(ARGS)
+
 docs: $(READY) ## Check all links in the documents and run all code in them, offline
 	$(BIN)/python tools/check_links.py
 	$(BIN)/pytest --quiet tests/docs tests/house/test_docs.py $(PAGE_TESTS) $(ARGS)
@@ -177,5 +186,5 @@ requirements: $(READY) ## What is shown by tests, what waits and what was decide
 
 clean: ## Remove .venv, caches and build results
 	rm -rf dashboard/node_modules src/forebay/dashboard/static
-	rm -rf $(VENV) .venv-peers build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers .venv-pythons build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

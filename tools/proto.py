@@ -189,10 +189,65 @@ def code(text: str) -> dict[str, str]:
             raise SystemExit("the .proto file cannot be compiled")
         made = {path.name: path.read_text(encoding="utf-8") for path in sorted(out.rglob("*.py*"))}
     # The package of the messages is forebay.v1, and this package has no room of that name.
-    return {
+    renamed = {
         name: made[name].replace("from forebay.v1 import", "from forebay.service.generated import")
         for name in made
     }
+    # A message may be given as a mapping, and the compiler does not say of what.
+    whole = re.sub(r"(?<! as )_Mapping(?!\[)", "_Mapping[str, _Any]", renamed["forebay_pb2.pyi"])
+    whole = whole.replace("from typing import ClassVar as", "from typing import Any as _Any, ClassVar as", 1)
+    return {**renamed, "forebay_pb2.pyi": whole, "forebay_pb2_grpc.pyi": types()}
+
+
+# The types of the services, which the compiler leaves out. What a call answers depends on the channel: a
+# message, something to await or a stream.
+
+TYPES_HEAD: Final = """\
+# Made by tools/proto.py.
+from typing import Any, Protocol, TypeVar
+
+from forebay.service.generated import forebay_pb2 as pb
+
+GRPC_GENERATED_VERSION: str
+GRPC_VERSION: str
+_Asked = TypeVar("_Asked", contravariant=True)
+
+class _Call(Protocol[_Asked]):
+    def __call__(self, request: _Asked, OPTIONS) -> Any: ...
+    def future(self, request: _Asked, OPTIONS) -> Any: ...
+    def with_call(self, request: _Asked, OPTIONS) -> Any: ...
+"""
+OPTIONS: Final = (
+    "timeout: float | None = ..., metadata: Any = ..., credentials: Any = ..., "
+    "wait_for_ready: bool | None = ..., compression: Any = ..."
+)
+
+
+def types() -> str:
+    """The .pyi file of the services."""
+    made = [_typed_service(name, methods) for name, methods in SERVICES.items()]
+    return "\n".join([TYPES_HEAD.replace("OPTIONS", OPTIONS), *made])
+
+
+def _typed_service(name: str, methods: Sequence[Method]) -> str:
+    stub, servicer, alone = [], [], []
+    for method in methods:
+        request = f"request: pb.{method.asked.__name__}"
+        stub.append(f"    {method.name}: _Call[pb.{method.asked.__name__}]")
+        servicer.append(f"    def {method.name}(self, {request}, context: Any) -> Any: ...")
+        ways = f"options: Any = ..., channel_credentials: Any = ..., insecure: bool = ..., {OPTIONS}"
+        alone += [
+            "    @staticmethod",
+            f"    def {method.name}({request}, target: str, {ways}) -> Any: ...",
+        ]
+    return "\n".join(
+        [
+            *(f"class {name}Stub:", "    def __init__(self, channel: Any) -> None: ...", *stub, ""),
+            *(f"class {name}Servicer:", *servicer, ""),
+            f"def add_{name}Servicer_to_server(servicer: {name}Servicer, server: Any) -> None: ...",
+            *("", f"class {name}:", *alone, ""),
+        ]
+    )
 
 
 # The page

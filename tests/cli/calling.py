@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,6 +93,21 @@ def program_answer(folder: Path, *words: str) -> Any:
     result = program(folder, *words, "--json")
     assert (result.returncode, result.stderr) == (0, ""), result.stdout
     return json.loads(result.stdout)
+
+
+@contextmanager
+def working(folder: Path, *words: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker while the block lasts; it must stop in order."""
+    with (folder / "worker.log").open("w") as log:
+        process = subprocess.Popen(
+            command("worker", *words), cwd=folder, env=environment(**variables), stderr=log, text=True
+        )
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            status = process.wait(DEADLINE)
+    assert status == 0, (folder / "worker.log").read_text()
 
 
 def put(store: Store, *args: Any, task: str = "t", **changes: Any) -> JobId:

@@ -10,8 +10,7 @@ import pytest
 
 from forebay.cli.queues import setting_names
 from forebay.stores.protocol import Store
-from tests.cli.calling import call, program
-from tests.cli.test_program import working
+from tests.cli.calling import call, program, working
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDE = (DOCS / "guide" / "command-line.md").read_text(encoding="utf-8")

@@ -39,6 +39,37 @@ def test_every_usage_error_is_an_object_for_programs(words: tuple[str, ...], com
     assert complaint in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("words", "step"),
+    [
+        (("stats", "--url", "postgresql://127.0.0.1:1/jobs"), "Does it run, and is the address right"),
+        (("stats", "--url", "redis://127.0.0.1:1/0"), "Does it run, and is the address right"),
+        (("stats", "--url", "http://127.0.0.1:1"), "Does it run, and is the address right"),
+        (
+            ("stats", "--app", "lacking:app"),
+            f"Install nowhere_at_all, or use the Python that has it; this one is {sys.executable}.",
+        ),
+        (("keys", "create", "x"), "as in --allow produce:mail"),
+        (("worker",), "Name it as package.module:app"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_people_are_told_the_next_step(words: tuple[str, ...], step: str, folder: Path) -> None:
+    (folder / "lacking.py").write_text("import nowhere_at_all\n")
+
+    result = call(*words)
+
+    assert result.exit_code in (2, 3)
+    assert step in result.stderr
+
+
+def test_programs_are_told_the_error_alone(folder: Path) -> None:
+    message = refusal("stats", "--url", "redis://127.0.0.1:1/0")["message"]
+
+    assert "cannot be reached" in message
+    assert "Does it run" not in message
+
+
 def test_a_word_behind_the_options_is_no_option(store: Store) -> None:
     result = call("jobs", "show", "--", "--json")
 

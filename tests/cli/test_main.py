@@ -19,9 +19,10 @@ from forebay.cli.queues import setting_names
 from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import PRESETS
 from forebay.stores.protocol import Store
-from tests.cli.calling import answer, call, commands, environment, program, refusal
+from tests.cli.calling import answer, call, commands, environment, program, put, refusal
 
 DOCS = Path(__file__).parents[2] / "docs"
+WRITE_ONE = "write `app = Forebay(...)` into json, and name it as json:app"
 HEAVY = ["asyncio", "forebay.worker.worker", "rich", "sqlite3", "tomllib"]
 
 
@@ -99,6 +100,22 @@ def test_an_unknown_command_is_bad_input() -> None:
 
     assert result.exit_code == 2
     assert "No such command 'jbos'" in result.stderr
+    assert "jobs" in result.stderr.partition("jbos")[2]
+    nested = call("queues", "lsit").stderr.partition("lsit")[2]
+    assert "list" in nested
+    assert nested.count("Did you mean") == 1
+    assert "--help" in call("quux-quux").stderr
+
+
+def test_a_name_that_is_near_to_another_is_guessed(store: Store) -> None:
+    store.save_queue("mail")  # type: ignore[arg-type]
+
+    assert refusal("queues", "show", "mial")["message"] == "there is no queue mial; did you mean mail?"
+    assert (
+        refusal("jobs", "list", "--queue", "Mail")["message"] == "there is no queue Mail; did you mean mail?"
+    )
+    far = refusal("queues", "show", "quux")["message"]
+    assert far == "there is no queue quux; `forebay queues list` shows those there are"
 
 
 def test_words_that_do_not_fit_are_an_object_for_programs() -> None:
@@ -213,14 +230,24 @@ def test_an_app_that_cannot_be_imported_shows_where_and_no_password(folder: Path
 @pytest.mark.parametrize(
     ("named", "complaint"),
     [
-        ("nowhere:app", "there is no module 'nowhere' here or on the path"),
+        (
+            "nowhere:app",
+            "there is no module 'nowhere' here or on the path; go to the folder that has nowhere.py, or "
+            "install the package that has it",
+        ),
+        ("task:app", "there is no module 'task' here or on the path; did you mean tasks?"),
+        ("shop.jobs:app", "there is no module 'shop.jobs' here or on the path; did you mean shops?"),
+        ("tasks:ap", "tasks:ap is nothing, not a Forebay app; did you mean tasks:app?"),
         ("json", "'json' does not name an app; write package.module:app"),
         (".json:x", "'.json:x' does not name an app; write package.module:app"),
-        ("json:app", "json:app is nothing, not a Forebay app"),
-        ("json:loads", "json:loads is a function, not a Forebay app"),
+        ("json:app", f"json:app is nothing, not a Forebay app; {WRITE_ONE}"),
+        ("json:loads", f"json:loads is a function, not a Forebay app; {WRITE_ONE}"),
     ],
 )
-def test_a_wrong_app_is_bad_input(named: str, complaint: str) -> None:
+def test_a_wrong_app_is_bad_input(named: str, complaint: str, app_folder: Path) -> None:
+    (app_folder / "shops").mkdir()
+    (app_folder / "shops" / "__init__.py").touch()
+
     error = refusal("stats", "--app", named)
 
     assert (error["status"], error["message"]) == (2, complaint)
@@ -271,6 +298,16 @@ def test_commands_states_and_queues_are_completed(folder: Path, store: Store) ->
     assert completed(folder, "forebay que") == ["queues"]
     assert completed(folder, "forebay jobs list --state pe") == ["pending"]
     assert completed(folder, "forebay queues show m") == ["mail"]
+    assert completed(folder, "forebay jobs list --queue m") == ["mail"]
+
+
+def test_tasks_are_completed_from_the_newest_jobs(folder: Path, store: Store) -> None:
+    for task in ("shop.send", "shop.pay", "shop.send"):
+        put(store, task=task)
+
+    assert completed(folder, "forebay enqueue sh") == ["shop.pay", "shop.send"]
+    assert completed(folder, "forebay jobs list --task shop.s") == ["shop.send"]
+    assert completed(folder, "forebay top --sort pe") == ["pending"]
 
 
 def test_completion_without_a_store_offers_no_queues(folder: Path) -> None:

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import inspect
 import json
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from forebay.cli.main import main
-from tests.cli import test_schedules, test_server
-from tests.cli.calling import DEADLINE, command, commands, environment, ids, program, program_answer
-
-
-@contextmanager
-def working(folder: Path, *words: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """A worker while the block lasts; it must stop in order."""
-    with (folder / "worker.log").open("w") as log:
-        process = subprocess.Popen(
-            command("worker", *words), cwd=folder, env=environment(**variables), stderr=log, text=True
-        )
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            status = process.wait(DEADLINE)
-    assert status == 0, (folder / "worker.log").read_text()
+from tests.cli import test_dev, test_init, test_schedules, test_server
+from tests.cli.calling import (
+    DEADLINE,
+    commands,
+    ids,
+    program,
+    program_answer,
+    working,
+)
+from tests.moving_in.support import old_url
 
 
 def json_of(folder: Path, *words: str) -> Any:
@@ -254,9 +244,18 @@ def told(answer: Any) -> str:
     return str(one["answer"])
 
 
+def test_every_command_about_moving_in(app_folder: Path) -> None:
+    way = ("--from", old_url(), "--to", "sqlite:///jobs.db", "--workers-stopped")
+
+    assert json_of(app_folder, "import", "celery", *way)["stored"] == 0
+    assert json_of(app_folder, "import", "rq", *way)["stored"] == 0
+    assert json_of(app_folder, "import", "huey", *way)["stored"] == 0
+
+
 def test_every_other_command(app_folder: Path) -> None:
     assert json_of(app_folder, "migrate")["engine"] == "sqlite"
     assert json_of(app_folder, "stats")["total"]["total"] == 0
+    assert json_of(app_folder, "top", "--once")["total"]["total"] == 0
     assert json_of(app_folder, "stuck")["jobs"] == []
     assert json_of(app_folder, "sweep") == {"swept": 0}
     assert (
@@ -268,6 +267,7 @@ def test_every_other_command(app_folder: Path) -> None:
     carried = ("--once", "--create", "--database", "sqlite:///shop.db")
     assert json_of(app_folder, "outbox", *carried) == {"stored": 0, "refused": 0}
     assert json_of(app_folder, "doctor")["is_well"] is True
+    assert json_of(app_folder, "version")["packages"]["click"]
     assert program(app_folder, "completion", "bash").returncode == 0
     assert "forebay, version" in program(app_folder, "--version").stdout.replace(
         "python -m forebay", "forebay"
@@ -277,6 +277,8 @@ def test_every_other_command(app_folder: Path) -> None:
 # Every command, and the test that runs it as a real program and reads its JSON. The output of a worker is its
 # log, and that of `completion` a script; a scheduler has something to say when it was stopped.
 SHOWN: dict[str, Callable[..., object]] = {
+    "init": test_init.test_a_worker_runs_the_tasks_that_were_written,
+    "dev": test_dev.Running,
     "worker": test_a_worker_runs_what_was_enqueued_by_hand,
     "enqueue": test_a_worker_runs_what_was_enqueued_by_hand,
     "jobs list": test_every_command_about_jobs,
@@ -311,6 +313,9 @@ SHOWN: dict[str, Callable[..., object]] = {
     "audit": test_every_command_about_keys,
     "scheduler": test_schedules.test_a_scheduler_fires_until_it_is_told_to_stop,
     "outbox": test_every_other_command,
+    "import celery": test_every_command_about_moving_in,
+    "import rq": test_every_command_about_moving_in,
+    "import huey": test_every_command_about_moving_in,
     "schedules list": test_every_command_about_schedules,
     "schedules show": test_every_command_about_schedules,
     "schedules history": test_every_command_about_schedules,
@@ -353,6 +358,7 @@ SHOWN: dict[str, Callable[..., object]] = {
     "workers halt": test_every_command_about_workers,
     "workers stacks": test_every_command_about_workers,
     "stats": test_every_other_command,
+    "top": test_every_other_command,
     "inspect": test_every_command_about_queues,
     "stuck": test_every_other_command,
     "sweep": test_every_other_command,
@@ -360,12 +366,14 @@ SHOWN: dict[str, Callable[..., object]] = {
     "move": test_every_other_command,
     "doctor": test_every_other_command,
     "completion": test_every_other_command,
+    "version": test_every_other_command,
 }
 WITHOUT_JSON = {
     "worker": "working(app_folder,",
     "completion": 'program(app_folder, "completion",',
     "scheduler": 'command("scheduler",',
     "server": 'command("server",',
+    "dev": 'command("dev",',
 }
 
 

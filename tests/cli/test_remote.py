@@ -55,6 +55,13 @@ def test_commands_look_and_steer_with_the_key_of_the_environment(
     assert (paused.exit_code, resumed.exit_code) == (0, 0)
 
 
+def test_who_shows_no_key_is_told_how_to_get_one(url: str) -> None:
+    result = call("stats", "--url", url)
+
+    assert result.exit_code == 2
+    assert "Put the token of a key into FOREBAY_KEY" in result.stderr
+
+
 def test_what_a_key_does_not_allow_has_the_status_of_a_refusal(
     url: str, become: Callable[[str], None]
 ) -> None:

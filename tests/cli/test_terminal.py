@@ -16,7 +16,7 @@ from forebay.cli.output import cell, length, moment
 from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.stores.protocol import Reader, Store
-from tests.cli.calling import call, command, environment, put
+from tests.cli.calling import call, command, environment, program, put
 from tests.stores.contract import steps
 
 HEADS = ["queue", "is", "sched", "block", "pending", "run", "retry", "done", "dead", "canc", "drain"]
@@ -115,6 +115,49 @@ def test_somebody_who_says_yes_gets_what_was_asked_and_a_bar(
     assert "100%" in shown
     assert "3 jobs deleted" in shown
     assert reader.counts()["default"].total == 0  # type: ignore[index]
+
+
+@pytest.fixture
+def mixed(store: Store) -> Store:
+    """A dead letter, and jobs that wait."""
+    steps.make(store, JobState.DEAD)
+    steps.put_many(store, 3)
+    return store
+
+
+LONG = [
+    ("queues", "purge", "default", "--yes"),
+    ("jobs", "cancel", "--all", "--yes"),
+    ("dead", "revive", "--all", "--yes"),
+    ("dead", "purge", "--all", "--yes"),
+    ("queues", "delete", "default", "--force", "--yes"),
+    ("move", "--from", "sqlite:///jobs.db", "--to", "sqlite:///new.db"),
+]
+
+
+@pytest.mark.parametrize("words", LONG, ids=" ".join)
+def test_whatever_works_in_batches_has_a_bar_on_a_terminal(
+    words: tuple[str, ...], folder: Path, mixed: Store
+) -> None:
+    status, shown = on_terminal(folder, command(*words))
+
+    assert status == 0
+    assert "100%" in shown
+
+
+@pytest.mark.parametrize("words", LONG, ids=" ".join)
+def test_and_none_on_a_pipe(words: tuple[str, ...], folder: Path, mixed: Store) -> None:
+    done = program(folder, *words)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "%" not in done.stdout
+
+
+def test_a_migration_says_that_it_goes_on(folder: Path) -> None:
+    words = command("migrate", "--url", "sqlite:///[new].db")
+
+    assert "bringing sqlite:///[new].db up to date ..." in on_terminal(folder, words)[1]
+    assert program(folder, "migrate", "--url", "sqlite:///other.db").stderr == ""
 
 
 def test_somebody_who_says_no_keeps_everything(folder: Path, waiting: Store, reader: Reader) -> None:

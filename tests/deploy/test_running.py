@@ -112,6 +112,7 @@ def queries() -> list[str]:
     return [*asked, *(rule["seriesQuery"] for rule in rules), *(rule["metricsQuery"] for rule in rules)]
 
 
+@pytest.mark.shows("R-WORK-48")
 def test_the_metrics_that_autoscalers_ask_for_are_shown_by_a_server(stack: Stack) -> None:
     found = re.search(r"fbk_\S+", stack.run("keys", "create", "prometheus", "--allow", "view"))
     assert found is not None

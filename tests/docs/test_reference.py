@@ -90,3 +90,32 @@ def test_an_address_knows_the_options_of_its_page_and_no_others(engine: str, url
     assert [option.name for option in options if f"| `{option.name}` |" not in page] == []
     with pytest.raises(ConfigError, match=f"known are: {', '.join(option.name for option in options)}"):
         open_engine(f"{url}?nonsense=1")
+
+
+ENGINES = {
+    "memory": "memory://",
+    "sqlite": "sqlite:///jobs.db",
+    "postgresql": "postgresql://localhost/jobs",
+    "postgresql+redis": "postgresql://localhost/jobs?redis=redis://localhost",
+    "redis": "redis://localhost",
+    "remote": "https://localhost",
+}
+
+
+@pytest.mark.shows("R-STORE-04")
+def test_the_table_of_engines_has_every_feature_as_the_engines_have_it() -> None:
+    lines = [line.strip("| ").split(" | ") for line in text("reference/engines.md").splitlines()]
+    names = next(line for line in lines if "sqlite" in line)
+    table = {
+        row[0].partition("`:")[0].strip("`"): dict(zip(names, row[1:], strict=True))
+        for row in lines
+        if row[0].startswith("`") and len(row) == len(names) + 1
+    }
+
+    features = {name: msgspec.structs.asdict(open_engine(url).features) for name, url in ENGINES.items()}
+
+    assert {name: found.pop("name") for name, found in features.items()} == {name: name for name in ENGINES}
+    fields = features["memory"]
+    assert table == {
+        field: {name: "yes" if features[name][field] else "no" for name in ENGINES} for field in fields
+    }

@@ -25,7 +25,7 @@ TRIES: Final = 20
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from forebay.app.alert_records import ALERTS, BOARDS, CHANNELS, TRIES, Board, Notice, all_rules
+from forebay.app.client import host_name
 from forebay.app.codec import encode_call
 from forebay.app.outlook import Outlook
 from forebay.clock import Clock
@@ -42,7 +43,7 @@ _NAME: Final = "current"
 # Ten times in some three hours.
 _PATIENCE: Final = RetryPolicy(max_retries=10, base_ms=10_000, ceiling_ms=3_600_000)
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Looked(NamedTuple):
@@ -147,9 +148,7 @@ class _Judging:
         now = self._outlook.now
         alert = raised(rule, new_id(), scope, self._outlook.seen(rule, scope), now)
         if SKEW in rule.parsed.metrics():  # whose clock it is, only who looks can say
-            alert = replace(
-                alert, metadata={**alert.metadata, "looked": f"{os.uname().nodename}:{os.getpid()}"}
-            )
+            alert = replace(alert, metadata={**alert.metadata, "looked": f"{host_name()}:{os.getpid()}"})
         self._keep(key, replace(after, alert=alert.id))
         self.notices.append(Notice(alert_id=alert.id, step=Step.FIRED, at=now, alert=alert))
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from forebay.app.steps import Step
     from forebay.app.workflow import Workflow
     from forebay.domain.query import Counts, JobQuery, Page
-    from forebay.stores.protocol import OnConflict
+    from forebay.stores.protocol import Engine, OnConflict
     from forebay.worker.worker import Worker
 
 F = TypeVar("F", bound=Hook)
@@ -81,18 +81,18 @@ class Forebay(Declares, Queueing):
     ) -> None:
         from forebay.stores.opening import open_engine  # noqa: PLC0415 - a tenth of the import's time
 
-        self.defaults = _checked_defaults(defaults)
+        self.defaults: CallOptions = _checked_defaults(defaults)
         check_limit(max_payload)
         self.max_payload = max_payload
-        self.engine = open_engine(url, clock=clock, key=key)
+        self.engine: Engine = open_engine(url, clock=clock, key=key)
         if encryption_keys is not None or blobs is not None:
             from forebay.app.sealed import sealed_engine  # noqa: PLC0415 - programs without them never load it
 
             self.engine = sealed_engine(self.engine, encryption_keys, blobs)
         self._url, self._key = url, key  # for the supervisor of a worker process; both may be secrets
-        self.clock = clock or SystemClock()
-        self.registry = Registry()
-        self.client = Client(self.engine, self.clock, self.registry.returned, actor=actor)
+        self.clock: Clock = clock or SystemClock()
+        self.registry: Registry = Registry()
+        self.client: Client = Client(self.engine, self.clock, self.registry.returned, actor=actor)
         self._by_name = ByName(self.registry, self.defaults, max_payload, self.client.now_ms)
 
     @overload

@@ -42,7 +42,7 @@ class Request:
     __slots__ = ("error", "jobs", "on_conflict", "receipts")
 
     def __init__(self, jobs: Sequence[NewJob], on_conflict: OnConflict) -> None:
-        self.jobs = jobs
+        self.jobs: Sequence[NewJob] = jobs
         self.on_conflict = on_conflict
         self.receipts: list[Receipt] | None = None
         self.error: BaseException | None = None
@@ -82,7 +82,7 @@ class Client:
         *,
         actor: str | None = None,
     ) -> None:
-        self.actor = f"app@{os.uname().nodename}" if actor is None else actor
+        self.actor: str = f"app@{host_name()}" if actor is None else actor
         self._engine = engine
         self._clock = clock
         self._returned = returned
@@ -427,7 +427,19 @@ def _checked(jobs: Sequence[NewJob]) -> list[NewJob]:
     return found
 
 
+def host_name() -> str:
+    """What this machine is called."""
+    if hasattr(os, "uname"):
+        return os.uname().nodename
+    import socket  # noqa: PLC0415 - on Windows alone; it takes longer to load than the answer is worth
+
+    return socket.gethostname()
+
+
 def _follow_forks(ref: weakref.ref[Client]) -> None:
+    if not hasattr(os, "register_at_fork"):  # Windows knows no forks
+        return
+
     # Weakly, since nothing that is registered for forks can be taken back.
     def tell(what: Callable[[Client], None]) -> None:
         client = ref()

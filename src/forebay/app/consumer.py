@@ -47,7 +47,7 @@ from forebay.telemetry.observing import Observers
 
 MOST_AT_ONCE: Final = 10_000
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Consumer:
@@ -82,7 +82,7 @@ class Consumer:
     def _start_over(self) -> None:
         # A worker id belongs to one process: two that claim under one would settle each other's attempts.
         # The sweeper among the duties has one too.
-        self.id = new_worker()
+        self.id: WorkerId = new_worker()
         self._duties = self._new_duties()
         self._was_away = False
         self._lock = Lock()
@@ -303,7 +303,8 @@ def _after_fork() -> None:
         consumer.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # Windows knows no forks
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def new_worker() -> WorkerId:

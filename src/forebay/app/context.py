@@ -126,8 +126,8 @@ class JobContext:
     __slots__ = ("_cancel_reason", "_is_overdue", "_news", "_own", "client", "job", "voice")
 
     def __init__(self, job: Job, voice: Voice | None = None) -> None:
-        self.job = job
-        self.voice = voice
+        self.job: Job = job
+        self.voice: Voice | None = voice
         self.client: Client | None = None
         self._own: _Own | None = None
         self._cancel_reason: str | None = None

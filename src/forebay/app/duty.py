@@ -12,7 +12,7 @@ from forebay.stores.protocol import Store
 # More than this at a time, and whoever runs the duties would neglect its other work.
 BATCHES_IN_A_ROW: Final = 10
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Duty(Protocol):

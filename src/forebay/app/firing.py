@@ -16,7 +16,7 @@ from forebay.stores.scheduling import Fired
 
 FIRED_AT_ONCE: Final = 100
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def fire_due(store: Store, roll: Callable[[], float], most: int = FIRED_AT_ONCE) -> tuple[int, bool]:

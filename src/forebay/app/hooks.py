@@ -38,7 +38,7 @@ class Hooks:
     a worker, and each isolated process."""
 
     def __init__(self, observers: Observers | None = None) -> None:
-        self.observers = Observers() if observers is None else observers
+        self.observers: Observers = Observers() if observers is None else observers
         self.on_start: list[Hook] = []
         self.on_stop: list[Hook] = []
         self.on_error: list[Listener] = []

@@ -18,9 +18,9 @@ class Look:
     __slots__ = ("is_answered", "job", "job_id")
 
     def __init__(self, job_id: JobId) -> None:
-        self.job_id = job_id
+        self.job_id: JobId = job_id
         self.job: Job | None = None
-        self.is_answered = False
+        self.is_answered: bool = False
 
 
 class Looks:

@@ -57,7 +57,7 @@ class Outlook:
         self._store = store
         self._reader = reader
         before = clock.now_ms()
-        self.now = reader.now()
+        self.now: int = reader.now()
         self._evicted_before = evicted
         # Not what the answer took.
         self._skew_ms = max(0, before - self.now, self.now - clock.now_ms())

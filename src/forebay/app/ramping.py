@@ -40,7 +40,7 @@ TRIES: Final = 20
 _decode: Final = msgspec.json.Decoder(Ramp).decode
 _encode: Final = msgspec.json.Encoder().encode
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def all_ramps(reader: Reader) -> list[Ramp]:
@@ -70,7 +70,7 @@ def _documents(reader: Reader) -> list[Document]:
 def _document(reader: Reader, name: str) -> Document:
     found = reader.documents(KIND, [name])
     if not found:
-        raise RampNotFound(f"there is no ramp {name}")
+        raise RampNotFound(f"there is no ramp {name}; `forebay ramps list` shows those there are")
     return found[0]
 
 

@@ -19,7 +19,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
-        self.hooks = Hooks()
+        self.hooks: Hooks = Hooks()
         self.middleware: list[Middleware] = []
         self.schedules: dict[str, Definition] = {}
 

@@ -37,7 +37,7 @@ _NAME: Final = "store"
 T = TypeVar("T")
 _Given = tuple[bytes | None, tuple[NewJob, ...]]  # the result of an attempt, and its follow-ups
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def sealed_engine(

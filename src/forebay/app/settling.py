@@ -18,7 +18,7 @@ from forebay.telemetry.logs import lease_fields
 
 Fallback = Callable[[Settlement, Exception], Settlement]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def exchange_all(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from msgspec.structs import replace
 
@@ -84,6 +84,14 @@ class Call(Generic[P, R]):
         return handle
 
 
+class Using(Protocol[P, R]):
+    """`using` of a task."""
+
+    def __call__(self, **options: Unpack[CallOptions]) -> Call[P, R]:
+        """The same task with some options replaced."""
+        ...
+
+
 class Task(Generic[P, R]):
     """A registered function. Calling it runs it here and now; `enqueue` has a worker run it."""
 
@@ -107,18 +115,21 @@ class Task(Generic[P, R]):
         self.options = options
         self.max_payload = max_payload
         self.conduct = conduct
-        self.is_async = inspect.iscoroutinefunction(func)
-        self.queue = options.get("queue", DEFAULT_QUEUE)
-        self.check_fit = Fit(func, name).check
+        self.is_async: bool = inspect.iscoroutinefunction(func)
+        self.queue: str = options.get("queue", DEFAULT_QUEUE)
+        self.check_fit: Callable[[tuple[Any, ...], dict[str, Any]], None] = Fit(func, name).check
         self._fitting = Fitting(func)
         self._call = Call(self, options)
         check_order(conduct.soft_timeout, self._call.timeout_ms)
-        self.using = self._call.using
-        self.job = self._call.job
-        self.enqueue = self._call.enqueue
-        self.enqueue_async = self._call.enqueue_async
-        self.enqueue_within = self._call.enqueue_within
-        self.enqueue_within_async = self._call.enqueue_within_async
+        # Typed one by one: what is not is known to some type checkers only.
+        self.using: Using[P, R] = self._call.using
+        self.job: Callable[P, NewJob] = self._call.job
+        self.enqueue: Callable[P, JobHandle[R]] = self._call.enqueue
+        self.enqueue_async: Callable[P, Coroutine[Any, Any, JobHandle[R]]] = self._call.enqueue_async
+        self.enqueue_within: Callable[Concatenate[object, P], JobHandle[R]] = self._call.enqueue_within
+        self.enqueue_within_async: Callable[Concatenate[object, P], Coroutine[Any, Any, JobHandle[R]]] = (
+            self._call.enqueue_within_async
+        )
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.func(*args, **kwargs)

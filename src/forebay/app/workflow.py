@@ -200,8 +200,8 @@ class WorkflowHandle:
         self, client: Client, jobs: Sequence[JobHandle[Any]], last: Sequence[JobHandle[Any]]
     ) -> None:
         self._client = client
-        self.jobs = tuple(jobs)
-        self.last = tuple(last)
+        self.jobs: tuple[JobHandle[Any], ...] = tuple(jobs)
+        self.last: tuple[JobHandle[Any], ...] = tuple(last)
 
     def progress(self) -> WorkflowProgress:
         """How many jobs are in which state; one that was forgotten had ended well, since it is not kept."""

@@ -31,7 +31,7 @@ AWAY_SECONDS: Final = 10.0
 _START: Final = b"fb1 "
 _FIRST_FIELD: Final = 12
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Wrapping:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import Any, Final
 
 import click
@@ -15,9 +14,10 @@ from forebay.app.codec import encode_call
 from forebay.app.options import CallOptions, draft
 from forebay.cli.filters import parsed_pairs
 from forebay.cli.fitting import check_texts
+from forebay.cli.guessing import perhaps
 from forebay.cli.loading import load_app
 from forebay.cli.opening import Desk
-from forebay.cli.options import Command, Length, QueueParam, at_store, instant_in_ms
+from forebay.cli.options import Command, Length, QueueParam, TaskParam, at_store, instant_in_ms
 from forebay.cli.output import Output
 from forebay.clock import SystemClock
 from forebay.domain.job import NewJob
@@ -61,7 +61,7 @@ def _call_options(func: Command) -> Command:
 
 
 @click.command()
-@click.argument("task")
+@click.argument("task", type=TaskParam())
 @click.argument("values", metavar="[VALUE]...", nargs=-1)
 @click.option("--args", "args_json", metavar="JSON", help="Positional arguments as a JSON list.")
 @click.option("--kwargs", "kwargs_json", metavar="JSON", help="Keyword arguments as a JSON object.")
@@ -106,22 +106,11 @@ def _of_app(
     app: Forebay, name: str, options: CallOptions, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> NewJob:
     if name not in app.registry:
-        raise UnknownTask(f"no task of this app is called {name!r}{_perhaps(name, list(app.registry))}")
+        raise UnknownTask(f"no task of this app is called {name!r}{perhaps(name, app.registry)}")
     task = app.registry[name]
     task.check_fit(tuple(args), kwargs)
     check_texts(task, args, kwargs)
     return task.using(**options).job(*args, **kwargs)
-
-
-def _perhaps(name: str, names: list[str]) -> str:
-    # Most people leave out the module, so the last part alone counts too.
-    near = [known for known in names if known.rpartition(".")[2] == name]
-    near = near or get_close_matches(name, names, n=3, cutoff=0.8)
-    return (
-        f"; did you mean {' or '.join(near)}?"
-        if near
-        else f"; there are {', '.join(sorted(names)) or 'none'}"
-    )
 
 
 def _by_name(name: str, options: CallOptions, args: Sequence[Any], kwargs: dict[str, Any]) -> NewJob:

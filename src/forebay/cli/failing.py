@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import traceback
 from enum import IntEnum
 from typing import Final
 
 import click
 
+from forebay.cli.guessing import meant
 from forebay.cli.redacting import redacted
 from forebay.errors import (
     AlertNotFound,
@@ -29,11 +32,24 @@ from forebay.errors import (
     ScheduleNotFound,
     StoreError,
     StoreRefused,
+    StoreUnavailable,
+    StoreUnusable,
     Unauthenticated,
     UnknownTask,
     WorkerNotFound,
     WorkersDied,
 )
+
+_AWAY: Final = "cannot be reached"
+_UNKNOWN_USER: Final = "does not accept this user"
+_UNKNOWN_COMMAND: Final = re.compile(r"No such command '(.*)'\.\Z", re.DOTALL)
+
+
+# What a parameter that must be given looks like.
+_MISSING: Final = {
+    "app": " Name it as package.module:app, in FOREBAY_APP, or as app in forebay.toml.",
+    "grants": " Say what the key is for, as in --allow produce:mail or --allow view.",
+}
 
 
 class Status(IntEnum):
@@ -107,7 +123,25 @@ def report(error: Exception, *, as_json: bool) -> click.exceptions.Exit:
             lines = traceback.format_exception(error.__cause__)
             click.echo(redacted("".join(lines)), err=True, nl=False)
         click.echo(f"Error: {message}", err=True)
+        if step := next_step(error):
+            click.echo(f"       → {redacted(step)}", err=True)
     return click.exceptions.Exit(status)
+
+
+def next_step(error: Exception) -> str:
+    """What to do about an error whose own words do not say it, because programs read them too."""
+    if isinstance(error, StoreUnavailable) and _AWAY in str(error):
+        return "Does it run, and is the address right: host, port, a firewall between?"
+    if isinstance(error, StoreUnusable) and _UNKNOWN_USER in str(error):
+        return "Look at the user and the password in the address; signs such as @ are written %40 there."
+    if isinstance(error, Unauthenticated):
+        return (
+            "Put the token of a key into FOREBAY_KEY; `forebay keys create` makes one on the server's side."
+        )
+    missing = error.__cause__ if isinstance(error, BrokenApp) else None
+    if isinstance(missing, ModuleNotFoundError):
+        return f"Install {missing.name}, or use the Python that has it; this one is {sys.executable}."
+    return ""
 
 
 def report_usage(
@@ -124,15 +158,26 @@ def report_usage(
 
 
 def _way_out(error: click.ClickException) -> str:
+    said = error.format_message()
+    if isinstance(error, click.UsageError) and (unknown := _UNKNOWN_COMMAND.match(said)):
+        return _other_command(unknown[1], error.ctx)
     if isinstance(error, click.NoSuchOption) and not error.option_name.startswith("--"):
         return (
             " A value that begins with - stands behind --, as in `enqueue TASK -- -1`; "
             "there it is a text, and :=-1 is the number."
         )
     param = error.param if isinstance(error, click.MissingParameter) else None
-    if param is None or param.name != "app":
+    return "" if param is None else _MISSING.get(str(param.name), "")
+
+
+def _other_command(name: str, ctx: click.Context | None) -> str:
+    """What may have been meant, unless click has said it, as newer ones do; and else where the list is."""
+    if ctx is None or not isinstance(ctx.command, click.Group):
         return ""
-    return " Name it as package.module:app, in FOREBAY_APP, or as app in forebay.toml."
+    near = meant(name, ctx.command.list_commands(ctx))
+    if near:
+        return f" Did you mean {' or '.join(near)}?"
+    return f" `{ctx.command_path} --help` lists them."
 
 
 def _report_json(kind: str, message: str, status: Status) -> None:

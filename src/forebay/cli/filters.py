@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.cli.opening import Desk
-from forebay.cli.options import Command, Moment, QueueParam, State
+from forebay.cli.options import Command, Moment, QueueParam, State, TaskParam
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.query import JobQuery
@@ -29,7 +29,9 @@ FILTERS: Final = {
         type=State(),
         help=f"In this state: {', '.join(JobState)}; may be repeated.",
     ),
-    "tasks": click.option("--task", "tasks", multiple=True, help="Of this task; may be repeated."),
+    "tasks": click.option(
+        "--task", "tasks", multiple=True, type=TaskParam(), help="Of this task; may be repeated."
+    ),
     "tags": click.option(
         "--tag", "tags", multiple=True, help="With this tag; all that are given must be there."
     ),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 from forebay.app.app import Forebay
 from forebay.cli.failing import BrokenApp
+from forebay.cli.guessing import perhaps
 from forebay.errors import ConfigError, ForebayError
 
 
@@ -19,11 +21,26 @@ def load_app(target: str) -> Forebay:
         raise ConfigError(f"{target!r} does not name an app; write package.module:app")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    found = getattr(_imported(module_name), name, None)
+    module = _imported(module_name)
+    found = getattr(module, name, None)
     if not isinstance(found, Forebay):
         what = "nothing" if found is None else f"a {type(found).__name__}"
-        raise ConfigError(f"{target} is {what}, not a Forebay app")
+        raise ConfigError(f"{target} is {what}, not a Forebay app{_apps_of(module_name, module)}")
     return found
+
+
+def _apps_of(name: str, module: ModuleType) -> str:
+    apps = [f"{name}:{known}" for known, value in vars(module).items() if isinstance(value, Forebay)]
+    if apps:
+        return f"; did you mean {' or '.join(apps)}?"
+    return f"; write `app = Forebay(...)` into {name}, and name it as {name}:app"
+
+
+def _modules(name: str) -> str:
+    here = [path.stem for path in Path.cwd().glob("*.py")]
+    here += [path.parent.name for path in Path.cwd().glob("*/__init__.py")]
+    way = f"go to the folder that has {name}.py, or install the package that has it"
+    return perhaps(name, here, otherwise=way)
 
 
 def _imported(name: str) -> ModuleType:
@@ -33,7 +50,7 @@ def _imported(name: str) -> ModuleType:
         raise  # it says by itself what to do
     except ModuleNotFoundError as exc:
         if exc.name is not None and (name == exc.name or name.startswith(f"{exc.name}.")):
-            raise ConfigError(f"there is no module {name!r} here or on the path") from exc
+            raise ConfigError(f"there is no module {name!r} here or on the path{_modules(exc.name)}") from exc
         raise BrokenApp(f"{name} could not be imported: {exc}") from exc
     except SystemExit as exc:
         raise BrokenApp(

@@ -8,6 +8,14 @@ from forebay import __version__
 from forebay.cli.lazy import LazyGroup
 
 COMMANDS = {
+    "init": (
+        "forebay.cli.init:init",
+        "Write a small project that works: tasks, a schedule, tests, and what to do next.",
+    ),
+    "dev": (
+        "forebay.cli.dev:dev",
+        "Run a worker, the service and its dashboard in one terminal, for development.",
+    ),
     "worker": ("forebay.cli.run:worker", "Run the jobs of an app until a signal says stop."),
     "enqueue": ("forebay.cli.enqueue:enqueue", "Ask for a task to be run."),
     "jobs": ("forebay.cli.jobs:jobs", "List, show, cancel, revive, delete, search and await jobs."),
@@ -23,6 +31,10 @@ COMMANDS = {
     "stats": (
         "forebay.cli.stats:stats",
         "Jobs by queue and state, what became of them lately, and who works on them.",
+    ),
+    "top": (
+        "forebay.cli.top:top",
+        "Show queues, workers, running jobs and the newest failures, live in a terminal.",
     ),
     "inspect": ("forebay.cli.queues:inspect", "Show one queue and the jobs that come next."),
     "stuck": ("forebay.cli.stats:stuck", "List jobs that have been running for too long."),
@@ -41,6 +53,10 @@ COMMANDS = {
         "forebay.cli.completion:completion",
         "Print the script that completes commands in a shell.",
     ),
+    "version": (
+        "forebay.cli.version:version",
+        "Show the versions of Forebay, of Python, of SQLite and of what else it uses.",
+    ),
 }
 
 
@@ -56,7 +72,10 @@ def main(ctx: click.Context, config: str | None) -> None:
     answer to programs.
     """
     ctx.obj = config
-    if ctx.invoked_subcommand == "worker":
+    if ctx.invoked_subcommand in ("worker", "dev"):
         from forebay.cli.settings import read_settings  # noqa: PLC0415 - `forebay --help` stays quick
 
-        ctx.default_map = {"worker": read_settings(config=config).worker_defaults()}
+        defaults = read_settings(config=config).worker_defaults()
+        # What `dev` starts reads the settings by itself; it has to know whose they are.
+        known = {"app": defaults["app"]} if "app" in defaults else {}
+        ctx.default_map = {"worker": defaults, "dev": known}

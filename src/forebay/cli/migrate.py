@@ -6,7 +6,7 @@ import click
 
 from forebay.cli.opening import Desk
 from forebay.cli.options import at_store
-from forebay.cli.output import Output
+from forebay.cli.output import Output, waiting
 
 
 @click.command()
@@ -16,6 +16,7 @@ def migrate(desk: Desk, out: Output) -> None:
 
     Safe to repeat, and safe when several programs do it at once.
     """
-    schema = desk.store.migrate()
+    with waiting(f"bringing {desk.name} up to date"):
+        schema = desk.store.migrate()
     engine = desk.engine.features.name
     out.say({"engine": engine, "schema": schema, "store": desk.name}, f"{desk.name} has schema {schema}")

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from forebay.app.app import Forebay
 from forebay.app.client import Client
+from forebay.cli.guessing import perhaps
 from forebay.cli.loading import load_app
 from forebay.cli.settings import Settings
 from forebay.clock import SystemClock
@@ -55,7 +56,9 @@ class Desk:
         """A queue that exists, dropped or not."""
         found = self.reader.queues([QueueName(name)])
         if not found:
-            raise QueueNotFound(f"there is no queue {name}; `forebay queues list` shows those there are")
+            known = [queue.name for queue in self.reader.queues()]
+            otherwise = "`forebay queues list` shows those there are"
+            raise QueueNotFound(f"there is no queue {name}{perhaps(name, known, otherwise=otherwise)}")
         return found[0]
 
     def existing_queue(self, name: str) -> Queue:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import wraps
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,12 +16,19 @@ from forebay.cli.opening import opened
 from forebay.cli.output import Output
 from forebay.cli.settings import read_settings
 from forebay.domain.lifecycle import JobState, parse_state
+from forebay.domain.query import JobQuery
 from forebay.errors import ConfigError, ForebayError
+from forebay.stores.protocol import Reader
 
 Command: TypeAlias = Callable[..., None]
+if TYPE_CHECKING:
+    _ParamType: TypeAlias = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # not generic before click 8.5
 
 _LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\Z")
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_NEWEST: Final = 500  # jobs whose tasks are offered
 _LONGEST_MS: Final = 100 * 366 * 86_400_000
 FIRST_YEAR, LAST_YEAR = 1971, 2099  # what a store can keep, whatever the zone
 
@@ -50,7 +57,7 @@ def instant_in_ms(value: str) -> int:
     return instant_at("time", when)
 
 
-class Length(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+class Length(_ParamType):
     """A length of time in milliseconds."""
 
     name = "length"
@@ -59,7 +66,7 @@ class Length(click.ParamType):  # type: ignore[type-arg]  # not generic before c
         return value if isinstance(value, int) else _or_fail(self, length_in_ms, value, param, ctx)
 
 
-class Moment(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+class Moment(_ParamType):
     """An instant, or a length of time that counts back from now; the answer is asked with `now`."""
 
     name = "time"
@@ -76,7 +83,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # not generic before c
         return lambda now: at
 
 
-class State(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+class State(_ParamType):
     """The state of a job, in our words or in another queue's."""
 
     name = "state"
@@ -90,7 +97,7 @@ class State(click.ParamType):  # type: ignore[type-arg]  # not generic before cl
         return [CompletionItem(state) for state in JobState if state.startswith(incomplete)]
 
 
-class QueueParam(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+class QueueParam(_ParamType):
     """The name of a queue, completed from the store."""
 
     name = "queue"
@@ -98,16 +105,38 @@ class QueueParam(click.ParamType):  # type: ignore[type-arg]  # not generic befo
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        flags = {name: ctx.params.get(name) for name in ("url", "app")}
-        try:
-            settings = read_settings(flags)
-            if settings.store[0] == "app":
-                return []  # somebody's code is not run because a key was pressed
-            with opened(settings) as desk:
-                names = [queue.name for queue in desk.reader.queues()]
-        except ForebayError:
-            return []  # somebody who types gets no error, and no names
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return _offered(ctx, incomplete, lambda reader: [queue.name for queue in reader.queues()])
+
+
+class TaskParam(_ParamType):
+    """The name of a task, completed from the newest jobs in the store."""
+
+    name = "task"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _offered(
+            ctx,
+            incomplete,
+            lambda reader: [job.task for job in reader.search(JobQuery(), limit=_NEWEST).jobs],
+        )
+
+
+def _offered(
+    ctx: click.Context, incomplete: str, names: Callable[[Reader], Iterable[str]]
+) -> list[CompletionItem]:
+    """Names from the store that a command would use, as far as it can be found without running an app."""
+    flags = {name: ctx.params.get(name) for name in ("url", "app")}
+    try:
+        settings = read_settings(flags, config=ctx.find_root().params.get("config"))
+        if settings.store[0] == "app":
+            return []  # somebody's code is not run because a key was pressed
+        with opened(settings) as desk:
+            found = sorted(set(names(desk.reader)))
+    except ForebayError:
+        return []  # somebody who types gets no error, and no names
+    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 
 def _or_fail(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 1.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @click.command(

@@ -162,6 +162,22 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(max(0, min(done, bar.length or done) - bar.pos))
 
 
+@contextmanager
+def waiting(label: str) -> Iterator[None]:
+    """A sign on standard error, on a terminal, that something goes on whose length nobody knows."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    try:
+        from rich.console import Console  # noqa: PLC0415 - slow to import, and may be missing
+        from rich.text import Text  # noqa: PLC0415
+    except ImportError:
+        yield
+        return
+    with Console(stderr=True, highlight=False).status(Text(f"{cell(label)} ...")):
+        yield
+
+
 def jobs_of(count: int, *, is_exact: bool = True) -> str:
     """A number of jobs in words."""
     if not is_exact:

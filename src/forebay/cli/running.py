@@ -35,7 +35,7 @@ LOOK_SECONDS: Final = 1.0
 REPLACE_SECONDS: Final = 1.0
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +163,7 @@ class Obeying:
         self._is_supervised = is_supervised
         self._quieting = Quieting(worker)
         self._is_asked = False
-        self.leave_at = inf
+        self.leave_at: float = inf
 
     def hear(self, number: int) -> None:
         if number == signal.SIGTSTP:

@@ -21,7 +21,7 @@ from forebay.worker.inbox import Bell
 
 _LOOK_SECONDS: Final = 1.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @click.command()

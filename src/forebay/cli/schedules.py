@@ -14,9 +14,10 @@ from forebay.app.planning import WhenOptions
 from forebay.app.registry import Registry
 from forebay.app.schedules import Schedules, all_schedules, declare
 from forebay.cli.enqueue import call_arguments
+from forebay.cli.guessing import perhaps
 from forebay.cli.loading import load_app
 from forebay.cli.opening import Desk
-from forebay.cli.options import Command, Length, QueueParam, at_store, limit_option, yes_option
+from forebay.cli.options import Command, Length, QueueParam, TaskParam, at_store, limit_option, yes_option
 from forebay.cli.output import Output, confirm, length, moment, record, table
 from forebay.cli.shapes import arguments, firing_json, iso, schedule_json
 from forebay.cli.workers import ListByDefault
@@ -204,7 +205,7 @@ def _tried(when: WhenOptions) -> Definition:
 
 @schedules.command()
 @NAME
-@click.argument("task")
+@click.argument("task", type=TaskParam())
 @click.argument("values", metavar="[VALUE]...", nargs=-1)
 @click.option("--args", "args_json", metavar="JSON", help="Positional arguments as a JSON list.")
 @click.option("--kwargs", "kwargs_json", metavar="JSON", help="Keyword arguments as a JSON object.")
@@ -320,7 +321,9 @@ def _said(out: Output, one: Schedule, past: str) -> None:
 def _existing(desk: Desk, name: str) -> Schedule:
     found = desk.reader.schedules([name])
     if not found:
-        raise ScheduleNotFound(f"there is no schedule {name}; `forebay schedules` shows those there are")
+        known = [one.name for one in desk.reader.schedules()]
+        otherwise = "`forebay schedules` shows those there are"
+        raise ScheduleNotFound(f"there is no schedule {name}{perhaps(name, known, otherwise=otherwise)}")
     return found[0]
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from forebay.cli.guessing import perhaps
 from forebay.errors import ConfigError
 from forebay.telemetry.logs import LogFormat
 
@@ -69,7 +70,7 @@ class Settings:
     """What is set, and where."""
 
     def __init__(self, found: Mapping[str, Setting]) -> None:
-        self.found = dict(found)
+        self.found: dict[str, Setting] = dict(found)
 
     def get(self, name: str) -> Any:
         setting = self.found.get(name)
@@ -159,8 +160,9 @@ def _from_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
         raise ConfigError(f"{path}: forebay must be a table of settings: [tool.forebay]")
     for name in table:
         if name not in KINDS:
+            otherwise = f"the settings are {', '.join(sorted(KINDS))}"
             raise ConfigError(
-                f"{path}: there is no setting {name!r}; the settings are {', '.join(sorted(KINDS))}"
+                f"{path}: there is no setting {name!r}{perhaps(name, KINDS, otherwise=otherwise)}"
             )
     return {name: _typed(name, value, f"{path}: {name}", strict=True) for name, value in table.items()}
 
@@ -186,5 +188,5 @@ def _typed(name: str, value: Any, where: str, *, strict: bool) -> Any:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number that has no name
-        return str(os.getuid())
+    except (KeyError, OSError, ImportError):  # a container may run under a number that has no name
+        return str(os.getuid()) if hasattr(os, "getuid") else "somebody"

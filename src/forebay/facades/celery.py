@@ -37,7 +37,7 @@ class Celery:
         self, main: str | None = None, *, broker: str | Forebay = "sqlite:///forebay.db", **settings: Any
     ) -> None:
         self.main = main
-        self.conf = Conf()
+        self.conf: Conf = Conf()
         self.conf.update(settings)
         self.tasks: dict[str, Task] = {}
         self._forebay = broker if isinstance(broker, Forebay) else Forebay(broker)

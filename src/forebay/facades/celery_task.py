@@ -72,19 +72,23 @@ class Task:
     ) -> None:
         check_always(others, "the task option")
         self.app = app
-        self.name = name or name_of(func, app.main)
-        self.max_retries = whole_retries(max_retries)
+        self.name: str = name or name_of(func, app.main)
+        self.max_retries: int = whole_retries(max_retries)
         self.default_retry_delay = default_retry_delay
-        self.queue, self.priority, self.time_limit, self.expires = queue, priority, time_limit, expires
+        self.queue: str | None = queue
+        self.priority: int | None = priority
+        self.time_limit: float | None = time_limit
+        self.expires: float | datetime | None = expires
         self.ignore_result = ignore_result
-        self.retrying = Retrying.made(
+        self.retrying: Retrying = Retrying.made(
             autoretry_for, dont_autoretry_for, retry_kwargs, retry_backoff, retry_backoff_max, retry_jitter
         )
         self.run = func
         self._is_bound = bind
         self._ours: OurTask[..., Any] | None = None
         self.__wrapped__ = func
-        self.__name__, self.__doc__, self.__module__ = func.__name__, func.__doc__, func.__module__
+        self.__name__: str = func.__name__
+        self.__doc__, self.__module__ = func.__doc__, func.__module__
 
     # Making jobs
 

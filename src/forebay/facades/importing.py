@@ -17,7 +17,7 @@ from forebay.facades.functions import Functions
 LOOK_SECONDS: Final = 1.0
 _GATE: Final = task_gate("")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Importing:

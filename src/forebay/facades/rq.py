@@ -58,7 +58,7 @@ class Queue:
                 f"not {connection!r:.60}"
             )
         self.name = name
-        self.app = Forebay(connection) if isinstance(connection, str) else connection
+        self.app: Forebay = Forebay(connection) if isinstance(connection, str) else connection
         self._default_timeout = default_timeout
         self._kept_ms: int | None = None
 
@@ -193,7 +193,8 @@ class Decorated:
         self._queue = queue
         self._options = options
         self.__wrapped__ = function
-        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
+        self.__name__: str = function.__name__
+        self.__qualname__: str = function.__qualname__
         self.__module__, self.__doc__ = function.__module__, function.__doc__
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:

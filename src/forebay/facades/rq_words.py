@@ -46,7 +46,7 @@ class Retry:
         if enqueue_at_front:
             refuse("enqueue_at_front", "the option of Retry()")
         self.max = max
-        self.intervals = [interval] if isinstance(interval, int) else list(interval) or [0]
+        self.intervals: list[int] = [interval] if isinstance(interval, int) else list(interval) or [0]
         if (
             type(max) is not int
             or max < 1
@@ -79,7 +79,7 @@ class Dependency:
         if enqueue_at_front:
             refuse("enqueue_at_front", "the option of Dependency()")
         several = jobs if isinstance(jobs, Sequence) and not isinstance(jobs, str) else [jobs]
-        self.ids = [each if isinstance(each, str) else each.id for each in several]
+        self.ids: list[str] = [each if isinstance(each, str) else each.id for each in several]
         self.allow_failure = allow_failure
 
 

@@ -56,7 +56,7 @@ LOOK_SECONDS: Final = 1.0  # without a hint, since one may be lost
 MOST: Final = 1_000
 MAX_ATTEMPT: Final = 2**31 - 1  # what every store can compare
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 _clock = SystemClock()  # whoever waits does so in real time, whatever clock the store has
 
 
@@ -327,8 +327,8 @@ class Hints:
         self._wakeups: Wakeups | None = None
         self._change = Condition()
         self._is_told = False
-        self.is_closed = False
-        self.count = 0
+        self.is_closed: bool = False
+        self.count: int = 0
 
     def wait(self, seen: int, seconds: float) -> None:
         """Until there is a hint that was not seen, or the time is up."""

@@ -40,7 +40,7 @@ _SKIPS_LOCKED: Final = frozenset({"postgresql", "mysql", "mariadb", "oracle"})
 
 Refusals = dict[str, ForebayError]  # why rows were refused, by their ids
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 _decoder: Final = msgspec.msgpack.Decoder(list[NewJob])
 
 

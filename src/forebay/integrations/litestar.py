@@ -21,4 +21,4 @@ def _given(request: Request[Any, Any, Any]) -> Forebay:
     return queue_of(request.app)
 
 
-the_queue = Provide(_given, sync_to_thread=False)
+the_queue: Provide = Provide(_given, sync_to_thread=False)

@@ -65,7 +65,7 @@ class Outbox:
     def __init__(self, queue: Forebay, table: Table | None = None) -> None:
         if not isinstance(queue, Forebay):
             raise ConfigError(f"an outbox is for a Forebay object, not {queue!r:.60}")
-        self.table = outbox_table(MetaData()) if table is None else table
+        self.table: Table = outbox_table(MetaData()) if table is None else table
         self.queue = queue
         self._new_id = IdMaker()
 

@@ -25,7 +25,7 @@ OUTAGE_SECONDS: Final = 1.0
 LONGEST_OUTAGE_SECONDS: Final = 30.0
 LONGEST_SECONDS: Final = 3_600.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Relay:
@@ -52,8 +52,8 @@ class Relay:
         self._is_stopped = Event()
         self._thread: Thread | None = None
         self._failures = 0
-        self.stored = 0
-        self.refused = 0
+        self.stored: int = 0
+        self.refused: int = 0
 
     def start(self) -> None:
         """Begin. One batch is carried before this returns, so that what somebody has to mend is raised here:

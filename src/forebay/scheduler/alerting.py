@@ -20,7 +20,7 @@ LEASE_SECONDS: Final = 120.0
 # So long a stop waits for what is under way: less than a worker has to let go of everything.
 CLOSE_SECONDS: Final = 1.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Alerting:

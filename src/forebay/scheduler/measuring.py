@@ -37,7 +37,7 @@ COARSE_MS: Final = 2 * TEN_SECONDS
 # Who has read rows this long ago does not write what they make: others know more by now.
 STALE_SECONDS: Final = 60.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Measuring:

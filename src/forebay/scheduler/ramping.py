@@ -15,7 +15,7 @@ from forebay.stores.protocol import Reader, Store
 # Where no ramp was running nobody looks again so soon: a look costs a connection.
 IDLE_SECONDS: Final = 10.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Ramping:

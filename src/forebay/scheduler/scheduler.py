@@ -21,7 +21,7 @@ LONGEST_SLEEP_SECONDS: Final = 60.0
 PACE_SECONDS: Final = 0.1
 OUTAGE_SECONDS: Final = 1.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Scheduler:
@@ -56,7 +56,7 @@ class Scheduler:
         self._is_stopped = Event()
         self._thread: Thread | None = None
         self._wakeups: Wakeups | None = None
-        self.fired = 0
+        self.fired: int = 0
 
     def start(self) -> None:
         """Open the store, save what is declared, and begin; raises what is wrong with the store."""

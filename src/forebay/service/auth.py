@@ -177,7 +177,7 @@ class Caller:
     ) -> None:
         self.name = name
         self.key = key
-        self.has_token = key is not None and has_token
+        self.has_token: bool = key is not None and has_token
         self.request = request
         self.headers: Mapping[str, str] = headers or {}
         self._key_now = key_now

@@ -119,7 +119,7 @@ class Server(uvicorn.Server):
         longest_wait: float = LONGEST_WAIT_SECONDS,
         around: Around | None = None,
     ) -> None:
-        self.service = Service(engine, longest_wait=longest_wait)
+        self.service: Service = Service(engine, longest_wait=longest_wait)
         self._security = secured = security or Security()
         self._guard = secured.guard(self.service)  # one for all protocols, so that rates are counted together
         self._beside: Beside | None = None
@@ -200,7 +200,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # The library's own takes only a second SIGINT for haste.
-        self.force_exit = self.should_exit
+        self.force_exit: bool = self.should_exit
         self.should_exit = True
 
     @contextmanager
@@ -275,4 +275,7 @@ def listening(address: Address) -> socket.socket:
     try:
         return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
     except (OSError, OverflowError) as exc:
-        raise ConfigError(f"cannot listen on {address.host} port {address.port}: {exc}") from exc
+        raise ConfigError(
+            f"cannot listen on {address.host} port {address.port}: {exc}; name another port (--port), or "
+            "0 for one that is free"
+        ) from exc

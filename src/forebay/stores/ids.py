@@ -66,7 +66,7 @@ def ids_for(new_id: Callable[[], JobId], most: int) -> Iterator[JobId]:
 
 
 # One for the process: two engines side by side must not hand out ids that interleave.
-new_id = IdMaker()
+new_id: IdMaker = IdMaker()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=new_id.start_over)
 

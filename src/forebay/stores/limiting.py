@@ -55,13 +55,13 @@ class Gauge:
     def __init__(
         self, kept: Kept, running: int, *, scope: str | None = None, ends_at: int | None = None
     ) -> None:
-        self.limit, self.bucket = kept
-        self.scope = scope or kept.limit.scope  # what it counts: of a limit by key, one value
-        self.running = (
-            running  # jobs of its scope with a lease that has not ended; 0 where nobody asks for it
-        )
-        self.ends_at = ends_at  # when the first of these leases ends
-        self.has_changed = False
+        self.limit: Limit = kept.limit
+        self.bucket: Bucket = kept.bucket
+        self.scope: str = scope or kept.limit.scope  # what it counts: of a limit by key, one value
+        # Jobs of its scope with a lease that has not ended; 0 where nobody asks for it.
+        self.running: int = running
+        self.ends_at: int | None = ends_at  # when the first of these leases ends
+        self.has_changed: bool = False
 
     def room(self, now: int) -> int | None:
         """How many may start; None for any number."""
@@ -143,7 +143,7 @@ class Tally:
         # What jobs of the queue that is claimed from have cost beyond one each. It is taken with their
         # number: what a free job gives back before anything is taken would be lost in a full bucket.
         self._beyond = 0
-        self.has_refund = False  # whether tokens were given back that jobs of other claims may have
+        self.has_refund: bool = False  # whether tokens were given back that jobs of other claims may have
 
     @property
     def has_narrow(self) -> bool:

@@ -16,7 +16,7 @@ from forebay.stores.rows import Row
 
 ROWS_AT_ONCE: Final = 1_000
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class LooksAtMetrics(Protocol):

@@ -16,7 +16,7 @@ from forebay.domain.retry import RetryPolicy
 from forebay.domain.schedule import FIRINGS_KEPT, CatchUp, Definition, Firing, FiringStatus, Overlap, Schedule
 from forebay.errors import ForebayError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class DueSchedules(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from forebay.clock import Clock
 
 T = TypeVar("T")
 
-logger = logging.getLogger("forebay.stores.timing")
+logger: logging.Logger = logging.getLogger("forebay.stores.timing")
 
 
 class _Timed:

@@ -67,7 +67,7 @@ class Trial:
         inline: bool = False,
     ) -> None:
         self.app = app
-        self.faults = PlannedFaults()
+        self.faults: PlannedFaults = PlannedFaults()
         self._url, self._inline = url, inline
         self._manual = clock or ManualClock(SystemClock().now_ms())
         self._effects = Effects(self._reach)

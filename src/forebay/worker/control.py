@@ -21,7 +21,7 @@ from forebay.worker.slots import Assignment, Slots
 
 _TYPES_SHOWN: Final = 15
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Steered(Protocol):

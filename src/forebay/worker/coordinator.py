@@ -46,7 +46,7 @@ LOOK_SECONDS: Final = 1.0
 SOON_SECONDS: Final = 0.1
 LONGEST_RETRY_SECONDS: Final = LONGEST_SLEEP_SECONDS
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Coordinator:
@@ -81,8 +81,8 @@ class Coordinator:
         self._roll = roll
         self._pace = Pace()
         self._noting = noting or Noting(clock, inbox.ring)
-        self.hooks = hooks or Hooks()
-        self.steering = steering or Steering(dict.fromkeys(worker.queues, 1), slots, inbox)
+        self.hooks: Hooks = hooks or Hooks()
+        self.steering: Steering = steering or Steering(dict.fromkeys(worker.queues, 1), slots, inbox)
         self._weighing = weighing
         self._watchdog = watchdog or Watchdog(clock)
         self._measuring = Measuring(worker.id, clock, is_on=is_measuring, observers=self.hooks.observers)

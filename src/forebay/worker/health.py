@@ -13,7 +13,7 @@ from forebay.domain.worker import WorkerInfo
 EVERY_SECONDS: Final = 60.0
 _MB: Final = 1_048_576
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class HealthLog:

@@ -19,7 +19,7 @@ from forebay.worker.slots import Assignment, Kind, Slots
 ASK_AGAIN_SECONDS: Final = 1.0
 STUCK_SECONDS: Final = 5.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Interrupting:

@@ -49,7 +49,7 @@ from forebay.worker.slots import Assignment
 
 LONGEST_DELAY_MS: Final = 366 * DAY_MS
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class JobTimeout(BaseException):

@@ -16,7 +16,7 @@ from forebay.worker.slots import Assignment
 
 HANGS_SECONDS: Final = 5.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Renewals(msgspec.Struct, frozen=True, kw_only=True):

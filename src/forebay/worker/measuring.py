@@ -20,7 +20,7 @@ from forebay.telemetry.observing import End, Observers
 GIVE_UP_MS: Final = 90_000
 AGAIN_SECONDS: Final = 5.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Measuring:

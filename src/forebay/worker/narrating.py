@@ -10,7 +10,7 @@ from forebay.domain.settlement import Settlement
 from forebay.telemetry.logs import job_fields
 from forebay.worker.asking import Asking
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def tell_asked(asking: Asking, jobs: Sequence[Job]) -> None:

@@ -39,15 +39,15 @@ class Said:
     )
 
     def __init__(self, context: JobContext) -> None:
-        self.context = context
+        self.context: JobContext = context
         self.progress: Progress | None = None
         self.lines: deque[LogLine] = deque(maxlen=MAX_LINES)
         self.steps: deque[tuple[Step, Pending]] = deque()
-        self.is_over = False
-        self.sent_at = -inf
+        self.is_over: bool = False
+        self.sent_at: float = -inf
         self.sent: Progress | None = None
         self.offered: Progress | None = None
-        self.lines_taken = 0
+        self.lines_taken: int = 0
         self.offered_lines: list[LogLine] = []
         self.offered_steps: list[tuple[Step, Pending]] = []
 

@@ -100,7 +100,7 @@ class Page:
 
     def __init__(self, descriptor: int, lines: int = LINES) -> None:
         self.descriptor = descriptor
-        self.memory = mmap.mmap(descriptor, (lines + 1) * LINE)
+        self.memory: mmap.mmap = mmap.mmap(descriptor, (lines + 1) * LINE)
         self.free: list[Line] = []  # last in, first out: so few pages of memory are ever touched
         self._lines = lines
         self._used = 0

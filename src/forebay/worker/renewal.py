@@ -23,7 +23,7 @@ COMMANDS_SECONDS: Final = 1.0
 MISSED_BEATS: Final = 2
 JOIN_SECONDS: Final = 5.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # Handles of workers that could not say that they have stopped while their jobs still run; see `stop`.
 left_open: Final[list[Store]] = []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import resource
-import sys
+import time
 from math import inf
 from typing import Final
 
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 from forebay.clock import Clock
 from forebay.domain.job import QueueName
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo, WorkerState
-from forebay.worker.executors.memory import resident
+from forebay.worker.executors.memory import most_resident, resident
 from forebay.worker.keeping import Renewals
 from forebay.worker.slots import Slots
 from forebay.worker.steering import Steering
@@ -97,14 +96,11 @@ class Load:
 
 def processor_seconds() -> float:
     """What this process has taken so far."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    return time.process_time()
 
 
 def resident_memory() -> int:
-    """Bytes of this process that are in memory; where the system does not say, the most there ever were."""
+    """Bytes of this process that are in memory; where the system does not say, the most there ever were, and
+    0 where it does not say that either."""
     now = resident()
-    if now is not None:
-        return now
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1_024
+    return most_resident() if now is None else now

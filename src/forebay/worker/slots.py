@@ -53,24 +53,24 @@ class Assignment:
     def __init__(
         self, job: Job, claimed_at: float, *, leased_at: float | None = None, kind: Kind = Kind.CALLS
     ) -> None:
-        self.job = job
-        self.lease = Lease(job.id, job.attempt)
-        self.context = JobContext(job)
-        self.claimed_at = claimed_at
-        self.kind = kind
-        self.renew_at = 0.0
-        self.start_by = 0.0
-        self.leased_at = claimed_at if leased_at is None else leased_at
+        self.job: Job = job
+        self.lease: Lease = Lease(job.id, job.attempt)
+        self.context: JobContext = JobContext(job)
+        self.claimed_at: float = claimed_at
+        self.kind: Kind = kind
+        self.renew_at: float = 0.0
+        self.start_by: float = 0.0
+        self.leased_at: float = claimed_at if leased_at is None else leased_at
         self.renewed(self.leased_at)
         self.started_at: float | None = None
         self.ended_at: float | None = None
         self.line: Line | None = None  # where a supervisor reads of it
         self.seat: object = None  # where its executor runs it
         self.stop: BaseException | None = None
-        self.asked_at = 0.0
-        self.asks = 0
+        self.asked_at: float = 0.0
+        self.asks: int = 0
         self.stopped_by: BaseException | None = None
-        self.is_stuck = False
+        self.is_stuck: bool = False
         self._tickets = [None]
 
     def take(self) -> bool:

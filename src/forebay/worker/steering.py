@@ -44,7 +44,9 @@ class Steering:
         self, weights: Mapping[QueueName, int | None], slots: Slots, inbox: Inbox, *, strict: bool = False
     ) -> None:
         # With `strict` weights count for nothing.
-        self.followed = frozenset(queue for queue, weight in weights.items() if weight is None and not strict)
+        self.followed: frozenset[QueueName] = frozenset(
+            queue for queue, weight in weights.items() if weight is None and not strict
+        )
         self.weights: Mapping[QueueName, int] = {queue: weight or 1 for queue, weight in weights.items()}
         self.strict = strict
         self._slots = slots

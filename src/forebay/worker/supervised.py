@@ -41,7 +41,7 @@ SAY_SECONDS: Final = 1.0
 ORPHANED: Final = 1
 LATE: Final = "refused: the worker was silent, and heard of it too late"
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Leash(NamedTuple):

@@ -14,7 +14,7 @@ HOPELESS_SECONDS: Final = 60.0
 # Some thread asks twice a second. Where nobody could for so long, the whole process was stopped.
 STOPPED_SECONDS: Final = 5.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Watchdog:

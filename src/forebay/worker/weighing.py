@@ -13,7 +13,7 @@ from forebay.stores.protocol import Reader
 from forebay.worker.steering import Steering
 
 LOOK_SECONDS: Final = 10.0
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Weighing:

@@ -44,7 +44,7 @@ from forebay.worker.supervised import Leash, Steered, Supervised
 from forebay.worker.watchdog import Watchdog
 from forebay.worker.weighing import Weighing
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def usable_cores() -> int:
@@ -73,7 +73,7 @@ class Worker:
     ) -> None:
         weights = weighed(queues)
         _check(threads, coroutines, isolated, beat)
-        self.id = WorkerId(new_id())
+        self.id: WorkerId = WorkerId(new_id())
         self._engine = engine
         self._info = WorkerInfo(
             id=self.id,
@@ -90,14 +90,14 @@ class Worker:
         self._watchdog = Watchdog(self._clock)
         self._reporting = Reporting(self._info, self._slots, self._steering, self._watchdog, self._clock)
         self._health = HealthLog(self._clock, self._reporting.info, self._depths)
-        self.control = Control(self, self._slots)
+        self.control: Control = Control(self, self._slots)
         self.drain_seconds = DRAIN_SECONDS
         self._hooks, self._schedules = registry.hooks, registry.schedules
         self._noting = Noting(self._clock, self._inbox.ring, engine.reader)
         self._executors = Choosing(registry, self._slots, self._inbox, self._clock, program=program)
         self._renewal: Renewal | Supervised = self._own_renewal()
         self._wakeups: Wakeups | None = engine.wakeups()
-        self.limits = Limits()  # when it stops by itself, so that another can take its place
+        self.limits: Limits = Limits()  # when it stops by itself, so that another can take its place
         self._recycling: Recycling
         self._is_started = False
         # Called by its own thread, as the last thing it does.

@@ -5,7 +5,7 @@ Who has `forebay.view_job` may look; who has `forebay.change_job` may cancel and
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.contrib import admin, messages
@@ -22,8 +22,18 @@ from forebay.integrations.django.pages import Found, filters, listed, shown, ste
 _DONE = {"cancel": "cancelled, or asked to stop", "revive": "revived"}
 
 
+if TYPE_CHECKING:  # Django brings no types
+
+    class _ModelAdmin:
+        """What we use of Django's."""
+
+        def __getattr__(self, name: str) -> Any: ...
+else:
+    _ModelAdmin = admin.ModelAdmin
+
+
 @admin.register(Job)
-class JobAdmin(admin.ModelAdmin):  # type: ignore[misc]
+class JobAdmin(_ModelAdmin):
     """Its own views in place of those for rows of a table."""
 
     def get_urls(self) -> list[Any]:

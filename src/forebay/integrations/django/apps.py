@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from django.apps import AppConfig
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # Django brings no types, and a base of an unknown type would make ours unknown
+
+    class AppConfig:
+        """What we use of Django's."""
+else:
+    from django.apps import AppConfig
 
 
-class ForebayConfig(AppConfig):  # type: ignore[misc]
+class ForebayConfig(AppConfig):
     """What goes into INSTALLED_APPS."""
 
     name = "forebay.integrations.django"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
 from threading import RLock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from django.db import close_old_connections, connections
@@ -36,7 +36,7 @@ from forebay.integrations.django.tasks_api import (
     task_backends,
 )
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # What Django hands on to libpq as it is, and a connection of ours needs too.
 _FOR_LIBPQ: Final = frozenset(
@@ -54,8 +54,22 @@ _apps: dict[tuple[str, str, str], Forebay] = {}
 _tasks: dict[str, dict[str, Any]] = {}
 _lock = RLock()
 
+if TYPE_CHECKING:  # Django brings no types
 
-class ForebayBackend(backends.BaseTaskBackend):  # type: ignore[misc]
+    class _Backend:
+        """What we use of Django's."""
+
+        alias: str
+        options: dict[str, Any]
+
+        def __init__(self, alias: str, params: Mapping[str, Any]) -> None: ...
+
+        def validate_task(self, task: Any) -> None: ...
+else:
+    _Backend = backends.BaseTaskBackend
+
+
+class ForebayBackend(_Backend):
     """Stores tasks as jobs. Options:
 
     - `url` of the store, or `database`: the alias of one of DATABASES that holds the jobs. Then a task that

@@ -30,14 +30,14 @@ class Found:
     """What a request asks for: which of TASKS, which jobs, from where on."""
 
     def __init__(self, params: Mapping[str, str]) -> None:
-        self.aliases = [alias for alias in task_backends.settings if _is_ours(alias)]
+        self.aliases: list[str] = [alias for alias in task_backends.settings if _is_ours(alias)]
         if not self.aliases:
             raise ConfigError("none of TASKS is one of Forebay's")
-        self.alias = params.get("backend") or self.aliases[0]
+        self.alias: str = params.get("backend") or self.aliases[0]
         if self.alias not in self.aliases:
             raise ConfigError(f"TASKS has no {self.alias!r:.60} of Forebay's")
-        self.chosen = {name: params[name] for name in FILTERS if params.get(name)}
-        self.after = params.get("after") or None
+        self.chosen: dict[str, str] = {name: params[name] for name in FILTERS if params.get(name)}
+        self.after: str | None = params.get("after") or None
 
     @property
     def app(self) -> Forebay:

@@ -20,7 +20,7 @@ from forebay.domain.ulid import ulid_created_at
 from forebay.errors import InvalidJob
 from forebay.integrations.django.tasks_api import base
 
-STATUS: Final = {
+STATUS: Final[dict[JobState, Any]] = {
     JobState.RUNNING: base.TaskResultStatus.RUNNING,
     JobState.COMPLETED: base.TaskResultStatus.SUCCESSFUL,
     JobState.DEAD: base.TaskResultStatus.FAILED,

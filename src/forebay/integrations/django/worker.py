@@ -9,7 +9,8 @@ import os
 
 import django
 
+from forebay.app.app import Forebay
 from forebay.integrations.django.backend import django_app
 
 django.setup()
-app = django_app(os.environ.get("FOREBAY_DJANGO_BACKEND", "default"))
+app: Forebay = django_app(os.environ.get("FOREBAY_DJANGO_BACKEND", "default"))

@@ -23,7 +23,7 @@ class RedisSide:
     """A connection, with its errors in our words."""
 
     def __init__(self, url: str) -> None:
-        self.name = without_password(url)
+        self.name: str = without_password(url)
         if not url.startswith(SCHEMES):
             raise ConfigError(f"{self.name} is no address of a Redis server; write redis://HOST:PORT/NUMBER")
         try:

@@ -56,7 +56,7 @@ SHOWN: Final = (
 Attributes = Mapping[str, str]
 K = TypeVar("K")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def measure(app: Forebay, meter_provider: otel.MeterProvider | None = None, *, gauges: bool = True) -> None:

@@ -43,7 +43,7 @@ _NS: Final = 1_000_000
 _CLOCK: Final = SystemClock()
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -5,7 +5,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import Any as _Any, ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -15,7 +15,7 @@ class EnqueueRequest(_message.Message):
     WITH_POSITION_FIELD_NUMBER: _ClassVar[int]
     job: NewJob
     with_position: bool
-    def __init__(self, job: _Optional[_Union[NewJob, _Mapping]] = ..., with_position: _Optional[bool] = ...) -> None: ...
+    def __init__(self, job: _Optional[_Union[NewJob, _Mapping[str, _Any]]] = ..., with_position: _Optional[bool] = ...) -> None: ...
 
 class NewJob(_message.Message):
     __slots__ = ("task", "queue", "args_json", "kwargs_json", "id", "priority", "delay_seconds", "run_at", "deadline_at", "expires_at", "timeout_seconds", "lease_seconds", "max_retries", "retry", "unique_key", "unique_until", "idempotency_key", "metadata_json", "tags", "correlation_id", "parent_id", "limit_keys", "depends_on", "allow_missing", "sequence", "client", "cost", "without")
@@ -82,7 +82,7 @@ class NewJob(_message.Message):
     client: str
     cost: int
     without: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., id: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., max_retries: _Optional[int] = ..., retry: _Optional[str] = ..., unique_key: _Optional[str] = ..., unique_until: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., limit_keys: _Optional[_Mapping[str, str]] = ..., depends_on: _Optional[_Iterable[_Union[Dependency, _Mapping]]] = ..., allow_missing: _Optional[bool] = ..., sequence: _Optional[str] = ..., client: _Optional[str] = ..., cost: _Optional[int] = ..., without: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., id: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., timeout_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., max_retries: _Optional[int] = ..., retry: _Optional[str] = ..., unique_key: _Optional[str] = ..., unique_until: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., limit_keys: _Optional[_Mapping[str, str]] = ..., depends_on: _Optional[_Iterable[_Union[Dependency, _Mapping[str, _Any]]]] = ..., allow_missing: _Optional[bool] = ..., sequence: _Optional[str] = ..., client: _Optional[str] = ..., cost: _Optional[int] = ..., without: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Dependency(_message.Message):
     __slots__ = ("id", "index", "on_failure")
@@ -120,7 +120,7 @@ class EnqueueBatchRequest(_message.Message):
     ATOMIC_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[NewJob]
     atomic: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ..., atomic: _Optional[bool] = ...) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping[str, _Any]]]] = ..., atomic: _Optional[bool] = ...) -> None: ...
 
 class EnqueueManyAnswer(_message.Message):
     __slots__ = ("accepted", "rejected")
@@ -128,7 +128,7 @@ class EnqueueManyAnswer(_message.Message):
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     accepted: _containers.RepeatedCompositeFieldContainer[Accepted]
     rejected: _containers.RepeatedCompositeFieldContainer[Rejected]
-    def __init__(self, accepted: _Optional[_Iterable[_Union[Accepted, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[Rejected, _Mapping]]] = ...) -> None: ...
+    def __init__(self, accepted: _Optional[_Iterable[_Union[Accepted, _Mapping[str, _Any]]]] = ..., rejected: _Optional[_Iterable[_Union[Rejected, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Rejected(_message.Message):
     __slots__ = ("index", "problem")
@@ -136,7 +136,7 @@ class Rejected(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     index: int
     problem: Problem
-    def __init__(self, index: _Optional[int] = ..., problem: _Optional[_Union[Problem, _Mapping]] = ...) -> None: ...
+    def __init__(self, index: _Optional[int] = ..., problem: _Optional[_Union[Problem, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Problem(_message.Message):
     __slots__ = ("type", "title", "status", "code", "detail", "field", "holder", "retry_after_seconds")
@@ -255,7 +255,7 @@ class Job(_message.Message):
     kwargs_json: str
     payload_base64: str
     payload_error: str
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., state: _Optional[str] = ..., status: _Optional[str] = ..., is_final: _Optional[bool] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., crashes: _Optional[int] = ..., max_retries: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker: _Optional[str] = ..., timeout_seconds: _Optional[float] = ..., unique_key: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., limit_keys: _Optional[_Mapping[str, str]] = ..., sequence: _Optional[str] = ..., cost: _Optional[int] = ..., cancel_reason: _Optional[str] = ..., reason: _Optional[str] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., depends_on: _Optional[_Iterable[_Union[Edge, _Mapping]]] = ..., dependants: _Optional[_Iterable[_Union[Edge, _Mapping]]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., state: _Optional[str] = ..., status: _Optional[str] = ..., is_final: _Optional[bool] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., crashes: _Optional[int] = ..., max_retries: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., worker: _Optional[str] = ..., timeout_seconds: _Optional[float] = ..., unique_key: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., limit_keys: _Optional[_Mapping[str, str]] = ..., sequence: _Optional[str] = ..., cost: _Optional[int] = ..., cancel_reason: _Optional[str] = ..., reason: _Optional[str] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping[str, _Any]]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping[str, _Any]]]] = ..., depends_on: _Optional[_Iterable[_Union[Edge, _Mapping[str, _Any]]]] = ..., dependants: _Optional[_Iterable[_Union[Edge, _Mapping[str, _Any]]]] = ..., progress: _Optional[_Union[Progress, _Mapping[str, _Any]]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
 
 class Attempt(_message.Message):
     __slots__ = ("attempt", "ending", "worker", "started_at", "ended_at", "duration_seconds", "error_type", "error", "traceback")
@@ -277,7 +277,7 @@ class Attempt(_message.Message):
     error_type: str
     error: str
     traceback: str
-    def __init__(self, attempt: _Optional[int] = ..., ending: _Optional[str] = ..., worker: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., error_type: _Optional[str] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
+    def __init__(self, attempt: _Optional[int] = ..., ending: _Optional[str] = ..., worker: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., duration_seconds: _Optional[float] = ..., error_type: _Optional[str] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("kind", "at", "attempt", "actor", "detail")
@@ -291,7 +291,7 @@ class Event(_message.Message):
     attempt: int
     actor: str
     detail: str
-    def __init__(self, kind: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., attempt: _Optional[int] = ..., actor: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+    def __init__(self, kind: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., attempt: _Optional[int] = ..., actor: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class Edge(_message.Message):
     __slots__ = ("id", "edge", "on_failure")
@@ -313,7 +313,7 @@ class Progress(_message.Message):
     total: float
     message: str
     at: _timestamp_pb2.Timestamp
-    def __init__(self, done: _Optional[float] = ..., total: _Optional[float] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, done: _Optional[float] = ..., total: _Optional[float] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class WaitForCompletionRequest(_message.Message):
     __slots__ = ("id", "timeout_seconds")
@@ -345,7 +345,7 @@ class Graph(_message.Message):
     jobs: _containers.RepeatedCompositeFieldContainer[JobLine]
     edges: _containers.RepeatedCompositeFieldContainer[Tie]
     is_whole: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[Tie, _Mapping]]] = ..., is_whole: _Optional[bool] = ...) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping[str, _Any]]]] = ..., edges: _Optional[_Iterable[_Union[Tie, _Mapping[str, _Any]]]] = ..., is_whole: _Optional[bool] = ...) -> None: ...
 
 class JobLine(_message.Message):
     __slots__ = ("id", "queue", "task", "state", "priority", "attempt", "failures", "created_at", "run_at", "started_at", "finished_at", "duration_seconds", "worker", "reason", "tags")
@@ -379,7 +379,7 @@ class JobLine(_message.Message):
     worker: str
     reason: str
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., state: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., worker: _Optional[str] = ..., reason: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., state: _Optional[str] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., duration_seconds: _Optional[float] = ..., worker: _Optional[str] = ..., reason: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Tie(_message.Message):
     __slots__ = ("parent", "child", "edge", "on_failure")
@@ -445,7 +445,7 @@ class UpdateTaskPriorityRequest(_message.Message):
     run_at: _timestamp_pb2.Timestamp
     metadata_json: str
     queue: str
-    def __init__(self, id: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., metadata_json: _Optional[str] = ..., queue: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., priority: _Optional[int] = ..., delay_seconds: _Optional[float] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., metadata_json: _Optional[str] = ..., queue: _Optional[str] = ...) -> None: ...
 
 class DequeueRequest(_message.Message):
     __slots__ = ("wait_seconds", "queues", "tasks", "lease_seconds")
@@ -463,7 +463,7 @@ class ClaimAnswer(_message.Message):
     __slots__ = ("jobs",)
     JOBS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[ClaimedJob]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[ClaimedJob, _Mapping]]] = ...) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[ClaimedJob, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class ClaimedJob(_message.Message):
     __slots__ = ("id", "lease", "queue", "task", "attempt", "failures", "priority", "lease_expires_at", "heartbeat_seconds", "timeout_seconds", "deadline_at", "metadata_json", "tags", "correlation_id", "args_json", "kwargs_json", "payload_base64", "payload_error")
@@ -503,7 +503,7 @@ class ClaimedJob(_message.Message):
     kwargs_json: str
     payload_base64: str
     payload_error: str
-    def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., priority: _Optional[int] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., heartbeat_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., priority: _Optional[int] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., heartbeat_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
 
 class DequeueBatchRequest(_message.Message):
     __slots__ = ("queues", "tasks", "lease_seconds", "most", "wait_seconds")
@@ -551,7 +551,7 @@ class Settled(_message.Message):
     id: str
     is_kept: bool
     problem: Problem
-    def __init__(self, id: _Optional[str] = ..., is_kept: _Optional[bool] = ..., problem: _Optional[_Union[Problem, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., is_kept: _Optional[bool] = ..., problem: _Optional[_Union[Problem, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class NackTaskRequest(_message.Message):
     __slots__ = ("id", "lease", "error", "error_type", "traceback", "requeue", "retry_after_seconds")
@@ -575,7 +575,7 @@ class SettleTasksRequest(_message.Message):
     __slots__ = ("endings",)
     ENDINGS_FIELD_NUMBER: _ClassVar[int]
     endings: _containers.RepeatedCompositeFieldContainer[Ending]
-    def __init__(self, endings: _Optional[_Iterable[_Union[Ending, _Mapping]]] = ...) -> None: ...
+    def __init__(self, endings: _Optional[_Iterable[_Union[Ending, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Ending(_message.Message):
     __slots__ = ("id", "lease", "outcome", "result_json", "error", "error_type", "traceback", "delay_seconds", "cost")
@@ -603,7 +603,7 @@ class SettleAnswer(_message.Message):
     __slots__ = ("settled",)
     SETTLED_FIELD_NUMBER: _ClassVar[int]
     settled: _containers.RepeatedCompositeFieldContainer[Settled]
-    def __init__(self, settled: _Optional[_Iterable[_Union[Settled, _Mapping]]] = ...) -> None: ...
+    def __init__(self, settled: _Optional[_Iterable[_Union[Settled, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("id", "lease", "extend_seconds", "done", "total", "message")
@@ -629,7 +629,7 @@ class HeartbeatAnswer(_message.Message):
     lease_expires_at: _timestamp_pb2.Timestamp
     heartbeat_seconds: float
     cancel: str
-    def __init__(self, lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., heartbeat_seconds: _Optional[float] = ..., cancel: _Optional[str] = ...) -> None: ...
+    def __init__(self, lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., heartbeat_seconds: _Optional[float] = ..., cancel: _Optional[str] = ...) -> None: ...
 
 class ExtendVisibilityRequest(_message.Message):
     __slots__ = ("id", "lease", "additional_seconds")
@@ -653,7 +653,7 @@ class PeekAnswer(_message.Message):
     __slots__ = ("jobs",)
     JOBS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobLine]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping]]] = ...) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ()
@@ -663,7 +663,7 @@ class QueueList(_message.Message):
     __slots__ = ("queues",)
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     queues: _containers.RepeatedCompositeFieldContainer[Queue]
-    def __init__(self, queues: _Optional[_Iterable[_Union[Queue, _Mapping]]] = ...) -> None: ...
+    def __init__(self, queues: _Optional[_Iterable[_Union[Queue, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Queue(_message.Message):
     __slots__ = ("name", "state", "settings_json", "counts", "drain_seconds", "is_reordering", "created_at", "updated_at")
@@ -683,7 +683,7 @@ class Queue(_message.Message):
     is_reordering: bool
     created_at: _timestamp_pb2.Timestamp
     updated_at: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., settings_json: _Optional[str] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., drain_seconds: _Optional[float] = ..., is_reordering: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., settings_json: _Optional[str] = ..., counts: _Optional[_Union[Counts, _Mapping[str, _Any]]] = ..., drain_seconds: _Optional[float] = ..., is_reordering: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Counts(_message.Message):
     __slots__ = ("scheduled", "blocked", "pending", "running", "retrying", "completed", "dead", "cancelled", "live", "total")
@@ -785,7 +785,7 @@ class QueueMetrics(_message.Message):
     oldest_pending_age_seconds: float
     rate_limited_requests: int
     tasks: _containers.RepeatedCompositeFieldContainer[TaskMetrics]
-    def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping]] = ..., run: _Optional[_Union[Spread, _Mapping]] = ..., enqueued_per_second: _Optional[float] = ..., throughput_per_second: _Optional[float] = ..., next_pending_age_seconds: _Optional[float] = ..., consumers_active: _Optional[int] = ..., pending_by_priority: _Optional[_Mapping[str, int]] = ..., oldest_pending_age_seconds: _Optional[float] = ..., rate_limited_requests: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskMetrics, _Mapping]]] = ...) -> None: ...
+    def __init__(self, queue: _Optional[str] = ..., window_seconds: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping[str, _Any]]] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping[str, _Any]]] = ..., run: _Optional[_Union[Spread, _Mapping[str, _Any]]] = ..., enqueued_per_second: _Optional[float] = ..., throughput_per_second: _Optional[float] = ..., next_pending_age_seconds: _Optional[float] = ..., consumers_active: _Optional[int] = ..., pending_by_priority: _Optional[_Mapping[str, int]] = ..., oldest_pending_age_seconds: _Optional[float] = ..., rate_limited_requests: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskMetrics, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Spread(_message.Message):
     __slots__ = ("count", "average_ms", "p50_ms", "p95_ms", "p99_ms", "least_ms", "most_ms")
@@ -840,7 +840,7 @@ class TaskMetrics(_message.Message):
     errors: _containers.ScalarMap[str, int]
     wait: Spread
     run: Spread
-    def __init__(self, task: _Optional[str] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping]] = ..., run: _Optional[_Union[Spread, _Mapping]] = ...) -> None: ...
+    def __init__(self, task: _Optional[str] = ..., claimed: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., retried: _Optional[int] = ..., dead: _Optional[int] = ..., cancelled: _Optional[int] = ..., snoozed: _Optional[int] = ..., error_rate: _Optional[float] = ..., errors: _Optional[_Mapping[str, int]] = ..., wait: _Optional[_Union[Spread, _Mapping[str, _Any]]] = ..., run: _Optional[_Union[Spread, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ListQueueMetricsRequest(_message.Message):
     __slots__ = ("window_seconds",)
@@ -852,7 +852,7 @@ class QueueMetricsList(_message.Message):
     __slots__ = ("queues",)
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     queues: _containers.RepeatedCompositeFieldContainer[QueueMetrics]
-    def __init__(self, queues: _Optional[_Iterable[_Union[QueueMetrics, _Mapping]]] = ...) -> None: ...
+    def __init__(self, queues: _Optional[_Iterable[_Union[QueueMetrics, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class GetQueueMetricsTimeSeriesRequest(_message.Message):
     __slots__ = ("metrics", "queue", "task", "start", "end", "resolution_seconds")
@@ -868,7 +868,7 @@ class GetQueueMetricsTimeSeriesRequest(_message.Message):
     start: _timestamp_pb2.Timestamp
     end: _timestamp_pb2.Timestamp
     resolution_seconds: float
-    def __init__(self, metrics: _Optional[_Iterable[str]] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., resolution_seconds: _Optional[float] = ...) -> None: ...
+    def __init__(self, metrics: _Optional[_Iterable[str]] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., resolution_seconds: _Optional[float] = ...) -> None: ...
 
 class SeriesAnswer(_message.Message):
     __slots__ = ("start", "end", "resolution_seconds", "times", "series")
@@ -882,7 +882,7 @@ class SeriesAnswer(_message.Message):
     resolution_seconds: float
     times: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
     series: _containers.RepeatedCompositeFieldContainer[Series]
-    def __init__(self, start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., resolution_seconds: _Optional[float] = ..., times: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ..., series: _Optional[_Iterable[_Union[Series, _Mapping]]] = ...) -> None: ...
+    def __init__(self, start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., resolution_seconds: _Optional[float] = ..., times: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]]] = ..., series: _Optional[_Iterable[_Union[Series, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Series(_message.Message):
     __slots__ = ("name", "unit", "values_json")
@@ -900,7 +900,7 @@ class CreateQueueRequest(_message.Message):
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: QueueSettings
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class QueueSettings(_message.Message):
     __slots__ = ("mode", "weight", "lease_seconds", "max_length", "default_priority", "min_priority", "max_priority", "aging_seconds", "max_aging_bonus", "retry_penalty", "deadline_weight", "deadline_horizon_seconds", "keep_finished_seconds", "keep_dead_seconds", "archive", "keep_archive_seconds", "enqueue_rate", "enqueue_burst", "client_rate", "client_burst", "share_weights", "promote_per_second", "without")
@@ -965,7 +965,7 @@ class UpdateQueueConfigRequest(_message.Message):
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: QueueSettings
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class DeleteQueueRequest(_message.Message):
     __slots__ = ("name", "force")
@@ -1009,7 +1009,7 @@ class PurgeQueueRequest(_message.Message):
     name: str
     where: JobFilter
     dry_run: bool
-    def __init__(self, name: _Optional[str] = ..., where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class JobFilter(_message.Message):
     __slots__ = ("queues", "states", "tasks", "priority_from", "priority_to", "created_from", "created_before", "finished_before", "unique_key", "idempotency_key", "correlation_id", "parent_id", "tags", "metadata_json", "text")
@@ -1043,7 +1043,7 @@ class JobFilter(_message.Message):
     tags: _containers.RepeatedScalarFieldContainer[str]
     metadata_json: str
     text: str
-    def __init__(self, queues: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[str]] = ..., priority_from: _Optional[int] = ..., priority_to: _Optional[int] = ..., created_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., unique_key: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., metadata_json: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+    def __init__(self, queues: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[str]] = ..., priority_from: _Optional[int] = ..., priority_to: _Optional[int] = ..., created_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., created_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., finished_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., unique_key: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., metadata_json: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class BulkAnswer(_message.Message):
     __slots__ = ("matched", "matched_is_exact", "done", "dry_run")
@@ -1065,7 +1065,7 @@ class RequeueTasksRequest(_message.Message):
     name: str
     where: JobFilter
     dry_run: bool
-    def __init__(self, name: _Optional[str] = ..., where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class SearchTasksRequest(_message.Message):
     __slots__ = ("where", "limit", "after", "with_total")
@@ -1077,7 +1077,7 @@ class SearchTasksRequest(_message.Message):
     limit: int
     after: str
     with_total: bool
-    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., with_total: _Optional[bool] = ...) -> None: ...
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., with_total: _Optional[bool] = ...) -> None: ...
 
 class JobList(_message.Message):
     __slots__ = ("jobs", "after", "has_more", "stopped_at", "total", "total_is_exact")
@@ -1093,7 +1093,7 @@ class JobList(_message.Message):
     stopped_at: _timestamp_pb2.Timestamp
     total: int
     total_is_exact: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping]]] = ..., after: _Optional[str] = ..., has_more: _Optional[bool] = ..., stopped_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., total: _Optional[int] = ..., total_is_exact: _Optional[bool] = ...) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobLine, _Mapping[str, _Any]]]] = ..., after: _Optional[str] = ..., has_more: _Optional[bool] = ..., stopped_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., total: _Optional[int] = ..., total_is_exact: _Optional[bool] = ...) -> None: ...
 
 class BulkTasksRequest(_message.Message):
     __slots__ = ("action", "where", "everything", "dry_run", "reason", "queue", "delay_seconds", "reset")
@@ -1113,7 +1113,7 @@ class BulkTasksRequest(_message.Message):
     queue: str
     delay_seconds: float
     reset: bool
-    def __init__(self, action: _Optional[str] = ..., where: _Optional[_Union[JobFilter, _Mapping]] = ..., everything: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., reason: _Optional[str] = ..., queue: _Optional[str] = ..., delay_seconds: _Optional[float] = ..., reset: _Optional[bool] = ...) -> None: ...
+    def __init__(self, action: _Optional[str] = ..., where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., everything: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., reason: _Optional[str] = ..., queue: _Optional[str] = ..., delay_seconds: _Optional[float] = ..., reset: _Optional[bool] = ...) -> None: ...
 
 class DeleteTaskRequest(_message.Message):
     __slots__ = ("id",)
@@ -1161,7 +1161,7 @@ class ListDeadLetterTasksRequest(_message.Message):
     limit: int
     after: str
     with_total: bool
-    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., with_total: _Optional[bool] = ...) -> None: ...
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., limit: _Optional[int] = ..., after: _Optional[str] = ..., with_total: _Optional[bool] = ...) -> None: ...
 
 class RequeueFromDeadLetterRequest(_message.Message):
     __slots__ = ("where", "dry_run", "group")
@@ -1171,7 +1171,7 @@ class RequeueFromDeadLetterRequest(_message.Message):
     where: JobFilter
     dry_run: bool
     group: str
-    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ..., group: _Optional[str] = ...) -> None: ...
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., dry_run: _Optional[bool] = ..., group: _Optional[str] = ...) -> None: ...
 
 class PurgeDeadLetterQueueRequest(_message.Message):
     __slots__ = ("where", "dry_run", "group")
@@ -1181,7 +1181,7 @@ class PurgeDeadLetterQueueRequest(_message.Message):
     where: JobFilter
     dry_run: bool
     group: str
-    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., dry_run: _Optional[bool] = ..., group: _Optional[str] = ...) -> None: ...
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., dry_run: _Optional[bool] = ..., group: _Optional[str] = ...) -> None: ...
 
 class ListFailureGroupsRequest(_message.Message):
     __slots__ = ("where", "newest")
@@ -1189,7 +1189,7 @@ class ListFailureGroupsRequest(_message.Message):
     NEWEST_FIELD_NUMBER: _ClassVar[int]
     where: JobFilter
     newest: int
-    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., newest: _Optional[int] = ...) -> None: ...
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., newest: _Optional[int] = ...) -> None: ...
 
 class GroupList(_message.Message):
     __slots__ = ("groups", "jobs", "is_whole", "others")
@@ -1201,7 +1201,7 @@ class GroupList(_message.Message):
     jobs: int
     is_whole: bool
     others: int
-    def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., jobs: _Optional[int] = ..., is_whole: _Optional[bool] = ..., others: _Optional[int] = ...) -> None: ...
+    def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping[str, _Any]]]] = ..., jobs: _Optional[int] = ..., is_whole: _Optional[bool] = ..., others: _Optional[int] = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("id", "message", "frames", "jobs", "tasks", "first_at", "last_at", "example_id", "example_reason")
@@ -1230,7 +1230,7 @@ class Group(_message.Message):
     last_at: _timestamp_pb2.Timestamp
     example_id: str
     example_reason: str
-    def __init__(self, id: _Optional[str] = ..., message: _Optional[str] = ..., frames: _Optional[_Iterable[str]] = ..., jobs: _Optional[int] = ..., tasks: _Optional[_Mapping[str, int]] = ..., first_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., example_id: _Optional[str] = ..., example_reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., message: _Optional[str] = ..., frames: _Optional[_Iterable[str]] = ..., jobs: _Optional[int] = ..., tasks: _Optional[_Mapping[str, int]] = ..., first_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., last_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., example_id: _Optional[str] = ..., example_reason: _Optional[str] = ...) -> None: ...
 
 class StartRampRequest(_message.Message):
     __slots__ = ("where", "group", "first", "factor", "most", "every_seconds", "stop_percent")
@@ -1248,7 +1248,7 @@ class StartRampRequest(_message.Message):
     most: int
     every_seconds: float
     stop_percent: float
-    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping]] = ..., group: _Optional[str] = ..., first: _Optional[int] = ..., factor: _Optional[float] = ..., most: _Optional[int] = ..., every_seconds: _Optional[float] = ..., stop_percent: _Optional[float] = ...) -> None: ...
+    def __init__(self, where: _Optional[_Union[JobFilter, _Mapping[str, _Any]]] = ..., group: _Optional[str] = ..., first: _Optional[int] = ..., factor: _Optional[float] = ..., most: _Optional[int] = ..., every_seconds: _Optional[float] = ..., stop_percent: _Optional[float] = ...) -> None: ...
 
 class Ramp(_message.Message):
     __slots__ = ("name", "state", "reason", "group", "queues", "first", "factor", "most", "every_seconds", "stop_percent", "started_at", "started_by", "next_at", "ended_at", "batches", "looked", "revived", "waiting", "completed", "dead", "refused", "gone")
@@ -1296,7 +1296,7 @@ class Ramp(_message.Message):
     dead: int
     refused: int
     gone: int
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., factor: _Optional[float] = ..., most: _Optional[int] = ..., every_seconds: _Optional[float] = ..., stop_percent: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_by: _Optional[str] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., batches: _Optional[int] = ..., looked: _Optional[int] = ..., revived: _Optional[int] = ..., waiting: _Optional[int] = ..., completed: _Optional[int] = ..., dead: _Optional[int] = ..., refused: _Optional[int] = ..., gone: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., group: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., first: _Optional[int] = ..., factor: _Optional[float] = ..., most: _Optional[int] = ..., every_seconds: _Optional[float] = ..., stop_percent: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., started_by: _Optional[str] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., batches: _Optional[int] = ..., looked: _Optional[int] = ..., revived: _Optional[int] = ..., waiting: _Optional[int] = ..., completed: _Optional[int] = ..., dead: _Optional[int] = ..., refused: _Optional[int] = ..., gone: _Optional[int] = ...) -> None: ...
 
 class ListRampsRequest(_message.Message):
     __slots__ = ()
@@ -1306,7 +1306,7 @@ class RampList(_message.Message):
     __slots__ = ("ramps",)
     RAMPS_FIELD_NUMBER: _ClassVar[int]
     ramps: _containers.RepeatedCompositeFieldContainer[Ramp]
-    def __init__(self, ramps: _Optional[_Iterable[_Union[Ramp, _Mapping]]] = ...) -> None: ...
+    def __init__(self, ramps: _Optional[_Iterable[_Union[Ramp, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class GetRampRequest(_message.Message):
     __slots__ = ("name",)
@@ -1340,7 +1340,7 @@ class ScheduleList(_message.Message):
     __slots__ = ("schedules",)
     SCHEDULES_FIELD_NUMBER: _ClassVar[int]
     schedules: _containers.RepeatedCompositeFieldContainer[Schedule]
-    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ...) -> None: ...
+    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Schedule(_message.Message):
     __slots__ = ("name", "when", "cron", "every_seconds", "at", "task", "queue", "priority", "metadata_json", "timezone", "start_at", "end_at", "jitter_seconds", "is_paused", "is_declared", "next_at", "last_at", "last_job_id", "overlap", "catch_up", "catch_up_most", "catch_up_seconds", "max_firings", "fired", "skipped", "failed", "created_at", "updated_at", "args_json", "kwargs_json", "payload_base64", "payload_error")
@@ -1408,7 +1408,7 @@ class Schedule(_message.Message):
     kwargs_json: str
     payload_base64: str
     payload_error: str
-    def __init__(self, name: _Optional[str] = ..., when: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., jitter_seconds: _Optional[float] = ..., is_paused: _Optional[bool] = ..., is_declared: _Optional[bool] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_job_id: _Optional[str] = ..., overlap: _Optional[str] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., max_firings: _Optional[int] = ..., fired: _Optional[int] = ..., skipped: _Optional[int] = ..., failed: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., when: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., jitter_seconds: _Optional[float] = ..., is_paused: _Optional[bool] = ..., is_declared: _Optional[bool] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., last_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., last_job_id: _Optional[str] = ..., overlap: _Optional[str] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., max_firings: _Optional[int] = ..., fired: _Optional[int] = ..., skipped: _Optional[int] = ..., failed: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
 
 class GetScheduleRequest(_message.Message):
     __slots__ = ("name",)
@@ -1456,7 +1456,7 @@ class SaveScheduleRequest(_message.Message):
     catch_up_seconds: float
     overlap: str
     max_firings: int
-    def __init__(self, name: _Optional[str] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., jitter_seconds: _Optional[float] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., overlap: _Optional[str] = ..., max_firings: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., jitter_seconds: _Optional[float] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., overlap: _Optional[str] = ..., max_firings: _Optional[int] = ...) -> None: ...
 
 class PreviewScheduleRequest(_message.Message):
     __slots__ = ("name", "runs", "task", "queue", "args_json", "kwargs_json", "priority", "metadata_json", "cron", "every_seconds", "at", "timezone", "start_at", "end_at", "jitter_seconds", "catch_up", "catch_up_most", "catch_up_seconds", "overlap", "max_firings")
@@ -1500,7 +1500,7 @@ class PreviewScheduleRequest(_message.Message):
     catch_up_seconds: float
     overlap: str
     max_firings: int
-    def __init__(self, name: _Optional[str] = ..., runs: _Optional[int] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., jitter_seconds: _Optional[float] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., overlap: _Optional[str] = ..., max_firings: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., runs: _Optional[int] = ..., task: _Optional[str] = ..., queue: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., priority: _Optional[int] = ..., metadata_json: _Optional[str] = ..., cron: _Optional[str] = ..., every_seconds: _Optional[float] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., timezone: _Optional[str] = ..., start_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., end_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., jitter_seconds: _Optional[float] = ..., catch_up: _Optional[str] = ..., catch_up_most: _Optional[int] = ..., catch_up_seconds: _Optional[float] = ..., overlap: _Optional[str] = ..., max_firings: _Optional[int] = ...) -> None: ...
 
 class PreviewAnswer(_message.Message):
     __slots__ = ("when", "runs")
@@ -1508,7 +1508,7 @@ class PreviewAnswer(_message.Message):
     RUNS_FIELD_NUMBER: _ClassVar[int]
     when: str
     runs: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
-    def __init__(self, when: _Optional[str] = ..., runs: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ...) -> None: ...
+    def __init__(self, when: _Optional[str] = ..., runs: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class RemoveScheduleRequest(_message.Message):
     __slots__ = ("name",)
@@ -1552,7 +1552,7 @@ class FiringList(_message.Message):
     __slots__ = ("firings",)
     FIRINGS_FIELD_NUMBER: _ClassVar[int]
     firings: _containers.RepeatedCompositeFieldContainer[Firing]
-    def __init__(self, firings: _Optional[_Iterable[_Union[Firing, _Mapping]]] = ...) -> None: ...
+    def __init__(self, firings: _Optional[_Iterable[_Union[Firing, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Firing(_message.Message):
     __slots__ = ("at", "status", "job_id", "reason", "count")
@@ -1566,7 +1566,7 @@ class Firing(_message.Message):
     job_id: str
     reason: str
     count: int
-    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., status: _Optional[str] = ..., job_id: _Optional[str] = ..., reason: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., status: _Optional[str] = ..., job_id: _Optional[str] = ..., reason: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
     __slots__ = ("with_dead",)
@@ -1578,7 +1578,7 @@ class WorkerList(_message.Message):
     __slots__ = ("workers",)
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
-    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Worker(_message.Message):
     __slots__ = ("id", "host", "pid", "state", "pulse", "queues", "paused", "running", "slots", "stuck", "completed", "failed", "memory", "cpu", "started_at", "beat_at", "recent")
@@ -1616,7 +1616,7 @@ class Worker(_message.Message):
     started_at: _timestamp_pb2.Timestamp
     beat_at: _timestamp_pb2.Timestamp
     recent: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., pulse: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., paused: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., stuck: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., memory: _Optional[int] = ..., cpu: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., beat_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., recent: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., pulse: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., paused: _Optional[_Iterable[str]] = ..., running: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., stuck: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., memory: _Optional[int] = ..., cpu: _Optional[float] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., beat_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., recent: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SendCommandRequest(_message.Message):
     __slots__ = ("all_workers", "kind", "workers", "queue")
@@ -1634,7 +1634,7 @@ class CommandList(_message.Message):
     __slots__ = ("commands",)
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
     commands: _containers.RepeatedCompositeFieldContainer[Command]
-    def __init__(self, commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
+    def __init__(self, commands: _Optional[_Iterable[_Union[Command, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Command(_message.Message):
     __slots__ = ("id", "worker", "kind", "sent_at", "expires_at", "taken_at", "answer")
@@ -1652,7 +1652,7 @@ class Command(_message.Message):
     expires_at: _timestamp_pb2.Timestamp
     taken_at: _timestamp_pb2.Timestamp
     answer: str
-    def __init__(self, id: _Optional[str] = ..., worker: _Optional[str] = ..., kind: _Optional[str] = ..., sent_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., taken_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answer: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., worker: _Optional[str] = ..., kind: _Optional[str] = ..., sent_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., taken_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., answer: _Optional[str] = ...) -> None: ...
 
 class GetCommandsRequest(_message.Message):
     __slots__ = ("ids",)
@@ -1668,7 +1668,7 @@ class LimitList(_message.Message):
     __slots__ = ("limits",)
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     limits: _containers.RepeatedCompositeFieldContainer[LimitUse]
-    def __init__(self, limits: _Optional[_Iterable[_Union[LimitUse, _Mapping]]] = ...) -> None: ...
+    def __init__(self, limits: _Optional[_Iterable[_Union[LimitUse, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class LimitUse(_message.Message):
     __slots__ = ("scope", "concurrency", "rate", "per_seconds", "burst", "state", "running", "tokens", "waiting", "throttled")
@@ -1746,7 +1746,7 @@ class AlertList(_message.Message):
     __slots__ = ("alerts",)
     ALERTS_FIELD_NUMBER: _ClassVar[int]
     alerts: _containers.RepeatedCompositeFieldContainer[Alert]
-    def __init__(self, alerts: _Optional[_Iterable[_Union[Alert, _Mapping]]] = ...) -> None: ...
+    def __init__(self, alerts: _Optional[_Iterable[_Union[Alert, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Alert(_message.Message):
     __slots__ = ("id", "severity", "source", "message", "condition", "rule", "is_active", "triggered_at", "acknowledged_at", "acknowledged_by", "resolved_at", "resolved_by", "metadata_json")
@@ -1776,7 +1776,7 @@ class Alert(_message.Message):
     resolved_at: _timestamp_pb2.Timestamp
     resolved_by: str
     metadata_json: str
-    def __init__(self, id: _Optional[str] = ..., severity: _Optional[str] = ..., source: _Optional[str] = ..., message: _Optional[str] = ..., condition: _Optional[str] = ..., rule: _Optional[str] = ..., is_active: _Optional[bool] = ..., triggered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., acknowledged_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., acknowledged_by: _Optional[str] = ..., resolved_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., resolved_by: _Optional[str] = ..., metadata_json: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., severity: _Optional[str] = ..., source: _Optional[str] = ..., message: _Optional[str] = ..., condition: _Optional[str] = ..., rule: _Optional[str] = ..., is_active: _Optional[bool] = ..., triggered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., acknowledged_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., acknowledged_by: _Optional[str] = ..., resolved_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., resolved_by: _Optional[str] = ..., metadata_json: _Optional[str] = ...) -> None: ...
 
 class TriggerAlertRequest(_message.Message):
     __slots__ = ("kind", "message", "severity", "details_json")
@@ -1819,7 +1819,7 @@ class RuleList(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     rules: _containers.RepeatedCompositeFieldContainer[Rule]
     metrics: _containers.ScalarMap[str, str]
-    def __init__(self, rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, rules: _Optional[_Iterable[_Union[Rule, _Mapping[str, _Any]]]] = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Rule(_message.Message):
     __slots__ = ("id", "name", "condition", "severity", "window_seconds", "hold_seconds", "cooldown_seconds", "enabled", "queue", "task", "each", "is_usual")
@@ -1915,7 +1915,7 @@ class ChannelList(_message.Message):
     __slots__ = ("channels",)
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     channels: _containers.RepeatedCompositeFieldContainer[Channel]
-    def __init__(self, channels: _Optional[_Iterable[_Union[Channel, _Mapping]]] = ...) -> None: ...
+    def __init__(self, channels: _Optional[_Iterable[_Union[Channel, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Channel(_message.Message):
     __slots__ = ("name", "kind", "severity", "enabled", "url", "secret", "to", "sender", "host", "port", "tls", "username", "password")
@@ -1991,7 +1991,7 @@ class KeyList(_message.Message):
     __slots__ = ("keys",)
     KEYS_FIELD_NUMBER: _ClassVar[int]
     keys: _containers.RepeatedCompositeFieldContainer[Key]
-    def __init__(self, keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ...) -> None: ...
+    def __init__(self, keys: _Optional[_Iterable[_Union[Key, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Key(_message.Message):
     __slots__ = ("name", "state", "grants", "created_at", "expires_at", "revoked_at", "used_at", "old_until", "rate", "burst")
@@ -2015,7 +2015,7 @@ class Key(_message.Message):
     old_until: _timestamp_pb2.Timestamp
     rate: int
     burst: int
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., used_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., old_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., used_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., old_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ...) -> None: ...
 
 class GetKeyRequest(_message.Message):
     __slots__ = ("name",)
@@ -2061,7 +2061,7 @@ class KeyMade(_message.Message):
     old_until: _timestamp_pb2.Timestamp
     rate: int
     burst: int
-    def __init__(self, token: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., used_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., old_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ...) -> None: ...
+    def __init__(self, token: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., used_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., old_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ...) -> None: ...
 
 class RotateKeyRequest(_message.Message):
     __slots__ = ("name", "grace_seconds")
@@ -2099,7 +2099,7 @@ class SearchAuditRequest(_message.Message):
     until: _timestamp_pb2.Timestamp
     limit: int
     after: int
-    def __init__(self, kinds: _Optional[_Iterable[str]] = ..., everything: _Optional[bool] = ..., actor: _Optional[str] = ..., request: _Optional[str] = ..., queue: _Optional[str] = ..., job_id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
+    def __init__(self, kinds: _Optional[_Iterable[str]] = ..., everything: _Optional[bool] = ..., actor: _Optional[str] = ..., request: _Optional[str] = ..., queue: _Optional[str] = ..., job_id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., limit: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
 
 class AuditAnswer(_message.Message):
     __slots__ = ("lines", "after", "has_more")
@@ -2109,7 +2109,7 @@ class AuditAnswer(_message.Message):
     lines: _containers.RepeatedCompositeFieldContainer[AuditLine]
     after: int
     has_more: bool
-    def __init__(self, lines: _Optional[_Iterable[_Union[AuditLine, _Mapping]]] = ..., after: _Optional[int] = ..., has_more: _Optional[bool] = ...) -> None: ...
+    def __init__(self, lines: _Optional[_Iterable[_Union[AuditLine, _Mapping[str, _Any]]]] = ..., after: _Optional[int] = ..., has_more: _Optional[bool] = ...) -> None: ...
 
 class AuditLine(_message.Message):
     __slots__ = ("number", "at", "kind", "actor", "request", "queue", "job_id", "detail", "before_json", "after_json")
@@ -2133,4 +2133,4 @@ class AuditLine(_message.Message):
     detail: str
     before_json: str
     after_json: str
-    def __init__(self, number: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., actor: _Optional[str] = ..., request: _Optional[str] = ..., queue: _Optional[str] = ..., job_id: _Optional[str] = ..., detail: _Optional[str] = ..., before_json: _Optional[str] = ..., after_json: _Optional[str] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., kind: _Optional[str] = ..., actor: _Optional[str] = ..., request: _Optional[str] = ..., queue: _Optional[str] = ..., job_id: _Optional[str] = ..., detail: _Optional[str] = ..., before_json: _Optional[str] = ..., after_json: _Optional[str] = ...) -> None: ...

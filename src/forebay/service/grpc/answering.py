@@ -42,7 +42,7 @@ MOST_DETAIL: Final = 600
 Metadata = list[tuple[str, str | bytes]]
 Handler = Callable[[bytes, Any], Awaitable[Any]]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Answering:

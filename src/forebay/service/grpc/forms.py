@@ -66,9 +66,9 @@ class Form:
 
     def __init__(self, shape: type[msgspec.Struct]) -> None:
         self.shape = shape
-        self.fields = _fields(shape)
-        self.by_wire = {field.wire: field for field in self.fields}
-        self.nullable = {field.name for field in self.fields if field.is_nullable}
+        self.fields: tuple[Field, ...] = _fields(shape)
+        self.by_wire: dict[str, Field] = {field.wire: field for field in self.fields}
+        self.nullable: set[str] = {field.name for field in self.fields if field.is_nullable}
 
     def read(self, message: Any) -> dict[str, Any]:
         """What is said in a message, for msgspec to make the shape of; raises Unreadable."""

@@ -26,7 +26,7 @@ _BY_STATUS: Final = {
 
 _BODY: Final = "data"  # what the framework calls the whole of it
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class TooSlow(Exception):

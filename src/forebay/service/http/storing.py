@@ -31,7 +31,7 @@ from forebay.stores.wire import MEDIA_TYPE, PATH, encoded
 
 _OK: Final = 200
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class StoreDoor:

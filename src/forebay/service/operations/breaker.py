@@ -14,7 +14,7 @@ PAUSE_SECONDS: Final = 1.0
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Breaker:

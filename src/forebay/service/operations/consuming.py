@@ -42,7 +42,7 @@ from forebay.service.schema.consuming import (
 from forebay.service.schema.shared import length, moment_of
 from forebay.stores.protocol import Exchange, Reader, Renewal, Store
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Ended:
@@ -51,9 +51,9 @@ class Ended:
     __slots__ = ("job", "outcome", "worker")
 
     def __init__(self, job: Job, worker: WorkerId, outcome: Outcome) -> None:
-        self.job = job
-        self.worker = worker
-        self.outcome = outcome
+        self.job: Job = job
+        self.worker: WorkerId = worker
+        self.outcome: Outcome = outcome
 
     @property
     def lease(self) -> Lease:

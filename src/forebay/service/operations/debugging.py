@@ -43,7 +43,7 @@ _SIGNALS: Final = {
     "shutdown": CommandKind.STOP,
 }
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Debugging:

@@ -44,7 +44,7 @@ class Desk:
     def __init__(self, engine: Engine, clock: Clock, readers: int = READERS) -> None:
         self.engine = engine
         self.clock = clock
-        self.client = Client(engine, clock)
+        self.client: Client = Client(engine, clock)
         # Where several may write duties keep nobody waiting; where one may, they would fight for the lock.
         self._keeper = self.client if engine.features.has_one_writer else Client(engine, clock)
         self._walker = Client(engine, clock)

@@ -32,8 +32,8 @@ class Took:
     __slots__ = ("counts", "seconds")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        self.seconds = 0.0
+        self.counts: list[int] = [0] * (len(BOUNDS) + 1)
+        self.seconds: float = 0.0
 
     def within(self) -> Iterator[tuple[str, int]]:
         """How many took at most so many seconds."""

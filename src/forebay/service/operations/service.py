@@ -45,23 +45,23 @@ class Service:
         duties: Sequence[Duty] | None = None,
     ) -> None:
         used = clock or SystemClock()
-        self.desk = Desk(engine, used)
+        self.desk: Desk = Desk(engine, used)
         if duties is None:
             duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll, engine=engine)
         worker = WorkerId(f"service-{new_worker()}")
-        self.waiting = Waiting(self.desk, worker, duties, longest_wait, roll)
-        self.watching = Watching(self.desk)
-        self.looking = Looking(self.desk)
-        self.requests = Requests(used)
-        self.measuring = Measuring(self.desk, self.requests)
-        self.producing = Producing(self.desk, self.waiting, self.looking, self.requests)
-        self.consuming = Consuming(self.desk, self.waiting, roll)
-        self.administering = Administering(self.desk, self.waiting)
-        self.reviving = Reviving(self.desk)
-        self.keeping = Keeping(self.desk)
-        self.alerting = Alerting(self.desk)
-        self.debugging = Debugging(self.desk, self.waiting, roll)
-        self.steering = Steering(self.desk, self.waiting, roll)
+        self.waiting: Waiting = Waiting(self.desk, worker, duties, longest_wait, roll)
+        self.watching: Watching = Watching(self.desk)
+        self.looking: Looking = Looking(self.desk)
+        self.requests: Requests = Requests(used)
+        self.measuring: Measuring = Measuring(self.desk, self.requests)
+        self.producing: Producing = Producing(self.desk, self.waiting, self.looking, self.requests)
+        self.consuming: Consuming = Consuming(self.desk, self.waiting, roll)
+        self.administering: Administering = Administering(self.desk, self.waiting)
+        self.reviving: Reviving = Reviving(self.desk)
+        self.keeping: Keeping = Keeping(self.desk)
+        self.alerting: Alerting = Alerting(self.desk)
+        self.debugging: Debugging = Debugging(self.desk, self.waiting, roll)
+        self.steering: Steering = Steering(self.desk, self.waiting, roll)
 
     async def start(self) -> None:
         """Begin to listen for the store's hints and to do the duties."""

@@ -33,7 +33,7 @@ KINDS_IN_A_WRITE: Final = 20  # then others who write have their turn
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Kind(NamedTuple):
@@ -54,8 +54,8 @@ class Wish:
     __slots__ = ("answer", "is_patient", "most")
 
     def __init__(self, most: int, *, is_patient: bool) -> None:
-        self.most = most
-        self.is_patient = is_patient
+        self.most: int = most
+        self.is_patient: bool = is_patient
         self.answer: asyncio.Future[list[Job]] = asyncio.get_running_loop().create_future()
 
     def grant(self, jobs: list[Job]) -> None:
@@ -77,7 +77,7 @@ class Group:
 
     def __init__(self) -> None:
         self.wishes: dict[Wish, None] = {}
-        self.is_dry = False
+        self.is_dry: bool = False
         self.due: asyncio.TimerHandle | None = None
 
     def stop_timer(self) -> None:

@@ -36,7 +36,7 @@ PACE_SECONDS: Final = 5.0  # how fast a queue is costs more to find out than how
 MOST_UNREAD: Final = 5
 MOST_LINES: Final = 100
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class View(NamedTuple):
@@ -89,12 +89,12 @@ class Listener:
 
     def __init__(self, view: View, after: int | None) -> None:
         self._view = view
-        self.asks_for_tasks = bool(view.tasks)
+        self.asks_for_tasks: bool = bool(view.tasks)
         self._after = after
         self._queues: dict[str, QueueShape] = {}
         self._workers: list[WorkerShape] | None = None
         self._unread: asyncio.Queue[News] = asyncio.Queue(MOST_UNREAD)
-        self.is_over = asyncio.Event()
+        self.is_over: asyncio.Event = asyncio.Event()
 
     async def next(self, seconds: float) -> News | None:
         """The next message; None if none comes in this time, or none will come any more."""

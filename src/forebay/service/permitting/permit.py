@@ -15,8 +15,8 @@ class Permit:
     __slots__ = ("caller", "service")
 
     def __init__(self, service: Service, caller: Caller) -> None:
-        self.service = service  # for what needs nobody's leave
-        self.caller = caller
+        self.service: Service = service  # for what needs nobody's leave
+        self.caller: Caller = caller
 
     @property
     def actor(self) -> str:

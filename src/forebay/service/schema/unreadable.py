@@ -14,4 +14,4 @@ class Unreadable(Exception):
     def __init__(self, message: str) -> None:
         found = _WHERE.match(message)
         super().__init__(found["what"] if found else message)
-        self.field = found["field"] or None if found else None
+        self.field: str | None = found["field"] or None if found else None

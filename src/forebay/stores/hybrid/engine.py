@@ -32,7 +32,7 @@ class HybridEngine(PostgresEngine):
     queue's order Redis holds; `is_eager` is for tests.
     """
 
-    features = Features(
+    features: Features = Features(
         name="postgresql+redis",
         is_durable=True,
         is_shared=True,
@@ -50,7 +50,7 @@ class HybridEngine(PostgresEngine):
         is_eager: bool = False,
     ) -> None:
         super().__init__(address, new_id=new_id)
-        self.redis = replace(redis, answer_wait=ANSWER_SECONDS)
+        self.redis: RedisAddress = replace(redis, answer_wait=ANSWER_SECONDS)
         self._hot = hot
         self._is_eager = is_eager
         self._prefix = prefix(address, redis)

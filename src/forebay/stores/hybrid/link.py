@@ -26,7 +26,7 @@ PAUSE_SECONDS: Final = 0.2
 REFUSED_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 1.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 Then = Callable[[Any], None]
 
 
@@ -54,8 +54,8 @@ class Link:
         self._pid = os.getpid()
         self._used_at = 0.0
         self._is_closed = False
-        self.returns = 0  # how often it has come back
-        self.why = ""  # it is down
+        self.returns: int = 0  # how often it has come back
+        self.why: str = ""  # it is down
 
     def open(self) -> None:
         """Try once, and wait for it: most handles are opened while the server is there."""

@@ -27,7 +27,7 @@ ACTOR: Final = "redis"
 # Many see at about the same time that Redis is gone, and one of them writes it down.
 TOLD_MS: Final = 5_000
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class HybridStore(PostgresStore):

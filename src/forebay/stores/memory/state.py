@@ -47,6 +47,9 @@ class State:
     Values are never changed in place, so that undoing is putting the old one back.
     """
 
+    expiring: Order
+    rescoring: Order
+
     def __init__(self, new_id: Callable[[], JobId]) -> None:
         self.new_id = new_id
         self.jobs: dict[JobId, Record] = {}
@@ -80,7 +83,7 @@ class State:
         self.schedules: dict[str, Schedule] = {}
         self.firings: dict[str, tuple[Firing, ...]] = {}
         self.documents: dict[tuple[str, str], Document] = {}
-        self.measured = Measured()
+        self.measured: Measured = Measured()
         self.duties: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         self.ready: dict[tuple[QueueName, str | None, bool], Order] = {}
@@ -90,7 +93,7 @@ class State:
 
     def begin(self, now: int) -> None:
         self.now = now
-        self.has_news = False
+        self.has_news: bool = False
         self.opened: set[QueueName] = set()  # queues with gates behind which a place became free
         self._undo: list[Callable[[], None]] = []
 

@@ -66,7 +66,7 @@ NOTHING_TO_JOIN: Final = (
 class MemoryEngine:
     """Jobs that live as long as this object. Its handles may be used by several threads at once."""
 
-    features = Features(
+    features: Features = Features(
         name="memory", is_durable=False, is_shared=False, joins_transactions=False, has_one_writer=True
     )
 

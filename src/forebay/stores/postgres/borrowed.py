@@ -34,6 +34,14 @@ from forebay.stores.rows import Row
 T = TypeVar("T")
 
 
+class Execute(Protocol):
+    """Runs a statement."""
+
+    def __call__(
+        self, statement: bytes, values: Values | None = None, *, binary: bool = False
+    ) -> psycopg.Cursor[Row]: ...
+
+
 class Line(Protocol):
     """How statements get to one kind of connection, and their answers back; it blocks."""
 
@@ -56,7 +64,7 @@ class Borrowed:
     def __init__(self, line: Line, address: Address) -> None:
         self._line = line
         self._address = address
-        self.execute = line.execute
+        self.execute: Execute = line.execute
 
     def whole(self, work: Callable[[], T], *, is_fenced: bool = False) -> T:
         """All of what is done, or nothing of it; the rest of the caller's transaction is untouched.

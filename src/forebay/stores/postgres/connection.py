@@ -193,7 +193,7 @@ class Connection:
         self._patience_seconds = address.answer_wait
         self._pid = os.getpid()
         self._used_at = 0.0
-        self.generation = 0  # how often it was made
+        self.generation: int = 0  # how often it was made
 
     @property
     def place(self) -> str:

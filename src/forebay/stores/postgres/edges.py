@@ -64,7 +64,7 @@ class Told:
         lines: Callable[[list[JobId]], list[Row]],
     ) -> None:
         self._ended = {one for one in parents if states.get(one, JobState.COMPLETED) is JobState.COMPLETED}
-        self.lines = lines(sorted(self._ended)) if self._ended else []
+        self.lines: list[Row] = lines(sorted(self._ended)) if self._ended else []
         # The oldest of each; those after it are not begun.
         self._so_far = {parent: (child, number) for _, parent, child, number in reversed(self.lines)}
 
@@ -172,7 +172,7 @@ class Edges:
         self._aftermaths: dict[JobId, str] = {}
         self._states: dict[JobId, JobState] = {}
         needs = [need for job in jobs for need in job.depends_on]
-        self.is_used = bool(needs)
+        self.is_used: bool = bool(needs)
         if needs:
             named = {need.parent for need in needs if not isinstance(need.parent, int)}
             wanted = named.union(holders)

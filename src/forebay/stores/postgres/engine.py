@@ -28,7 +28,7 @@ from forebay.stores.protocol import (
 class PostgresEngine:
     """A schema in a PostgreSQL database, shared by programs on any number of machines."""
 
-    features = Features(
+    features: Features = Features(
         name="postgresql",
         is_durable=True,
         is_shared=True,

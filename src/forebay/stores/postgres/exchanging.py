@@ -77,7 +77,7 @@ class Claims:
         self._worker = worker
         self._wants = wants
         self._room = room
-        self.limits = Tally((), 0)
+        self.limits: Tally = Tally((), 0)
         if not wants:
             return
         self._expired = tx.run("expired", {"limit": BATCH})

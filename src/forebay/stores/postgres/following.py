@@ -40,7 +40,7 @@ from forebay.stores.postgres.transaction import Transaction, concerned
 from forebay.stores.reviving import Revival
 from forebay.stores.rows import Row, edge_from_row, share_in
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 LINES: Final = 200  # of the list, at a time
 

@@ -69,10 +69,10 @@ class Lot:
     )
 
     def __init__(self, job: NewJob, priority: int, due_at: int, state: JobState) -> None:
-        self.job = job  # any of them, for what they have in common
-        self.priority = priority
-        self.due_at = due_at
-        self.state = state
+        self.job: NewJob = job  # any of them, for what they have in common
+        self.priority: int = priority
+        self.due_at: int = due_at
+        self.state: JobState = state
         self.ids: list[JobId] = []
         self.seqs: list[int] = []
         self.options: list[str | None] = []
@@ -80,7 +80,7 @@ class Lot:
         self.payloads: list[bytes] = []
         self.dependants: list[int] = []  # 1 if others of this insert depend on it
         self.unmet: list[int] = []  # how many edges block it
-        self.size = 0
+        self.size: int = 0
 
 
 class Intake:

@@ -47,7 +47,7 @@ class Memory:
     def __init__(self) -> None:
         self.caps: dict[str, int] = {}
         self.open_queues: dict[str, str] = {}  # queues that take jobs, with their settings as they are stored
-        self.cursors = Cursors()
+        self.cursors: Cursors = Cursors()
         self.limited: set[str] = set()  # queues that had limits when this handle last looked
         self.shared: set[str] = set()  # queues that had shares then
 
@@ -82,9 +82,9 @@ class Transaction:
         self._raw = raw
         self._caps = memory.caps
         self._open_queues = memory.open_queues
-        self.cursors = memory.cursors
-        self.limited = memory.limited
-        self.shared = memory.shared
+        self.cursors: Cursors = memory.cursors
+        self.limited: set[str] = memory.limited
+        self.shared: set[str] = memory.shared
         self.kept_limits: dict[str, Kept] = {}  # those that this transaction has locked
         # Jobs that came back from behind gates, and queues with gates that are worth a look, not fetched yet.
         self.brought: list[psycopg.Cursor[Row]] = []

@@ -17,6 +17,7 @@ from forebay.stores.postgres.connection import Address
 from forebay.stores.postgres.session import Session
 from forebay.stores.postgres.transaction import News
 
+CAN_LISTEN: Final = hasattr(select, "poll")  # on Windows polling finds the jobs
 HELD_BACK_SECONDS: Final = 0.01
 COVERED_SECONDS: Final = 0.03
 PAUSE_SECONDS: Final = 0.1
@@ -24,7 +25,7 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 30.0
 JOIN_SECONDS: Final = 5.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Pokes:
@@ -85,7 +86,7 @@ class PostgresWakeups:
     @property
     def _can_listen(self) -> bool:
         """A pooler of transactions gives the session to somebody else; then polling has to do."""
-        return self._address.notifies and not self._address.pooled
+        return CAN_LISTEN and self._address.notifies and not self._address.pooled
 
     def close(self) -> None:
         self._stopping.set()

@@ -23,7 +23,7 @@ class Sight:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
-        self.seen_at = -inf
+        self.seen_at: float = -inf
 
     def is_there(self) -> None:
         self.seen_at = self.clock()

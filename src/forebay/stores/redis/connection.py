@@ -215,7 +215,8 @@ class Connection:
         self._key = address.tag.encode()
         self._scripts = load_scripts(address.clock)
         self._is_closed = False
-        self.has_listed = False  # a job has ended that others depend on, and `follow` was not called since
+        # A job has ended that others depend on, and `follow` was not called since.
+        self.has_listed: bool = False
         self._used_at = monotonic()
 
     def run(self, name: str, ask: dict[str, Any], *arguments: bytes | str) -> Any:

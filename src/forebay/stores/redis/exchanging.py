@@ -58,7 +58,7 @@ class Exchanging:
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
         self.connection = connection
         self.new_id = new_id
-        self.short_way = ShortWay()
+        self.short_way: ShortWay = ShortWay()
 
     def exchange(
         self,

@@ -13,7 +13,7 @@ OLDEST_SERVER: Final = 7
 NEARLY_FULL: Final = 0.8
 _MIB: Final = 1_048_576
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def check_server(connection: Connection) -> None:

@@ -85,7 +85,7 @@ NOTHING_TO_JOIN: Final = (
 class RedisEngine:
     """A namespace on a Redis or Valkey server."""
 
-    features = Features(name="redis", is_durable=True, is_shared=True, joins_transactions=False)
+    features: Features = Features(name="redis", is_durable=True, is_shared=True, joins_transactions=False)
 
     def __init__(self, address: Address, *, new_id: Callable[[], JobId] = job_ids.new_id) -> None:
         self.address = address

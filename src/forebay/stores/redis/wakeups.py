@@ -14,6 +14,7 @@ import redis
 from forebay.stores.redis.breaker import Sight
 from forebay.stores.redis.connection import Address, opened
 
+CAN_LISTEN: Final = hasattr(select, "poll")  # on Windows polling finds the jobs
 PAUSE_SECONDS: Final = 0.1
 # Workers wait longer and longer for a server that is away. This is who tells them that it is back, so it is
 # what their own wait comes to.
@@ -35,7 +36,7 @@ class RedisWakeups:
         self._nudge = -1
 
     def start(self, poke: Callable[[], None]) -> None:
-        if self._thread is not None or self._stopping.is_set():
+        if self._thread is not None or self._stopping.is_set() or not CAN_LISTEN:
             return
         nudged, self._nudge = os.pipe()
         self._thread = Thread(target=self._run, args=(poke, nudged), name="forebay-listen", daemon=True)

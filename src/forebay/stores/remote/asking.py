@@ -90,7 +90,7 @@ class Asking:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._is_ours = False  # whether somebody has answered as a service of ours does
-        self.chosen = 0  # the server that answered last; the others are asked when it does not
+        self.chosen: int = 0  # the server that answered last; the others are asked when it does not
         self._start_over()
 
     def _start_over(self) -> None:

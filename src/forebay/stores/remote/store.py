@@ -39,7 +39,7 @@ class RemoteEngine:
 
     # What lies behind it is not known before it is asked, and none of this may depend on it. A hint is
     # repeated by the service where its store holds hints back.
-    features = Features(
+    features: Features = Features(
         name="remote", is_durable=True, is_shared=True, joins_transactions=False, does_duties=True
     )
 

@@ -55,17 +55,17 @@ class Lot:
     def __init__(
         self, queue: QueueName, priority: int, due_at: int, state: JobState, max_length: int | None
     ) -> None:
-        self.queue = queue
-        self.priority = priority
-        self.due_at = due_at
-        self.state = state
-        self.max_length = max_length
+        self.queue: QueueName = queue
+        self.priority: int = priority
+        self.due_at: int = due_at
+        self.state: JobState = state
+        self.max_length: int | None = max_length
         self.rated: Queue | None = None  # the queue, if it takes jobs at some rate only
         self.share: str | None = None  # whose jobs these are, if they wait for its turn
         self.shared: tuple[object, ...] = ()  # known with the first row
         self.rows: list[object] = []
-        self.uncounted = 0  # jobs that were written since the last count
-        self.unmet = 0  # how many edges block each of them
+        self.uncounted: int = 0  # jobs that were written since the last count
+        self.unmet: int = 0  # how many edges block each of them
 
 
 class Intake:

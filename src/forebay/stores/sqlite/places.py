@@ -31,12 +31,12 @@ class Places:
     """
 
     def __init__(self, database: str, *, mounts: str = "/proc/self/mountinfo") -> None:
-        self.database = Path(os.path.abspath(database))
-        self.folder = Path(f"{self.database}-forebay")
+        self.database: Path = Path(os.path.abspath(database))
+        self.folder: Path = Path(f"{self.database}-forebay")
         # As texts: they are looked at in every transaction.
         self._beside = str(self.folder)
         self._note = str(self.folder / "waiting")
-        self.has_folder = False  # at the last look
+        self.has_folder: bool = False  # at the last look
         self._look_at = 0.0
         self._mounts = mounts
 

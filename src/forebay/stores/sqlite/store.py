@@ -67,7 +67,7 @@ class SqliteEngine:
     and settlements, so that a job may run again; "relaxed" also the last accepted jobs; "full" nothing.
     """
 
-    features = Features(
+    features: Features = Features(
         name="sqlite",
         is_durable=True,
         is_shared=True,

@@ -59,13 +59,13 @@ class Seen:
 
     def __init__(self) -> None:
         self._version = -1
-        self.id_of = IdsBySeq(getrandbits(RANDOM_BITS))
+        self.id_of: IdsBySeq = IdsBySeq(getrandbits(RANDOM_BITS))
         self.queues: dict[str, Queue | None] = {}
         self.scorings: dict[str, Scoring] = {}
         self.last_seq: int | None = None
         self.uncounted = 0  # jobs that this handle has inserted and left to others to count
         self.has_edges: bool | None = None  # whether any job waits for another one
-        self.may_have_aftermaths = True
+        self.may_have_aftermaths: bool = True
         self.has_limits: bool | None = None
         self.has_shares: bool | None = None
 
@@ -102,12 +102,12 @@ class Transaction:
         self.kept_limits: dict[str, Kept] = {}  # those that this transaction has looked at
         self._counts: defaultdict[tuple[str, JobState], int] = defaultdict(int)
         self._removed: defaultdict[str, int] = defaultdict(int)
-        self.id_of = seen.id_of
+        self.id_of: IdsBySeq = seen.id_of
         self.now = now
         self._first_seq = first_seq(now)
-        self.has_new_jobs = False  # inserted by this transaction and not counted
+        self.has_new_jobs: bool = False  # inserted by this transaction and not counted
         self.has_news = False  # somebody should look: work has come, or something changed
-        self.has_listed = False  # a job has ended that others depend on
+        self.has_listed: bool = False  # a job has ended that others depend on
         self.completed: list[JobId] = []  # jobs that others may depend on, and that are not on the list yet
 
     def run(self, name: str, values: Values) -> sqlite3.Cursor:

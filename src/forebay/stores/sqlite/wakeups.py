@@ -27,8 +27,10 @@ POLL_SECONDS: Final = 0.05
 SETTLED_NS: Final = 100_000_000
 LONGEST_ADDRESS: Final = 100  # the kernel's limit is 107 bytes
 _PREFIX: Final = "wake-"
+# Windows has neither, or not for Python; there the poll alone finds what is new.
+HAS_SOCKETS: Final = hasattr(socket, "AF_UNIX") and hasattr(select, "poll")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Pokes:
@@ -43,7 +45,7 @@ class Pokes:
 
     def send(self) -> None:
         """Poke every listener. A hint that gets lost costs delay, never a job, so nothing here may fail."""
-        if not self._places.has_folder:  # as seen when the transaction began
+        if not self._places.has_folder or not HAS_SOCKETS:  # as seen when the transaction began
             return
         with suppress(OSError):
             self._look()
@@ -104,6 +106,8 @@ class SqliteWakeups:
         self._thread.start()
 
     def _bind(self) -> None:
+        if not HAS_SOCKETS:
+            return
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             # Not `secrets`: it loads OpenSSL, three megabytes that nothing else here needs.
@@ -118,12 +122,10 @@ class SqliteWakeups:
         self._socket, self._file = listener, file
 
     def _listen(self, poke: Callable[[], None], connection: Connection, version: int) -> None:
-        datagrams = select.poll()
-        if self._socket is not None:
-            datagrams.register(self._socket, select.POLLIN)
+        wait = self._waiting()
         try:
             while not self._stopped.is_set():
-                heard = bool(datagrams.poll(POLL_SECONDS * 1_000))
+                heard = wait()
                 if heard:
                     self._take_all()
                 # Looked at before the poke: what is committed after it is worth another one.
@@ -133,6 +135,15 @@ class SqliteWakeups:
                 version = now_at
         finally:
             connection.close()
+
+    def _waiting(self) -> Callable[[], bool]:
+        """What waits for a datagram, or for the time of a poll; it says whether one came."""
+        if not HAS_SOCKETS:
+            return lambda: self._stopped.wait(POLL_SECONDS) and False
+        datagrams = select.poll()
+        if self._socket is not None:
+            datagrams.register(self._socket, select.POLLIN)
+        return lambda: bool(datagrams.poll(POLL_SECONDS * 1_000))
 
     def _take_all(self) -> None:
         """A burst of datagrams counts as one."""

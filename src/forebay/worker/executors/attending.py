@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from queue import SimpleQueue
-from socket import socketpair
+from socket import socket, socketpair
 from threading import Lock, Thread
 from typing import Final
 
@@ -41,11 +41,12 @@ class Seat:
     """One thread with its process, and what runs there now. Whoever asks it to stop holds the lock."""
 
     def __init__(self) -> None:
-        self.lock = Lock()
+        self.lock: Lock = Lock()
         self.assignment: Assignment | None = None
         self.process: Process | None = None
         self.failed_starts = 0
         self._asked: list[BaseException] = []
+        self.bell: socket
         self.bell, self._clapper = socketpair()
         for end in (self.bell, self._clapper):
             end.setblocking(False)

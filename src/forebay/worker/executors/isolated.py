@@ -26,7 +26,7 @@ MAX_AGE_SECONDS: Final = 3_600.0
 MAX_GROWTH: Final = 256 * 2**20
 LONGEST_PAUSE_SECONDS: Final = 10.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class NotStarted(Exception):

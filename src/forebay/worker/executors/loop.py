@@ -20,7 +20,7 @@ from forebay.worker.slots import Assignment, Kind
 
 BLOCKED_SECONDS: Final = 1.0
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class LoopExecutor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +11,15 @@ from typing import Final
 
 from forebay.domain.outcome import AttemptError
 
+try:
+    import resource
+
+    HAS_RESOURCE = True
+except ImportError:  # Windows, where no process is isolated
+    HAS_RESOURCE = False
+
 MB: Final = 2**20
-_PAGE: Final = resource.getpagesize()
+_PAGE: Final = resource.getpagesize() if HAS_RESOURCE else 4_096
 
 
 def resident(pid: int | str = "self") -> int | None:
@@ -21,6 +28,14 @@ def resident(pid: int | str = "self") -> int | None:
         return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
     except (OSError, IndexError, ValueError):
         return None if pid == "self" else _asked_of_ps(int(pid))
+
+
+def most_resident() -> int:
+    """The most bytes that this process has ever had in memory; 0 where nobody says."""
+    if not HAS_RESOURCE:
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1_024
 
 
 def _asked_of_ps(pid: int) -> int | None:

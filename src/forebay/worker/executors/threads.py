@@ -38,8 +38,8 @@ class Seat:
     """One thread, and what it runs now. Whoever interrupts it holds the lock."""
 
     def __init__(self) -> None:
-        self.lock = Lock()
-        self.thread = get_ident()
+        self.lock: Lock = Lock()
+        self.thread: int = get_ident()
         self.assignment: Assignment | None = None
 
 

@@ -31,7 +31,7 @@ class Line:
         self._lock = Lock()
         self._owner = os.getpid()
         self._main = main_thread().ident
-        self.is_busy = False
+        self.is_busy: bool = False
 
     @property
     def is_mine(self) -> bool:

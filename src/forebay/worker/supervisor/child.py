@@ -22,7 +22,7 @@ class Child:
 
     def __init__(self, process: subprocess.Popen[bytes], channel: Channel[ToSupervisor], page: Page) -> None:
         self._process = process
-        self.pid = process.pid
+        self.pid: int = process.pid
         self.channel = channel
         self.page = page
         self.info: WorkerInfo | None = None
@@ -31,12 +31,12 @@ class Child:
         self.has_played = False  # its coordinator has played its last turn
         self.is_leaving = False  # it will end and nobody needs to take its place
         self.has_said_goodbye = False
-        self.is_gone = False
+        self.is_gone: bool = False
         self.is_silent = False
         self.leave_by = inf
         # The keeper's own
         self.renew_at: dict[Lease, float] = {}
-        self.beat_at = 0.0
+        self.beat_at: float = 0.0
         self.shown: object = None
         self.wanted_at: dict[Lease, float] = {}
 

@@ -42,7 +42,7 @@ _SHOWN: Final = frozenset(
     {WorkerState.STARTING, WorkerState.SILENT, WorkerState.PAUSED, WorkerState.STOPPING}
 )
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Ended(msgspec.Struct, frozen=True):

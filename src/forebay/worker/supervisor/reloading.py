@@ -11,7 +11,7 @@ from typing import Any
 
 from forebay.errors import ConfigError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Reloading:

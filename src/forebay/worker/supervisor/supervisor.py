@@ -51,7 +51,7 @@ NO_STORE: Final = 3  # the exit status of a worker that cannot reach its store
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 _HEARD: Final = (*_STOPS, signal.SIGCHLD, signal.SIGUSR1, signal.SIGTSTP, signal.SIGCONT)
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

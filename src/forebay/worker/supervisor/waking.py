@@ -10,7 +10,7 @@ from forebay.stores.protocol import Engine
 from forebay.worker.channel import Poke
 from forebay.worker.supervisor.child import Child
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Waking:

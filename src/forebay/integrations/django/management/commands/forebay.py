@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
-
-from django.core.management.base import BaseCommand
+from typing import TYPE_CHECKING, Any
 
 from forebay.cli.main import main
+
+if TYPE_CHECKING:  # Django brings no types
+
+    class BaseCommand:
+        """What we use of Django's."""
+else:
+    from django.core.management.base import BaseCommand
 
 APP = "forebay.integrations.django.worker:app"
 
 
-class Command(BaseCommand):  # type: ignore[misc]
+class Command(BaseCommand):
     """Everything that `forebay` can do, without naming the app."""
 
     help = "Run a worker of this project, look at its jobs, steer them: what `forebay` does."

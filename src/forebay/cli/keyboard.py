@@ -1,0 +1,38 @@
+"""Single keys from a terminal, without Enter."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_MOST_BYTES: Final = 64
+
+
+@contextmanager
+def keyboard() -> Iterator[Callable[[float], str]]:
+    """While the block lasts keys come at once and are not shown; the function waits so many seconds for some.
+
+    Ctrl-C goes on meaning what it means. Afterwards the terminal is as it was, whatever has happened.
+    """
+    import termios  # noqa: PLC0415 - not on Windows
+    import tty  # noqa: PLC0415
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def wait(seconds: float) -> str:
+        ready, _, _ = select.select([descriptor], [], [], max(seconds, 0))
+        if not ready:
+            return ""
+        typed = os.read(descriptor, _MOST_BYTES)
+        return typed.decode(errors="replace") if typed else "q"  # the terminal is gone
+
+    try:
+        tty.setcbreak(descriptor)
+        yield wait
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

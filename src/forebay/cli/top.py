@@ -1,0 +1,121 @@
+"""`forebay top`: queues, workers, running jobs and the newest failures, live in a terminal."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic
+from typing import Any, Final
+
+import click
+
+from forebay.app.figures import LONGEST_WINDOW_MS, USUAL_WINDOW_MS
+from forebay.cli.glance import (
+    FAILURE_HEADS,
+    QUEUE_HEADS,
+    RUNNING_HEADS,
+    SORTS,
+    WORKER_HEADS,
+    Glance,
+    glance_json,
+    look,
+    summary,
+)
+from forebay.cli.keyboard import keyboard
+from forebay.cli.opening import Desk
+from forebay.cli.options import at_store
+from forebay.cli.output import Output, length, table
+from forebay.cli.view import LONGEST_SECONDS, SHORTEST_SECONDS, View
+from forebay.errors import StoreError
+
+_ONCE_ROWS: Final = 10
+
+
+@click.command()
+@click.option(
+    "--every",
+    type=click.FloatRange(SHORTEST_SECONDS, LONGEST_SECONDS),
+    default=2.0,
+    show_default=True,
+    help="How many seconds between two looks.",
+)
+@click.option(
+    "--sort", type=click.Choice(list(SORTS)), default="pending", show_default=True, help="Queues by this."
+)
+@click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option(
+    "--window",
+    type=click.IntRange(10, LONGEST_WINDOW_MS // 1_000),
+    default=USUAL_WINDOW_MS // 1_000,
+    show_default=True,
+    help="Rates of so many seconds.",
+)
+@click.option("--once", is_flag=True, help="Look once and print it; so it is without a terminal too.")
+@at_store()
+def top(desk: Desk, out: Output, every: float, sort: str, reverse: bool, window: int, once: bool) -> None:
+    """Show queues, workers, running jobs and the newest failures, live in a terminal.
+
+    Keys: q ends it, p pauses and goes on, s sorts queues by the next column, r turns the order round, + and -
+    change how often it looks, the space bar looks at once.
+    """
+    view = View(sort=sort, every=every, is_reversed=reverse)
+    if once or out.as_json or not _is_live():
+        _print(desk, out, look(desk.reader, window * 1_000), view)
+        return
+    with suppress(KeyboardInterrupt):
+        _watch(desk, view, window * 1_000)
+
+
+def _is_live() -> bool:
+    """Whether there is a terminal that keys come from and that can be drawn on."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    try:
+        import termios  # noqa: F401, PLC0415 - not on Windows
+
+        import rich.live  # noqa: F401, PLC0415 - slow to import, and may be missing
+    except ImportError as exc:
+        click.echo(f"Shown once, because {exc.name} is missing: pip install 'forebay[cli]'", err=True)
+        return False
+    return True
+
+
+def _print(desk: Desk, out: Output, seen: Glance, view: View) -> None:
+    def people() -> None:
+        click.echo(summary(desk.name, seen))
+        rows = [line.cells for line in seen.sorted_by(view.sort, is_reversed=view.is_reversed)]
+        table(QUEUE_HEADS, rows, title=f"Queues, in the last {length(seen.window_ms)}")
+        table(WORKER_HEADS, seen.worker_rows(), title="Workers")
+        table(RUNNING_HEADS, seen.running_rows()[:_ONCE_ROWS], title="Running jobs")
+        table(FAILURE_HEADS, seen.failure_rows()[:_ONCE_ROWS], title="Newest failures")
+
+    out.answer(glance_json(desk.name, seen, view.sort, is_reversed=view.is_reversed), people)
+
+
+def _watch(desk: Desk, view: View, window_ms: int) -> None:
+    from forebay.cli.drawing import drawn, screen  # noqa: PLC0415 - rich is slow to import
+
+    seen: Glance | None = None
+    with keyboard() as wait, screen() as live:
+        next_look = monotonic()
+        while not view.is_over:
+            if view.is_due or (not view.is_paused and monotonic() >= next_look):
+                seen, view = _looked(desk, seen, view, window_ms)
+                next_look = monotonic() + view.every
+            live.update(drawn(desk.name, seen, view, live.console.size), refresh=True)
+            for key in _keys(wait(view.every if view.is_paused else next_look - monotonic())):
+                view = view.after(key)
+
+
+def _looked(desk: Desk, seen: Glance | None, view: View, window_ms: int) -> tuple[Glance | None, View]:
+    """A new look, or the old one with the reason why there is none: a store may come back."""
+    try:
+        return look(desk.reader, window_ms), replace(view, is_due=False, trouble="")
+    except StoreError as exc:
+        return seen, replace(view, is_due=False, trouble=str(exc))
+
+
+def _keys(typed: str) -> Any:
+    """Keys one by one; what an arrow or a function key sends is none of ours."""
+    return () if typed.startswith("\x1b[") or typed.startswith("\x1bO") else typed
