@@ -14,6 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -21,6 +22,7 @@ from starlette.middleware.sessions import SessionMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
+from starlette.websockets import WebSocketDisconnect
 
 from forebay import Forebay
 from forebay.dashboard.mounting import Dashboard, Visitor
@@ -216,6 +218,28 @@ def test_local_lets_in_nobody_from_another_machine(queue: Forebay) -> None:
 
     assert answer.status_code == 403
     assert "admit='keys'" in answer.json()["detail"]
+
+
+def test_a_prefix_that_a_proxy_has_cut_off_is_no_part_of_the_path(queue: Forebay) -> None:
+    jobs = Dashboard(queue, admit=lambda _: Visitor("ada", "view"))
+    app = FastAPI(lifespan=jobs.lifespan)
+    app.mount(PATH, jobs)
+
+    with TestClient(app, root_path="/api") as client:
+        for path in (PATH, f"/api{PATH}"):
+            assert client.get(f"{path}/v1/session").json()["name"] == "ada"
+            sent = client.get(f"{path}/", follow_redirects=False)
+            assert urlsplit(sent.headers["location"]).path == f"/api{PATH}/dashboard/"
+
+
+def test_a_websocket_is_closed(queue: Forebay) -> None:
+    with (
+        TestClient(on_fastapi(queue)) as client,
+        pytest.raises(WebSocketDisconnect) as closed,
+        client.websocket_connect(f"{PATH}/v1/events"),
+    ):
+        pass
+    assert closed.value.reason == "a dashboard speaks HTTP"
 
 
 def test_one_that_was_not_started_says_what_is_missing(queue: Forebay) -> None:

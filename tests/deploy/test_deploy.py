@@ -38,6 +38,26 @@ ROOM_SECONDS: Final = 10
 VERSIONS: Final = ("1.33", "1.37")  # of Kubernetes
 OTHERS: Final = {"Kustomization", "ScaledObject", "ServiceMonitor"}  # not of Kubernetes itself
 SCALERS: Final = {"ScaledObject", "HorizontalPodAutoscaler"}
+# What our units say. systemd passes over a word that it does not know, so one that is new is looked up first.
+WORDS_OF_UNITS: Final = {
+    "Unit": {"After", "Description", "StartLimitBurst", "StartLimitIntervalSec", "Wants"},
+    "Install": {"WantedBy"},
+    "Service": {
+        *(
+            "EnvironmentFile",
+            "ExecStart",
+            "Group",
+            "KillMode",
+            "KillSignal",
+            "LimitNOFILE",
+            "LockPersonality",
+        ),
+        *("NoNewPrivileges", "PrivateDevices", "PrivateTmp", "ProtectControlGroups", "ProtectHome"),
+        *("ProtectKernelModules", "ProtectKernelTunables", "ProtectSystem", "Restart", "RestartSec"),
+        *("RestrictSUIDSGID", "StateDirectory", "TimeoutStartSec", "TimeoutStopSec", "Type", "User"),
+        "WorkingDirectory",
+    },
+}
 STYLE: Final = (
     "{extends: default, rules: {line-length: {max: 130}, document-start: disable, "
     "comments: {min-spaces-from-content: 1}}}"
@@ -100,9 +120,12 @@ def test_the_units_are_right_for_systemd(path: Path, tmp_path: Path) -> None:
     service = unit(path)["Service"]
     assert service["EnvironmentFile"] == "/etc/forebay/forebay.env"
     assert set(unit(path).sections()) <= {"Unit", "Service", "Install"}
+    for section, words in WORDS_OF_UNITS.items():
+        if unit(path).has_section(section):
+            assert set(unit(path)[section]) <= words, f"[{section}] of {path.name}"
 
     if shutil.which("systemd-analyze") is None:
-        return  # what it would say was said where there is one
+        return  # the words were looked at; what it says of their values is said where there is one
     text = path.read_text(encoding="utf-8").replace("/srv/app/.venv/bin/forebay", str(PROGRAMS / "forebay"))
     copy = tmp_path / path.name
     copy.write_text(text, encoding="utf-8")

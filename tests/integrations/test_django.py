@@ -37,7 +37,7 @@ def manage(environment: dict[str, str], *words: str) -> subprocess.CompletedProc
 def test_the_tests_of_the_project_pass(environment: dict[str, str]) -> None:
     done = manage(environment, "test", "--noinput")
     assert done.returncode == 0, done.stderr
-    assert "Ran 20 tests" in done.stderr
+    assert "Ran 23 tests" in done.stderr
 
 
 def test_the_command_line_knows_the_project(environment: dict[str, str]) -> None:

@@ -10,22 +10,39 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
+import msgspec
 import psycopg
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import Engine, MetaData, create_engine, select, text
+from sqlalchemy import Engine, MetaData, create_engine, event, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import QueuePool
 
 from forebay import Forebay
 from forebay.domain.job import Need
 from forebay.domain.query import JobQuery
-from forebay.errors import ConfigError, StoreUnavailable
+from forebay.errors import (
+    ConfigError,
+    Forbidden,
+    ForebayError,
+    RateLimited,
+    SchemaNewer,
+    StoreError,
+    StoreUnavailable,
+    StoreUnusable,
+    TooManyRequests,
+    Unauthenticated,
+)
 from forebay.integrations.outbox import Outbox, outbox_table
 from forebay.integrations.relaying import Relay, carry, relaying, waiting
+from forebay.stores.protocol import Store
+from forebay.testing.faults import faulty
 from tests.urls import url_of
 from tests.worker.support import eventually
 
@@ -130,14 +147,8 @@ def test_a_job_comes_with_the_commit_and_not_with_a_rollback(shop: Shop) -> None
 def test_a_relay_that_dies_between_its_two_steps_carries_nothing_twice(shop: Shop) -> None:
     jobs = shop.order(1, 2, 3)
 
-    ended = subprocess.run(
-        [sys.executable, "-c", SHOP, shop.database, shop.url],
-        capture_output=True,
-        timeout=WITHIN,
-        check=False,
-    )
+    killed(shop)
 
-    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b"")
     assert shop.stored() == sorted(job.id for job in jobs)
     assert shop.rows() == 3
     with shop.queue.working():
@@ -146,6 +157,45 @@ def test_a_relay_that_dies_between_its_two_steps_carries_nothing_twice(shop: Sho
     assert shop.carry().stored == 3
     assert (shop.rows(), shop.stored()) == (0, sorted(job.id for job in jobs))
     assert [job.refresh().attempt for job in jobs] == [1, 1, 1]
+
+
+def killed(shop: Shop) -> None:
+    """A relay that has stored all and dies before it deletes a row."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SHOP, shop.database, shop.url],
+        capture_output=True,
+        timeout=WITHIN,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b"")
+
+
+def test_a_job_that_the_queue_has_forgotten_is_not_carried_again(shop: Shop) -> None:
+    alone = shop.order(1, 2)
+    with Session(shop.engine) as session, session.begin():
+        child = replace(shop.double.job(5), depends_on=(Need(1),))
+        graph = shop.outbox.enqueue(session, [shop.double.job(4), child])
+    killed(shop)
+    jobs = [*alone, *graph]
+    with shop.queue.working():
+        assert [job.result(timeout=WITHIN) for job in jobs] == [2, 4, 8, 10]
+    # As Redis does by itself with all but the newest finished jobs.
+    shop.queue.client.write(lambda store: store.delete([job.id for job in jobs]))
+    assert shop.stored() == []
+
+    carried = shop.carry()
+
+    assert (carried.stored, carried.refused, shop.rows()) == (3, 0, 0)
+    assert shop.stored() == []
+
+
+def test_a_once_key_of_the_job_itself_stays(small: Shop) -> None:
+    with Session(small.engine) as session, session.begin():
+        [job] = small.outbox.enqueue(session, [small.double.using(once="order 7").job(1)])
+
+    small.carry()
+
+    assert job.refresh().once_key == "order 7"
 
 
 def test_many_relays_carry_each_job_once(shop: Shop) -> None:
@@ -190,6 +240,99 @@ def test_a_row_that_cannot_be_read_is_refused_and_kept(small: Shop) -> None:
     assert (small.carry().refused, small.rows()) == (1, 1)
 
 
+def reason_of(shop: Shop) -> str:
+    with shop.engine.connect() as connection:
+        [row] = connection.execute(select(shop.outbox.table)).all()
+    return str(row.error)
+
+
+def test_a_row_of_a_newer_program_waits_for_a_newer_relay(small: Shop) -> None:
+    small.order(1)
+    with small.engine.begin() as connection:
+        body = connection.execute(select(small.outbox.table.c.jobs)).scalar_one()
+        [job] = msgspec.msgpack.decode(body)
+        job["policy"]["patience"] = 7
+        connection.execute(small.outbox.table.update().values(jobs=msgspec.msgpack.encode([job])))
+
+    assert (small.carry().refused, small.rows(), small.stored()) == (1, 1, [])
+    assert "'patience' of a job is unknown here; upgrade this relay" in reason_of(small)
+
+
+def test_a_row_of_an_older_program_is_carried(small: Shop) -> None:
+    small.order(1)
+    with small.engine.begin() as connection:
+        body = connection.execute(select(small.outbox.table.c.jobs)).scalar_one()
+        [job] = msgspec.msgpack.decode(body)
+        del job["cost"]
+        connection.execute(small.outbox.table.update().values(jobs=msgspec.msgpack.encode([job])))
+
+    assert (small.carry().stored, small.rows()) == (1, 0)
+
+
+@pytest.mark.parametrize("has_child", [False, True])
+def test_a_job_whose_id_another_one_has_stays_in_the_outbox(shop: Shop, has_child: bool) -> None:
+    shop.double.using(id="order-7").enqueue(1)
+    jobs = [shop.double.using(id="order-7").job(2)]
+    if has_child:
+        jobs.append(replace(shop.double.job(3), depends_on=(Need(1),)))
+    with Session(shop.engine) as session, session.begin():
+        shop.outbox.enqueue(session, jobs)
+
+    carried = shop.carry()
+
+    assert (carried.stored, carried.refused, shop.rows()) == (0, 1, 1)
+    assert "the id order-7 is that of another job, of task double in queue default" in reason_of(shop)
+
+
+def test_a_job_that_is_repeated_with_its_id_is_stored_once(shop: Shop) -> None:
+    shop.double.using(id="order-7").enqueue(1)
+    with Session(shop.engine) as session, session.begin():
+        shop.outbox.enqueue(session, [shop.double.using(id="order-7").job(1)])
+
+    assert (shop.carry().stored, shop.rows(), shop.stored()) == (1, 0, ["order-7"])
+
+
+def test_rows_are_stored_in_their_order(shop: Shop) -> None:
+    [parent] = shop.order(1)
+    with Session(shop.engine) as session, session.begin():
+        child = replace(shop.double.job(2), depends_on=(Need(parent.id),))
+        shop.outbox.enqueue(session, [child])
+
+    carried = shop.carry()
+
+    assert (carried.stored, carried.refused) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unauthenticated("who are you"),
+        Forbidden("not with this key"),
+        TooManyRequests("slower", limit=1, retry_after=7.0, reset_seconds=7),
+    ],
+)
+def test_what_keeps_out_a_whole_relay_is_no_fault_of_the_jobs(small: Shop, error: ForebayError) -> None:
+    small.order(1, 2)
+
+    with refusing(small, error), pytest.raises(type(error)):
+        small.carry()
+
+    assert waiting(small.outbox.table, small.engine).refused == 0
+    assert small.carry().stored == 2
+
+
+def test_a_row_is_tried_again_when_the_queue_says(small: Shop) -> None:
+    small.order(1)
+    busy = RateLimited("slower", queue="default", client=None, limit=1, retry_after=500.0)
+
+    with refusing(small, busy):
+        assert small.carry().refused == 1
+
+    with small.engine.connect() as connection:
+        [row] = connection.execute(select(small.outbox.table)).all()
+    assert row.due_at - row.written_at >= 500_000
+
+
 def test_jobs_that_depend_on_each_other_are_carried_together(shop: Shop) -> None:
     first = shop.double.job(1)
     parent, child = shop.double.job(4), replace(shop.double.job(5), depends_on=(Need(1),))
@@ -231,6 +374,94 @@ def test_a_relay_in_the_program_carries_what_comes(small: Shop) -> None:
         assert job.result(timeout=WITHIN) == 42
     assert (relay.stored, relay.is_running) == (1, False)
     relay.stop()
+
+
+def test_a_relay_begins_while_the_queue_is_away(small: Shop) -> None:
+    small.order(1)
+    with Forebay("redis://127.0.0.1:1/0") as away, relaying(Outbox(away), small.engine) as relay:
+        assert relay.is_running
+    assert (relay.stored, small.rows()) == (0, 1)
+
+
+def test_a_relay_outlives_an_exhausted_pool(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    engine = create_engine(
+        database_of("sqlite", tmp_path), poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=0.01
+    )
+    with Forebay(f"sqlite:///{tmp_path}/jobs.db") as queue:
+        outbox = Outbox(queue)
+        outbox.create(engine)
+        with relaying(outbox, engine, every=0.01) as relay:
+            with engine.connect() as connection:
+                eventually(lambda: "QueuePool limit" in caplog.text)
+                outbox.enqueue(connection, [queue.task(name="double")(_double).job(1)])
+                connection.commit()
+            eventually(lambda: relay.stored == 1)
+    engine.dispose()
+
+
+class Refusing:
+    """A store that stores nothing, for one reason."""
+
+    def __init__(self, store: Store, error: ForebayError) -> None:
+        self._store = store
+        self._error = error
+
+    def insert(self, *_: Any, **__: Any) -> Any:
+        raise self._error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@contextmanager
+def refusing(shop: Shop, error: ForebayError) -> Iterator[None]:
+    client, engine, clock = shop.queue.client, shop.queue.engine, shop.queue.clock
+    client.move(faulty(engine, lambda store: Refusing(store, error)), clock)
+    try:
+        yield
+    finally:
+        client.move(engine, clock)
+
+
+@pytest.mark.parametrize("error", [StoreUnusable, SchemaNewer, StoreError])
+def test_a_relay_outlives_what_is_wrong_with_the_queue(
+    small: Shop, caplog: pytest.LogCaptureFixture, error: type[ForebayError]
+) -> None:
+    with relaying(small.outbox, small.engine, every=0.01) as relay:
+        with refusing(small, error("not now")):
+            small.order(1)
+            eventually(lambda: "not now" in caplog.text)
+            assert (small.rows(), waiting(small.outbox.table, small.engine).refused) == (1, 0)
+        eventually(lambda: relay.stored == 1)
+
+
+def test_a_relay_begins_with_one_batch_and_stops_between_two(small: Shop) -> None:
+    small.order(1, 2, 3)
+    relay = Relay(small.outbox.table, small.engine, small.queue.client, most=1)
+    is_there, may_go = Event(), Event()
+
+    @event.listens_for(small.engine, "before_cursor_execute")
+    def hold(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if statement.startswith("DELETE") and relay.stored == 1:
+            is_there.set()
+            may_go.wait(WITHIN)
+
+    with ThreadPoolExecutor(2) as threads:
+        try:
+            threads.submit(relay.start).result(timeout=WITHIN / 2)  # does not wait for the second batch
+            assert is_there.wait(WITHIN)
+            stopped = threads.submit(relay.stop)
+            eventually(relay._is_stopped.is_set)
+        finally:
+            may_go.set()
+        stopped.result(timeout=WITHIN)
+    assert (relay.stored, small.rows(), relay.is_running) == (2, 1, False)
+
+
+def test_a_relay_needs_a_blocking_engine(small: Shop) -> None:
+    engine = create_async_engine("postgresql+psycopg://127.0.0.1:1/shop")
+    with pytest.raises(ConfigError, match="needs a blocking engine"), relaying(small.outbox, engine):  # type: ignore[arg-type]
+        pass
 
 
 def test_an_async_session_writes_too(small: Shop) -> None:

@@ -35,6 +35,7 @@ _PARTS: Final = (Schedules, Workflow, WorkflowHandle, Limits, Alerts, DeadLetter
 HIDDEN: Final[dict[str, frozenset[str]]] = {
     "Forebay": frozenset({"clock"}),
     "Consumer": frozenset({"after_fork"}),
+    "Visitor": frozenset({"key"}),
     "JobContext": frozenset({
         "client", "follow_ups", "is_within", "tell_cancelled", "tell_in_doubt", "tell_lost", "tell_overdue",
         "tell_renewed", "voice",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from io import StringIO
 from typing import Any
+from unittest.mock import patch
 
+from django.contrib.admin import site
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
-from django.test import Client, TransactionTestCase
+from django.test import Client, RequestFactory, TransactionTestCase
 
+from forebay.integrations.django.admin import JobAdmin
 from forebay.integrations.django.backend import django_app
+from forebay.integrations.django.models import Job
 from shop.tasks import count, print_label, send_receipt
 
 LIST = "/admin/forebay/job/"
@@ -119,6 +123,33 @@ class Admin(TransactionTestCase):
         page: Any = client.get(LIST, {"task": task})
         self.assertNotContains(page, first)
         self.assertContains(client.get(f"{LIST}{page.context['next']}"), first)
+
+    def test_jobs_behind_many_others_are_found(self) -> None:
+        client = self.client_of("ann", "view_job")
+        rare = self.app.enqueue("rare").id
+        others = [self.app.registry["shop.tasks.count"].job([each]) for each in range(60)]
+        self.app.enqueue_many(others[:30])
+        with patch("forebay.stores.sqlite.reader.ROWS_PER_LOOK", 10):  # as if there were thousands
+            self.assertContains(client.get(LIST, {"task": "rare"}), rare)
+            self.app.enqueue_many(others[30:])
+            page: Any = client.get(LIST, {"task": "rare"})
+            self.assertNotContains(page, rare)
+            self.assertContains(page, "None among the newest jobs.")
+            self.assertContains(client.get(f"{LIST}{page.context['next']}"), rare)
+        self.assertContains(client.get(LIST, {"task": "none"}), "There are no such jobs.")
+
+    def test_a_wrong_filter_leads_back(self) -> None:
+        client = self.client_of("ann", "view_job")
+        for query in ({"state": "nonsense"}, {"after": "x"}):
+            page = self.body(client, LIST, **query)
+            self.assertIn("By queue", page)
+            self.assertIn('<a href="?">All jobs</a>', page)
+        self.assertIn('<a href="?">All jobs</a>', self.body(client, LIST, backend="none"))
+
+    def test_a_link_names_the_backend_as_it_is(self) -> None:
+        request = RequestFactory().get(LIST, {"backend": "my_backend"})
+        link = JobAdmin(Job, site)._job_link(request, "a_b")
+        self.assertEqual(link, f"{LIST}a_5Fb/?backend=my_backend")
 
     def test_there_is_no_table_and_nobody_misses_it(self) -> None:
         dumped = StringIO()

@@ -45,9 +45,9 @@ class Dashboard:
     start.
 
     `admit` says who may enter. By default whoever shows an API key of the store, as with `forebay server
-    --keys`; "local": everybody, if server and browser are on one machine and no proxy is between them; or a
-    function of yours, which is given the ASGI scope and gives a `Visitor` or None. `path` is where the app is
-    mounted, for a framework that does not say so itself: Litestar.
+    --keys`; "local": everybody who is on this machine, as admin, which is for a machine of your own and never
+    for a server behind a proxy; or a function of yours, which is given the ASGI scope and gives a `Visitor`
+    or None. `path` is where the app is mounted, for a framework that does not say so itself: Litestar.
     """
 
     def __init__(
@@ -89,6 +89,10 @@ class Dashboard:
             await service.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1000, "reason": "a dashboard speaks HTTP"})
+            return
         if scope["type"] != "http":
             raise ConfigError(f"a dashboard answers HTTP alone, not {scope['type']}")
         local = {**local_scope(scope, self._path), OUTSIDE: scope}
@@ -124,8 +128,9 @@ class Dashboard:
 
 
 def _check_near(scope: Scope) -> None:
-    """Raise Forbidden for a request from another machine. A proxy on this one would lend it our address, so
-    none may be between; the service itself looks at the names that a browser says (`check_local`)."""
+    """Raise Forbidden for a request from another machine. A proxy on this one would lend it our address, and
+    is refused where its headers show it. One that adds none cannot be seen: there strangers would enter. The
+    service itself looks at the names that a browser says (`check_local`)."""
     headers = Headers.from_scope(scope)  # type: ignore[arg-type]  # ours is the same, less closely typed
     ends = [end[0] if end else "" for end in (scope.get("client"), scope.get("server"))]
     if all(map(_is_loopback, ends)) and not any(name in headers for name in _FORWARDED):

@@ -7,8 +7,10 @@
 
 The job is written into a table of your own database, and comes true with your commit. A relay (`forebay
 outbox`, or `relaying(outbox, engine)` in a program) carries it to the queue. It stores first and deletes
-second: one that dies in between leaves the row, and the next one finds that the id of the job is taken. So a
-job is carried once, whatever happens to relays, and any number of them may run.
+second: one that dies in between leaves the row, and the next one finds that the id of the job is taken. The
+queue may have forgotten a finished job by then, so each has a once key too, which is kept for seven days
+whatever becomes of the job. So a job is carried once, if a relay that died has a successor within that time;
+any number of them may run.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from forebay.app.app import Forebay
 from forebay.app.graphs import has_needs
 from forebay.app.handle import JobHandle
-from forebay.domain.job import NewJob
+from forebay.domain.job import DAY_MS, NewJob
 from forebay.domain.workflow import arranged
 from forebay.errors import ConfigError, InvalidJob, PayloadError
 from forebay.stores.ids import IdMaker
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 NAME: Final = "forebay_outbox"
 MAX_ROW: Final = 16 * 1_048_576 - 1  # MySQL knows blobs of this size; a single job is far smaller
+
+# How long a queue knows that a row was carried, also where it keeps but the newest of its finished jobs.
+REMEMBERED_MS: Final = 7 * DAY_MS
 
 
 def outbox_table(metadata: MetaData, name: str = NAME, *, schema: str | None = None) -> Table:
@@ -104,7 +109,9 @@ class Outbox:
         # A delay counts from the transaction, however long the job waits for a relay.
         run_at = now + job.delay_ms if job.delay_ms else job.run_at
         job_id = self._new_id() if job.id is None else job.id
-        return msgspec.structs.replace(job, id=job_id, delay_ms=0, run_at=run_at)
+        # Not made from the id: one of the program's own may be used again after its job is gone.
+        once = {} if job.once_key else {"once_key": f"outbox {self._new_id()}", "once_ms": REMEMBERED_MS}
+        return msgspec.structs.replace(job, id=job_id, delay_ms=0, run_at=run_at, **once)
 
     def _row(self, jobs: Sequence[NewJob], now: int) -> dict[str, Any]:
         body = msgspec.msgpack.encode(jobs)

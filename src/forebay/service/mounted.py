@@ -21,14 +21,18 @@ def local_scope(scope: Scope, given: str | None = None) -> dict[str, Any]:
     """The request as if it had been made to the app alone, and under BASE where that was.
 
     Most frameworks add the path of the mount to `root_path` and leave the whole path as it is. Some cut it
-    off, or change it on the way: then `given` says it, and what the client has sent is looked at.
+    off, or change it on the way: then `given` says it, and what the client has sent is looked at. Behind a
+    proxy that has cut off a prefix, the path begins with what was added to `app_root_path`.
     """
     base = (scope.get("root_path", "") if given is None else given).rstrip("/")
     path = scope["path"]
     if given is not None and scope.get("raw_path"):
         path = unquote(scope["raw_path"].partition(b"?")[0].decode("latin-1"))
-    if path == base or path.startswith(f"{base}/"):
-        path = path[len(base) :]
+    outer = scope.get("app_root_path", "").rstrip("/") if given is None else ""
+    for front in (base, base.removeprefix(outer)):
+        if path == front or path.startswith(f"{front}/"):
+            path = path[len(front) :]
+            break
     known = {name: value for name, value in scope.items() if name in _OF_ASGI}
     path = path or "/"
     return {**known, "path": path, "raw_path": quote(path).encode(), "root_path": "", BASE: quote(base)}

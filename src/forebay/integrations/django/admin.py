@@ -6,6 +6,7 @@ Who has `forebay.view_job` may look; who has `forebay.change_job` may cancel and
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
@@ -16,7 +17,7 @@ from django.urls import path, reverse
 
 from forebay.errors import ForebayError
 from forebay.integrations.django.models import Job
-from forebay.integrations.django.pages import Found, listed, shown, steered
+from forebay.integrations.django.pages import Found, filters, listed, shown, steered
 
 _DONE = {"cancel": "cancelled, or asked to stop", "revive": "revived"}
 
@@ -55,9 +56,12 @@ class JobAdmin(_ModelAdmin):
         self._check_view(request)
         context = {"jobs": [], "filters": [], **(extra_context or {})}
         try:
-            context |= listed(Found(request.GET.dict()))
+            found = Found(request.GET.dict())
+            context["filters"] = filters(found)  # first: who has asked for nonsense goes on from there
+            context |= listed(found)
         except ForebayError as exc:
             self.message_user(request, str(exc), messages.ERROR)
+            context["has_failed"] = True
         for line in context["jobs"]:
             line["link"] = self._job_link(request, line["job"].id)
         return self._page(request, "admin/forebay/job/change_list.html", "Jobs", context)
@@ -107,7 +111,7 @@ class JobAdmin(_ModelAdmin):
     def _job_link(self, request: Any, job_id: str) -> str:
         link = self._link("change", quote(job_id))
         backend = request.GET.get("backend")
-        return f"{link}?backend={quote(backend)}" if backend else link
+        return f"{link}?{urlencode({'backend': backend})}" if backend else link
 
     def _page(self, request: Any, template: str, title: str, context: dict[str, Any]) -> Any:
         own = {

@@ -22,6 +22,7 @@ from forebay.integrations.django.tasks_api import task_backends
 
 PAGE: Final = 100
 MOST_SHOWN: Final = 10_000  # characters of an argument or a result
+MOST_LOOKS: Final = 5  # a look at rows is limited; rare jobs may be behind the first ones
 FILTERS: Final = ("state", "queue", "task")
 
 
@@ -63,13 +64,16 @@ class Found:
 
 
 def listed(found: Found) -> dict[str, Any]:
-    """A page of jobs, and what it can be narrowed by."""
-    app = found.app
-    page: Page = app.search(found.query, limit=PAGE, after=found.after)
+    """A page of jobs. It may be empty and have a next one."""
+    app, query = found.app, found.query
+    page: Page = app.search(query, limit=PAGE, after=found.after)
+    for _ in range(MOST_LOOKS - 1):
+        if page.jobs or not page.after:
+            break
+        page = app.search(query, limit=PAGE, after=page.after)
     return {
         "jobs": [_line(job) for job in page.jobs],
         "next": found.link(after=page.after) if page.after else None,
-        "filters": _filters(found, app),
     }
 
 
@@ -78,7 +82,9 @@ def _line(job: JobSummary) -> dict[str, Any]:
     return {"job": job, "state": job.state.value, **times}
 
 
-def _filters(found: Found, app: Forebay) -> list[dict[str, Any]]:
+def filters(found: Found) -> list[dict[str, Any]]:
+    """What a list can be narrowed by."""
+    app = found.app
     queues = {*map(str, app.counts()), *filter(None, [found.chosen.get("queue")])}
     tasks = {*app.registry, *filter(None, [found.chosen.get("task")])}
     offered = {
