@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from forebay.cli.loading import load_app
-from forebay.cli.opening import Desk, opened
+from forebay.cli.opening import opened
 from forebay.cli.output import Output, jobs_of, progress, table, text
 from forebay.cli.settings import read_settings
 from forebay.domain.job import check_queue_name, check_task_name
@@ -148,7 +148,8 @@ def _import(old: str, source: Source, chosen: Chosen) -> None:
     names = _names(chosen.queues, chosen.tasks)
     flags = {"url": chosen.new} if chosen.new else {"app": chosen.app}
     settings = read_settings(flags, config=click.get_current_context().find_root().obj)
-    registry = None if chosen.app is None else load_app(chosen.app).registry
+    app = None if chosen.app is None else load_app(chosen.app)
+    registry = None if app is None else app.registry
     place = without_password(old)
     with closing(source), opened(settings, create=not chosen.dry_run) as desk:
         if not chosen.workers_stopped and not chosen.dry_run:
@@ -156,8 +157,7 @@ def _import(old: str, source: Source, chosen: Chosen) -> None:
         with _bar() as tell:
             importer = Importer(source, desk.store, desk.reader, names=names, registry=registry, tell=tell)
             done = importer.look() if chosen.dry_run else importer.run()
-        out = Output(as_json=chosen.as_json)
-        _answer(out, place, desk, done, is_dry=chosen.dry_run, knows_tasks=registry is not None)
+        _answer(Told(chosen, place, desk.name, done, () if app is None else tuple(app.queues())))
     if done.left or not (chosen.dry_run or done.agrees):
         click.get_current_context().exit(1)
 
@@ -202,30 +202,61 @@ def _bar() -> Iterator[Callable[[str, int, int], None]]:
         yield tell
 
 
-def _answer(out: Output, place: str, desk: Desk, done: Imported, *, is_dry: bool, knows_tasks: bool) -> None:
+class Told(NamedTuple):
+    """What is answered: what was asked for, what became of it, and the queues that a worker of the app serves
+    unless it is told others."""
+
+    chosen: Chosen
+    place: str
+    store: str
+    done: Imported
+    served: tuple[str, ...]
+
+    @property
+    def unserved(self) -> list[str]:
+        """Queues that got jobs and that no task of the app names."""
+        return [] if self.chosen.app is None else sorted({*self.done.queues} - {*self.served})
+
+
+def _answer(told: Told) -> None:
+    done, is_dry = told.done, told.chosen.dry_run
+
     def people() -> None:
         verb = "would be imported" if is_dry else "imported"
-        click.echo(text(f"{jobs_of(done.stored)} {verb} from {place} to {desk.name}"))
+        click.echo(text(f"{jobs_of(done.stored)} {verb} from {told.place} to {told.store}"))
         if done.already:
             click.echo(f"{jobs_of(done.already)} had been stored by an earlier import")
         if done.queues:
             table(("queue", "jobs"), list(done.queues.items()))
             table(("task", "jobs"), list(done.tasks.items()))
-        _people_warned(done, knows_tasks=knows_tasks)
+        _people_warned(done, knows_tasks=told.chosen.app is not None)
         if done.left:
             _people_left(done, is_dry=is_dry)
         if not is_dry:
             verified = "as many as were left" if done.remaining == len(done.left) else "not what was left"
             click.echo(f"{jobs_of(done.remaining)} in the old place now: {verified}")
+        if told.unserved:
+            _people_unserved(told)
 
     answer = {
-        "from": place,
-        "to": desk.name,
+        "from": told.place,
+        "to": told.store,
         "dry_run": is_dry,
         **msgspec.to_builtins(done),
         "agrees": done.agrees,
+        "unserved_queues": told.unserved,
     }
-    out.answer(answer, people)
+    Output(as_json=told.chosen.as_json).answer(answer, people)
+
+
+def _people_unserved(told: Told) -> None:
+    queues = ",".join([*told.served, *told.unserved])
+    click.echo(
+        text(
+            f"No task of the app names the queue {', '.join(told.unserved)}; a worker has to be told: "
+            f"forebay worker {told.chosen.app} --queues {queues}"
+        )
+    )
 
 
 def _people_warned(done: Imported, *, knows_tasks: bool) -> None:
