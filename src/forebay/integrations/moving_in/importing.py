@@ -28,6 +28,11 @@ REMEMBERED_MS: Final = 30 * DAY_MS
 MOST_PASSES: Final = 10
 NOTES: Final = "imported"
 
+TWICE: Final = (
+    "it waits twice under this id, and one of the two was carried over: enqueue the other here and remove "
+    "it there, or let the old queue run it; a further import would take it for the first"
+)
+
 Tell = Callable[[str, int, int], None]  # what is being done, how far it is, of how much
 
 
@@ -94,6 +99,8 @@ class Importer:
         self._registry = registry
         self._tell = tell
         self._left: dict[object, Left] = {}
+        self._keys: set[str] = set()  # of all that was met, to tell a second message of one key
+        self._twice: set[object] = set()
         self._ids: dict[str, JobId] = {}  # of jobs that could not keep theirs
         self._stored = self._already = self._removed = 0
         self._contested: list[str] = []
@@ -124,12 +131,15 @@ class Importer:
         for _ in range(MOST_PASSES):
             done, total, carried = 0, self._source.count(), self._carried_so_far
             for page in self._source.pages():
-                self._carry([one for one in page if one.place not in self._left])
+                self._carry([one for one in page if not self._is_left(one.place)])
                 done += len(page)
                 self._tell("importing", done, max(total, done))
             if self._carried_so_far == carried:
                 break
         return self._told(remaining=self._source.count())
+
+    def _is_left(self, place: object) -> bool:
+        return place in self._left or place in self._twice
 
     @property
     def _carried_so_far(self) -> int:
@@ -158,6 +168,10 @@ class Importer:
             if isinstance(found.what, Left):
                 self._left[found.place] = found.what
                 continue
+            if found.what.key in self._keys:
+                self._leave_second(found, found.what)
+                continue
+            self._keys.add(found.what.key)
             try:
                 made.append(_Carried(found, found.what, self._job(found.what)))
             except ForebayError as exc:
@@ -234,6 +248,12 @@ class Importer:
 
     def _leave(self, found: Found, what: Waiting, reason: str) -> None:
         self._left[found.place] = Left(id=what.id, task=what.task, queue=what.queue, reason=reason)
+
+    def _leave_second(self, found: Found, what: Waiting) -> None:
+        """It would be taken for the first one, and lost. Both may have one and the same place."""
+        self._twice.add(found.place)
+        left = Left(id=what.id, task=what.task, queue=what.queue, reason=TWICE)
+        self._left[found.place, len(self._left)] = left
 
     def _has_parents(self, one: _Carried) -> bool:
         missing = [need for need in one.waiting.needs if not self._is_there(need)]
