@@ -15,11 +15,10 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.app.codec import encode_call
-from forebay.app.options import draft
 from forebay.app.registry import Registry
 from forebay.domain.job import DAY_MS, JobId, NewJob, QueueName
 from forebay.domain.workflow import needs_of
-from forebay.errors import ForebayError, StoreUnavailable
+from forebay.errors import ForebayError, InvalidJob, StoreUnavailable
 from forebay.integrations.moving_in.found import Found, Left, Source, Waiting
 from forebay.stores.protocol import Reader, Receipt, Store
 
@@ -203,9 +202,13 @@ class Importer:
         if task not in self._registry:
             self._unknown.add(task)
             return NewJob(task=task, timeout_ms=None, policy=self._source.default_policy)
-        known = self._registry[task]
-        known.check_fit(what.args, what.kwargs)
-        return draft(known.name, known.options).job
+        try:
+            # As a call would make it: keys, sequences and times may come from the arguments and the clock.
+            return self._registry[task].job(*what.args, **what.kwargs)
+        except ForebayError:
+            raise
+        except Exception as exc:  # a function of the app that looks at the arguments
+            raise InvalidJob(f"task {task} makes no job of it: {type(exc).__name__}: {exc!s:.80}") from exc
 
     # Storing and removing
 
