@@ -23,6 +23,7 @@ _SERVING: Final = "serving "
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE_SECONDS: Final = 2  # for requests; a page that looks on is told at once
 _LOOK_SECONDS: Final = 1.0
+_ENOUGH: Final = 3  # signals, after which nothing is waited for
 
 
 @click.command(epilog="Example: `forebay dev tasks:app --port 8081`.")
@@ -53,7 +54,7 @@ def dev(
     """Run a worker, the service and its dashboard in one terminal, for development.
 
     APP is named as package.module:app. Ctrl-C lets running jobs end, then stops the worker, then the service;
-    a second one stops at once. When one of them ends by itself, all do.
+    a second one stops at once, a third one kills. When one of them ends by itself, all do.
     """
     if reload and find_spec("watchfiles") is None:
         raise ConfigError(
@@ -155,7 +156,10 @@ class Crew:
                 self._bell.wait(_LOOK_SECONDS)
                 if len(self._heard) > asked:
                     asked = len(self._heard)
-                    part.tell(signal.SIGTERM)  # a second one: at once
+                    if asked >= _ENOUGH:
+                        part.kill()
+                    else:
+                        part.tell(signal.SIGTERM)  # a second one: at once
         status = next((part.status or 0 for part in ended), 0)
         self._screen.show("dev", "all has stopped")
         return status if status >= 0 else 128 - status
