@@ -19,7 +19,7 @@ from forebay.app.registry import Registry
 from forebay.domain.job import DAY_MS, JobId, NewJob, QueueName
 from forebay.domain.workflow import needs_of
 from forebay.errors import ForebayError, InvalidJob, StoreUnavailable
-from forebay.integrations.moving_in.found import Found, Left, Source, Waiting
+from forebay.integrations.moving_in.found import ODD, Found, Left, Source, Waiting, why
 from forebay.stores.protocol import Reader, Receipt, Store
 
 # How long a store remembers what it was given: for so long an import that was interrupted may be begun again.
@@ -175,6 +175,8 @@ class Importer:
                 made.append(_Carried(found, found.what, self._job(found.what)))
             except ForebayError as exc:
                 self._leave(found, found.what, str(exc))
+            except ODD as exc:
+                self._leave(found, found.what, why(exc))
         return made
 
     def _job(self, what: Waiting) -> NewJob:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from forebay.integrations.moving_in.found import AT_ONCE, Found
+from forebay.integrations.moving_in.found import AT_ONCE, Found, Unreadable
 from forebay.integrations.moving_in.redis_side import RedisSide
 from forebay.integrations.moving_in.rq import NO_RETRY, SYSTEM, Times, parent_ids, read_job
 
@@ -16,6 +16,7 @@ _QUEUE: Final = "rq:queue:"
 _SCHEDULED: Final = "rq:scheduled:"
 _DEFERRED: Final = "rq:deferred:"
 _WORKERS: Final = "rq:workers"
+_NEVER: Final = 10**12  # seconds; a score may be infinite, and this is later than a job of ours can be
 
 
 class Place(NamedTuple):
@@ -98,7 +99,9 @@ class RqSource:
             with self._side.asked() as client:
                 scores = client.zmscore(key, ids)
             due = {
-                each: int(score * 1_000) for each, score in zip(ids, scores, strict=True) if score is not None
+                each: int(min(max(score, 0), _NEVER) * 1_000)
+                for each, score in zip(ids, scores, strict=True)
+                if score is not None
             }
             yield self._found(key, queue, ids, due=due)
 
@@ -124,7 +127,7 @@ class RqSource:
                 ids = [each.decode(errors="replace") for each in client.zrange(_DEFERRED + queue, 0, -1)]
             waits |= {each: Place(_DEFERRED + queue, each) for each in ids}
         fields = self._hashes(list(waits))
-        parents = {each: parent_ids(fields[each]) for each in waits}
+        parents = {each: _parents(fields[each]) for each in waits}
         while waits:
             free = [each for each in waits if not any(parent in waits for parent in parents[each])]
             # A ring of them waits for ever, there and here: the importer will say so.
@@ -178,6 +181,13 @@ class RqSource:
         return {
             each: None if state is None else state.decode() for each, state in zip(ids, states, strict=True)
         }
+
+
+def _parents(fields: Mapping[str, bytes]) -> list[str]:
+    try:
+        return parent_ids(fields)
+    except Unreadable:
+        return []  # reading the job says so once more, and leaves it
 
 
 def _keys_of(job_id: str) -> tuple[str, ...]:
