@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from forebay.domain.job import MAX_PRIORITY, MAX_TIMEOUT_MS, MIN_PRIORITY, Json
 from forebay.domain.retry import MAX_DELAY_MS, MAX_RETRIES, Curve, RetryPolicy
 from forebay.integrations.moving_in.found import ODD, Left, Unreadable, Waiting, why, word
-from forebay.integrations.moving_in.plain_pickle import PLAIN, is_pickle, read_pickle, unpacked
+from forebay.integrations.moving_in.plain_pickle import PLAIN, Closed, is_pickle, read_pickle, unpacked
 from forebay.integrations.moving_in.rq import fixed_retries
 
 SYSTEM: Final = "huey"
@@ -37,6 +37,10 @@ class Message(NamedTuple):
     timeout: Any = None
     chord_config: Any = None
     retry_backoff: Any = None
+
+    @staticmethod
+    def __setstate__(*_: object) -> None:
+        Closed.__setstate__()
 
 
 _CLASSES: Final = {**PLAIN, ("huey.registry", "Message"): Message}
