@@ -14,13 +14,13 @@ import click
 
 from forebay.cli.loading import load_app
 from forebay.cli.parts import Part, Screen
+from forebay.cli.system import not_on_windows
 from forebay.dashboard.pages import ROOT, STATIC
 from forebay.errors import ConfigError
 from forebay.worker.inbox import Bell
 
 MAX_PORT: Final = 65_535
 _SERVING: Final = "serving "
-_STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE_SECONDS: Final = 2  # for requests; a page that looks on is told at once
 _LOOK_SECONDS: Final = 1.0
 _ENOUGH: Final = 3  # signals, after which nothing is waited for
@@ -48,6 +48,7 @@ _ENOUGH: Final = 3  # signals, after which nothing is waited for
 )
 @click.option("--json", "as_json", is_flag=True, help="Lines of JSON, each with its part.")
 @click.pass_context
+@not_on_windows
 def dev(
     ctx: click.Context, app: str, port: int, reload: bool, queues: str | None, drain: float, as_json: bool
 ) -> None:
@@ -169,6 +170,6 @@ class Crew:
 def _heard(crew: Crew) -> Iterator[None]:
     """Signals to stop go to the crew; afterwards everything is as it was."""
     with ExitStack() as stack:
-        for number in _STOPS:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             stack.callback(signal.signal, number, signal.signal(number, crew.hear))
         yield
