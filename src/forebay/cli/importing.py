@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from forebay.integrations.moving_in.found import Source
     from forebay.integrations.moving_in.importing import Imported, Names
     from forebay.integrations.moving_in.redis_side import RedisSide
+    from forebay.stores.protocol import Engine
 
 Command = Callable[..., None]
 _SHOWN: Final = 20
@@ -152,6 +153,8 @@ def _import(old: str, source: Source, chosen: Chosen) -> None:
     registry = None if app is None else app.registry
     place = without_password(old)
     with closing(source), opened(settings, create=not chosen.dry_run) as desk:
+        if app is not None:
+            _check_keys(app.engine, desk.engine)
         if not chosen.workers_stopped and not chosen.dry_run:
             _check_quiet(source, place)
         with _bar() as tell:
@@ -160,6 +163,16 @@ def _import(old: str, source: Source, chosen: Chosen) -> None:
         _answer(Told(chosen, place, desk.name, done, () if app is None else tuple(app.queues())))
     if done.left or not (chosen.dry_run or done.agrees):
         click.get_current_context().exit(1)
+
+
+def _check_keys(of_app: Engine, to: Engine) -> None:
+    from forebay.app.sealed import encrypts  # noqa: PLC0415 - most apps have no keys
+
+    if encrypts(of_app) and not encrypts(to):
+        raise ConfigError(
+            "the app encrypts its jobs, and --to names a store without its keys: leave --to out, which "
+            "takes the store of the app, or set FOREBAY_ENCRYPTION_KEYS"
+        )
 
 
 def _check_quiet(source: Source, place: str) -> None:
