@@ -67,15 +67,19 @@ class RqSource:
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
         named = [place for place in places if isinstance(place, Place)]
         with self._side.asked() as client:
-            pipe = client.pipeline(transaction=True)
+            pipe = client.pipeline(transaction=False)
             for place in named:
                 if place.key.startswith(_QUEUE):
                     pipe.lrem(place.key, 1, place.job_id)
                 else:
                     pipe.zrem(place.key, place.job_id)
-            for place in named:
-                pipe.delete(*_keys_of(place.job_id))
-            done = [bool(each) for each in pipe.execute()[: len(named)]]
+            done = [bool(each) for each in pipe.execute()]
+            # A job that was gone from its place is somebody else's, who needs what it says.
+            keys = [
+                key for place, gone in zip(named, done, strict=True) if gone for key in _keys_of(place.job_id)
+            ]
+            if keys:
+                client.delete(*keys)
         for place, gone in zip(named, done, strict=True):
             self._removed[place.key] = self._removed.get(place.key, 0) + gone
         return done
