@@ -237,6 +237,20 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
         assert app.counts() == {}
 
 
+def test_words_that_fit_nothing_are_named(producer: celery.Celery, url: str) -> None:
+    producer.send_task(f"{PLACE}.add", (1, 2))
+    words = ["celery", "--from", old_url(), "--to", url]
+    call("migrate", "--url", url)
+    maps = ["--queue", "celery=default", "--queue", "cellery=default", "--task-map", "shop.ad=shop.add"]
+
+    done = bring(*words, *maps, "--only", "celery", "--only", "orders", "--dry-run")
+    shown = call("import", *words, *maps).stdout
+
+    assert done["unmatched"] == ["--only orders", "--queue cellery=default", "--task-map shop.ad=shop.add"]
+    assert (done["old_queues"], done["old_tasks"]) == (["celery"], [f"{PLACE}.add"])
+    assert "Nothing was found for --queue cellery=default, --task-map shop.ad=shop.add" in shown
+
+
 def test_the_tasks_of_an_app_say_what_the_messages_do_not(
     producer: celery.Celery, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

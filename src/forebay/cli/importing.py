@@ -84,7 +84,7 @@ def celery(old: str, prefix: str, only: tuple[str, ...], **chosen: Any) -> None:
     side = _redis_side(old)
     from forebay.integrations.moving_in.celery_source import CelerySource  # noqa: PLC0415 - it needs redis
 
-    _import(old, CelerySource(side, only=only, prefix=prefix), Chosen(**chosen))
+    _import(old, CelerySource(side, only=only, prefix=prefix), Chosen(only=only, **chosen))
 
 
 @import_jobs.command()
@@ -95,7 +95,7 @@ def rq(old: str, only: tuple[str, ...], trust_pickle: bool, **chosen: Any) -> No
     side = _redis_side(old)
     from forebay.integrations.moving_in.rq_source import RqSource  # noqa: PLC0415 - it needs redis
 
-    _import(old, RqSource(side, only=only, trust_pickle=trust_pickle), Chosen(**chosen))
+    _import(old, RqSource(side, only=only, trust_pickle=trust_pickle), Chosen(only=only, **chosen))
 
 
 @import_jobs.command()
@@ -113,12 +113,12 @@ def huey(old: str, only: tuple[str, ...], trust_pickle: bool, local_time: bool, 
     if old.startswith(_FILE):
         from forebay.integrations.moving_in.huey_file_source import HueyFileSource  # noqa: PLC0415 - as above
 
-        _import(old, HueyFileSource(unquote(old.removeprefix(_FILE)), reading), Chosen(**chosen))
+        _import(old, HueyFileSource(unquote(old.removeprefix(_FILE)), reading), Chosen(only=only, **chosen))
         return
     side = _redis_side(old)
     from forebay.integrations.moving_in.huey_redis_source import HueyRedisSource  # noqa: PLC0415 - it needs redis
 
-    _import(old, HueyRedisSource(side, reading), Chosen(**chosen))
+    _import(old, HueyRedisSource(side, reading), Chosen(only=only, **chosen))
 
 
 def _redis_side(url: str) -> RedisSide:
@@ -134,6 +134,7 @@ class Chosen(NamedTuple):
 
     new: str | None
     app: str | None
+    only: tuple[str, ...]
     queues: tuple[str, ...]
     tasks: tuple[str, ...]
     dry_run: bool
@@ -230,6 +231,20 @@ class Told(NamedTuple):
         """Queues that got jobs and that no task of the app names."""
         return [] if self.chosen.app is None else sorted({*self.done.queues} - {*self.served})
 
+    @property
+    def unmatched(self) -> list[str]:
+        """Words of the command that fit nothing that was found: they may be mistyped."""
+        return [
+            f"{option} {word}"
+            for option, words, found in (
+                ("--only", self.chosen.only, self.done.old_queues),
+                ("--queue", self.chosen.queues, self.done.old_queues),
+                ("--task-map", self.chosen.tasks, self.done.old_tasks),
+            )
+            for word in words
+            if word.partition("=")[0] not in found
+        ]
+
 
 def _answer(told: Told) -> None:
     done, is_dry = told.done, told.chosen.dry_run
@@ -248,6 +263,8 @@ def _answer(told: Told) -> None:
         if not is_dry:
             verified = "as many as were left" if done.remaining == len(done.left) else "not what was left"
             click.echo(f"{jobs_of(done.remaining)} in the old place now: {verified}")
+        if told.unmatched:
+            click.echo(text(f"Nothing was found for {', '.join(told.unmatched)}: is it mistyped?"))
         if told.unserved:
             _people_unserved(told)
 
@@ -258,6 +275,7 @@ def _answer(told: Told) -> None:
         **msgspec.to_builtins(done),
         "agrees": done.agrees,
         "unserved_queues": told.unserved,
+        "unmatched": told.unmatched,
     }
     Output(as_json=told.chosen.as_json).answer(answer, people)
 

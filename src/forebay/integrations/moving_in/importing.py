@@ -48,7 +48,9 @@ SAME_NAMES: Final = Names()
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an import. `already` were stored by an earlier one, and are only removed now.
     `contested` were gone from their old place when they were to be removed: somebody may have run them there.
-    `dropped` counts what messages said and jobs of ours cannot. `remaining` is what waits there still."""
+    `dropped` counts what messages said and jobs of ours cannot. `old_queues` and `old_tasks` are the names
+    that were met, as they are there; `queues` and `tasks` count what was stored, by the names here. `remaining` is
+    what waits there still."""
 
     found: int = 0
     stored: int = 0
@@ -59,6 +61,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[Left, ...] = ()
     queues: dict[str, int] = {}
     tasks: dict[str, int] = {}
+    old_queues: tuple[str, ...] = ()
+    old_tasks: tuple[str, ...] = ()
     unknown_tasks: tuple[str, ...] = ()
     dropped: dict[str, int] = {}
 
@@ -107,6 +111,8 @@ class Importer:
         self._tasks: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
         self._unknown: set[str] = set()
+        self._old_queues: set[str] = set()
+        self._old_tasks: set[str] = set()
 
     def look(self) -> Imported:
         """What an import would do; nothing is written anywhere."""
@@ -155,6 +161,8 @@ class Importer:
             left=tuple(self._left.values()),
             queues=dict(sorted(self._queues.items())),
             tasks=dict(sorted(self._tasks.items())),
+            old_queues=tuple(sorted(self._old_queues)),
+            old_tasks=tuple(sorted(self._old_tasks - {""})),
             unknown_tasks=tuple(sorted(self._unknown)),
             dropped=dict(sorted(self._dropped.items())),
         )
@@ -164,6 +172,8 @@ class Importer:
     def _made(self, page: Sequence[Found]) -> list[_Carried]:
         made = []
         for found in page:
+            self._old_queues.add(found.what.queue)
+            self._old_tasks.add(found.what.task)
             if isinstance(found.what, Left):
                 self._left[found.place] = found.what
                 continue
