@@ -49,8 +49,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an import. `already` were stored by an earlier one, and are only removed now.
     `contested` were gone from their old place when they were to be removed: somebody may have run them there.
     `dropped` counts what messages said and jobs of ours cannot. `old_queues` and `old_tasks` are the names
-    that were met, as they are there; `queues` and `tasks` count what was stored, by the names here. `remaining` is
-    what waits there still."""
+    that were met, as they are there; `queues` and `tasks` count what was stored, by the names here.
+    `remaining` is what waits there still."""
 
     found: int = 0
     stored: int = 0
