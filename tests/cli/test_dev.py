@@ -164,6 +164,43 @@ def test_a_second_signal_does_not_wait_for_jobs(app_folder: Path) -> None:
         assert running.ends() == 0, running.said
 
 
+@pytest.mark.parametrize("words", [[], ["--no-reload"]])
+def test_a_process_that_a_task_has_left_behind_holds_nothing_up(app_folder: Path, words: list[str]) -> None:
+    (app_folder / "tasks.py").write_text(
+        f"import subprocess\n{TASKS}\n\n"
+        "@app.task\ndef leave() -> None:\n    subprocess.Popen(['sleep', '600'])\n    print('left it')\n"
+    )
+    with developing(app_folder, *words) as running:
+        running.says(r"worker \| .* runs")
+        program(app_folder, "enqueue", "tasks.leave")
+        running.says("left it")
+        running.process.send_signal(signal.SIGINT)
+
+        assert running.ends() == 0, running.said
+        assert processes_in(app_folder) == []
+
+
+def test_a_third_signal_ends_what_hears_no_other(app_folder: Path) -> None:
+    (app_folder / "tasks.py").write_text(
+        f"import ctypes\n{TASKS}\n\n"
+        "@app.task\ndef stuck() -> None:\n    print('is stuck')\n    ctypes.PyDLL(None).sleep(600)\n"
+    )
+    with developing(app_folder, "--no-reload") as running:
+        running.says(r"worker \| .* runs")
+        program(app_folder, "enqueue", "tasks.stuck")
+        running.says("is stuck")  # no other thread of the worker runs from here on
+
+        def ended() -> bool:
+            running.process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                running.process.wait(1)
+            return running.process.returncode is not None
+
+        eventually(ended)
+        assert running.ends() == 0, running.said
+        assert processes_in(app_folder) == []
+
+
 def test_when_it_is_killed_its_parts_die_with_it(app_folder: Path) -> None:
     with developing(app_folder) as running:
         running.says(r"worker \| .* runs")

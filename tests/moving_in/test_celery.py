@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +19,9 @@ import pytest
 import redis
 
 from forebay import Forebay
+from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
+from forebay.stores.opening import open_engine
 from tests.cli.calling import call, command, environment
 from tests.moving_in import shop
 from tests.moving_in.support import DATABASE, DEADLINE, PLACE, bring, old_url, ran, shop_app, until
@@ -234,6 +237,20 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
         assert app.counts() == {}
 
 
+def test_words_that_fit_nothing_are_named(producer: celery.Celery, url: str) -> None:
+    producer.send_task(f"{PLACE}.add", (1, 2))
+    words = ["celery", "--from", old_url(), "--to", url]
+    call("migrate", "--url", url)
+    maps = ["--queue", "celery=default", "--queue", "cellery=default", "--task-map", "shop.ad=shop.add"]
+
+    done = bring(*words, *maps, "--only", "celery", "--only", "orders", "--dry-run")
+    shown = call("import", *words, *maps).stdout
+
+    assert done["unmatched"] == ["--only orders", "--queue cellery=default", "--task-map shop.ad=shop.add"]
+    assert (done["old_queues"], done["old_tasks"]) == (["celery"], [f"{PLACE}.add"])
+    assert "Nothing was found for --queue cellery=default, --task-map shop.ad=shop.add" in shown
+
+
 def test_the_tasks_of_an_app_say_what_the_messages_do_not(
     producer: celery.Celery, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +275,30 @@ def test_the_tasks_of_an_app_say_what_the_messages_do_not(
             if job
         ]
         assert limits == [(5_000, 7, ("sums",)), (60_000, 7, ("sums",))]
+
+
+def test_what_an_app_encrypts_is_not_stored_in_plain_words(
+    producer: celery.Celery, old: redis.Redis, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = b64encode(bytes(range(32))).decode()
+    (folder / "secretshop.py").write_text(
+        f"from forebay import Forebay\napp = Forebay({url!r}, encryption_keys='one={key}')\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    sent = producer.send_task(f"{PLACE}.add", ("number of a card",)).id
+    words = ["celery", "--from", old_url(), "--to", url, "--app", "secretshop:app"]
+
+    refused = call("import", *words)
+    assert refused.exit_code == 2
+    assert "leave --to out" in refused.stderr
+    assert waits(old) == 1
+    monkeypatch.setenv("FOREBAY_ENCRYPTION_KEYS", f"one={key}")
+    assert bring(*words)["stored"] == 1
+
+    with closing(open_engine(url).reader()) as reader:
+        [job] = reader.jobs([JobId(sent)])
+    assert job is not None
+    assert b"card" not in job.payload
 
 
 def test_an_import_that_is_killed_in_the_middle_is_begun_again_and_makes_nothing_twice(

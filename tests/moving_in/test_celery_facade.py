@@ -258,6 +258,7 @@ def test_what_is_not_offered_is_refused_with_the_way_out(app: Celery) -> None:
     wrongs: dict[Callable[[], object], str] = {
         (lambda: task.s(1)): "workflow",
         (lambda: task.apply_async(link=1)): "follow-up",
+        (lambda: task.apply_async(eta=1)): "eta must be a datetime",
         (lambda: task.apply_async(countdown=1, eta=datetime.now(UTC))): "not both",  # noqa: TID251
         (lambda: task.apply_async(priority=10)): "from 0, which comes first",
         (lambda: task.apply_async(serializer="pickle")): "always 'json'",

@@ -71,6 +71,7 @@ def test_a_backlog_of_celery_comes_over_as_the_page_says(shop: Path, own: RedisS
     sent = run(shop, "backlog.py")
     assert (sent.returncode, sent.stderr) == (0, "")
     [migrate], [look, bring] = commands("migrate"), commands("import celery")
+    [serve] = commands("worker")
     [promised] = [block.body for block in fenced(text(PAGE)) if "would be imported" in block.body]
 
     assert given(shop, migrate, own).returncode == 0
@@ -85,10 +86,11 @@ def test_a_backlog_of_celery_comes_over_as_the_page_says(shop: Path, own: RedisS
     assert looked.returncode == brought.returncode == again.returncode == 1
     assert "3 jobs imported" in brought.stdout
     assert "1 job in the old place now: as many as were left" in brought.stdout
+    assert serve.removeprefix("$ ") in brought.stdout
     assert "0 jobs imported" in again.stdout
     with (
         Forebay(f"sqlite:///{shop / 'jobs.db'}") as app,
-        working(shop, "shop:queue", "--queues", "celery,orders"),
+        working(shop, *shlex.split(serve.removeprefix("$ forebay worker "))),
     ):
         jobs = {(job.task, job.state.value != "scheduled"): job.id for job in app.search().jobs}
         assert len(jobs) == 3
@@ -118,7 +120,7 @@ def test_tasks_of_huey_come_over_as_the_page_says(shop: Path, own: RedisServer) 
 
     places = (
         huey.RedisHuey("shop", url=own.url(2)),
-        huey.SqliteHuey("file", filename=str(shop / "huey.db")),
+        huey.SqliteHuey("shop", filename=str(shop / "huey.db")),
     )
     ids = [place.task(name="add")(add)(20, 3).id for place in places]
 
@@ -128,5 +130,5 @@ def test_tasks_of_huey_come_over_as_the_page_says(shop: Path, own: RedisServer) 
 
     with Forebay(f"sqlite:///{shop / 'jobs.db'}") as app:
         app.task(name=f"{__name__}.add")(add)
-        with app.working(queues=["shop", "file"]):
+        with app.working():
             assert [app.job(each).result(timeout=DEADLINE) for each in ids] == [23, 23]

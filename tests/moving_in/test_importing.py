@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay import Forebay
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
@@ -178,6 +179,27 @@ def test_parents_that_are_not_carried_over_keep_their_children(ends: tuple[Store
             "odd",
             "it depends on old-1, which was not carried over",
         ]
+
+
+def test_with_an_app_a_job_gets_what_its_task_takes_from_the_arguments(ends: tuple[Store, Reader]) -> None:
+    app = Forebay("memory://")
+
+    @app.task(
+        name="t", expires=60, sequence_by="a", limit_by={"account": "a"}, share_by=lambda a: f"of {10 // a}"
+    )
+    def task(a: int) -> None: ...
+
+    done = Importer(Shelf(waiting(5), waiting(0)), *ends, registry=app.registry).run()
+
+    [job] = ends[1].jobs([JobId("old-5")])
+    assert job is not None
+    assert job.sequence == "a:5"
+    assert job.limit_keys == {"account": "5", "share": "of 2"}
+    assert job.expires_at is not None
+    assert 0 < job.expires_at - job.created_at <= 60_000
+    assert [left.reason for left in done.left] == [
+        "task t makes no job of it: ZeroDivisionError: integer division or modulo by zero"
+    ]
 
 
 def test_jobs_wait_for_those_they_need(ends: tuple[Store, Reader]) -> None:

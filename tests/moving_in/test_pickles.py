@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from forebay.integrations.moving_in import plain_pickle
+from forebay.integrations.moving_in import huey, plain_pickle
 from forebay.integrations.moving_in.found import Unreadable
 from forebay.integrations.moving_in.plain_pickle import read_pickle, unpacked
 
@@ -72,7 +72,49 @@ def test_a_pickle_cannot_take_all_memory_or_be_followed_by_something() -> None:
     with pytest.raises(Unreadable, match="3 bytes stand behind"):
         read_pickle(pickle.dumps(1) + b"abc")
     with pytest.raises(Unreadable, match="cannot be read"):
-        read_pickle(b"\x80\x05broken")
+        read_pickle(b"\x80\x05nonsense")
+
+
+def test_what_is_shared_is_counted_as_often_as_it_is_written() -> None:
+    shared: Any = []
+    for _ in range(60):
+        shared = [shared, shared]
+    ring: list[Any] = []
+    ring.append(ring)
+    long = "x" * 1_000_000
+
+    for value in (shared, {"a": shared}, ring, [long] * 100, {n: (long,) for n in range(100)}):
+        with pytest.raises(Unreadable, match="far larger than a job can be"):
+            read_pickle(pickle.dumps(value))
+    assert read_pickle(pickle.dumps([["x", "y"]] * 10_000)) == [["x", "y"]] * 10_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x80\x02Nr\xff\xff\xff\x0f.", b"\x80\x02Np99999999999\n.", b"\x80\x05\x96\xff\xff\xff\xff\x0f\0\0\0."],
+    ids=["far place", "far place in words", "many bytes announced"],
+)
+def test_a_short_pickle_has_no_room_made_for_a_long_one(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(self: Any) -> Any:
+        raise AssertionError("it was read")
+
+    monkeypatch.setattr(plain_pickle._Reader, "load", load)
+
+    with pytest.raises(Unreadable):
+        read_pickle(data)
+
+
+@pytest.mark.parametrize("name", huey._CLASSES, ids=str)
+@pytest.mark.parametrize(
+    "state", [b"}X\x01\0\0\0xK\x01s", b"N}X\x01\0\0\0xK\x01s\x86"], ids=["dict", "slots"]
+)
+def test_a_pickle_cannot_change_what_it_names(name: tuple[str, str], state: bytes) -> None:
+    data = b"\x80\x02c" + "\n".join(name).encode() + b"\n" + state + b"b."
+
+    with pytest.raises(Unreadable):
+        read_pickle(data, huey._CLASSES)
+
+    assert not hasattr(huey._CLASSES[name], "x")
 
 
 def test_what_grows_too_large_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,8 @@ from rq.job import Dependency
 
 from forebay import Forebay
 from forebay.domain.lifecycle import JobState
+from forebay.integrations.moving_in.redis_side import RedisSide
+from forebay.integrations.moving_in.rq_source import Place, RqSource
 from tests.cli.calling import call
 from tests.moving_in import shop
 from tests.moving_in.support import bring, old_url, ran, shop_app
@@ -214,3 +217,15 @@ def test_a_worker_that_lives_is_noticed(
     assert refused.exit_code != 0
     assert f"workers of RQ: {registered.name}" in refused.stderr
     assert bring(*words(url), TRUST, "--workers-stopped")["stored"] == 1
+
+
+def test_a_job_that_was_gone_from_its_place_keeps_what_it_says(old: redis.Redis) -> None:
+    queue = rq.Queue("mail", connection=old)
+    gone, there = (queue.enqueue(shop.add, n, n).id for n in range(2))
+    old.lrem("rq:queue:mail", 1, gone)  # as a worker takes it
+
+    with closing(RqSource(RedisSide(old_url()))) as source:
+        done = source.remove([Place("rq:queue:mail", each) for each in (gone, there)])
+
+    assert done == [False, True]
+    assert [old.exists(f"rq:job:{each}") for each in (gone, there)] == [1, 0]

@@ -164,6 +164,7 @@ def test_what_is_not_offered_is_refused_with_the_way_out(app: Forebay, folder: P
         (lambda: queue.enqueue(shop.Basket().total)): "top of a module",
         (lambda: queue.enqueue(lambda: None)): "top of a module",
         (lambda: queue.learn(_coroutine)): "coroutine",
+        (lambda: queue.enqueue_at(60, shop.add, 1, 2)): "takes a datetime",  # type: ignore[arg-type]
         (lambda: queue.enqueue_in(60, shop.add, 1, 2)): "timedelta",  # type: ignore[arg-type]
         (lambda: queue.empty): "forebay queues",
         (lambda: queue.enqueue(shop.add, 1, 2).latest_result): "not offered",

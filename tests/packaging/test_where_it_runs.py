@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay.cli import top
 from tests.cli.calling import DEADLINE, environment
 from tests.urls import SHARED, url_of
 
@@ -110,6 +111,34 @@ def test_commands_look_and_steer(tmp_path: Path) -> None:
     ):
         done = run(tmp_path, COMMANDS, *words, "--url", "sqlite:///jobs.db")
         assert (done.returncode, done.stderr) == (0, ""), (words, done.stdout)
+
+
+@pytest.mark.parametrize(
+    "words", [["worker", "program:app"], ["dev", "program:app"], ["server"], ["scheduler"]]
+)
+def test_commands_that_need_more_say_where_they_run(tmp_path: Path, words: list[str]) -> None:
+    done = run(tmp_path, COMMANDS, *words)
+
+    assert done.returncode == 2, done.stderr
+    assert f"`forebay {words[0]}` does not run on Windows: run it in a container" in done.stderr
+    assert "pip install" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_picture_that_keys_steer_is_shown_once_where_none_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("forebay.cli.top.find_spec", lambda name: None)
+    monkeypatch.setattr("forebay.cli.top.sys.stdin", Terminal())
+    monkeypatch.setattr("forebay.cli.top.sys.stdout", Terminal())
+    monkeypatch.setattr("forebay.cli.top.click.echo", lambda words, err: said.append(words))
+
+    assert not top._is_live()
+    assert said == ["Shown once: keys are read on Linux and macOS only"]
+
+
+class Terminal:
+    def isatty(self) -> bool:
+        return True
 
 
 def test_what_is_taken_away_is_what_would_be_missed(tmp_path: Path) -> None:

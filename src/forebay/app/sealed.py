@@ -58,6 +58,11 @@ def sealed_engine(
     return cast(Engine, SealedEngine(engine, wrapping, within))
 
 
+def encrypts(engine: Engine) -> bool:
+    """Whether what goes into this engine is encrypted."""
+    return isinstance(engine, SealedEngine) and engine.has_keys
+
+
 def _keys(keys: Any) -> Keys | None:
     return keys if keys is None or isinstance(keys, Keys) else Keys(keys)
 
@@ -134,6 +139,10 @@ class SealedEngine(_Around):
     def __init__(self, inner: Engine, wrapping: Wrapping, within: Wrapping) -> None:
         super().__init__(inner, wrapping)
         self._within = within
+
+    @property
+    def has_keys(self) -> bool:
+        return self._within.keys is not None
 
     def store(self) -> Store:
         return cast(Store, SealedStore(self._inner.store(), self._wrapping, self._inner.reader))  # as above

@@ -14,15 +14,16 @@ import click
 
 from forebay.cli.loading import load_app
 from forebay.cli.parts import Part, Screen
+from forebay.cli.system import not_on_windows
 from forebay.dashboard.pages import ROOT, STATIC
 from forebay.errors import ConfigError
 from forebay.worker.inbox import Bell
 
 MAX_PORT: Final = 65_535
 _SERVING: Final = "serving "
-_STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE_SECONDS: Final = 2  # for requests; a page that looks on is told at once
 _LOOK_SECONDS: Final = 1.0
+_ENOUGH: Final = 3  # signals, after which nothing is waited for
 
 
 @click.command(epilog="Example: `forebay dev tasks:app --port 8081`.")
@@ -47,13 +48,14 @@ _LOOK_SECONDS: Final = 1.0
 )
 @click.option("--json", "as_json", is_flag=True, help="Lines of JSON, each with its part.")
 @click.pass_context
+@not_on_windows
 def dev(
     ctx: click.Context, app: str, port: int, reload: bool, queues: str | None, drain: float, as_json: bool
 ) -> None:
     """Run a worker, the service and its dashboard in one terminal, for development.
 
     APP is named as package.module:app. Ctrl-C lets running jobs end, then stops the worker, then the service;
-    a second one stops at once. When one of them ends by itself, all do.
+    a second one stops at once, a third one kills. When one of them ends by itself, all do.
     """
     if reload and find_spec("watchfiles") is None:
         raise ConfigError(
@@ -155,7 +157,10 @@ class Crew:
                 self._bell.wait(_LOOK_SECONDS)
                 if len(self._heard) > asked:
                     asked = len(self._heard)
-                    part.tell(signal.SIGTERM)  # a second one: at once
+                    if asked >= _ENOUGH:
+                        part.kill()
+                    else:
+                        part.tell(signal.SIGTERM)  # a second one: at once
         status = next((part.status or 0 for part in ended), 0)
         self._screen.show("dev", "all has stopped")
         return status if status >= 0 else 128 - status
@@ -165,6 +170,6 @@ class Crew:
 def _heard(crew: Crew) -> Iterator[None]:
     """Signals to stop go to the crew; afterwards everything is as it was."""
     with ExitStack() as stack:
-        for number in _STOPS:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             stack.callback(signal.signal, number, signal.signal(number, crew.hear))
         yield

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from forebay.cli.loading import load_app
-from forebay.cli.opening import Desk, opened
+from forebay.cli.opening import opened
 from forebay.cli.output import Output, jobs_of, progress, table, text
 from forebay.cli.settings import read_settings
 from forebay.domain.job import check_queue_name, check_task_name
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from forebay.integrations.moving_in.found import Source
     from forebay.integrations.moving_in.importing import Imported, Names
     from forebay.integrations.moving_in.redis_side import RedisSide
+    from forebay.stores.protocol import Engine
 
 Command = Callable[..., None]
 _SHOWN: Final = 20
@@ -83,7 +84,7 @@ def celery(old: str, prefix: str, only: tuple[str, ...], **chosen: Any) -> None:
     side = _redis_side(old)
     from forebay.integrations.moving_in.celery_source import CelerySource  # noqa: PLC0415 - it needs redis
 
-    _import(old, CelerySource(side, only=only, prefix=prefix), Chosen(**chosen))
+    _import(old, CelerySource(side, only=only, prefix=prefix), Chosen(only=only, **chosen))
 
 
 @import_jobs.command()
@@ -94,7 +95,7 @@ def rq(old: str, only: tuple[str, ...], trust_pickle: bool, **chosen: Any) -> No
     side = _redis_side(old)
     from forebay.integrations.moving_in.rq_source import RqSource  # noqa: PLC0415 - it needs redis
 
-    _import(old, RqSource(side, only=only, trust_pickle=trust_pickle), Chosen(**chosen))
+    _import(old, RqSource(side, only=only, trust_pickle=trust_pickle), Chosen(only=only, **chosen))
 
 
 @import_jobs.command()
@@ -112,12 +113,12 @@ def huey(old: str, only: tuple[str, ...], trust_pickle: bool, local_time: bool, 
     if old.startswith(_FILE):
         from forebay.integrations.moving_in.huey_file_source import HueyFileSource  # noqa: PLC0415 - as above
 
-        _import(old, HueyFileSource(unquote(old.removeprefix(_FILE)), reading), Chosen(**chosen))
+        _import(old, HueyFileSource(unquote(old.removeprefix(_FILE)), reading), Chosen(only=only, **chosen))
         return
     side = _redis_side(old)
     from forebay.integrations.moving_in.huey_redis_source import HueyRedisSource  # noqa: PLC0415 - it needs redis
 
-    _import(old, HueyRedisSource(side, reading), Chosen(**chosen))
+    _import(old, HueyRedisSource(side, reading), Chosen(only=only, **chosen))
 
 
 def _redis_side(url: str) -> RedisSide:
@@ -133,6 +134,7 @@ class Chosen(NamedTuple):
 
     new: str | None
     app: str | None
+    only: tuple[str, ...]
     queues: tuple[str, ...]
     tasks: tuple[str, ...]
     dry_run: bool
@@ -148,18 +150,30 @@ def _import(old: str, source: Source, chosen: Chosen) -> None:
     names = _names(chosen.queues, chosen.tasks)
     flags = {"url": chosen.new} if chosen.new else {"app": chosen.app}
     settings = read_settings(flags, config=click.get_current_context().find_root().obj)
-    registry = None if chosen.app is None else load_app(chosen.app).registry
+    app = None if chosen.app is None else load_app(chosen.app)
+    registry = None if app is None else app.registry
     place = without_password(old)
     with closing(source), opened(settings, create=not chosen.dry_run) as desk:
+        if app is not None:
+            _check_keys(app.engine, desk.engine)
         if not chosen.workers_stopped and not chosen.dry_run:
             _check_quiet(source, place)
         with _bar() as tell:
             importer = Importer(source, desk.store, desk.reader, names=names, registry=registry, tell=tell)
             done = importer.look() if chosen.dry_run else importer.run()
-        out = Output(as_json=chosen.as_json)
-        _answer(out, place, desk, done, is_dry=chosen.dry_run, knows_tasks=registry is not None)
+        _answer(Told(chosen, place, desk.name, done, () if app is None else tuple(app.queues())))
     if done.left or not (chosen.dry_run or done.agrees):
         click.get_current_context().exit(1)
+
+
+def _check_keys(of_app: Engine, to: Engine) -> None:
+    from forebay.app.sealed import encrypts  # noqa: PLC0415 - most apps have no keys
+
+    if encrypts(of_app) and not encrypts(to):
+        raise ConfigError(
+            "the app encrypts its jobs, and --to names a store without its keys: leave --to out, which "
+            "takes the store of the app, or set FOREBAY_ENCRYPTION_KEYS"
+        )
 
 
 def _check_quiet(source: Source, place: str) -> None:
@@ -202,30 +216,78 @@ def _bar() -> Iterator[Callable[[str, int, int], None]]:
         yield tell
 
 
-def _answer(out: Output, place: str, desk: Desk, done: Imported, *, is_dry: bool, knows_tasks: bool) -> None:
+class Told(NamedTuple):
+    """What is answered: what was asked for, what became of it, and the queues that a worker of the app serves
+    unless it is told others."""
+
+    chosen: Chosen
+    place: str
+    store: str
+    done: Imported
+    served: tuple[str, ...]
+
+    @property
+    def unserved(self) -> list[str]:
+        """Queues that got jobs and that no task of the app names."""
+        return [] if self.chosen.app is None else sorted({*self.done.queues} - {*self.served})
+
+    @property
+    def unmatched(self) -> list[str]:
+        """Words of the command that fit nothing that was found: they may be mistyped."""
+        return [
+            f"{option} {word}"
+            for option, words, found in (
+                ("--only", self.chosen.only, self.done.old_queues),
+                ("--queue", self.chosen.queues, self.done.old_queues),
+                ("--task-map", self.chosen.tasks, self.done.old_tasks),
+            )
+            for word in words
+            if word.partition("=")[0] not in found
+        ]
+
+
+def _answer(told: Told) -> None:
+    done, is_dry = told.done, told.chosen.dry_run
+
     def people() -> None:
         verb = "would be imported" if is_dry else "imported"
-        click.echo(text(f"{jobs_of(done.stored)} {verb} from {place} to {desk.name}"))
+        click.echo(text(f"{jobs_of(done.stored)} {verb} from {told.place} to {told.store}"))
         if done.already:
             click.echo(f"{jobs_of(done.already)} had been stored by an earlier import")
         if done.queues:
             table(("queue", "jobs"), list(done.queues.items()))
             table(("task", "jobs"), list(done.tasks.items()))
-        _people_warned(done, knows_tasks=knows_tasks)
+        _people_warned(done, knows_tasks=told.chosen.app is not None)
         if done.left:
             _people_left(done, is_dry=is_dry)
         if not is_dry:
             verified = "as many as were left" if done.remaining == len(done.left) else "not what was left"
             click.echo(f"{jobs_of(done.remaining)} in the old place now: {verified}")
+        if told.unmatched:
+            click.echo(text(f"Nothing was found for {', '.join(told.unmatched)}: is it mistyped?"))
+        if told.unserved:
+            _people_unserved(told)
 
     answer = {
-        "from": place,
-        "to": desk.name,
+        "from": told.place,
+        "to": told.store,
         "dry_run": is_dry,
         **msgspec.to_builtins(done),
         "agrees": done.agrees,
+        "unserved_queues": told.unserved,
+        "unmatched": told.unmatched,
     }
-    out.answer(answer, people)
+    Output(as_json=told.chosen.as_json).answer(answer, people)
+
+
+def _people_unserved(told: Told) -> None:
+    queues = ",".join([*told.served, *told.unserved])
+    click.echo(
+        text(
+            f"No task of the app names the queue {', '.join(told.unserved)}; a worker has to be told: "
+            f"forebay worker {told.chosen.app} --queues {queues}"
+        )
+    )
 
 
 def _people_warned(done: Imported, *, knows_tasks: bool) -> None:

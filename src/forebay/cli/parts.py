@@ -16,7 +16,7 @@ import msgspec
 
 COLOURS: Final = {"dev": "green", "worker": "cyan", "server": "magenta"}
 _WIDTH: Final = max(map(len, COLOURS))
-_LAST_WORDS_SECONDS: Final = 5.0
+_LAST_WORDS_SECONDS: Final = 1.0
 
 
 class Screen:
@@ -51,7 +51,8 @@ class Part:
     """A command that runs in a process of its own, until it ends or is told to.
 
     It has a process group of its own: Ctrl-C reaches only the program that has started it, which tells the
-    parts one after the other. `hear` is called with each of its lines, `over` when it has said its last.
+    parts one after the other. `hear` is called with each of its lines, `over` when it has ended: not when its
+    pipe is closed, which a process that a task has left behind would hold open.
     """
 
     def __init__(
@@ -81,16 +82,19 @@ class Part:
         )
         self._reader = Thread(target=self._read, name=f"forebay-{name}", daemon=True)
         self._reader.start()
+        self._watcher = Thread(target=self._watch, name=f"forebay-{name}-end", daemon=True)
+        self._watcher.start()
 
     def _read(self) -> None:
-        try:
-            for line in self._process.stdout or ():
-                self._screen.show(self.name, line.rstrip("\n"))
-                self._hear(line)
-        finally:
-            self._process.wait()
-            self.is_over.set()
-            self._over()
+        for line in self._process.stdout or ():
+            self._screen.show(self.name, line.rstrip("\n"))
+            self._hear(line)
+
+    def _watch(self) -> None:
+        self._process.wait()
+        self._reader.join(_LAST_WORDS_SECONDS)
+        self.is_over.set()
+        self._over()
 
     @property
     def status(self) -> int | None:
@@ -102,9 +106,13 @@ class Part:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
+    def kill(self) -> None:
+        """End it at once, and whatever its tasks have started and left behind."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def end(self) -> None:
         """Leave nothing of it behind."""
-        if self.status is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self.kill()
+        self._watcher.join(_LAST_WORDS_SECONDS)
         self._reader.join(_LAST_WORDS_SECONDS)

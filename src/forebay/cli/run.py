@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from forebay.cli.logs import log_options, set_up_logs
+from forebay.cli.system import not_on_windows
 from forebay.domain.worker import DEFAULT_BEAT_MS
 from forebay.errors import ConfigError
 from forebay.worker.recycling import Limits
@@ -63,6 +64,7 @@ _OWN: Final = ("app", "processes", "reload", "child")
 @log_options
 @click.option("--child", hidden=True, help="Be a worker process of a supervisor.")
 @click.pass_context
+@not_on_windows
 def worker(ctx: click.Context, /, app: str, **options: Any) -> None:
     """Run the jobs of APP, named as package.module:app.
 

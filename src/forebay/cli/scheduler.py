@@ -14,6 +14,7 @@ from forebay.cli.logs import log_options, set_up_logs
 from forebay.cli.opening import Desk
 from forebay.cli.options import Length, at_store
 from forebay.cli.output import Output, jobs_of
+from forebay.cli.system import not_on_windows
 from forebay.errors import WorkersDied
 from forebay.scheduler.scheduler import LONGEST_SLEEP_SECONDS, Scheduler
 from forebay.telemetry.logs import LogFormat
@@ -34,6 +35,7 @@ logger: logging.Logger = logging.getLogger(__name__)
     "--batch-size", default=FIRED_AT_ONCE, show_default=True, help="How many schedules to fire at once."
 )
 @log_options
+@not_on_windows
 @at_store(create=True)
 def scheduler(
     desk: Desk,

@@ -11,6 +11,7 @@ from forebay.cli.logs import log_options, set_up_logs
 from forebay.cli.opening import Desk
 from forebay.cli.options import at_store
 from forebay.cli.output import Output
+from forebay.cli.system import not_on_windows
 from forebay.dashboard.pages import Pages
 from forebay.domain.limits import Limit
 from forebay.errors import ConfigError
@@ -65,6 +66,7 @@ MAX_GRACE_SECONDS: Final = 3_600
 @click.option("--debug", is_flag=True, help="Also what helps to look for a fault, below /v1/debug.")
 @click.option("--dashboard/--no-dashboard", default=True, show_default=True, help="The page in a browser.")
 @log_options
+@not_on_windows
 @at_store(create=True)
 def server(
     desk: Desk, out: Output, log_format: LogFormat | None, log_level: str | None, **options: Any

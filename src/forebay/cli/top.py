@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from time import monotonic
 from typing import Any, Final
 
@@ -71,9 +72,10 @@ def _is_live() -> bool:
     """Whether there is a terminal that keys come from and that can be drawn on."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
+    if find_spec("termios") is None:
+        click.echo("Shown once: keys are read on Linux and macOS only", err=True)
+        return False
     try:
-        import termios  # noqa: F401, PLC0415 - not on Windows
-
         import rich.live  # noqa: F401, PLC0415 - slow to import, and may be missing
     except ImportError as exc:
         click.echo(f"Shown once, because {exc.name} is missing: pip install 'forebay[cli]'", err=True)

@@ -122,6 +122,10 @@ def call_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def aware(when: datetime) -> datetime:
     """A time without a zone is UTC, as in Celery."""
+    if not isinstance(when, datetime):
+        raise ConfigError(
+            f"eta must be a datetime, not {when!r:.60}; for seconds from now there is countdown"
+        )
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
 
 

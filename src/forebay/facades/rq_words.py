@@ -151,6 +151,8 @@ def _timeout(value: int | str) -> int | None:
 
 def aware(when: datetime) -> datetime:
     """A time without a zone is a local one, as in RQ."""
+    if not isinstance(when, datetime):
+        raise ConfigError(f"enqueue_at takes a datetime, not {when!r:.60}; for a length there is enqueue_in")
     return when if when.tzinfo is not None else when.astimezone()
 
 

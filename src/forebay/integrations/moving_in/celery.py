@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from forebay.domain.job import MAX_TIMEOUT_MS, Json
-from forebay.integrations.moving_in.found import Left, Unreadable, Waiting
+from forebay.integrations.moving_in.found import ODD, Left, Unreadable, Waiting, why, word
 from forebay.integrations.moving_in.plain_pickle import unpacked
 
 SYSTEM: Final = "celery"
@@ -42,12 +42,12 @@ def read_message(raw: bytes, queue: str) -> Waiting | Left:
     try:
         found = _object(_parsed(raw), "the message")
         return _waiting(found, queue)
-    except Unreadable as exc:
-        headers, properties = (found.get(part) or {} for part in ("headers", "properties"))
+    except (Unreadable, *ODD) as exc:
+        headers, properties = (found.get(part) for part in ("headers", "properties"))
         known = headers if isinstance(headers, dict) else {}
         other = properties if isinstance(properties, dict) else {}
         old = known.get("id") or other.get("correlation_id") or "?"
-        return Left(id=str(old), task=str(known.get("task") or ""), queue=queue, reason=str(exc))
+        return Left(id=word(old, "?"), task=word(known.get("task")), queue=queue, reason=why(exc))
 
 
 def _waiting(message: Mapping[str, Any], queue: str) -> Waiting:
@@ -107,7 +107,7 @@ def _body(message: Mapping[str, Any], headers: Mapping[str, Any], properties: Ma
 def _parsed(data: bytes) -> Any:
     try:
         return json.loads(data, object_hook=_typed)
-    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as exc:
+    except ODD as exc:
         raise Unreadable(f"its JSON cannot be read: {exc!s:.80}") from exc
 
 

@@ -132,7 +132,7 @@ class CelerySource:
     def _read_held(self, raw: bytes, tables: dict[str, list[list[str]]]) -> Any:
         try:
             message, exchange, routing_key = msgspec.json.decode(raw, type=tuple[Any, str | None, str | None])
-        except msgspec.MsgspecError as exc:
+        except (msgspec.MsgspecError, RecursionError) as exc:
             return Left(id="?", queue="?", reason=f"what a worker had cannot be read: {exc!s:.80}")
         queue = self._queue_of(exchange or "", routing_key or "", tables)
         return read_message(msgspec.json.encode(message), queue)
@@ -171,7 +171,7 @@ class CelerySource:
             last = client.lindex(key, -1) or b""
         try:
             return msgspec.json.decode(last, type=_Message).properties.delivery_info.routing_key
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return None
 
     def _bound(self, table: str) -> list[list[str]]:

@@ -9,6 +9,7 @@ import msgspec
 
 from forebay.domain.job import Json, OnFailure
 from forebay.domain.retry import RetryPolicy
+from forebay.errors import ForebayError
 
 AT_ONCE: Final = 100  # jobs of a page
 
@@ -49,6 +50,30 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 class Unreadable(Exception):
     """A message cannot become a job; the text says why."""
+
+
+# What values that nobody expected come to when they are read: such a message is left, and the others go on.
+ODD: Final = (
+    ForebayError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+)
+
+
+def why(exc: Exception) -> str:
+    """The reason why a message is left."""
+    return (
+        str(exc) if isinstance(exc, Unreadable) else f"it cannot be read: {type(exc).__name__}: {exc!s:.80}"
+    )
+
+
+def word(value: object, otherwise: str = "") -> str:
+    """A value that should be a short text, whatever it is."""
+    return value[:200] if isinstance(value, str) and value else otherwise
 
 
 class Found(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from forebay.domain.job import MAX_PRIORITY, MAX_TIMEOUT_MS, MIN_PRIORITY, Json
 from forebay.domain.retry import MAX_DELAY_MS, MAX_RETRIES, Curve, RetryPolicy
-from forebay.integrations.moving_in.found import Left, Unreadable, Waiting
-from forebay.integrations.moving_in.plain_pickle import PLAIN, is_pickle, read_pickle, unpacked
+from forebay.integrations.moving_in.found import ODD, Left, Unreadable, Waiting, why, word
+from forebay.integrations.moving_in.plain_pickle import PLAIN, Closed, is_pickle, read_pickle, unpacked
 from forebay.integrations.moving_in.rq import fixed_retries
 
 SYSTEM: Final = "huey"
@@ -38,6 +38,10 @@ class Message(NamedTuple):
     chord_config: Any = None
     retry_backoff: Any = None
 
+    @staticmethod
+    def __setstate__(*_: object) -> None:
+        Closed.__setstate__()
+
 
 _CLASSES: Final = {**PLAIN, ("huey.registry", "Message"): Message}
 
@@ -49,8 +53,8 @@ def read_message(data: bytes, queue: str, *, trust_pickle: bool, local_time: boo
     try:
         message = _message(data, trust_pickle=trust_pickle)
         return _waiting(message, queue, local_time=local_time)
-    except Unreadable as exc:
-        return Left(id=str(message.id or "?"), task=str(message.name or ""), queue=queue, reason=str(exc))
+    except (Unreadable, *ODD) as exc:
+        return Left(id=word(message.id, "?"), task=word(message.name), queue=queue, reason=why(exc))
 
 
 def _message(data: bytes, *, trust_pickle: bool) -> Message:

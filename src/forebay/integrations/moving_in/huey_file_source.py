@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable
 from forebay.integrations.moving_in.found import AT_ONCE, Found, Left, Waiting
 from forebay.integrations.moving_in.huey import SYSTEM
@@ -59,7 +61,10 @@ class HueyFileSource:
         for table, order in (("task", "-priority"), ("schedule", "timestamp")):
             after: tuple[Any, ...] | None = None
             while rows := self._rows(table, order, after):
-                yield [Found(Row(table, row[1]), self._unless_revoked(row[2], row[3])) for row in rows]
+                yield [
+                    Found(Row(table, row[1]), self._unless_revoked(Row(table, row[1]), row[2], row[3]))
+                    for row in rows
+                ]
                 after = rows[-1][:2]
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
@@ -89,7 +94,7 @@ class HueyFileSource:
         only = self._reading.only
         return f"queue in ({', '.join('?' * len(only))})" if only else "true"
 
-    def _unless_revoked(self, name: str, data: bytes) -> Waiting | Left:
+    def _unless_revoked(self, row: Row, name: str, data: bytes) -> Waiting | Left:
         what = self._reading.message(bytes(data), name)
         if isinstance(what, Left):
             return what
@@ -97,7 +102,10 @@ class HueyFileSource:
             found = file.execute(
                 "select 1 from kv where queue = ? and key in (?, ?)", (name, *revocations(what))
             ).fetchone()
-        return what if found is None else left_revoked(what)
+        if found is not None:
+            return left_revoked(what)
+        # One task may wait twice, and each time it is to run: the row tells them apart.
+        return replace(what, key=f"{what.key}:{row.table}:{row.number}")
 
     @contextmanager
     def _asked(self) -> Iterator[sqlite3.Connection]:

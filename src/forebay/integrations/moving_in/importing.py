@@ -15,18 +15,22 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.app.codec import encode_call
-from forebay.app.options import draft
 from forebay.app.registry import Registry
 from forebay.domain.job import DAY_MS, JobId, NewJob, QueueName
 from forebay.domain.workflow import needs_of
-from forebay.errors import ForebayError, StoreUnavailable
-from forebay.integrations.moving_in.found import Found, Left, Source, Waiting
+from forebay.errors import ForebayError, InvalidJob, StoreUnavailable
+from forebay.integrations.moving_in.found import ODD, Found, Left, Source, Waiting, why
 from forebay.stores.protocol import Reader, Receipt, Store
 
 # How long a store remembers what it was given: for so long an import that was interrupted may be begun again.
 REMEMBERED_MS: Final = 30 * DAY_MS
 MOST_PASSES: Final = 10
 NOTES: Final = "imported"
+
+TWICE: Final = (
+    "it waits twice under this id, and one of the two was carried over: enqueue the other here and remove "
+    "it there, or let the old queue run it; a further import would take it for the first"
+)
 
 Tell = Callable[[str, int, int], None]  # what is being done, how far it is, of how much
 
@@ -44,7 +48,9 @@ SAME_NAMES: Final = Names()
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an import. `already` were stored by an earlier one, and are only removed now.
     `contested` were gone from their old place when they were to be removed: somebody may have run them there.
-    `dropped` counts what messages said and jobs of ours cannot. `remaining` is what waits there still."""
+    `dropped` counts what messages said and jobs of ours cannot. `old_queues` and `old_tasks` are the names
+    that were met, as they are there; `queues` and `tasks` count what was stored, by the names here.
+    `remaining` is what waits there still."""
 
     found: int = 0
     stored: int = 0
@@ -55,6 +61,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[Left, ...] = ()
     queues: dict[str, int] = {}
     tasks: dict[str, int] = {}
+    old_queues: tuple[str, ...] = ()
+    old_tasks: tuple[str, ...] = ()
     unknown_tasks: tuple[str, ...] = ()
     dropped: dict[str, int] = {}
 
@@ -94,6 +102,8 @@ class Importer:
         self._registry = registry
         self._tell = tell
         self._left: dict[object, Left] = {}
+        self._keys: set[str] = set()  # of all that was met, to tell a second message of one key
+        self._twice: set[object] = set()
         self._ids: dict[str, JobId] = {}  # of jobs that could not keep theirs
         self._stored = self._already = self._removed = 0
         self._contested: list[str] = []
@@ -101,6 +111,8 @@ class Importer:
         self._tasks: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
         self._unknown: set[str] = set()
+        self._old_queues: set[str] = set()
+        self._old_tasks: set[str] = set()
 
     def look(self) -> Imported:
         """What an import would do; nothing is written anywhere."""
@@ -124,12 +136,15 @@ class Importer:
         for _ in range(MOST_PASSES):
             done, total, carried = 0, self._source.count(), self._carried_so_far
             for page in self._source.pages():
-                self._carry([one for one in page if one.place not in self._left])
+                self._carry([one for one in page if not self._is_left(one.place)])
                 done += len(page)
                 self._tell("importing", done, max(total, done))
             if self._carried_so_far == carried:
                 break
         return self._told(remaining=self._source.count())
+
+    def _is_left(self, place: object) -> bool:
+        return place in self._left or place in self._twice
 
     @property
     def _carried_so_far(self) -> int:
@@ -146,6 +161,8 @@ class Importer:
             left=tuple(self._left.values()),
             queues=dict(sorted(self._queues.items())),
             tasks=dict(sorted(self._tasks.items())),
+            old_queues=tuple(sorted(self._old_queues)),
+            old_tasks=tuple(sorted(self._old_tasks - {""})),
             unknown_tasks=tuple(sorted(self._unknown)),
             dropped=dict(sorted(self._dropped.items())),
         )
@@ -155,13 +172,21 @@ class Importer:
     def _made(self, page: Sequence[Found]) -> list[_Carried]:
         made = []
         for found in page:
+            self._old_queues.add(found.what.queue)
+            self._old_tasks.add(found.what.task)
             if isinstance(found.what, Left):
                 self._left[found.place] = found.what
                 continue
+            if found.what.key in self._keys:
+                self._leave_second(found, found.what)
+                continue
+            self._keys.add(found.what.key)
             try:
                 made.append(_Carried(found, found.what, self._job(found.what)))
             except ForebayError as exc:
                 self._leave(found, found.what, str(exc))
+            except ODD as exc:
+                self._leave(found, found.what, why(exc))
         return made
 
     def _job(self, what: Waiting) -> NewJob:
@@ -189,9 +214,13 @@ class Importer:
         if task not in self._registry:
             self._unknown.add(task)
             return NewJob(task=task, timeout_ms=None, policy=self._source.default_policy)
-        known = self._registry[task]
-        known.check_fit(what.args, what.kwargs)
-        return draft(known.name, known.options).job
+        try:
+            # As a call would make it: keys, sequences and times may come from the arguments and the clock.
+            return self._registry[task].job(*what.args, **what.kwargs)
+        except ForebayError:
+            raise
+        except Exception as exc:  # a function of the app that looks at the arguments
+            raise InvalidJob(f"task {task} makes no job of it: {type(exc).__name__}: {exc!s:.80}") from exc
 
     # Storing and removing
 
@@ -234,6 +263,12 @@ class Importer:
 
     def _leave(self, found: Found, what: Waiting, reason: str) -> None:
         self._left[found.place] = Left(id=what.id, task=what.task, queue=what.queue, reason=reason)
+
+    def _leave_second(self, found: Found, what: Waiting) -> None:
+        """It would be taken for the first one, and lost. Both may have one and the same place."""
+        self._twice.add(found.place)
+        left = Left(id=what.id, task=what.task, queue=what.queue, reason=TWICE)
+        self._left[found.place, len(self._left)] = left
 
     def _has_parents(self, one: _Carried) -> bool:
         missing = [need for need in one.waiting.needs if not self._is_there(need)]

@@ -9,6 +9,7 @@ function of anybody's is called, and no module is imported.
 from __future__ import annotations
 
 import pickle
+import pickletools
 import zlib
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta, timezone
@@ -20,21 +21,35 @@ from uuid import UUID
 from forebay.integrations.moving_in.found import Unreadable
 
 MOST_BYTES: Final = 16 << 20  # unpacked: a job of ours takes 1 MiB, and a pickle may be longer than its JSON
+_NODE_BYTES: Final = 8
+_STORING: Final = ("PUT", "BINPUT", "LONG_BINPUT")
 _PICKLE: Final = b"\x80"
 _GZIP: Final = b"\x1f\x8b"
 _ZLIB: Final = b"\x78"
 
 
-def _bytearray(data: bytes | str = b"", encoding: str = "latin-1") -> bytearray:
+class Closed:
+    """A name that a pickle may use and not change: what it would set on it is refused."""
+
+    @staticmethod
+    def __setstate__(*_: object) -> None:
+        raise Unreadable("its pickle changes a class, and only plain data is read")
+
+
+class _ByteArray(Closed):
     """Not the class itself: bytearray(10**12) would take all memory there is."""
-    return bytearray(data.encode(encoding) if isinstance(data, str) else bytes(memoryview(data)))
+
+    def __new__(cls, data: bytes | str = b"", encoding: str = "latin-1") -> Any:
+        return bytearray(data.encode(encoding) if isinstance(data, str) else bytes(memoryview(data)))
 
 
-def _latin(text: str, encoding: str) -> bytes:
+class _Latin(Closed):
     """How old protocols write bytes."""
-    if encoding not in ("latin1", "latin-1"):
-        raise Unreadable(f"bytes in the encoding {encoding!r:.20}")
-    return text.encode("latin-1")
+
+    def __new__(cls, text: str, encoding: str) -> Any:
+        if encoding not in ("latin1", "latin-1"):
+            raise Unreadable(f"bytes in the encoding {encoding!r:.20}")
+        return text.encode("latin-1")
 
 
 PLAIN: Final[Mapping[tuple[str, str], Any]] = {
@@ -47,8 +62,8 @@ PLAIN: Final[Mapping[tuple[str, str], Any]] = {
     ("uuid", "UUID"): UUID,
     ("builtins", "set"): set,
     ("builtins", "frozenset"): frozenset,
-    ("builtins", "bytearray"): _bytearray,
-    ("_codecs", "encode"): _latin,
+    ("builtins", "bytearray"): _ByteArray,
+    ("_codecs", "encode"): _Latin,
     ("collections", "OrderedDict"): dict,
 }
 
@@ -78,6 +93,7 @@ def read_pickle(
     """
     stream = BytesIO(data)
     try:
+        _check_memory(data)
         found = _Reader(stream, classes).load()
     except Unreadable:
         raise
@@ -86,7 +102,35 @@ def read_pickle(
     rest = stream.read()
     if rest and not (may_be_signed and rest.startswith(b":")):
         raise Unreadable(f"{len(rest):,} bytes stand behind its pickle")
+    _check_size(found)
     return found
+
+
+def _check_memory(data: bytes) -> None:
+    """Raise unless its opcodes take no more memory than it has bytes: one that stores a value at a far place
+    has room made for all before it, and one that announces many bytes has room made for them."""
+    for opcode, arg, _ in pickletools.genops(data):
+        if opcode.name in _STORING and isinstance(arg, int) and arg > len(data):
+            raise Unreadable(f"its pickle keeps a value at place {arg:,}, though it has {len(data):,} bytes")
+
+
+def _check_size(found: Any) -> None:
+    """Raise for what is small as a pickle and huge when it is written out, because parts of it are shared, or
+    contain themselves."""
+    room, ahead = MOST_BYTES, [found]
+    while ahead:
+        value = ahead.pop()
+        room -= _NODE_BYTES
+        if isinstance(value, (str, bytes, bytearray)):
+            room -= len(value)
+        elif isinstance(value, dict):
+            room -= _NODE_BYTES * len(value)
+            ahead += [*value.keys(), *value.values()]
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            room -= _NODE_BYTES * len(value)
+            ahead += value
+        if room < 0:
+            raise Unreadable("it is far larger than a job can be, once what its pickle shares is written out")
 
 
 def unpacked(data: bytes) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 
 from forebay.domain.job import MAX_TIMEOUT_MS, Json, OnFailure
 from forebay.domain.retry import MAX_RETRIES, Curve, RetryPolicy
-from forebay.integrations.moving_in.found import Left, Unreadable, Waiting
+from forebay.integrations.moving_in.found import ODD, Left, Unreadable, Waiting, why
 from forebay.integrations.moving_in.plain_pickle import is_pickle, read_pickle, unpacked
 
 SYSTEM: Final = "rq"
@@ -55,6 +55,7 @@ def read_job(
             raise Unreadable("there is no job of this id any more")
         task, args, kwargs = _call(fields["data"], trust_pickle=trust_pickle)
         _check_alone(fields)
+        parent_ids(fields)  # which must be readable
         meta, lost = _meta(fields, trust_pickle=trust_pickle)
         policy, shortened = _policy(fields)
         return Waiting(
@@ -75,8 +76,8 @@ def read_job(
             notes={"system": SYSTEM, "queue": queue, **meta},
             dropped=(*lost, *shortened, *(name for name in _DROPPED if fields.get(name))),
         )
-    except Unreadable as exc:
-        return Left(id=job_id, task=task, queue=queue, reason=str(exc))
+    except (Unreadable, *ODD) as exc:
+        return Left(id=job_id, task=task, queue=queue, reason=why(exc))
 
 
 def parent_ids(fields: Mapping[str, bytes]) -> list[str]:

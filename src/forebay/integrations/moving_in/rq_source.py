@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from forebay.integrations.moving_in.found import AT_ONCE, Found
+from forebay.integrations.moving_in.found import AT_ONCE, Found, Unreadable
 from forebay.integrations.moving_in.redis_side import RedisSide
 from forebay.integrations.moving_in.rq import NO_RETRY, SYSTEM, Times, parent_ids, read_job
 
@@ -16,6 +16,7 @@ _QUEUE: Final = "rq:queue:"
 _SCHEDULED: Final = "rq:scheduled:"
 _DEFERRED: Final = "rq:deferred:"
 _WORKERS: Final = "rq:workers"
+_NEVER: Final = 10**12  # seconds; a score may be infinite, and this is later than a job of ours can be
 
 
 class Place(NamedTuple):
@@ -66,15 +67,19 @@ class RqSource:
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
         named = [place for place in places if isinstance(place, Place)]
         with self._side.asked() as client:
-            pipe = client.pipeline(transaction=True)
+            pipe = client.pipeline(transaction=False)
             for place in named:
                 if place.key.startswith(_QUEUE):
                     pipe.lrem(place.key, 1, place.job_id)
                 else:
                     pipe.zrem(place.key, place.job_id)
-            for place in named:
-                pipe.delete(*_keys_of(place.job_id))
-            done = [bool(each) for each in pipe.execute()[: len(named)]]
+            done = [bool(each) for each in pipe.execute()]
+            # A job that was gone from its place is somebody else's, who needs what it says.
+            keys = [
+                key for place, gone in zip(named, done, strict=True) if gone for key in _keys_of(place.job_id)
+            ]
+            if keys:
+                client.delete(*keys)
         for place, gone in zip(named, done, strict=True):
             self._removed[place.key] = self._removed.get(place.key, 0) + gone
         return done
@@ -98,7 +103,9 @@ class RqSource:
             with self._side.asked() as client:
                 scores = client.zmscore(key, ids)
             due = {
-                each: int(score * 1_000) for each, score in zip(ids, scores, strict=True) if score is not None
+                each: int(min(max(score, 0), _NEVER) * 1_000)
+                for each, score in zip(ids, scores, strict=True)
+                if score is not None
             }
             yield self._found(key, queue, ids, due=due)
 
@@ -124,7 +131,7 @@ class RqSource:
                 ids = [each.decode(errors="replace") for each in client.zrange(_DEFERRED + queue, 0, -1)]
             waits |= {each: Place(_DEFERRED + queue, each) for each in ids}
         fields = self._hashes(list(waits))
-        parents = {each: parent_ids(fields[each]) for each in waits}
+        parents = {each: _parents(fields[each]) for each in waits}
         while waits:
             free = [each for each in waits if not any(parent in waits for parent in parents[each])]
             # A ring of them waits for ever, there and here: the importer will say so.
@@ -178,6 +185,13 @@ class RqSource:
         return {
             each: None if state is None else state.decode() for each, state in zip(ids, states, strict=True)
         }
+
+
+def _parents(fields: Mapping[str, bytes]) -> list[str]:
+    try:
+        return parent_ids(fields)
+    except Unreadable:
+        return []  # reading the job says so once more, and leaves it
 
 
 def _keys_of(job_id: str) -> tuple[str, ...]:
