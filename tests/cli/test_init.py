@@ -149,12 +149,18 @@ def test_the_present_folder_needs_no_name_and_may_have_other_files(folder: Path)
     told = answer("init")
 
     assert told["next"] == [
+        "pip install '/path/to/forebay[cli,reload,server]'",
         "pip install -r requirements.txt",
         "forebay dev",
         "forebay enqueue tasks.send_mail ada@example.com subject=Hi",
         "pytest",
     ]
     assert sorted(path.name for path in folder.iterdir()) == sorted(["LICENSE", *told["files"]])
+
+
+def test_the_present_folder_is_called_so(folder: Path) -> None:
+    assert " into this folder.\n" in call("init").stdout
+    assert " into shop.\n" in call("init", "shop").stdout
 
 
 def test_nothing_is_overwritten(folder: Path) -> None:

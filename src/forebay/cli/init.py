@@ -88,7 +88,9 @@ class Project:
         secret = [f"export FOREBAY_URL='{without_password(self.url)}'"] if self.has_password else []
         run = ["uvicorn web:web --reload"] if self.is_web else ["forebay dev"]
         more = ["forebay enqueue tasks.send_mail ada@example.com subject=Hi", "pytest"]
-        return [*enter, *secret, "pip install -r requirements.txt", *run, *more]
+        # There is no release yet: what the requirements name has to be there before they are asked for.
+        install = [f"pip install '/path/to/forebay[{self.extras}]'", "pip install -r requirements.txt"]
+        return [*enter, *secret, *install, *run, *more]
 
 
 def _filled(template: str, blanks: dict[str, str]) -> str:
@@ -181,7 +183,9 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    click.echo(text(f"Wrote {', '.join(answer['files'])} into {answer['folder']}."))
+    is_here = Path(answer["folder"]).resolve() == Path.cwd()
+    place = "this folder" if is_here else answer["folder"]
+    click.echo(text(f"Wrote {', '.join(answer['files'])} into {place}."))
     click.echo("\nNext:\n")
     for step in answer["next"]:
         click.echo(f"    {text(step)}")
