@@ -343,7 +343,10 @@ def test_bad_words_are_refused_with_the_way_out(url: str) -> None:
         (["--from", "amqp://rabbit", "--to", url], "no address of a Redis server"),
         (["--from", old_url(), "--to", url, "--queue", "celery"], "should be OLD=NEW"),
         (["--from", old_url(), "--to", url, "--queue", "celery=a b"], "cannot name a queue"),
-        (["--from", "redis://127.0.0.1:1/0", "--to", url], "does not answer"),
+        (
+            ["--from", "redis://127.0.0.1:1/0", "--to", url],
+            "look whether the server runs and --from names it",
+        ),
     ):
         result = call("import", "celery", *words)
         assert result.exit_code != 0

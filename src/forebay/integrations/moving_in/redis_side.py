@@ -43,7 +43,10 @@ class RedisSide:
         try:
             yield self.client
         except (redis.ConnectionError, redis.TimeoutError) as exc:
-            raise StoreUnavailable(f"{self.name} does not answer ({exc})") from exc
+            raise StoreUnavailable(
+                f"{self.name} does not answer ({exc}): look whether the server runs and --from names it; "
+                "what was imported so far is safe, and the same command goes on from there"
+            ) from exc
         except redis.RedisError as exc:
             raise StoreUnusable(f"{self.name}: {exc}") from exc
 
