@@ -119,7 +119,8 @@ def test_what_cannot_be_carried_over_is_named_and_stays(make: Make, place: str, 
 
 def test_a_task_that_waits_twice_is_not_lost(make: Make, place: str, url: str, kind: str) -> None:
     old = make()
-    task = old.task()(shop.add).s(1, 2)
+    add = old.task()(shop.add)
+    task = add.s(1, 2)
     for _ in range(3):
         old.enqueue(task)
     waits = len(old)  # a set of priorities may hold it once

@@ -16,7 +16,7 @@ from huey.registry import Message
 
 from forebay.integrations.moving_in import celery, huey
 from forebay.integrations.moving_in import rq as rq_jobs
-from forebay.integrations.moving_in.found import Left
+from forebay.integrations.moving_in.found import Left, Waiting
 from tests.moving_in import shop
 from tests.moving_in.support import bring, old_url
 
@@ -70,6 +70,16 @@ def test_an_odd_message_of_huey_is_left(odd: dict[str, Any]) -> None:
 
     assert isinstance(found, Left)
     assert found.queue == "shop"
+
+
+def test_what_sentry_has_written_between_the_arguments_of_huey_does_not_come_along() -> None:
+    kwargs = {"a": 1, "sentry_headers": {"sentry-trace": "00-11"}}
+    fields = dict.fromkeys(Message._fields) | {"id": "one", "name": "t", "kwargs": kwargs}
+
+    found = huey.read_message(pickle.dumps(Message(**fields)), "shop", trust_pickle=True, local_time=True)
+
+    assert isinstance(found, Waiting)
+    assert found.kwargs == {"a": 1}
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from forebay.errors import (
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Store
 from forebay.stores.redis.connection import translated
+from forebay.stores.redis.reader import _conditions
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, everything, new_job
 
@@ -395,7 +396,8 @@ def test_a_look_at_large_jobs_is_cut_and_the_page_is_whole(engine: Engine, store
     receipts = store.insert([new_job(payload=b"x" * 1_000_000)] * 9)
 
     with closing(engine.reader()) as reader:
-        below, rows = reader._run("search", {"below": None, "most": 200, "most_bytes": 4_000_000})  # type: ignore[attr-defined]  # behind the seam
+        ask = {**_conditions(JobQuery()), "below": None, "most": 200, "most_bytes": 4_000_000}
+        below, _, rows = reader._run("search", ask)  # type: ignore[attr-defined]  # behind the seam
         page = reader.search(JobQuery(), limit=100)
 
     assert (below, len(rows)) == (6, 4)

@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -261,6 +261,26 @@ def test_a_burst_is_poked_at_most_once_each(path: Path) -> None:
 
     # A commit that is found by its datagram may be found by the poll again, but not more often.
     assert 1 <= poked.count <= 200
+
+
+def test_a_listener_whose_thread_has_ended_before_it_read_all_can_be_closed(path: Path) -> None:
+    wakeups = SqliteEngine(str(path)).wakeups()
+    wakeups.start(Poked())
+    wakeups._stopped.set()
+    assert wakeups._thread is not None
+    wakeups._thread.join(DEADLINE)
+    [name] = sockets(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        with module._Address(folder_of(path) / name) as address, suppress(BlockingIOError):
+            while True:  # until there is no room for more
+                sender.sendto(b"", address)
+
+    closing = threading.Thread(target=wakeups.close, daemon=True)
+    closing.start()
+    closing.join(DEADLINE)
+
+    assert not closing.is_alive()
 
 
 def listener_threads() -> list[threading.Thread]:

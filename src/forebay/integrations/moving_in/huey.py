@@ -57,6 +57,11 @@ def read_message(data: bytes, queue: str, *, trust_pickle: bool, local_time: boo
         return Left(id=word(message.id, "?"), task=word(message.name), queue=queue, reason=why(exc))
 
 
+# Where a program reports to Sentry, that writes its own headers between the arguments, and takes them out
+# again before the task is called.
+_OF_SENTRY: Final = "sentry_headers"
+
+
 def _message(data: bytes, *, trust_pickle: bool) -> Message:
     plain = unpacked(data)
     if not is_pickle(plain):
@@ -84,7 +89,7 @@ def _waiting(message: Message, queue: str, *, local_time: bool) -> Waiting:
         task=message.name,
         queue=queue,
         args=tuple(message.args or ()),
-        kwargs=dict(message.kwargs or {}),
+        kwargs={name: value for name, value in (message.kwargs or {}).items() if name != _OF_SENTRY},
         run_at=_instant(message.eta, "eta", local_time=local_time),
         expires_at=_instant(expires, "expires", local_time=local_time),
         priority=_priority(message.priority),

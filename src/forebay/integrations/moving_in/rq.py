@@ -130,12 +130,18 @@ def _check_alone(fields: Mapping[str, bytes]) -> None:
         raise Unreadable(f"it has {' and '.join(tied)}: let RQ finish it")
 
 
+# Sentry's own note in the jobs of a program that reports to it.
+_OF_SENTRY: Final = "_sentry_trace_headers"
+
+
 def _meta(fields: Mapping[str, bytes], *, trust_pickle: bool) -> tuple[dict[str, Json], list[str]]:
     """What its program has written down about the job, if JSON can hold it."""
     if not fields.get("meta"):
         return {}, []
     try:
         meta = _value(fields["meta"], trust_pickle=trust_pickle)
+        if isinstance(meta, dict):
+            meta = {name: value for name, value in meta.items() if name != _OF_SENTRY}
         json.dumps(meta, allow_nan=False)
     except (Unreadable, ValueError, TypeError):
         return {}, ["meta"]

@@ -171,6 +171,9 @@ class SqliteWakeups:
             return
         datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         with suppress(OSError), datagrams as sender, _Address(self._file) as address:
+            # Where others have filled the place for datagrams there is enough to wake up by; and for a thread
+            # that has ended without reading them one would wait without end.
+            sender.setblocking(False)
             sender.sendto(b"", address)
 
 
