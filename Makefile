@@ -46,7 +46,7 @@ format: $(READY) ## Rewrite the code in the house format and mend what ruff can 
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
-test: $(READY) ## All tests, on three processes: many of them wait
+test: $(READY) dashboard ## All tests, on three processes: many of them wait
 	$(BIN)/pytest -n 3 --dist worksteal tests $(ARGS)
 
 test-page: $(READY) ## Types and tests of the page's own logic
