@@ -140,6 +140,38 @@ def test_a_write_by_plain_sqlite_is_found_by_the_poll(path: Path) -> None:
             assert poked.wait()
 
 
+@pytest.mark.usefixtures("slow_poll")
+def test_a_datagram_pokes_without_a_look_at_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteEngine(str(path)).store()
+
+    with listening(path) as poked:
+        monkeypatch.delattr(module, "_data_version")  # who looks all the same does not come to the poke
+        store.insert([new_job()])
+        assert poked.wait()
+    store.close()
+
+
+def test_a_write_by_plain_sqlite_right_after_a_datagram_is_found(path: Path) -> None:
+    store = SqliteEngine(str(path)).store()
+    poked, wakeups = Poked(), SqliteEngine(str(path)).wakeups()
+    with raw(path) as connection:
+        connection.execute("create table mine (x)")
+
+    def write_and_count() -> None:
+        if not poked.count:  # before the listener can look again
+            with raw(path) as own:
+                own.execute("insert into mine values (1)")
+        poked()
+
+    wakeups.start(write_and_count)
+    store.insert([new_job()])
+    found = (poked.wait(), poked.wait())
+    wakeups.close()
+    store.close()
+
+    assert found == (True, True)
+
+
 def test_without_a_socket_the_poll_finds_everything(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder_of(path).write_text("in the way of the folder")
     store = SqliteEngine(str(path)).store()

@@ -125,14 +125,17 @@ class SqliteWakeups:
         wait = self._waiting()
         try:
             while not self._stopped.is_set():
-                heard = wait()
-                if heard:
+                if wait():
+                    # A job waits, and its start is not held up by a look at the file. What others commit
+                    # without a datagram is found by the first look after the datagrams.
                     self._take_all()
-                # Looked at before the poke: what is committed after it is worth another one.
-                now_at = _data_version(connection)
-                if (heard or now_at != version) and not self._stopped.is_set():
+                    is_news = True
+                else:
+                    # Looked at before the poke: what is committed after it is worth another one.
+                    before, version = version, _data_version(connection)
+                    is_news = version != before
+                if is_news and not self._stopped.is_set():
                     poke()
-                version = now_at
         finally:
             connection.close()
 
