@@ -118,7 +118,7 @@ EQUIVALENTS: Final = (
         ("cancels.sql",), ("state = 'running'",), "a job with a stored wish to be cancelled never waits"
     ),
     Equivalent(
-        ("counted.sql", "last_seq.sql"),
+        ("uncounted.sql", "last_seq.sql"),
         ("queue = ''", "state = 'counted'"),
         "each of the two names the one row that counts up to where",
     ),

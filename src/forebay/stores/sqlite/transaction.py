@@ -159,8 +159,7 @@ class Transaction:
         """
         self.has_new_jobs = False
         self.seen.uncounted = 0
-        (counted,) = self.one("counted", {}) or (0,)
-        rows = self.all("uncounted", {"counted": counted})
+        rows = self.all("uncounted", {})
         for queue, state, jobs, _ in rows:
             self.count(queue, STATES[state], jobs)
         if rows:
