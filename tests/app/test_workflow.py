@@ -217,6 +217,24 @@ def test_what_a_job_waits_for_inherits_its_priority(app: Forebay, tasks: Tasks) 
     assert [handle.refresh().priority for handle in (*done.jobs, parent, grandparent)] == [40, 40, 40, 40]
 
 
+@pytest.mark.shows("R-PRI-22")
+@pytest.mark.parametrize("priorities", [(40, 10), (10, 40)])
+def test_what_several_jobs_wait_for_at_the_end_inherits_the_highest_of_their_priorities(
+    app: Forebay, tasks: Tasks, priorities: tuple[int, int]
+) -> None:
+    app.client.write(lambda store: store.save_queue(app.default_queue, {"max_priority": 50}))
+    grandparent = tasks.say.enqueue(1)
+    parents = [tasks.say.using(depends_on=grandparent).enqueue(number) for number in (2, 3)]
+    flow = app.workflow()
+    for parent, priority in zip(parents, priorities, strict=True):
+        flow.add(tasks.say.using(priority=priority).job(4), after=[parent])
+
+    flow.enqueue()
+
+    assert [parent.refresh().priority for parent in parents] == [*priorities]
+    assert grandparent.refresh().priority == 40
+
+
 def test_a_workflow_is_stored_in_a_transaction_of_the_caller(
     app: Forebay, tasks: Tasks, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.schedule import Definition, Schedule
+from forebay.domain.schedule import Definition, Overlap, Schedule
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader, Store
 from tests.cli.calling import DEADLINE, TASKS, answer, call, command, environment, refusal
@@ -124,6 +124,24 @@ def test_a_schedule_is_fired_by_hand_and_its_history_told(store: Store, reader: 
     assert (line["status"], line["job_id"]) == ("enqueued", fired["id"])
     assert fired["id"] in call("schedules", "history", "nightly").stdout
     assert reader.jobs([fired["id"]])[0] is not None
+
+
+@pytest.mark.shows("R-MET-50")
+def test_the_share_of_runs_that_were_missed_in_the_last_hour_is_told(store: Store) -> None:
+    call("migrate")
+    assert answer("schedules", "missed")["rate"] is None
+    save(store, "often")
+    save(store, "alone", overlap=Overlap.SKIP)
+    for name in ("often", "often", "alone", "alone"):
+        call("schedules", "fire", name)
+
+    told = answer("schedules", "missed")
+    page = call("schedules", "missed", "--window", "90m").stdout
+
+    assert (told["runs"], told["missed"], told["rate"], told["is_whole"]) == (4, 1, 0.25, True)
+    [one] = told["schedules"]
+    assert (one["name"], one["runs"], one["missed"], one["rate"]) == ("alone", 2, 1, 0.5)
+    assert ("50.0%" in page, "25.0%" in page, "often" in page) == (True, True, False)
 
 
 @pytest.mark.shows("R-SCHED-23")

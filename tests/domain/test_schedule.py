@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from forebay.domain.job import NewJob, UniqueUntil
-from forebay.domain.schedule import Definition, Overlap, iso, job_at
+from forebay.domain.schedule import (
+    FIRINGS_KEPT,
+    Definition,
+    Firing,
+    FiringStatus,
+    Misses,
+    Overlap,
+    added_misses,
+    iso,
+    job_at,
+    misses_since,
+)
 from forebay.errors import ConfigError, InvalidJob
 
 AT = 1_800_000_000_000
@@ -112,3 +123,34 @@ def test_instants_are_shown_in_utc_with_milliseconds_where_there_are_some() -> N
 def test_other_arguments_are_not_other_times() -> None:
     assert define().has_timing_of(define({"priority": 5}, jitter_ms=3))
     assert not define().has_timing_of(define(timezone="Europe/Berlin"))
+
+
+ENQUEUED, SKIPPED, ERROR = FiringStatus
+
+
+@pytest.mark.shows("R-MET-50")
+def test_runs_are_missed_when_it_is_written_down_and_as_many_as_a_line_speaks_of() -> None:
+    past = [
+        Firing(at=AT, status=ENQUEUED, recorded_at=AT),
+        Firing(at=AT - 90, status=SKIPPED, recorded_at=AT - 1, until_at=AT - 50, count=7),
+        Firing(at=AT - 2, status=ERROR, recorded_at=AT - 2),
+        Firing(at=AT - 10, status=ENQUEUED, recorded_at=AT - 10),
+        Firing(at=AT - 11, status=SKIPPED, recorded_at=AT - 11),
+    ]
+
+    found = misses_since(past, AT - 10)
+
+    assert found == Misses(10, 8, is_whole=True)
+    assert found.rate == 0.8
+    assert misses_since(past, AT + 1).rate is None
+
+
+@pytest.mark.shows("R-MET-50")
+def test_a_history_that_does_not_go_back_as_far_says_so_and_so_do_several() -> None:
+    past = [Firing(at=AT, status=ENQUEUED, recorded_at=AT)] * FIRINGS_KEPT
+
+    often, seldom = misses_since(past, AT), misses_since(past[1:], AT)
+
+    assert (often.is_whole, seldom.is_whole) == (False, True)
+    assert added_misses([often, seldom]) == Misses(199, 0, is_whole=False)
+    assert added_misses([]) == Misses(0, 0, is_whole=True)

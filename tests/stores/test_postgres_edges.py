@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from forebay.domain.job import DAY_MS, JobId, NewJob, OnFailure, QueueName
+from forebay.domain.job import DAY_MS, Amendment, Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Discarded
-from forebay.domain.settlement import decide
+from forebay.domain.settlement import Settlement, decide
 from forebay.domain.workflow import needs_of
 from forebay.errors import StoreUnavailable
 from forebay.stores.postgres import holding
 from forebay.stores.postgres.duties import rescore
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.inserting import Rules, insert_all
-from forebay.stores.postgres.operating import delete
+from forebay.stores.postgres.operating import amend, delete
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.testing.clock import ManualClock
@@ -456,4 +456,71 @@ def test_a_job_that_is_revived_while_it_is_cancelled_with_its_dependants_is_canc
 
     assert verdict.done
     assert states(engine, parent, child) == [JobState.CANCELLED] * 2
+    others.close()
+
+
+def discard(job: Job) -> Settlement:
+    return decide(job, Discarded(BOOM), 0.5)
+
+
+IGNORING = needs_of([1], OnFailure.IGNORE)
+RELEASES = {
+    "completed": (new_job(), new_job(depends_on=needs_of([1])), complete),
+    "ignored": (new_job(), new_job(depends_on=IGNORING), discard),
+    "in a sequence": (new_job(sequence="s"), new_job(sequence="s"), complete),
+}
+
+
+@pytest.mark.shows("R-PRI-10", "R-DEP-11")
+@pytest.mark.parametrize("queue", ["default", "mail"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_job_that_is_amended_while_its_release_waits_for_it_stands_where_it_belongs_now(
+    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, release: str, queue: str
+) -> None:
+    first, second, ending = RELEASES[release]
+    amending, promoting = engine.store(), engine.store()
+    _, child = put(store, first, second)
+    [parent] = claim(store)
+    [rival] = put(store, new_job(queue=QueueName(queue), priority=5))
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresStore, "_follow", lambda _: 0)
+        store.exchange(WORKER, [ending(parent)])
+
+    def amend_slowly(tx: Transaction) -> Callable[[], object]:
+        assert amend(tx, child, Amendment(queue=QueueName(queue), priority=9), "").done
+        released = in_thread(promoting.promote)
+        wait_for_a_lock(engine.address.schema)
+        return released
+
+    amending._write(amend_slowly)()
+
+    assert [job.id for job in claim(promoting, 2, queue=QueueName(queue))] == [child, rival]
+    amending.close()
+    promoting.close()
+
+
+@pytest.mark.shows("R-PRI-10", "R-DEP-11")
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_job_that_is_released_while_its_amendment_waits_for_it_is_amended_where_it_is_then(
+    engine: PostgresEngine, store: PostgresStore, release: str
+) -> None:
+    first, second, ending = RELEASES[release]
+    others = engine.store()
+    _, child = put(store, first, second)
+    [parent] = claim(store)
+    [rival] = put(store, new_job(priority=5))
+    schema = engine.address.schema
+    with raw() as holding:
+        holding.autocommit = False
+        # Who releases has the blocked row when it comes to this one, and who amends waits for that row.
+        holding.execute(f"select 1 from {schema}.jobs where id = %s for update", [child])
+        ended = in_thread(lambda: store.exchange(WORKER, [ending(parent)]))
+        wait_for_a_lock(schema)
+        amended = in_thread(lambda: others.amend(child, Amendment(priority=9)))
+        wait_for_a_lock(schema, sessions=2)
+        holding.commit()
+    ended()
+
+    assert amended().state is JobState.PENDING
+    assert [job.id for job in claim(store, 2)] == [child, rival]
     others.close()

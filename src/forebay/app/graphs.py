@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from forebay.domain.job import Amendment, JobId, NewJob, QueueName
@@ -42,11 +42,12 @@ def raise_ancestors(
     """Give stored jobs that wait the priority of new ones that wait for them, up to a hundred of them: a walk
     through a graph of any size would hold up whoever enqueues. With `may_raise` only those of queues for
     which it says so; the walk ends at the others."""
-    wanted: dict[JobId, int] = {}
-    for job in jobs:
-        for need in job.depends_on:
-            if job.priority is not None and not isinstance(need.parent, int):
-                wanted[need.parent] = max(job.priority, wanted.get(need.parent, job.priority))
+    wanted = _highest_of(
+        (need.parent, job.priority)
+        for job in jobs
+        for need in job.depends_on
+        if job.priority is not None and not isinstance(need.parent, int)
+    )
     left = MOST_RAISED
     while wanted and left > 0:
         ids = list(wanted)[:left]
@@ -54,7 +55,15 @@ def raise_ancestors(
         lower = _lower(reader, ids, wanted, may_raise)
         raised = [job_id for job_id, priority in lower.items() if _amended(store, job_id, priority, actor)]
         edges = [edge for edge in reader.parents(raised) if edge.state is EdgeState.OPEN]
-        wanted = {edge.parent: wanted[edge.child] for edge in edges}
+        wanted = _highest_of((edge.parent, wanted[edge.child]) for edge in edges)
+
+
+def _highest_of(priorities: Iterable[tuple[JobId, int]]) -> dict[JobId, int]:
+    """What is asked for each job, of several the highest."""
+    wanted: dict[JobId, int] = {}
+    for job_id, priority in priorities:
+        wanted[job_id] = max(priority, wanted.get(job_id, priority))
+    return wanted
 
 
 def _lower(

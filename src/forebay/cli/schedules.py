@@ -23,7 +23,17 @@ from forebay.cli.shapes import arguments, firing_json, iso, schedule_json
 from forebay.cli.workers import ListByDefault
 from forebay.domain.firing import next_runs
 from forebay.domain.job import NewJob
-from forebay.domain.schedule import CatchUp, Definition, Firing, Overlap, Schedule
+from forebay.domain.schedule import (
+    FIRINGS_KEPT,
+    CatchUp,
+    Definition,
+    Firing,
+    Misses,
+    Overlap,
+    Schedule,
+    added_misses,
+    misses_since,
+)
 from forebay.errors import ConfigError, ScheduleNotFound
 
 NAME = click.argument("name", metavar="SCHEDULE")
@@ -168,6 +178,45 @@ def history(desk: Desk, out: Output, name: str, limit: int) -> None:
     _existing(desk, name)
     past = desk.reader.firings(name, limit=min(limit, 1_000))
     out.answer({"history": [firing_json(one) for one in past]}, lambda: _history_table(past))
+
+
+@schedules.command()
+@click.option("--window", type=Length(), default="1h", show_default=True, help="In so long until now.")
+@at_store()
+def missed(desk: Desk, out: Output, window: int) -> None:
+    """Show which share of the runs was skipped or refused lately."""
+    reader = desk.reader
+    since = reader.now() - window
+    found = {
+        one.name: misses_since(reader.firings(one.name, limit=FIRINGS_KEPT), since)
+        for one in all_schedules(reader)
+    }
+    total = added_misses(found.values())
+    bad = {name: one for name, one in found.items() if one.missed}
+    answer = {
+        "since": iso(since),
+        **_misses_json(total),
+        "schedules": [{"name": name, **_misses_json(one)} for name, one in bad.items()],
+    }
+    out.answer(answer, lambda: _misses_table({**bad, "all schedules": total}))
+
+
+def _misses_json(one: Misses) -> dict[str, Any]:
+    return {**one._asdict(), "rate": one.rate}
+
+
+def _misses_table(found: dict[str, Misses]) -> None:
+    rows = [
+        (
+            name,
+            one.runs,
+            one.missed,
+            "" if one.rate is None else f"{one.rate:.1%}",
+            "" if one.is_whole else f"of the last {FIRINGS_KEPT} lines of a history",
+        )
+        for name, one in found.items()
+    ]
+    table(("schedule", "runs", "missed", "share", "counted"), rows)
 
 
 @schedules.command(

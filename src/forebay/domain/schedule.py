@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -180,6 +181,37 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     until_at: int | None = None
     count: int = 1
+
+
+class Misses(NamedTuple):
+    """How many runs there were in some time, and how many of them were skipped or refused. The history of a
+    schedule that runs often may go back for a part of that time alone."""
+
+    runs: int
+    missed: int
+    is_whole: bool
+
+    @property
+    def rate(self) -> float | None:
+        """The share of runs that were missed; None without any."""
+        return self.missed / self.runs if self.runs else None
+
+
+def misses_since(past: Sequence[Firing], since: int) -> Misses:
+    """From the whole history of a schedule, what was written there since then: that runs were missed is found
+    out when somebody is there again."""
+    lines = [one for one in past if one.recorded_at >= since]
+    missed = sum(one.count for one in lines if one.status is not FiringStatus.ENQUEUED)
+    return Misses(sum(one.count for one in lines), missed, is_whole=len(lines) < FIRINGS_KEPT)
+
+
+def added_misses(some: Collection[Misses]) -> Misses:
+    """Those of several schedules together."""
+    return Misses(
+        sum(one.runs for one in some),
+        sum(one.missed for one in some),
+        is_whole=all(one.is_whole for one in some),
+    )
 
 
 def iso(at: int) -> str:

@@ -64,7 +64,8 @@ class Line(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """Blocked jobs that this transaction holds and that stand alike."""
+    """Blocked jobs that this transaction holds and that stand alike. Of those that something blocks besides,
+    what a place depends on need not be told."""
 
     ids: list[JobId]
     unmet: int
@@ -371,8 +372,6 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
         alike[ready_at, where, gate] += job.ids
         state = JobState.PENDING if ready_at <= tx.now else JobState.SCHEDULED
         tx.move(job.queue, JobState.BLOCKED, state, len(job.ids))
-    if len(alike) > 1:
-        tx.run("release_hold", {"ids": sorted(child for job in jobs for child in job.ids)})
     for (ready_at, where, gate), ids in alike.items():
         values = {"ids": sorted(ids), "ready_at": ready_at, "gate": gate, "now": tx.now}
         tx.run("release", {**where._asdict(), **values})

@@ -1,5 +1,5 @@
 -- release: jobs that were blocked and stand alike wait like any others, from now on or from their time on. This transaction
--- holds their blocked rows.
+-- holds their blocked rows, and their own.
 with free as (
   delete from forebay.blocked where id = any(%(ids)b::text[])
 ),
