@@ -9,7 +9,8 @@ share a server, also those whose databases have the same name.
   forgot:<queue>   string  somebody has had this order forgotten a moment ago
 
 and one channel, `news`. Nothing of it decides anything. Every key goes by itself a minute after its queue was
-last asked for, and is made again from PostgreSQL: it may be flushed, evicted or lost at any time.
+last asked for, and is made again from PostgreSQL: it may be flushed, evicted or lost at any time. Whoever
+comes tries everything out with a queue that begins with a space, as none does, and leaves nothing of it.
 """
 
 from __future__ import annotations
