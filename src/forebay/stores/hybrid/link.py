@@ -47,6 +47,7 @@ class Link:
         self._address = address
         self._prefix = prefix
         self._channel = channel(prefix)
+        self._sight = sight
         self._breaker = Breaker(sight)
         self._scripts = load_scripts()
         self._raw: Any = None
@@ -65,9 +66,14 @@ class Link:
         self.why: str = ""  # it is down
 
     def open(self) -> None:
-        """Try once, and wait for it: most handles are opened while the server is there."""
-        self._seek()
-        self._take_found()
+        """Try once, and wait for it: most handles are opened while the server is there. Not where somebody in
+        this program has waited in vain just before."""
+        if self._sight.is_away:
+            self.why = "it did not answer to others either"
+            self._look_for_it()
+        else:
+            self._seek()
+            self._take_found()
 
     @property
     def is_up(self) -> bool:
@@ -128,7 +134,7 @@ class Link:
         while self._waiting and self._raw is not None:
             self._read()
             if self._waiting and monotonic() > until:
-                self._lose("it is slow")
+                self._miss("it is slow")
         return answers[0] if answers else None
 
     def _sent(self, words: Words, then: Then | None) -> bool:
@@ -158,7 +164,7 @@ class Link:
         except (redis.RedisError, OSError) as exc:
             self._lose(str(exc))
         if self._waiting and monotonic() - self._waiting[0][0] > ANSWER_SECONDS:
-            self._lose("it does not answer")
+            self._miss("it does not answer")
 
     @property
     def _is_idle(self) -> bool:
@@ -171,6 +177,8 @@ class Link:
         except redis.exceptions.ResponseError as exc:
             self._waiting.popleft()
             self._refused(exc)
+        except redis.exceptions.TimeoutError as exc:
+            self._miss(str(exc))
         except (redis.RedisError, OSError) as exc:
             self._lose(str(exc))
         except BaseException:
@@ -194,6 +202,10 @@ class Link:
             if monotonic() - self._is_back_at > LONGEST_REFUSED_SECONDS:
                 self._put_off = 0.0
             self._lose(str(exc), self._next_put_off())
+
+    def _miss(self, why: str) -> None:
+        self._sight.is_missed()
+        self._lose(why)
 
     def _lose(self, why: str, pause: float = PAUSE_SECONDS) -> None:
         raw, self._raw = self._raw, None
