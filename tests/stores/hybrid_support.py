@@ -22,7 +22,6 @@ import redis
 
 from forebay.stores.hybrid import engine as opening
 from forebay.stores.hybrid.engine import HybridEngine
-from forebay.stores.hybrid.keys import prefix
 from forebay.stores.redis.connection import Address
 from forebay.testing.clock import ManualClock
 from tests.clocks import FollowedClock
@@ -117,7 +116,7 @@ def make_engine(
 
 def keys_of(engine: HybridEngine) -> str:
     """What all keys about a store begin with."""
-    return prefix(engine.address, engine.redis)
+    return engine._channel().removesuffix(":news")
 
 
 def with_redis(url: str, server_: Redis | None = None) -> str:

@@ -9,7 +9,6 @@ import pytest
 
 from forebay.errors import ConfigError
 from forebay.stores.hybrid.engine import HOT, HybridEngine
-from forebay.stores.hybrid.keys import prefix
 from forebay.stores.opening import open_engine, without_password
 
 BESIDE = "postgresql://jobs:secret@db:5432/shop?"
@@ -51,14 +50,6 @@ def test_redis_holds_a_hundred_thousand_places_unless_the_address_says_otherwise
     assert isinstance(usual, HybridEngine)
     assert isinstance(other, HybridEngine)
     assert (usual._hot, HOT, other._hot) == (100_000, 100_000, 500)
-
-
-@pytest.mark.shows("R-STORE-55")
-def test_keys_begin_with_the_namespace_the_database_and_the_schema() -> None:
-    engine = open_engine("postgresql://db/shop?schema=jobs&redis=redis://c%3Fnamespace%3Dours")
-
-    assert isinstance(engine, HybridEngine)
-    assert prefix(engine.address, engine.redis) == "{ours}:beside:shop.jobs"
 
 
 @pytest.mark.parametrize(

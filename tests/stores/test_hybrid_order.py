@@ -16,6 +16,7 @@ from forebay.domain.settlement import decide
 from forebay.stores.hybrid import order
 from forebay.stores.hybrid.engine import HybridEngine
 from forebay.stores.hybrid.store import HybridStore
+from forebay.stores.postgres import cursor
 from forebay.stores.protocol import Want
 from forebay.testing.clock import ManualClock
 from tests.stores.hybrid_support import admin, hot, keys_of, make_engine
@@ -309,7 +310,7 @@ def test_every_key_is_documented_and_expires(engine: HybridEngine, store: Hybrid
     store._link.ask("forget", "other", 5_000)
     start = keys_of(engine)
     assert start.startswith("{test-")
-    assert start.endswith(f":beside:postgres.{engine.address.schema}")
+    assert f":beside:postgres.{engine.address.schema}." in start
     found = {key.decode().removeprefix(f"{start}:") for key in admin().scan_iter(match=f"{start}*")}
 
     assert found == {"hot:default", "end:default", "taken:default", "forgot:other"}
@@ -338,3 +339,43 @@ def test_without_postgresql_nothing_is_claimed_whatever_redis_names(
 
     assert taken(store, 3) == []
     assert claim(store, 3, worker=OTHER_WORKER) == []
+
+
+def test_an_order_that_redis_forgets_is_not_read_again_over_all_that_was_removed(
+    usual: HybridEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order, "BATCH", 50)
+    monkeypatch.setattr(order, "LOOK_SECONDS", 600.0)
+    monkeypatch.setattr(cursor, "CHEAP_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(cursor, "SHARE", 1_000_000)  # one from the head in half a minute
+    store, removed, times = usual.store(), 3_000, 10
+    with raw() as pin:
+        pin.execute("begin isolation level repeatable read")
+        pin.execute("select 1 from pg_class")
+        for _ in range(5):
+            store.insert([new_job()] * 1_000)
+        jobs = [job for _ in range(removed // 100) for job in taken(store, 100)]
+        before = entries_read(store, usual)
+        for _ in range(times):
+            admin().delete(f"{keys_of(usual)}:end:default")
+            jobs += taken(store, 10)
+            assert len(known(usual, store)) == 50
+        read = entries_read(store, usual) - before
+
+    assert read < 2 * removed
+    assert [job.seq for job in jobs] == list(range(1, removed + 10 * times + 1))
+    store.close()
+
+
+def entries_read(store: HybridStore, engine: HybridEngine) -> int:
+    """How many entries of the order were read so far, dead ones included."""
+    own = store._connection.opened()
+    own.execute(b"select pg_stat_force_next_flush()")
+    own.execute(b"select 1")
+    with raw() as connection:
+        [(read,)] = connection.execute(
+            "select idx_tup_read from pg_stat_user_indexes"
+            " where schemaname = %s and indexrelname = 'ready_pkey'",
+            [engine.address.schema],
+        ).fetchall()
+    return int(read)

@@ -20,8 +20,10 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName
 from forebay.stores.hybrid import link, order
 from forebay.stores.hybrid.engine import HybridEngine
+from forebay.stores.hybrid.reader import HybridReader
 from forebay.stores.hybrid.store import HybridStore
 from forebay.stores.protocol import Want
+from forebay.stores.redis.connection import opened
 from forebay.testing.clock import ManualClock
 from tests.stores.hybrid_support import STOPPED_SECONDS, Redis, keys_of, make_engine, with_redis
 from tests.stores.postgres_support import new_url, problems
@@ -303,3 +305,28 @@ def test_a_handle_can_be_opened_while_redis_is_away(engine: HybridEngine, beside
     store.insert([new_job()])
     assert len(taken(store)) == 1
     store.close()
+
+
+@pytest.mark.shows("R-STORE-59")
+def test_nobody_waits_for_a_redis_of_which_the_program_knows_that_it_is_away(
+    store: HybridStore, engine: HybridEngine, beside: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside.freeze()
+    assert store._link.command("PING") is None
+    seekers: list[threading.Thread] = []
+
+    def record(*arguments: Any) -> Any:
+        seekers.append(threading.current_thread())
+        return opened(*arguments)
+
+    monkeypatch.setattr(link, "opened", record)
+    handles: list[HybridStore | HybridReader] = [engine.store(), engine.reader(), engine.store()]
+
+    assert threading.current_thread() not in seekers
+    beside.thaw()
+    eventually(lambda: all([handle._link.is_up for handle in handles]))
+    for handle in handles:
+        handle.close()
+
+    engine.store().close()
+    assert seekers[-1] is threading.current_thread()  # it is there, and an answer is worth waiting for

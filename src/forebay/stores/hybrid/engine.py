@@ -15,6 +15,7 @@ from forebay.stores.hybrid.reader import HybridReader
 from forebay.stores.hybrid.store import HybridStore
 from forebay.stores.hybrid.wakeups import HybridWakeups
 from forebay.stores.postgres.connection import Address as PostgresAddress
+from forebay.stores.postgres.connection import Connection
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.wakeups import PostgresWakeups
 from forebay.stores.protocol import Features, Wakeups
@@ -53,22 +54,41 @@ class HybridEngine(PostgresEngine):
         self.redis: RedisAddress = replace(redis, answer_wait=ANSWER_SECONDS)
         self._hot = hot
         self._is_eager = is_eager
-        self._prefix = prefix(address, redis)
+        self._prefix = ""  # until a connection has told it
         self._sight = Sight()
 
     def store(self) -> HybridStore:
-        connection, link = self._opened(reads=False), self._linked()
+        connection = self._opened(reads=False)
+        link = self._linked(connection)
         order = HotOrder(link, self._hot, is_eager=self._is_eager)
         return HybridStore(connection, self._new_id, link, order)
 
     def reader(self) -> HybridReader:
-        return HybridReader(self._opened(reads=True), self._statements, self._linked())
+        connection = self._opened(reads=True)
+        return HybridReader(connection, self._statements, self._linked(connection))
 
     def wakeups(self) -> Wakeups:
-        listener = RedisWakeups(self.redis, self._sight, channel(self._prefix))
+        listener = RedisWakeups(self.redis, self._sight, self._channel)
         return HybridWakeups(PostgresWakeups(self.address), listener)
 
-    def _linked(self) -> Link:
-        link = Link(self.redis, self._prefix, self._sight)
+    def _linked(self, connection: Connection) -> Link:
+        try:
+            link = Link(self.redis, self._prefix_by(connection), self._sight)
+        except BaseException:
+            connection.close()
+            raise
         link.open()
         return link
+
+    def _prefix_by(self, connection: Connection) -> str:
+        if not self._prefix:
+            self._prefix = prefix(self.redis.tag, connection)
+        return self._prefix
+
+    def _channel(self) -> str:
+        """What to listen on; by a connection of its own where no handle was opened before."""
+        connection = Connection(self.address, reads=True)
+        try:
+            return channel(self._prefix_by(connection))
+        finally:
+            connection.close()

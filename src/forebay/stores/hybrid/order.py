@@ -58,7 +58,7 @@ class HotOrder:
     def __init__(self, link: Link, most: int, *, is_eager: bool = False) -> None:
         self._link = link
         self._most = most
-        self._is_eager = is_eager
+        self.is_eager: bool = is_eager
         self._look_at: dict[QueueName, float] = {}
         self._asked_at: dict[QueueName, float] = {}
         self._doubts: dict[QueueName, float] = {}
@@ -75,7 +75,7 @@ class HotOrder:
         if not self.is_up or not self._may_believe(queue):
             return ()
         self._claim = f"{self._name}:{next(self._claims)}"
-        least = 1 if self._is_eager else most
+        least = 1 if self.is_eager else most
         answer = self._link.ask("take", queue, most, least, self._claim, KEPT_MS)
         if answer is None:
             return ()
@@ -144,7 +144,7 @@ class HotOrder:
 
     def is_wanted_first(self, queue: QueueName) -> bool:
         """Whether an order shall be here before it is first asked for."""
-        return self._is_eager and queue not in self._asked_at
+        return self.is_eager and queue not in self._asked_at
 
     def take_gap(self) -> Gap | None:
         """A queue whose order has room here for more of it."""
@@ -157,7 +157,7 @@ class HotOrder:
         self._link.send("fill", gap.queue, self._most, gap.bound, bound, _pack(_grouped(places)), KEPT_MS)
 
     def _may_believe(self, queue: QueueName) -> bool:
-        return self._is_eager or monotonic() < self._look_at.get(queue, 0.0)
+        return self.is_eager or monotonic() < self._look_at.get(queue, 0.0)
 
     def _is_asked_for(self, queue: QueueName) -> bool:
         """Whether this order is likely to be there: one that nobody asks for is not kept."""

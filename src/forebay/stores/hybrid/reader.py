@@ -37,7 +37,7 @@ class HybridReader(PostgresReader):
         self._link = link
 
     def vitals(self) -> Vitals:
-        return replace(super().vitals(), redis_fallback=not self._is_answered())
+        return replace(super().vitals(), redis_fallback=not self._link.is_of_use())
 
     def health(self) -> Health:
         # Jobs are claimed while we look, so a difference counts only if it is there before and after.
@@ -49,12 +49,9 @@ class HybridReader(PostgresReader):
         super().close()
         self._link.close()
 
-    def _is_answered(self) -> bool:
-        return self._link.command("PING") is not None
-
     def _notes(self, before: Mapping[QueueName, Differences]) -> Iterator[str]:
         """Where the order in Redis is not PostgreSQL's. That costs time, never a job."""
-        if not self._is_answered():
+        if not self._link.is_of_use():
             yield f"Redis is away, so orders are PostgreSQL's own for now: {self._link.why}"
             return
         for queue, found in self._differences().items():

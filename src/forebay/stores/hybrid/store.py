@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Final
 
 from forebay.domain.history import Event, EventKind
@@ -19,6 +20,7 @@ from forebay.stores.hybrid.pokes import HybridPokes
 from forebay.stores.hybrid.statements import statements_beside
 from forebay.stores.postgres.calling import Call
 from forebay.stores.postgres.connection import Connection, TryAgain
+from forebay.stores.postgres.cursor import HEAD, Place
 from forebay.stores.postgres.packing import bigint, text
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.protocol import Exchange, OnConflict, Receipt, Want
@@ -80,7 +82,7 @@ class HybridStore(PostgresStore):
         when Redis is new or has come back, and how more of it moves in when there is room."""
         if self._address.pooled:
             return
-        rank, seq = gap.after
+        rank, seq = start = self._start_of(gap)
         values = {
             "queue": text(gap.queue),
             "after_rank": bigint(rank),
@@ -89,8 +91,21 @@ class HybridStore(PostgresStore):
         }
         # The exchange has happened, and must be answered; a store that is away says so at the next call.
         with suppress(StoreError, TryAgain):
+            began = monotonic()
             rows = self._connection.call(lambda raw: self._order_next.rows(raw, values))
+            if start == (HEAD.rank, HEAD.seq):
+                self._memory.cursors.looked(gap.queue, monotonic() - began)
             self._order.fill(gap, [(row[0], row[1]) for row in rows], is_all=len(rows) < gap.room)
+
+    def _start_of(self, gap: Gap) -> Place:
+        """Where to read the next part from. Of an order of which nothing is known that is the head, as long
+        as looks from there are cheap; else it is this handle's cursor, as for a claim. What waits before
+        that is an arrival, and found by looks of the store's own, or is found from the head later on."""
+        cursors = self._memory.cursors
+        if gap.bound != NOTHING or self._order.is_eager or cursors.may_look(gap.queue):
+            return gap.after
+        kept = cursors.of(gap.queue)
+        return kept.rank, kept.seq
 
     def _mark_mode(self) -> None:
         """Say so when Redis has gone away or come back: in the log of this program, and in the events."""

@@ -19,14 +19,23 @@ LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 class Sight:
-    """When anybody in this program has last reached the server: whoever was held back may try again then."""
+    """When anybody in this program has last reached the server, or tried in vain: whoever was held back may
+    try again after the one, and need not wait after the other."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
         self.seen_at: float = -inf
+        self.missed_at: float = -inf
+
+    @property
+    def is_away(self) -> bool:
+        return self.missed_at > self.seen_at
 
     def is_there(self) -> None:
         self.seen_at = self.clock()
+
+    def is_missed(self) -> None:
+        self.missed_at = self.clock()
 
 
 class Breaker:
@@ -56,6 +65,7 @@ class Breaker:
             self._failures += 1
             self._failed_at = now = self._clock()
             self._next_at = now + _between(now - started)
+            self.sight.is_missed()
             raise
         self._failures = 0
         self.sight.is_there()

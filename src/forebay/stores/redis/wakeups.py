@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import redis
 
+from forebay.errors import StoreError
 from forebay.stores.redis.breaker import Sight
 from forebay.stores.redis.connection import Address, opened
 
@@ -25,11 +26,12 @@ _PATIENCE: Final = 5.0
 
 class RedisWakeups:
     """Listens on a connection of its own. While there is none, hints are lost, and polling finds the jobs;
-    when it is back, there is one poke for all that may have been missed."""
+    when it is back, there is one poke for all that may have been missed. What it listens on may have to be
+    asked for, on its thread."""
 
-    def __init__(self, address: Address, sight: Sight, channel: str | None = None) -> None:
+    def __init__(self, address: Address, sight: Sight, channel: Callable[[], str] | None = None) -> None:
         self._address = address
-        self._channel = channel or f"{address.tag}:news"
+        self._channel = channel or (lambda: f"{address.tag}:news")
         self._sight = sight
         self._stopping = Event()
         self._thread: Thread | None = None
@@ -61,7 +63,7 @@ class RedisWakeups:
     def _listen(self, poke: Callable[[], None], nudged: int) -> None:
         pause = PAUSE_SECONDS
         while not self._stopping.is_set():
-            with suppress(redis.RedisError, OSError), self._subscribed() as raw:
+            with suppress(redis.RedisError, OSError, StoreError), self._subscribed() as raw:
                 pause = PAUSE_SECONDS
                 self._sight.is_there()  # before the poke: whoever hears of it asks the store at once
                 poke()
@@ -72,12 +74,13 @@ class RedisWakeups:
     @contextmanager
     def _subscribed(self) -> Iterator[Any]:
         """A connection that listens. Any node of a cluster will do: all hear what is published on one."""
+        channel = self._channel()
         raw = opened(self._address, answer_seconds=_PATIENCE)
         try:
             # A server that still loads its data lets everybody listen, and refuses this.
             raw.send_command("PING")
             raw.read_response()
-            raw.send_command("SUBSCRIBE", self._channel)
+            raw.send_command("SUBSCRIBE", channel)
             raw.read_response()
             yield raw
         finally:
