@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -43,15 +44,20 @@ def place(kind: str, folder: Path) -> str:
 
 
 @pytest.fixture
-def make(kind: str, old: redis.Redis, folder: Path) -> Make:
+def make(kind: str, old: redis.Redis, folder: Path) -> Iterator[Make]:
     """Makes a real Huey of this kind."""
+    with ExitStack() as closing:
 
-    def made(name: str = "shop", **options: Any) -> Any:
-        if kind == "sqlite":
-            return huey.SqliteHuey(name, filename=str(folder / "huey.db"), **options)
-        return (huey.RedisHuey if kind == "redis" else huey.PriorityRedisHuey)(name, url=old_url(), **options)
+        def made(name: str = "shop", **options: Any) -> Any:
+            if kind == "sqlite":
+                made = huey.SqliteHuey(name, filename=str(folder / "huey.db"), **options)
+                closing.callback(made.storage.close)
+                return made
+            return (huey.RedisHuey if kind == "redis" else huey.PriorityRedisHuey)(
+                name, url=old_url(), **options
+            )
 
-    return made
+        yield made
 
 
 def words(place: str, url: str) -> list[str]:
