@@ -158,12 +158,27 @@ def test_a_payload_with_something_more_is_corrupt(data: bytes) -> None:
         b'{"v":1,"args":[NaN],"kwargs":{}}',
         b'{"v":1,"args":[%b],"kwargs":{}}' % (b"9" * 5_000),
         b'{"v":1,"args":%b%b,"kwargs":{}}' % (b"[" * 5_000, b"]" * 5_000),
-        b'{"v":1,"args":[{"~":"tuple","v":%b%b}],"kwargs":{}}' % (b"[" * 900, b"]" * 900),
+        b'{"v":1,"args":[{"~":"tuple","v":%b%b}],"kwargs":{}}' % (b"[" * 301, b"]" * 301),
+        b'{"v":1,"args":[%b%b],"kwargs":{}}' % (b"[" * 302, b"]" * 302),
     ],
 )
 def test_malformed_json_under_a_good_checksum_is_corrupt(body: bytes) -> None:
     with pytest.raises(CorruptPayload):
         decode_call(sealed(body))
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        b"[" * 301 + b"]" * 301,
+        b'{"~":"tuple","v":%b%b}' % (b"[" * 300, b"]" * 300),
+        b'{"~":"map","v":[[1,' * 100 + b'{"~":"date","v":"2026-01-31"}' + b"]]}" * 100,
+        b'{"~":"frozenset","v":[' * 150 + b'{"~":"date","v":"2026-01-31"}' + b"]}" * 150,
+    ],
+    ids=["lists", "a tuple of lists", "pairs", "sets"],
+)
+def test_what_is_as_deep_as_a_payload_may_be_is_read_on_every_python(argument: bytes) -> None:
+    assert decode_call(sealed(b'{"v":1,"args":[%b],"kwargs":{}}' % argument))
 
 
 @pytest.mark.shows("R-SER-05")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -183,6 +184,7 @@ def test_an_alert_by_hand_has_a_kind_and_details() -> None:
         ("k", "a\nb", {}, "control characters"),
         ("k", "m", {"a": object()}, "must be JSON"),
         ("k", "m", {"a": "x" * 5_000}, "the limit is 4,096"),
+        ("k", "m", {"a": json.loads("[" * 100 + "]" * 100)}, "nested deeper than 100 levels"),
     ],
 )
 def test_an_alert_by_hand_that_cannot_be_kept_is_refused(

@@ -219,20 +219,25 @@ def of_size(size: int) -> dict[str, Any]:
     return {"k": "x" * (size - len('{"k":""}'))}
 
 
-@pytest.mark.shows("R-JOB-13")
-@pytest.mark.parametrize(
-    "metadata",
-    [{}, {"tenant": "a", "deep": {"list": [1, 2.5, None, True, "ü\n"]}}, of_size(MAX_METADATA)],
-)
-def test_metadata_is_plain_json(metadata: dict[str, Any]) -> None:
-    assert new_job(metadata=metadata).metadata == metadata
-
-
 def nested(depth: int) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     for _ in range(depth):
         metadata = {"in": metadata}
     return metadata
+
+
+@pytest.mark.shows("R-JOB-13")
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"tenant": "a", "deep": {"list": [1, 2.5, None, True, "ü\n"]}},
+        of_size(MAX_METADATA),
+        nested(99),
+    ],
+)
+def test_metadata_is_plain_json(metadata: dict[str, Any]) -> None:
+    assert new_job(metadata=metadata).metadata == metadata
 
 
 @pytest.mark.shows("R-ENQ-31")
@@ -251,6 +256,8 @@ def nested(depth: int) -> dict[str, Any]:
         pytest.param({1: "key"}, id="a number as key"),
         pytest.param(["a", "list"], id="a list"),
         pytest.param("text", id="a text"),
+        pytest.param(nested(100), id="deeper than 100 levels"),
+        pytest.param(nested(1_200), id="as deep as Python 3.12 can read and 3.11 cannot"),
         pytest.param(nested(100_000), id="too deep"),
     ],
 )

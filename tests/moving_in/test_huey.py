@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,12 +16,21 @@ from huey.serializer import SignedSerializer
 
 from forebay import Forebay
 from forebay.domain.lifecycle import JobState
+from forebay.integrations.moving_in.importing import Importer
 from tests.cli.calling import call
 from tests.moving_in import shop
 from tests.moving_in.support import bring, old_url, ran, shop_app
 
 TRUST = "--trust-pickle"
 Make = Callable[..., Any]
+
+
+class Killed(Exception):
+    """The import came to an end."""
+
+
+def killed(*_: object) -> None:
+    raise Killed
 
 
 @pytest.fixture(params=["redis", "priorities", "sqlite"])
@@ -34,15 +44,20 @@ def place(kind: str, folder: Path) -> str:
 
 
 @pytest.fixture
-def make(kind: str, old: redis.Redis, folder: Path) -> Make:
+def make(kind: str, old: redis.Redis, folder: Path) -> Iterator[Make]:
     """Makes a real Huey of this kind."""
+    with ExitStack() as closing:
 
-    def made(name: str = "shop", **options: Any) -> Any:
-        if kind == "sqlite":
-            return huey.SqliteHuey(name, filename=str(folder / "huey.db"), **options)
-        return (huey.RedisHuey if kind == "redis" else huey.PriorityRedisHuey)(name, url=old_url(), **options)
+        def made(name: str = "shop", **options: Any) -> Any:
+            if kind == "sqlite":
+                made = huey.SqliteHuey(name, filename=str(folder / "huey.db"), **options)
+                closing.callback(made.storage.close)
+                return made
+            return (huey.RedisHuey if kind == "redis" else huey.PriorityRedisHuey)(
+                name, url=old_url(), **options
+            )
 
-    return made
+        yield made
 
 
 def words(place: str, url: str) -> list[str]:
@@ -117,25 +132,83 @@ def test_what_cannot_be_carried_over_is_named_and_stays(make: Make, place: str, 
     assert odd.id not in why  # nobody can tell: the id is inside the pickle
 
 
-def test_a_task_that_waits_twice_is_not_lost(make: Make, place: str, url: str, kind: str) -> None:
+def test_a_task_that_waits_several_times_is_run_as_often(make: Make, place: str, url: str, kind: str) -> None:
     old = make()
-    add = old.task()(shop.add)
-    task = add.s(1, 2)
+    task = old.task()(shop.add).s(1, 2)
     for _ in range(3):
         old.enqueue(task)
     waits = len(old)  # a set of priorities may hold it once
     assert waits == 3 or kind == "priorities"
 
     call("migrate", "--url", url)
-    looked = bring(*words(place, url), "--dry-run", status=int(kind != "sqlite" and waits > 1))
-    done = bring(*words(place, url), status=int(kind != "sqlite" and waits > 1))
+    looked = bring(*words(place, url), "--dry-run")
+    done = bring(*words(place, url))
 
-    assert (looked["stored"], len(looked["left"])) == (done["stored"], len(done["left"]))
-    if kind == "sqlite":
-        assert (done["stored"], done["already"], done["agrees"], len(old)) == (3, 0, True, 0)
-    else:
-        assert (done["stored"], done["already"], done["agrees"], len(old)) == (1, 0, True, waits - 1)
-        assert all(left["reason"].startswith("it waits twice under this id") for left in done["left"])
+    assert (looked["stored"], looked["remaining"]) == (waits, waits)
+    assert (done["stored"], done["already"], done["agrees"], len(old)) == (waits, 0, True, 0)
+    assert bring(*words(place, url))["found"] == 0
+
+
+def test_a_task_that_is_enqueued_again_after_an_import_is_carried_by_the_next(
+    make: Make, place: str, url: str
+) -> None:
+    old = make()
+    task = old.task()(shop.add).s(1, 2)
+    done = []
+    for _ in range(3):
+        old.enqueue(task)
+        done.append(bring(*words(place, url)))
+
+    assert [(each["stored"], each["already"], each["agrees"]) for each in done] == [(1, 0, True)] * 3
+    with shop_app(url) as app:
+        ids = [job.id for job in app.peek("shop", 10)]
+        assert (len(ids), ran(app, ["shop"], ids)) == (3, [3, 3, 3])
+
+
+def test_what_is_left_is_named_as_often_as_it_waits_by_every_import(make: Make, place: str, url: str) -> None:
+    old = make()
+    add = old.task()(shop.add)
+    chained = add.s(1, 2).then(add, 3)
+    for _ in range(3):
+        old.enqueue(chained)
+    add(4, 5)
+
+    done = [bring(*words(place, url), status=1) for _ in range(2)]
+
+    assert [(each["stored"], each["already"], each["agrees"]) for each in done] == [
+        (1, 0, True),
+        (0, 0, True),
+    ]
+    assert [[left["id"] for left in each["left"]] for each in done] == [[chained.id] * len(old)] * 2
+
+
+def test_one_that_was_stored_and_not_taken_out_is_told_from_one_that_came_later(
+    make: Make, place: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = make()
+    add = old.task()(shop.add)
+    task = add.s(1, 2)
+    old.enqueue(task)
+    later = add.schedule(args=(3, 4), eta=datetime(2050, 1, 31, 12, 0))  # noqa: DTZ001 - UTC to Huey
+    with monkeypatch.context() as patched:
+        patched.setattr(Importer, "_take_out", killed)
+        assert isinstance(call("import", *words(place, url)).exception, Killed)
+    old.enqueue(task)
+    waits = len(old)
+    # As a consumer does it that was started in between: what is not due goes to the schedule.
+    for _ in range(waits):
+        each = old.dequeue()
+        if each.id == later.id:
+            old.add_schedule(each)
+        else:
+            old.enqueue(each)
+
+    done = bring(*words(place, url))
+
+    assert (done["found"], done["agrees"], len(old), old.scheduled_count()) == (waits, True, 0, 0)
+    assert (done["stored"], done["already"]) == (waits - 2, 2)
+    with shop_app(url) as app:
+        assert len(app.peek("shop", 10)) == waits - 1
 
 
 def test_nothing_is_read_without_a_word_about_pickles(make: Make, place: str, url: str) -> None:

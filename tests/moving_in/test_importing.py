@@ -13,7 +13,7 @@ from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import JobQuery
 from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
-from forebay.integrations.moving_in.found import Found, Left, Waiting
+from forebay.integrations.moving_in.found import Begun, Found, Left, Waiting, as_found
 from forebay.integrations.moving_in.importing import Imported, Importer
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Engine, Reader, Store
@@ -30,6 +30,7 @@ class Shelf:
 
     system = "shelf"
     default_policy: RetryPolicy = DEFAULT_POLICY
+    tells_copies = False
 
     def __init__(self, *found: Waiting | Left, page: int = 3) -> None:
         self.things: dict[Hashable, Waiting | Left] = dict(enumerate(found))
@@ -46,6 +47,9 @@ class Shelf:
     def pages(self) -> Iterator[Sequence[Found]]:
         every = [Found(place, what) for place, what in self.things.items()]
         yield from (every[first : first + self.page] for first in range(0, len(every), self.page))
+
+    def begun(self, found: Sequence[Found]) -> list[Begun | None]:
+        return as_found(found)
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
         self.dies_at -= 1

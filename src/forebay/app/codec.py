@@ -20,12 +20,15 @@ import msgspec
 from forebay.app.masking import masked
 from forebay.app.tags import Unfit, UnknownTag, key_step, tag, tag_items, tag_named, untag
 from forebay.domain.job import MAX_PAYLOAD
+from forebay.domain.nesting import MAX_DEPTH, is_deeper
 from forebay.errors import BlobGone, ConfigError, CorruptPayload, NewerPayload, PayloadError, UnknownKey
 
 MAX_ARGS: Final = 100
 MAX_KWARGS: Final = 50
 LEAST_LIMIT: Final = 1_024
 VERSION: Final = 1
+# The JSON of a payload around one argument, the three levels that a dict of pairs takes, and a tagged value.
+MAX_LEVELS: Final = 2 + 3 * MAX_DEPTH + 1
 
 # The checksum is over all bytes after its own eight digits, so that it guards the fields as well. When there
 # are none these are a line end and the JSON, and it can start from the line end's own.
@@ -271,6 +274,9 @@ def _parsed(decoder: msgspec.json.Decoder[_Stored], body: bytes) -> _Stored:
         raise _unparsed(body, exc) from exc
     if stored.v != VERSION:
         raise _other_version(stored.v)
+    if is_deeper(body, MAX_LEVELS):
+        # Refused here and by every other reader alike; what `encode_call` writes is never so deep.
+        raise CorruptPayload(f"the payload's JSON is nested deeper than {MAX_LEVELS} levels", field="payload")
     return stored
 
 

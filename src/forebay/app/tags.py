@@ -24,7 +24,8 @@ from uuid import UUID
 
 import msgspec
 
-MAX_DEPTH: Final = 100
+from forebay.domain.nesting import MAX_DEPTH
+
 # What Go and Rust can read as a number; what is beyond goes as text.
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1

@@ -20,6 +20,7 @@ from forebay.domain.condition import Condition, parsed
 from forebay.domain.job import DAY_MS, check_queue_name, check_task_name, check_text
 from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import MINUTE, TEN_SECONDS
+from forebay.domain.nesting import MAX_DEPTH, is_deeper
 from forebay.domain.series import METRICS
 from forebay.errors import ConfigError, InvalidJob
 
@@ -247,12 +248,14 @@ def by_hand(
     try:
         check_text("kind", kind, most=MAX_RULE_NAME)
         check_text("message", message, most=MAX_MESSAGE)
-        size = len(msgspec.json.encode(details))
+        text = msgspec.json.encode(details)
     except InvalidJob as exc:
         raise ConfigError(f"an alert: {exc}") from exc
-    except (TypeError, ValueError) as exc:
+    except (TypeError, ValueError, RecursionError) as exc:
         raise ConfigError(f"the details of an alert must be JSON: {exc}") from exc
-    if size > MAX_DETAILS:
+    if is_deeper(text):
+        raise ConfigError(f"the details of an alert are nested deeper than {MAX_DEPTH} levels")
+    if (size := len(text)) > MAX_DETAILS:
         raise ConfigError(f"the details of an alert have {size:,} bytes, the limit is {MAX_DETAILS:,}")
     return Alert(
         id=alert_id,

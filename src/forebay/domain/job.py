@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from forebay.domain.lifecycle import JobState, Status, is_final, status_of
+from forebay.domain.nesting import MAX_DEPTH, is_deeper
 from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
 from forebay.errors import InvalidJob, PayloadError
 
@@ -448,9 +449,13 @@ def check_metadata(metadata: dict[str, Json]) -> None:
         raise InvalidJob(f"metadata must be a dict, not {type(metadata).__name__}", field="metadata")
     try:
         text = msgspec.json.encode(metadata)
+        if is_deeper(text):
+            raise _nested_metadata()
         # Not everything comes back as it was: NaN would be null, bytes a text, a number as key a text.
         is_plain = msgspec.json.decode(text) == metadata
-    except (TypeError, ValueError, RecursionError) as exc:
+    except RecursionError as exc:
+        raise _nested_metadata() from exc
+    except (TypeError, ValueError) as exc:
         raise InvalidJob(f"metadata cannot be written as JSON: {exc}", field="metadata") from exc
     if not is_plain:
         raise InvalidJob(
@@ -461,3 +466,9 @@ def check_metadata(metadata: dict[str, Json]) -> None:
         raise InvalidJob(
             f"metadata has {size:,} bytes as JSON, the limit is {MAX_METADATA:,}", field="metadata"
         )
+
+
+def _nested_metadata() -> InvalidJob:
+    return InvalidJob(
+        f"metadata is nested deeper than {MAX_DEPTH} levels, or contains itself", field="metadata"
+    )

@@ -174,9 +174,20 @@ class Server(uvicorn.Server):
             self._close_doors(sockets)
             # First: the library's own stop ends with that of the service.
             await self._stop_beside(self._beside)
-        await super().shutdown(sockets)
+        hastened = asyncio.ensure_future(self._let_go_in_haste())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            hastened.cancel()
         if self.force_exit:  # then nobody stops the service in order
             self.service.desk.break_off()
+
+    async def _let_go_in_haste(self) -> None:
+        """The library leaves connections open then, and since Python 3.12 a closed door waits for them."""
+        while not self.force_exit:
+            await asyncio.sleep(_HASTE_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
     def _close_doors(self, sockets: list[socket.socket] | None) -> None:
         """What the library's own stop begins with: else HTTP would take requests until gRPC has ended, and

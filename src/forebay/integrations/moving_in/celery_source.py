@@ -16,7 +16,7 @@ import msgspec
 
 from forebay.domain.retry import DEFAULT_POLICY
 from forebay.integrations.moving_in.celery import SYSTEM, read_message
-from forebay.integrations.moving_in.found import AT_ONCE, Found, Left
+from forebay.integrations.moving_in.found import AT_ONCE, Begun, Found, Left, as_found
 from forebay.integrations.moving_in.redis_side import RedisSide
 
 _SEP: Final = "\x06\x16"
@@ -61,6 +61,7 @@ class CelerySource:
 
     system: Final = SYSTEM
     default_policy: Final = DEFAULT_POLICY
+    tells_copies: Final = False
 
     def __init__(self, side: RedisSide, *, only: Sequence[str] = (), prefix: str = "") -> None:
         self._side = side
@@ -87,6 +88,9 @@ class CelerySource:
         held = self._held()
         while page := list(islice(held, AT_ONCE)):
             yield page
+
+    def begun(self, found: Sequence[Found]) -> list[Begun | None]:
+        return as_found(found)
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
         with self._side.asked() as client:

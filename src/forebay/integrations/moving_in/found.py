@@ -7,11 +7,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from forebay.domain.job import Json, OnFailure
+from forebay.domain.job import DAY_MS, Json, OnFailure
 from forebay.domain.retry import RetryPolicy
 from forebay.errors import ForebayError
 
 AT_ONCE: Final = 100  # jobs of a page
+# How long a store remembers what it was given: for so long an import that was interrupted may be begun again.
+REMEMBERED_MS: Final = 30 * DAY_MS
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,12 +85,26 @@ class Found(NamedTuple):
     what: Waiting | Left
 
 
+class Begun(NamedTuple):
+    """Something that is about to be stored: under this key, and then to be removed from this place. One that
+    was stored and not removed gets the key that it had, and no other message gets it."""
+
+    key: str
+    place: Hashable
+
+
+def as_found(found: Sequence[Found]) -> list[Begun | None]:
+    """For messages whose own key names them for all time."""
+    return [Begun(one.what.key, one.place) for one in found if isinstance(one.what, Waiting)]
+
+
 class Source(Protocol):
     """The place where another queue keeps its jobs.
 
     `pages` goes through all that waits, oldest first; between two pages the caller may have removed what it
     was given. A job comes in a later page than those it needs. `default_policy` holds for jobs that say
-    nothing about retries and whose task nobody knows.
+    nothing about retries and whose task nobody knows. `tells_copies` says whether messages under one key are
+    jobs of their own, each of which `begun` gives a key of its own.
     """
 
     @property
@@ -96,6 +112,9 @@ class Source(Protocol):
 
     @property
     def default_policy(self) -> RetryPolicy: ...
+
+    @property
+    def tells_copies(self) -> bool: ...
 
     def busy(self) -> str:
         """Who seems to take jobs from there at this moment; empty if nobody does."""
@@ -106,6 +125,10 @@ class Source(Protocol):
         ...
 
     def pages(self) -> Iterator[Sequence[Found]]: ...
+
+    def begun(self, found: Sequence[Found]) -> Sequence[Begun | None]:
+        """Before these are stored: the key and the place of each; None for one that is gone."""
+        ...
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
         """Take jobs out; whether each was still there."""

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from msgspec.structs import replace
-
 from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable
-from forebay.integrations.moving_in.found import AT_ONCE, Found, Left, Waiting
+from forebay.integrations.moving_in.found import AT_ONCE, Begun, Found, Left, Waiting
 from forebay.integrations.moving_in.huey import SYSTEM
-from forebay.integrations.moving_in.huey_reading import Reading, left_revoked, revocations
+from forebay.integrations.moving_in.huey_reading import Reading, left_revoked, new_word, revocations
 from forebay.integrations.moving_in.rq import NO_RETRY
 
 _COUNT: Final = ("select count(*) from task where ", "select count(*) from schedule where ")
 
 
+# What is about to be stored elsewhere. The number of a row does not name a message: it is given again.
+_NOTES: Final = "create table if not exists forebay_import (key text not null, word text not null)"
+
+
 class Row(NamedTuple):
-    """A message in a table."""
+    """A message in a table; `key` and `word` once it has been noted."""
 
     table: str
     number: int
+    key: str = ""
+    word: str = ""
 
 
 class HueyFileSource:
@@ -32,6 +37,7 @@ class HueyFileSource:
 
     system: Final = SYSTEM
     default_policy: Final = NO_RETRY
+    tells_copies: Final = True
 
     def __init__(self, path: str, reading: Reading) -> None:
         self._reading = reading
@@ -61,25 +67,46 @@ class HueyFileSource:
         for table, order in (("task", "-priority"), ("schedule", "timestamp")):
             after: tuple[Any, ...] | None = None
             while rows := self._rows(table, order, after):
-                yield [
-                    Found(Row(table, row[1]), self._unless_revoked(Row(table, row[1]), row[2], row[3]))
-                    for row in rows
-                ]
+                yield [Found(Row(table, row[1]), self._unless_revoked(row[2], row[3])) for row in rows]
                 after = rows[-1][:2]
 
-    def remove(self, places: Sequence[Hashable]) -> list[bool]:
-        with self._asked() as file:
-            file.execute("begin immediate")
-            done = [
-                bool(file.execute(f"delete from {place.table} where id = ?", (place.number,)).rowcount)  # noqa: S608 - as above
-                for place in places
-                if isinstance(place, Row)
+    def begun(self, found: Sequence[Found]) -> list[Begun | None]:
+        met: Counter[str] = Counter()
+        with self._written():
+            self._file.execute(_NOTES)
+            return [
+                self._noted(one.place, one.what.key, met)
+                for one in found
+                if isinstance(one.place, Row) and isinstance(one.what, Waiting)
             ]
-            file.execute("commit")
-        return done
+
+    def remove(self, places: Sequence[Hashable]) -> list[bool]:
+        with self._written():
+            return [self._is_taken(place) for place in places if isinstance(place, Row)]
 
     def close(self) -> None:
         self._file.close()
+
+    def _noted(self, row: Row, key: str, met: Counter[str]) -> Begun | None:
+        """One that an earlier import has noted and not taken out gets the word that it had. Those of one key
+        are the same to us, so it does not matter which of them gets which word."""
+        if self._file.execute(f"select 1 from {row.table} where id = ?", (row.number,)).fetchone() is None:  # noqa: S608 - a name of ours
+            return None
+        words = self._file.execute(
+            "select word from forebay_import where key = ? order by rowid limit 1 offset ?", (key, met[key])
+        ).fetchone()
+        met[key] += 1
+        [word] = words or [new_word()]
+        if words is None:
+            self._file.execute("insert into forebay_import values (?, ?)", (key, word))
+        return Begun(f"{key}:{word}", row._replace(key=key, word=word))
+
+    def _is_taken(self, row: Row) -> bool:
+        """With its note, so that one that comes later under its key is not taken for it."""
+        if not self._file.execute(f"delete from {row.table} where id = ?", (row.number,)).rowcount:  # noqa: S608 - a name of ours
+            return False
+        self._file.execute("delete from forebay_import where key = ? and word = ?", (row.key, row.word))
+        return True
 
     def _rows(self, table: str, order: str, after: tuple[Any, ...] | None) -> list[tuple[Any, ...]]:
         further = "" if after is None else f"and ({order}, id) > (?, ?)"
@@ -94,7 +121,7 @@ class HueyFileSource:
         only = self._reading.only
         return f"queue in ({', '.join('?' * len(only))})" if only else "true"
 
-    def _unless_revoked(self, row: Row, name: str, data: bytes) -> Waiting | Left:
+    def _unless_revoked(self, name: str, data: bytes) -> Waiting | Left:
         what = self._reading.message(bytes(data), name)
         if isinstance(what, Left):
             return what
@@ -102,10 +129,19 @@ class HueyFileSource:
             found = file.execute(
                 "select 1 from kv where queue = ? and key in (?, ?)", (name, *revocations(what))
             ).fetchone()
-        if found is not None:
-            return left_revoked(what)
-        # One task may wait twice, and each time it is to run: the row tells them apart.
-        return replace(what, key=f"{what.key}:{row.table}:{row.number}")
+        return what if found is None else left_revoked(what)
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """One transaction."""
+        with self._asked() as file:
+            file.execute("begin immediate")
+            try:
+                yield
+                file.execute("commit")
+            finally:
+                if file.in_transaction:
+                    file.execute("rollback")
 
     @contextmanager
     def _asked(self) -> Iterator[sqlite3.Connection]:

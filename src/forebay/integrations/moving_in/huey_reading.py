@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from secrets import token_hex
 from typing import Final, NamedTuple
 
 from forebay.integrations.moving_in.found import Left, Waiting
@@ -24,6 +25,11 @@ class Reading(NamedTuple):
 def revocations(what: Waiting) -> tuple[str, str]:
     """The keys under which Huey notes that it, or its task, shall not run."""
     return f"r:{what.id}", f"rt:{what.task}"
+
+
+def new_word() -> str:
+    """What tells one message of a key from another that comes later."""
+    return token_hex(8)
 
 
 def left_revoked(what: Waiting) -> Left:

@@ -1,19 +1,22 @@
 """Where Huey keeps tasks on Redis.
 
 `huey.redis.NAME` is a list, new ones on the left, or with priorities a sorted set of messages behind eight
-bytes of time; `huey.schedule.NAME` is a sorted set. Revocations lie among the results.
+bytes of time; `huey.schedule.NAME` is a sorted set. Revocations lie among the results. What is about to be
+stored elsewhere is noted in `forebay.import.huey`, which is gone when all of it has been taken out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from forebay.integrations.moving_in.found import AT_ONCE, Found, Left, Waiting
+from forebay.integrations.moving_in.found import AT_ONCE, REMEMBERED_MS, Begun, Found, Left, Waiting
 from forebay.integrations.moving_in.huey import SYSTEM
-from forebay.integrations.moving_in.huey_reading import Reading, left_revoked, revocations
+from forebay.integrations.moving_in.huey_reading import Reading, left_revoked, new_word, revocations
 from forebay.integrations.moving_in.redis_side import RedisSide
 from forebay.integrations.moving_in.rq import NO_RETRY
+from forebay.stores.statements import load_statements
 
 _QUEUE: Final = "huey.redis."
 _SCHEDULE: Final = "huey.schedule."
@@ -21,14 +24,21 @@ _RESULTS: Final = "huey.results."
 _EXPIRING: Final = "huey.r."
 _BLOCKING: Final = ("brpop", "blpop", "bzpopmin", "rpop", "zpopmin")
 _PREFIX: Final = 8
+_KEPT_SECONDS: Final = REMEMBERED_MS // 1_000
+
+
+_NOTES: Final = "forebay.import.huey"
+_SCRIPTS: Final = load_statements("forebay.integrations.moving_in", "lua", ".lua")
 
 
 class Kept(NamedTuple):
-    """A message in a list or a sorted set."""
+    """A message in a list or a sorted set; `name` and `word` once it has been noted."""
 
     key: str
     is_list: bool
     raw: bytes
+    name: str = ""
+    word: str = ""
 
 
 class HueyRedisSource:
@@ -36,6 +46,7 @@ class HueyRedisSource:
 
     system: Final = SYSTEM
     default_policy: Final = NO_RETRY
+    tells_copies: Final = True
 
     def __init__(self, side: RedisSide, reading: Reading) -> None:
         self._side = side
@@ -59,15 +70,30 @@ class HueyRedisSource:
             for key in (_QUEUE + name, _SCHEDULE + name):
                 yield from self._pages_of(name, key)
 
+    def begun(self, found: Sequence[Found]) -> list[Begun | None]:
+        met: Counter[Hashable] = Counter()
+        noted = []
+        with self._side.asked() as client:
+            pipe = client.pipeline(transaction=False)
+            for place, what in found:
+                if isinstance(place, Kept) and isinstance(what, Waiting):
+                    met.update((place, what.key))
+                    noted.append((place, what.key))
+                    asked = (place.raw, int(place.is_list), what.key, met[place], met[what.key])
+                    pipe.eval(_SCRIPTS["note"], 2, place.key, _NOTES, *asked, new_word(), _KEPT_SECONDS)
+            words = [word and word.decode() for word in pipe.execute()]
+        return [
+            Begun(f"{key}:{word}", place._replace(name=key, word=word)) if word else None
+            for (place, key), word in zip(noted, words, strict=True)
+        ]
+
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
         kept = [place for place in places if isinstance(place, Kept)]
         with self._side.asked() as client:
             pipe = client.pipeline(transaction=False)
             for place in kept:
-                if place.is_list:
-                    pipe.lrem(place.key, -1, place.raw)
-                else:
-                    pipe.zrem(place.key, place.raw)
+                asked = (place.raw, int(place.is_list), place.name, place.word)
+                pipe.eval(_SCRIPTS["take"], 2, place.key, _NOTES, *asked)
             done = [bool(each) for each in pipe.execute()]
         for place, gone in zip(kept, done, strict=True):
             self._removed[place.key] = self._removed.get(place.key, 0) + gone

@@ -8,7 +8,7 @@ very message, so that a later one under the same id is a job of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,14 +16,12 @@ from msgspec.structs import replace
 
 from forebay.app.codec import encode_call
 from forebay.app.registry import Registry
-from forebay.domain.job import DAY_MS, JobId, NewJob, QueueName
+from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.domain.workflow import needs_of
 from forebay.errors import ForebayError, InvalidJob, StoreUnavailable
-from forebay.integrations.moving_in.found import ODD, Found, Left, Source, Waiting, why
+from forebay.integrations.moving_in.found import ODD, REMEMBERED_MS, Found, Left, Source, Waiting, why
 from forebay.stores.protocol import Reader, Receipt, Store
 
-# How long a store remembers what it was given: for so long an import that was interrupted may be begun again.
-REMEMBERED_MS: Final = 30 * DAY_MS
 MOST_PASSES: Final = 10
 NOTES: Final = "imported"
 
@@ -79,6 +77,7 @@ class _Carried(NamedTuple):
     found: Found
     waiting: Waiting
     job: NewJob
+    place: Hashable = None
 
 
 class Importer:
@@ -101,9 +100,8 @@ class Importer:
         self._names = names
         self._registry = registry
         self._tell = tell
-        self._left: dict[object, Left] = {}
+        self._left: dict[Hashable, list[Left]] = {}  # several messages may have one and the same place
         self._keys: set[str] = set()  # of all that was met, to tell a second message of one key
-        self._twice: set[object] = set()
         self._ids: dict[str, JobId] = {}  # of jobs that could not keep theirs
         self._stored = self._already = self._removed = 0
         self._contested: list[str] = []
@@ -135,30 +133,29 @@ class Importer:
         """Carry over all there is, pass after pass, until one finds nothing new."""
         for _ in range(MOST_PASSES):
             done, total, carried = 0, self._source.count(), self._carried_so_far
+            known = Counter({place: len(left) for place, left in self._left.items()})
             for page in self._source.pages():
-                self._carry([one for one in page if not self._is_left(one.place)])
+                self._carry([one for one in page if not _is_among(known, one.place)])
                 done += len(page)
                 self._tell("importing", done, max(total, done))
             if self._carried_so_far == carried:
                 break
         return self._told(remaining=self._source.count())
 
-    def _is_left(self, place: object) -> bool:
-        return place in self._left or place in self._twice
-
     @property
     def _carried_so_far(self) -> int:
         return self._stored + self._already
 
     def _told(self, *, remaining: int) -> Imported:
+        left = tuple(each for lefts in self._left.values() for each in lefts)
         return Imported(
-            found=self._carried_so_far + len(self._left),
+            found=self._carried_so_far + len(left),
             stored=self._stored,
             already=self._already,
             removed=self._removed,
             remaining=remaining,
             contested=tuple(self._contested),
-            left=tuple(self._left.values()),
+            left=left,
             queues=dict(sorted(self._queues.items())),
             tasks=dict(sorted(self._tasks.items())),
             old_queues=tuple(sorted(self._old_queues)),
@@ -175,10 +172,10 @@ class Importer:
             self._old_queues.add(found.what.queue)
             self._old_tasks.add(found.what.task)
             if isinstance(found.what, Left):
-                self._left[found.place] = found.what
+                self._left.setdefault(found.place, []).append(found.what)
                 continue
-            if found.what.key in self._keys:
-                self._leave_second(found, found.what)
+            if found.what.key in self._keys and not self._source.tells_copies:
+                self._leave(found, found.what, TWICE)  # it would be taken for the first one, and lost
                 continue
             self._keys.add(found.what.key)
             try:
@@ -225,7 +222,7 @@ class Importer:
     # Storing and removing
 
     def _carry(self, page: Sequence[Found]) -> None:
-        made = [one for one in self._made(page) if self._has_parents(one)]
+        made = self._begun([one for one in self._made(page) if self._has_parents(one)])
         jobs = [self._tied(one) for one in made]
         receipts = self._store.insert(jobs, on_conflict="ignore", atomic=False) if jobs else []
         asked = zip(made, jobs, receipts, strict=True)
@@ -243,9 +240,18 @@ class Importer:
                 stored.append((one, receipt.is_new))
         self._take_out(stored)
 
+    def _begun(self, made: Sequence[_Carried]) -> list[_Carried]:
+        """Without those that are gone: they are somebody else's."""
+        begun = self._source.begun([one.found for one in made]) if made else ()
+        return [
+            one._replace(place=known.place, job=replace(one.job, once_key=known.key))
+            for one, known in zip(made, begun, strict=True)
+            if known is not None
+        ]
+
     def _take_out(self, stored: Sequence[tuple[_Carried, bool]]) -> None:
         """Only now: the new store has answered that it has them."""
-        gone = self._source.remove([one.found.place for one, _ in stored]) if stored else []
+        gone = self._source.remove([one.place for one, _ in stored]) if stored else []
         for (one, is_new), is_gone in zip(stored, gone, strict=True):
             self._removed += is_gone
             if not is_gone:
@@ -262,13 +268,8 @@ class Importer:
         self._dropped.update(one.waiting.dropped)
 
     def _leave(self, found: Found, what: Waiting, reason: str) -> None:
-        self._left[found.place] = Left(id=what.id, task=what.task, queue=what.queue, reason=reason)
-
-    def _leave_second(self, found: Found, what: Waiting) -> None:
-        """It would be taken for the first one, and lost. Both may have one and the same place."""
-        self._twice.add(found.place)
-        left = Left(id=what.id, task=what.task, queue=what.queue, reason=TWICE)
-        self._left[found.place, len(self._left)] = left
+        left = Left(id=what.id, task=what.task, queue=what.queue, reason=reason)
+        self._left.setdefault(found.place, []).append(left)
 
     def _has_parents(self, one: _Carried) -> bool:
         missing = [need for need in one.waiting.needs if not self._is_there(need)]
@@ -304,6 +305,12 @@ class Importer:
         ids = [receipt.id for receipt in receipts if receipt.id is not None and receipt.is_new]
         fates = self._reader.fates(ids) if ids else []
         return {job_id for job_id, fate in zip(ids, fates, strict=True) if fate is not None}
+
+
+def _is_among(known: Counter[Hashable], place: Hashable) -> bool:
+    """Whether this is one of those that are known to be left; each is met once in a pass."""
+    known[place] -= 1
+    return known[place] >= 0
 
 
 def _not_carried(missing: Sequence[str]) -> str:

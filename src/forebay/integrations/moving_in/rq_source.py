@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from forebay.integrations.moving_in.found import AT_ONCE, Found, Unreadable
+from forebay.integrations.moving_in.found import AT_ONCE, Begun, Found, Unreadable, as_found
 from forebay.integrations.moving_in.redis_side import RedisSide
 from forebay.integrations.moving_in.rq import NO_RETRY, SYSTEM, Times, parent_ids, read_job
 
@@ -35,6 +35,7 @@ class RqSource:
 
     system: Final = SYSTEM
     default_policy: Final = NO_RETRY
+    tells_copies: Final = False
 
     def __init__(self, side: RedisSide, *, only: Sequence[str] = (), trust_pickle: bool = False) -> None:
         self._side = side
@@ -63,6 +64,9 @@ class RqSource:
         for queue in self._queues():
             yield from self._scheduled(queue)
         yield from self._deferred()
+
+    def begun(self, found: Sequence[Found]) -> list[Begun | None]:
+        return as_found(found)
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
         named = [place for place in places if isinstance(place, Place)]

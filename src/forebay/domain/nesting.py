@@ -1,0 +1,29 @@
+"""How deeply JSON is nested, found out alike on every Python.
+
+Where Python itself gives up depends on its version and on who calls: 3.11 reads some 950 levels, 3.12 some
+1,450. What one program stores another has to read, so a number of ours decides, well below both.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MAX_DEPTH: Final = 100
+
+_TEXTS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
+_OTHERS: Final = bytes(each for each in range(256) if each not in b"[]{}")
+
+
+def is_deeper(text: bytes, most: int = MAX_DEPTH) -> bool:
+    """Whether lists and objects stand in each other more than `most` deep; for JSON that is well formed."""
+    if len(text) <= 2 * most or text.count(b"[") + text.count(b"{") <= most:
+        return False
+    brackets = _TEXTS.sub(b"", text).translate(_ONE_KIND, _OTHERS)
+    for _ in range(most):
+        # The innermost go, all at once: as many rounds as there are levels, and no recursion.
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return False
+    return True
