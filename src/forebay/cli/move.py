@@ -88,7 +88,7 @@ def _answer(
 ) -> None:
     def people() -> None:
         more = [
-            f"{number:,} {what}"
+            f"{number:,} {what if number > 1 else what[:-1]}"
             for what in ("queues", "limits", "schedules", "documents")
             if (number := getattr(moved, what))
         ]
