@@ -141,6 +141,7 @@ def test_every_command_about_schedules(app_folder: Path) -> None:
     fired = json_of(app_folder, "schedules", "fire", "hello")
     [line] = json_of(app_folder, "schedules", "history", "hello")["history"]
     assert (line["status"], line["job_id"]) == ("enqueued", fired["id"])
+    assert json_of(app_folder, "schedules", "missed")["missed"] == 0
     assert json_of(app_folder, "schedules", "sync")["declared"] == []
     assert json_of(app_folder, "schedules", "remove", "hello", "--yes") == {"removed": "hello"}
 
@@ -319,6 +320,7 @@ SHOWN: dict[str, Callable[..., object]] = {
     "schedules list": test_every_command_about_schedules,
     "schedules show": test_every_command_about_schedules,
     "schedules history": test_every_command_about_schedules,
+    "schedules missed": test_every_command_about_schedules,
     "schedules next": test_every_command_about_schedules,
     "schedules add": test_every_command_about_schedules,
     "schedules update": test_every_command_about_schedules,
