@@ -35,7 +35,7 @@ from forebay.stores.protocol import Receipt, Store, Want
 QUEUE: Final = QueueName("flow")
 WORKER: Final = WorkerId("bench")
 BATCH: Final = 100
-ROUNDS: Final = 3
+ROUNDS: Final = 9
 GOAL: Final = 0.5
 PATIENCE_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.001

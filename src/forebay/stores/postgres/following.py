@@ -64,8 +64,7 @@ class Line(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """Blocked jobs that this transaction holds and that stand alike. Of those that something blocks besides,
-    what a place depends on need not be told."""
+    """Blocked jobs that this transaction holds and that stand alike."""
 
     ids: list[JobId]
     unmet: int
@@ -87,6 +86,16 @@ class Blocked(NamedTuple):
             return where.rescore_at
         is_young = 4 * (ready_at - self.created_at) < cap_ms
         return None if is_young else where.rescore_at
+
+
+class Release(NamedTuple):
+    """How jobs that stand alike begin to wait."""
+
+    queue: QueueName
+    priority: int
+    ready_at: int
+    where: Place
+    share: str | None
 
 
 def follow_all(tx: Transaction) -> Done:
@@ -355,25 +364,31 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
     if not jobs:
         return
     cap_ms = shortest_cap_ms(tx.load_scorings({job.queue for job in jobs}))
-    alike: defaultdict[tuple[int, Place, str | None], list[JobId]] = defaultdict(list)
-    shares: list[tuple[str, str | None]] = []
+    alike: defaultdict[Release, list[JobId]] = defaultdict(list)
     place = cache(tx.place)
     for job in jobs:
-        ready_at = max(job.run_at, tx.now)
+        ready_at, share = max(job.run_at, tx.now), None
         where = place(job.queue, ready_at, job.priority, job.failures, job.deadline_at)
-        share = None
         if ready_at > tx.now:
             where = Place(False, where.rank, None)
         else:
             where = where._replace(rescore_at=job.rescore_at(where, ready_at, cap_ms))
             share = share_in(job.options)
-            shares.append((job.queue, share))
-        gate = None if share is None else fair_gate(share)
-        alike[ready_at, where, gate] += job.ids
-        state = JobState.PENDING if ready_at <= tx.now else JobState.SCHEDULED
-        tx.move(job.queue, JobState.BLOCKED, state, len(job.ids))
-    for (ready_at, where, gate), ids in alike.items():
-        values = {"ids": sorted(ids), "ready_at": ready_at, "gate": gate, "now": tx.now}
-        tx.run("release", {**where._asdict(), **values})
-    come(tx, shares)
+        alike[Release(job.queue, job.priority, ready_at, where, share)] += job.ids
+    if len(alike) > 1:
+        tx.run("release_hold", {"ids": sorted(child for job in jobs for child in job.ids)})
+    amended = [child for how, ids in alike.items() if _released(tx, how, ids) < len(ids) for child in ids]
+    come(tx, ((how.queue, how.share) for how in alike if how.ready_at <= tx.now))
     tx.has_new_jobs = True
+    if amended:
+        _release(tx, _blocked(tx, sorted(amended)))
+
+
+def _released(tx: Transaction, how: Release, ids: list[JobId]) -> int:
+    """Release these, but for those that were amended after the look at them; how many that was."""
+    gate = None if how.share is None else fair_gate(how.share)
+    values = {"ids": sorted(ids), "ready_at": how.ready_at, "gate": gate, "now": tx.now}
+    (jobs,) = tx.one("release", {**how.where._asdict(), **values, "priority": how.priority}) or (0,)
+    state = JobState.PENDING if how.ready_at <= tx.now else JobState.SCHEDULED
+    tx.move(how.queue, JobState.BLOCKED, state, jobs)
+    return int(jobs)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
-from forebay.domain.job import JobId, Need, NewJob, UniqueUntil
+from forebay.domain.job import JobId, Need, NewJob, OnFailure, UniqueUntil
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit, queue_scope
 from forebay.domain.pressure import PACE_MS, Pace, queue_full, rate_limited
@@ -36,6 +36,7 @@ from forebay.stores.rows import STATES
 # which anything else is not as usual is not plain; so whoever adds a field need not think of it here.
 _IN_HEAD: Final = ("queue", "task", "priority", "lease_ms", "extension_ms", "unique_until")
 _IN_BODY: Final = ("payload", "policy", "timeout_ms", "metadata", "tags", "correlation_id", "parent_id")
+_WORDS: Final = {one: one.value for one in OnFailure}  # to ask a member for its value takes longer
 _UNUSED: Final = ("once_ms", "allow_missing")  # without a key, without parents
 # Looked at with the claim, but for a share; by a queue with a rate, which is not plain.
 _LIMITED: Final = ("limit_keys", "client")
@@ -91,6 +92,7 @@ class Intake:
         self._lot_of: list[int] = []
         self._keyed: dict[int, tuple[Any, ...]] = {}
         self._needs: dict[int, list[Any]] = {}
+        self._near: dict[int, list[Any]] = {}
         self._sequences: dict[int, str] = {}
         self._is_dear = False  # whether any costs another number of tokens than one
         self.arguments: list[bytes | str] = []
@@ -116,20 +118,33 @@ class Intake:
             keys = (job.unique_key or False, job.once_key or False, job.once_ms, job.id is not None)
             self._keyed[len(self._lot_of)] = keys
         if job.depends_on:
-            needs = [_need(need, before) for need in job.depends_on]
-            self._needs[len(self._lot_of)] = [job.allow_missing, *needs]
+            self._add_needs(job, before)
         if job.sequence is not None:
             self._sequences[len(self._lot_of)] = job.sequence
         self._is_dear = self._is_dear or job.cost != 1
         job_id = job.id or self._new_id()
         self.arguments += (job_id, body_of(job_id, job))
 
+    def _add_needs(self, job: NewJob, before: int) -> None:
+        how, number = job.depends_on[0].on_failure, len(self._lot_of)
+        near = [
+            need.parent
+            for need in job.depends_on
+            if isinstance(need.parent, int) and need.parent <= before and need.on_failure is how
+        ]
+        if len(near) == len(job.depends_on):
+            self._near[number] = [job.allow_missing, _WORDS[how], *near]
+        else:
+            self._needs[number] = [job.allow_missing, *(_need(need, before) for need in job.depends_on)]
+
     def request(self, first: int) -> dict[str, Any]:
         """What the script must know of them; their ids and bodies are its arguments from `first` on."""
         needs = {"needs": self._needs} if self._needs else {}
+        near = {"near": self._near} if self._near else {}
         sequences = {"sequences": self._sequences} if self._sequences else {}
         return {
             **needs,
+            **near,
             **sequences,
             "is_dear": self._is_dear,
             "lots": list(self._lots),
@@ -143,12 +158,12 @@ class Intake:
 def _need(need: Need, before: int) -> tuple[Any, ...]:
     """A need as scripts take it. No job stands on its own place, so that one is refused there."""
     if isinstance(need.parent, int):
-        return (need.parent if need.parent <= before else 0, need.on_failure.value, need.parent)
+        return (need.parent if need.parent <= before else 0, _WORDS[need.on_failure], need.parent)
     try:
         made_at: int | bool = ulid_created_at(need.parent)
     except InvalidJob:
         made_at = False
-    return (need.parent, need.on_failure.value, made_at)
+    return (need.parent, _WORDS[need.on_failure], made_at)
 
 
 def state_of(text: bytes | None) -> JobState | None:

@@ -6,8 +6,8 @@
 -- the list, and the caller holds these; or who deletes its child. Then its blocked row is gone, and one that came under its id
 -- since is not seen by this very look.
 -- Each job is looked up by itself and in the order of index edges_parent, and without a join, for the reason that `due` gives.
--- Of a job that something else blocks nothing is told but its number of edges; it stays where it is. One that is to be
--- released has its own row held as well before that is read, for the reason that `blocked_among` gives.
+-- The queue is that of the row which is held: somebody may have moved the job while we waited for it, and the jobs are
+-- seen as they were before. So is the priority, and `release` looks whether it still holds.
 with met as materialized (
   select e.child, e.number
   from unnest(%(parents)b::text[], %(after_children)b::text[], %(after_numbers)b::bigint[]) as p (parent, child, number)
@@ -26,31 +26,27 @@ counts as materialized (
   from (select child, count(*) as edges from met group by child) as c
 ),
 held as materialized (
-  select id, unmet, queue, seq
-  from forebay.blocked
-  where id = any((select children from counts)::text[])
-  order by id
-  for update
+  select b.id, b.unmet, b.queue, j.priority, j.failures, j.deadline_at, j.run_at, j.created_at,
+    b.seq <= coalesce((select walked_to from forebay.duties where name = %(walk)s), 0) as is_walked_past, j.options
+  from forebay.blocked b
+  cross join lateral (
+    select priority, failures, deadline_at, run_at, created_at, options
+    from forebay.jobs
+    where id = b.id
+    offset 0
+  ) as j
+  where b.id = any((select children from counts)::text[])
+  order by b.id
+  for update of b
 ),
-told as materialized (
-  select h.id, h.edges, h.unmet, h.queue, j.priority, j.failures, j.deadline_at, j.run_at, j.created_at,
-    h.seq <= coalesce((select walked_to from forebay.duties where name = %(walk)s), 0) as is_walked_past, j.options
+alike as materialized (
+  select array_agg(h.id order by h.id) as ids, h.edges, h.unmet, h.queue, h.priority, h.failures, h.deadline_at, h.run_at,
+    h.created_at, h.is_walked_past, h.options
   from (
     select *, ((select edges from counts)::bigint[])[width_bucket(id, (select children from counts)::text[])] as edges
     from held
   ) as h
-  left join lateral (
-    select priority, failures, deadline_at, run_at, created_at, options
-    from forebay.jobs
-    where id = h.id and h.unmet <= h.edges
-    for no key update
-  ) as j on true
-),
-alike as materialized (
-  select array_agg(id order by id) as ids, edges, unmet, queue, priority, failures, deadline_at, run_at, created_at,
-    is_walked_past, options
-  from told
-  group by edges, unmet, queue, priority, failures, deadline_at, run_at, created_at, is_walked_past, options
+  group by h.edges, h.unmet, h.queue, h.priority, h.failures, h.deadline_at, h.run_at, h.created_at, h.is_walked_past, h.options
 )
 select (select count(*) from met), (select child from met order by child desc limit 1),
   (select number from met order by child desc, number desc limit 1), a.edges, a.ids, a.unmet, a.queue, a.priority, a.failures,

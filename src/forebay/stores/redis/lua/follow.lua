@@ -64,7 +64,7 @@ local function release(job)
   put(job)
 end
 
-local kinds = {}  -- a head without its number -> how such jobs stand before and after; false for others
+local kinds = {}  -- what stands before and after its number in a head -> how such jobs stood and stand; false for others
 
 local function kind_of(packed)
   local is_whole, head = pcall(unpacked, packed)
@@ -75,6 +75,7 @@ local function kind_of(packed)
   let_wait(head, false)
   kind.places = places_of(head)
   kind.before, kind.after = halves_of(head)
+  kind.was, kind.is = kind.queue .. ' blocked', kind.queue .. ' ' .. head[STATE]
   return kind
 end
 
@@ -89,11 +90,13 @@ local function release_alike(id)
   end
   local number_at = 5 + 256 * high + low
   local number = string.sub(packed, number_at, number_at + 12)
-  local rest = string.sub(packed, 1, number_at - 1) .. string.sub(packed, number_at + 13)
-  if kinds[rest] == nil then
-    kinds[rest] = kind_of(packed)
+  local before, after = string.sub(packed, 1, number_at - 1), string.sub(packed, number_at + 13)
+  local like_it = kinds[before] or {}
+  kinds[before] = like_it
+  if like_it[after] == nil then
+    like_it[after] = kind_of(packed)
   end
-  local kind = kinds[rest]
+  local kind = like_it[after]
   if not kind or is_walked_past(kind.queue, tonumber(number)) then
     return false
   end
@@ -103,10 +106,10 @@ local function release_alike(id)
   end
   stand_waiting(kind.head, kind.places, one)
   stored[id] = kind.before .. number .. kind.after
-  heads[#heads + 1] = id
-  heads[#heads + 1] = stored[id]
-  count(kind.queue, 'blocked', -1)
-  count(kind.queue, kind.head[STATE], 1)
+  local last = #heads
+  heads[last + 1], heads[last + 2] = id, stored[id]
+  tally(kind.was, -1)
+  tally(kind.is, 1)
   return true
 end
 

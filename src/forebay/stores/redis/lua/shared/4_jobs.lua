@@ -148,8 +148,8 @@ local function add_later(key, score, entry)
     list = {}
     additions[key] = list
   end
-  list[#list + 1] = score
-  list[#list + 1] = entry
+  local last = #list
+  list[last + 1], list[last + 2] = score, entry
 end
 
 local function remove_later(key, entry)

@@ -177,7 +177,11 @@ local function write_new_edges()
   end
   send('HSET', prefix .. 'single_edges', single_edges)
   for parent, entries in pairs(behind) do
-    send('ZADD', prefix .. 'behind:' .. parent, entries)
+    if #entries == 2 then
+      redis.call('ZADD', prefix .. 'behind:' .. parent, entries[1], entries[2])
+    else
+      send('ZADD', prefix .. 'behind:' .. parent, entries)
+    end
   end
   redis.call('INCRBY', prefix .. 'edge_count', edge_count)
   are_edges_known = true

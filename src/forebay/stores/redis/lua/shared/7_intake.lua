@@ -5,6 +5,8 @@
 --   whether the caller brought its id.  ARGV from `ask.first` on: id and body of each job.
 -- ask.needs: by number of the job: {whether parents may be missing, {parent, what its failure means, when its id was
 --   made}, ...}; a parent is an id, or how many jobs before it stands, and then the third is that number as asked for.
+-- ask.near: the same for jobs whose parents are all of this batch, and whose failures mean the same: {whether parents may be
+--   missing, what their failure means, how many jobs before it each of them stands, ...}. A graph is mostly made of such.
 -- ask.sequences: by number of the job, the sequence that it comes last in.
 local next_seq
 local accepted = {}  -- receipts of jobs that others may name by their place
@@ -91,9 +93,8 @@ end
 
 -- The parents of a new job, one after the other: id, the state of the edge, its own state if it has ended, what its failure
 -- means; or why not.
-local function parents_of(number, lot)
+local function parents_of(number, lot, wanted)
   local found, blocking, at = {}, 0, 0
-  local wanted = ask.needs[number]
   local queue = queue_of(lot[1]) or ask.fresh
   for i = 2, #wanted do
     local id, how, made_at = wanted[i][1], wanted[i][2], wanted[i][3]
@@ -128,31 +129,57 @@ local function parents_of(number, lot)
   return found, nil, blocking
 end
 
+-- The same for parents of this batch. They are new and live, whatever they wait for; where one is not, it is asked for.
+local function parents_near(number, lot, near)
+  local found, how, at = {}, near[2], 0
+  for i = 3, #near do
+    local receipt = accepted[number - near[i]]
+    if not receipt or receipt[2] ~= 1 then
+      local wanted = {near[1]}
+      for j = 3, #near do
+        wanted[j - 1] = {near[j], how, near[j]}
+      end
+      return parents_of(number, lot, wanted)
+    end
+    if #near == 3 then
+      return {receipt[1], OPEN, false, how}, nil, 1
+    end
+    found[at + 1], found[at + 2], found[at + 3], found[at + 4] = receipt[1], OPEN, false, how
+    at = at + 4
+  end
+  return found, nil, at / 4
+end
+
+local function put_behind(parent, into, name)
+  local entries = behind[parent]
+  if entries then
+    local last = #entries
+    entries[last + 1], entries[last + 2] = into, name
+  else
+    behind[parent] = {into, name}
+  end
+end
+
 local function add_edges(id, found, blocking)
   unmet[id] = blocking
-  local needs, several = {}, #found / 4
+  local several = #found / 4
+  local needs = several > 1 and {}
   for at = 1, #found, 4 do
     local parent, into = found[at], found[at + 1]
     local number = (at - 1) / 4
     local text = found[at + 3] .. ' ' .. parent
-    if several == 1 then
-      single_edges[#single_edges + 1] = id
-      single_edges[#single_edges + 1] = text
-    else
+    if needs then
       needs[2 * number + 1], needs[2 * number + 2] = number, text
-    end
-    local entries = behind[parent]
-    if entries then
-      entries[#entries + 1] = into
-      entries[#entries + 1] = edge_name(id, number)
     else
-      behind[parent] = {into, edge_name(id, number)}
+      local last = #single_edges
+      single_edges[last + 1], single_edges[last + 2] = id, text
     end
+    put_behind(parent, into, edge_name(id, number))
     if into == OPEN and found[at + 2] then
       list_aftermath(parent, found[at + 2])
     end
   end
-  if several > 1 then
+  if needs then
     edges[id] = needs
   end
   edge_count = edge_count + several
@@ -178,13 +205,13 @@ local function store_alike(lot, id, seq, is_blocked)
     begin_waiting(alike.head, is_blocked, lot.gate)
     alike.places = places_of(alike.head)
     alike.before, alike.after = halves_of(alike.head)
+    alike.name = lot[1] .. ' ' .. alike.head[STATE]
     lot[kind] = alike
   end
-  local number = string.format('%013.0f', seq)
-  heads[#heads + 1] = id
-  heads[#heads + 1] = alike.before .. number .. alike.after
+  local number, last = string.format('%013.0f', seq), #heads
+  heads[last + 1], heads[last + 2] = id, alike.before .. number .. alike.after
   stand_waiting(alike.head, alike.places, number .. ':' .. id)
-  count(lot[1], alike.head[STATE], 1)
+  tally(alike.name, 1)
   return alike.head[STATE]
 end
 
@@ -206,8 +233,8 @@ local function store(lot, number, keys, found, blocking, sequence)
   else
     state = store_alike(lot, id, seq, is_blocked)
   end
-  bodies[#bodies + 1] = body_key(seq)
-  bodies[#bodies + 1] = body
+  local last = #bodies
+  bodies[last + 1], bodies[last + 2] = body_key(seq), body
   local block = block_of(seq)
   blocks[block] = (blocks[block] or 0) + 1
   return {id, 1, state}
@@ -223,7 +250,8 @@ local function refusal_of(lot, is_blocked)
     local wanted = 0
     for number = 1, ask.atomic and #ask.lot_of or 0 do
       local other = ask.lots[ask.lot_of[number]]
-      local is_later = (other[5] or now + other[4]) > now or (ask.needs and ask.needs[number])
+      local is_later = (other[5] or now + other[4]) > now
+        or (ask.needs and ask.needs[number]) or (ask.near and ask.near[number])
       if other[1] == lot[1] and (not of_client or other[11] == lot[11]) and not (to_run and is_later) then
         wanted = wanted + 1
       end
@@ -302,11 +330,14 @@ local function accept_one(number, on_conflict, is_follow_up)
     leave_later(ARGV[ask.first + 2 * number - 2])
   end
   local found, refused, blocking = nil, nil, 0
-  if ask.needs and ask.needs[number] then
-    found, refused, blocking = parents_of(number, lot)
-    if refused then
-      return nil, refused
-    end
+  local near, needs = ask.near and ask.near[number], ask.needs and ask.needs[number]
+  if near then
+    found, refused, blocking = parents_near(number, lot, near)
+  elseif needs then
+    found, refused, blocking = parents_of(number, lot, needs)
+  end
+  if refused then
+    return nil, refused
   end
   if ask.is_dear then
     redis.call('SET', prefix .. 'dear', 1)
@@ -325,7 +356,7 @@ end
 -- Accept the job with this number; answers id, whether it is new, state; or nil and why not.
 local function accept(number, on_conflict, is_follow_up)
   local receipt, refusal = accept_one(number, on_conflict, is_follow_up)
-  if ask.needs then
+  if ask.needs or ask.near then
     accepted[number] = receipt
   end
   return receipt, refusal
