@@ -20,9 +20,11 @@ with met as materialized (
   ) as e
   limit %(limit)s
 ),
--- As arrays, in which a place is found by a binary search: a join would be a loop in a loop here.
+-- As arrays, in which a place is found by a search: a join would be a loop in a loop here. Mostly all children have the same
+-- number of edges, and nothing is searched: in an array of texts that takes longer than a lock.
 counts as materialized (
-  select array_agg(child order by child) as children, array_agg(edges order by child) as edges
+  select array_agg(child order by child) as children, array_agg(edges order by child) as edges,
+    case when min(edges) = max(edges) then min(edges) end as same
   from (select child, count(*) as edges from met group by child) as c
 ),
 held as materialized (
@@ -43,7 +45,10 @@ alike as materialized (
   select array_agg(h.id order by h.id) as ids, h.edges, h.unmet, h.queue, h.priority, h.failures, h.deadline_at, h.run_at,
     h.created_at, h.is_walked_past, h.options
   from (
-    select *, ((select edges from counts)::bigint[])[width_bucket(id, (select children from counts)::text[])] as edges
+    select *, coalesce(
+        (select same from counts),
+        ((select edges from counts)::bigint[])[width_bucket(id, (select children from counts)::text[])]
+      ) as edges
     from held
   ) as h
   group by h.edges, h.unmet, h.queue, h.priority, h.failures, h.deadline_at, h.run_at, h.created_at, h.is_walked_past, h.options
