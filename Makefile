@@ -162,13 +162,12 @@ crash-matrix: $(READY) ## Kill a process at every point of every store operation
 	$(BIN)/python -m evidence.matrix $(ARGS)
 
 MINUTES ?= 5
-ENGINE ?= sqlite
 
 soak: $(READY) ## Worker programs under a mixed load and under fire: [MINUTES=30] [ENGINE=sqlite|postgres|redis|hybrid]
-	$(BIN)/python -m evidence.soak --minutes $(MINUTES) --engine $(ENGINE) $(ARGS)
+	$(BIN)/python -m evidence.soak --minutes $(MINUTES) --engine $(or $(ENGINE),sqlite) $(ARGS)
 
 crowd: $(READY) ## Several processes on one store under full load, for a minute: [ENGINE=sqlite|postgres|redis|hybrid]
-	$(BIN)/python -m evidence.crowd --engine $(ENGINE) $(ARGS)
+	$(BIN)/python -m evidence.crowd --engine $(or $(ENGINE),sqlite) $(ARGS)
 
 fuzz-service: $(READY) ## Throw 500 examples at each operation of the service, right and wrong ones: [ARGS='--max-examples 20'], one by one and within bounds: [ARGS=--each]
 	$(BIN)/python tools/fuzz_service.py $(ARGS)

@@ -66,9 +66,9 @@ class Report:
     def _line(self, measure: Measure, name: str, ours: Sequence[float]) -> Sequence[str]:
         best, raw = self._best(measure, name), self._raw(measure, name)
         peer = self._of(measure, best)
-        title = measure.name + name.removeprefix("forebay").replace(" ", ", ", 1)
+        kind = name.removeprefix("forebay").strip(" ,")
         return (
-            f"{title}, {measure.unit}",
+            ", ".join(filter(None, (measure.name, kind, measure.unit))),
             spread(ours),
             f"{best} {number(median(peer))}" if peer else "-",
             times(measure, ours, peer),

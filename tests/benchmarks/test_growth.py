@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -9,6 +10,7 @@ import pytest
 
 from benchmarks import growth
 from benchmarks.compare.servers import server
+from benchmarks.compare.systems import TOP
 from benchmarks.growth import PARTS, Point, draw, keep, kept, measured, missing, shown, wait
 from benchmarks.plots import Panel, short, svg
 
@@ -73,3 +75,12 @@ def test_a_plot_has_a_line_for_each_name_and_is_readable_on_dark_pages() -> None
 
 def test_numbers_on_axes_are_short() -> None:
     assert [short(value) for value in (0, 0.25, 100, 2_400, 1_000_000)] == ["0", "0.25", "100", "2.4k", "1M"]
+
+
+def test_make_leaves_no_engine_out_that_nobody_has_left_out() -> None:
+    def printed(*words: str) -> str:
+        asked = ["make", "--dry-run", "--old-file=.venv/.ready", "growth", *words]
+        return subprocess.run(asked, cwd=TOP, capture_output=True, text=True, check=True).stdout
+
+    assert "--engine" not in printed()
+    assert "--engine redis" in printed("ENGINE=redis")
