@@ -23,7 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-FIRST_LOOK_SECONDS = 0.005
+FIRST_LOOK_SECONDS = 0.001
 LONGEST_LOOK_SECONDS = 0.25
 STILL_RUNS = (
     "it was asked to stop and has not: its task does not listen, or its worker does not answer; "
@@ -256,7 +256,7 @@ class JobHandle(Generic[R]):
 
 
 class Patience:
-    """The pauses between looks: 5, 10, 20 ... 250 ms, and none that ends after the time is up."""
+    """The pauses between looks: 1, 2, 4 ... 250 ms, and none that ends after the time is up."""
 
     def __init__(self, timeout: Length | None) -> None:
         self._timeout = None if timeout is None else length_ms("timeout", timeout) / 1_000
