@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -46,12 +47,12 @@ def place(kind: str, folder: Path) -> str:
 @pytest.fixture
 def make(kind: str, old: redis.Redis, folder: Path) -> Iterator[Make]:
     """Makes a real Huey of this kind."""
-    with ExitStack() as closing:
+    with ExitStack() as later:
 
         def made(name: str = "shop", **options: Any) -> Any:
             if kind == "sqlite":
                 made = huey.SqliteHuey(name, filename=str(folder / "huey.db"), **options)
-                closing.callback(made.storage.close)
+                later.callback(made.storage.close)
                 return made
             return (huey.RedisHuey if kind == "redis" else huey.PriorityRedisHuey)(
                 name, url=old_url(), **options
@@ -209,6 +210,17 @@ def test_one_that_was_stored_and_not_taken_out_is_told_from_one_that_came_later(
     assert (done["stored"], done["already"]) == (waits - 2, 2)
     with shop_app(url) as app:
         assert len(app.peek("shop", 10)) == waits - 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_file_keeps_no_table_of_ours(make: Make, place: str, url: str, folder: Path) -> None:
+    make().task()(shop.add)(1, 2)
+
+    done = bring(*words(place, url))
+
+    with closing(sqlite3.connect(folder / "huey.db")) as file:
+        tables = [name for (name,) in file.execute("select name from sqlite_master where type = 'table'")]
+    assert (done["removed"], "task" in tables, "forebay_import" in tables) == (1, True, False)
 
 
 def test_nothing_is_read_without_a_word_about_pickles(make: Make, place: str, url: str) -> None:

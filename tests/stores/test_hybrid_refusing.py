@@ -170,6 +170,22 @@ def test_a_refusal_of_which_no_try_knows_is_met_less_and_less_often(
     assert put_off == [0.01, 0.02, 0.04, 0.08]
 
 
+def test_old_refusals_are_forgotten_by_who_was_there_for_a_good_while(
+    store: HybridStore, beside: Redis, monkeypatch: pytest.MonkeyPatch, seeks: list[float]
+) -> None:
+    monkeypatch.setattr(link, "LONGEST_REFUSED_SECONDS", 600.0)
+    one = store._link
+    one.command("INCR", "a key of somebody else")
+    eventually(lambda: one.is_up)
+    before = one._put_off
+    one._is_back_at -= 601
+
+    beside.kill()
+    eventually(lambda: one.command("PING") is None)
+
+    assert (before, one._put_off) == (0.01, 0.0)
+
+
 def test_trying_leaves_nothing_behind(store: HybridStore, engine: HybridEngine, beside: Redis) -> None:
     assert store._link.is_of_use()
 

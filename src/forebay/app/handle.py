@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from forebay.app.codec import decode_result
 from forebay.app.times import Length, length_ms
@@ -23,8 +23,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-FIRST_LOOK_SECONDS = 0.001
-LONGEST_LOOK_SECONDS = 0.25
+FIRST_LOOK_SECONDS: Final = 0.001
+LONGEST_LOOK_SECONDS: Final = 0.25
 STILL_RUNS = (
     "it was asked to stop and has not: its task does not listen, or its worker does not answer; "
     "it ends with its task, its timeout or its worker"

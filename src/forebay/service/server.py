@@ -184,10 +184,10 @@ class Server(uvicorn.Server):
 
     async def _let_go_in_haste(self) -> None:
         """The library leaves connections open then, and since Python 3.12 a closed door waits for them."""
-        while not self.force_exit:
+        while True:
             await asyncio.sleep(_HASTE_SECONDS)
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
+            for connection in list(self.server_state.connections) if self.force_exit else ():
+                connection.transport.abort()
 
     def _close_doors(self, sockets: list[socket.socket] | None) -> None:
         """What the library's own stop begins with: else HTTP would take requests until gRPC has ended, and

@@ -5,22 +5,22 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable
+from forebay.errors import ConfigError, StoreError, StoreUnavailable, StoreUnusable
 from forebay.integrations.moving_in.found import AT_ONCE, Begun, Found, Left, Waiting
 from forebay.integrations.moving_in.huey import SYSTEM
 from forebay.integrations.moving_in.huey_reading import Reading, left_revoked, new_word, revocations
 from forebay.integrations.moving_in.rq import NO_RETRY
 
 _COUNT: Final = ("select count(*) from task where ", "select count(*) from schedule where ")
-
-
 # What is about to be stored elsewhere. The number of a row does not name a message: it is given again.
 _NOTES: Final = "create table if not exists forebay_import (key text not null, word text not null)"
+_HAS_NOTES: Final = "select 1 from sqlite_master where type = 'table' and name = 'forebay_import'"
+_FIRST_NOTE: Final = "select 1 from forebay_import limit 1"
 
 
 class Row(NamedTuple):
@@ -85,7 +85,17 @@ class HueyFileSource:
             return [self._is_taken(place) for place in places if isinstance(place, Row)]
 
     def close(self) -> None:
+        self._forget_notes()
         self._file.close()
+
+    def _forget_notes(self) -> None:
+        """Leave nothing of ours in the file, unless an import has to go on."""
+        with suppress(StoreError), self._asked() as file:
+            if file.execute(_HAS_NOTES).fetchone() is None:
+                return
+            with self._written():
+                if file.execute(_FIRST_NOTE).fetchone() is None:
+                    file.execute("drop table forebay_import")
 
     def _noted(self, row: Row, key: str, met: Counter[str]) -> Begun | None:
         """One that an earlier import has noted and not taken out gets the word that it had. Those of one key
@@ -133,7 +143,7 @@ class HueyFileSource:
 
     @contextmanager
     def _written(self) -> Iterator[None]:
-        """One transaction."""
+        """Whole or not at all."""
         with self._asked() as file:
             file.execute("begin immediate")
             try:

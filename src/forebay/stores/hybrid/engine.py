@@ -74,10 +74,10 @@ class HybridEngine(PostgresEngine):
     def _linked(self, connection: Connection) -> Link:
         try:
             link = Link(self.redis, self._prefix_by(connection), self._sight)
+            link.open()
         except BaseException:
             connection.close()
             raise
-        link.open()
         return link
 
     def _prefix_by(self, connection: Connection) -> str:

@@ -118,10 +118,12 @@ class Link:
 
     def close(self) -> None:
         self._is_closed = True
-        raw, self._raw = self._raw, None
+        held = self._raw, self._found
+        self._raw = self._found = None
         self._waiting.clear()
-        if raw is not None:
-            _let_go(raw)
+        for raw in held:
+            if raw is not None:
+                _let_go(raw)
 
     def _words(self, name: str, arguments: Words) -> Words:
         return (b"EVALSHA", self._scripts[name].digest, b"1", self._prefix, *arguments)
@@ -199,18 +201,20 @@ class Link:
             self._url = self._address.url_of(f"{exc.host}:{exc.port}")
             self._lose("its keys have moved to another node")
         else:
-            if monotonic() - self._is_back_at > LONGEST_REFUSED_SECONDS:
-                self._put_off = 0.0
-            self._lose(str(exc), self._next_put_off())
+            self._lose(str(exc))
+            self._seek_at = monotonic() + self._next_put_off()
 
     def _miss(self, why: str) -> None:
         self._sight.is_missed()
         self._lose(why)
 
-    def _lose(self, why: str, pause: float = PAUSE_SECONDS) -> None:
+    def _lose(self, why: str) -> None:
         raw, self._raw = self._raw, None
         self._waiting.clear()
-        self._seek_at = monotonic() + pause
+        now = monotonic()
+        if raw is not None and now - self._is_back_at > LONGEST_REFUSED_SECONDS:
+            self._put_off = 0.0
+        self._seek_at = now + PAUSE_SECONDS
         self.why = why
         if raw is not None:
             _let_go(raw)

@@ -14,6 +14,8 @@ from functools import cache
 from itertools import groupby
 from typing import Final, NamedTuple
 
+import psycopg
+
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState, is_final
@@ -377,18 +379,24 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
         alike[Release(job.queue, job.priority, ready_at, where, share)] += job.ids
     if len(alike) > 1:
         tx.run("release_hold", {"ids": sorted(child for job in jobs for child in job.ids)})
-    amended = [child for how, ids in alike.items() if _released(tx, how, ids) < len(ids) for child in ids]
+    answers = {
+        how: _send_release(tx, how, ids) for how, ids in alike.items()
+    }  # all, before one is waited for
     come(tx, ((how.queue, how.share) for how in alike if how.ready_at <= tx.now))
     tx.has_new_jobs = True
+    amended: list[JobId] = []
+    for how, answer in answers.items():
+        [(released,)] = answer.fetchall()
+        state = JobState.PENDING if how.ready_at <= tx.now else JobState.SCHEDULED
+        tx.move(how.queue, JobState.BLOCKED, state, released)
+        if released < len(alike[how]):
+            amended += alike[how]
     if amended:
+        # Once more and not for ever: their blocked rows are held, so nobody amends them after this look.
         _release(tx, _blocked(tx, sorted(amended)))
 
 
-def _released(tx: Transaction, how: Release, ids: list[JobId]) -> int:
-    """Release these, but for those that were amended after the look at them; how many that was."""
+def _send_release(tx: Transaction, how: Release, ids: list[JobId]) -> psycopg.Cursor[Row]:
     gate = None if how.share is None else fair_gate(how.share)
     values = {"ids": sorted(ids), "ready_at": how.ready_at, "gate": gate, "now": tx.now}
-    (jobs,) = tx.one("release", {**how.where._asdict(), **values, "priority": how.priority}) or (0,)
-    state = JobState.PENDING if how.ready_at <= tx.now else JobState.SCHEDULED
-    tx.move(how.queue, JobState.BLOCKED, state, jobs)
-    return int(jobs)
+    return tx.run("release", {**how.where._asdict(), **values, "priority": how.priority})

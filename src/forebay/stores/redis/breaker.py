@@ -16,6 +16,7 @@ FAILURES: Final = 5
 # that lets everybody wait is asked once a second.
 SHORTEST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 1.0
+MISSED_SECONDS: Final = 5.0
 
 
 class Sight:
@@ -29,7 +30,9 @@ class Sight:
 
     @property
     def is_away(self) -> bool:
-        return self.missed_at > self.seen_at
+        """Whether somebody has just tried in vain. Who uses a connection that is there tells nobody, so what
+        was missed long ago says nothing any more."""
+        return self.missed_at > self.seen_at and self.clock() - self.missed_at < MISSED_SECONDS
 
     def is_there(self) -> None:
         self.seen_at = self.clock()

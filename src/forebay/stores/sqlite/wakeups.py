@@ -127,7 +127,8 @@ class SqliteWakeups:
             while not self._stopped.is_set():
                 if wait():
                     # A job waits, and its start is not held up by a look at the file. What others commit
-                    # without a datagram is found by the first look after the datagrams.
+                    # without a datagram is found by the first look after the datagrams, which also finds
+                    # what these were about: one look of a worker too many, soon after the last of them.
                     self._take_all()
                     is_news = True
                 else:
