@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from forebay.app.codec import decode_call, decode_result, encode_call, encode_result
 from forebay.app.conduct import conduct
-from forebay.app.tags import MAX_DEPTH, TAGS
+from forebay.app.tags import TAGS
 from forebay.app.times import length_within
 from forebay.cli.filters import parsed_pair
 from forebay.cli.options import instant_in_ms, length_in_ms
 from forebay.cli.redacting import redacted
 from forebay.domain.cron import parse_cron
 from forebay.domain.job import LATEST_AT, MAX_PAYLOAD, NewJob, check_metadata
+from forebay.domain.nesting import MAX_DEPTH
 from forebay.domain.query import page_end
 from forebay.domain.text import clean, cut_bytes
 from forebay.domain.ulid import decode_ulid, encode_ulid
