@@ -82,9 +82,12 @@ def churned(engine: PostgresEngine) -> Iterator[None]:
         pin.execute("begin isolation level repeatable read")
         pin.execute("select 1 from pg_class limit 1")
         connection.execute(CHURN.format(s=schema, n=DEAD_ROWS))
+        # As it happens by itself: to the planner there is nothing in these tables now, however much it is,
+        # and what it knows of their columns is of the time when they were full.
+        analyze = "analyze " + ", ".join(f"{schema}.{table}" for table in CHURNED)
+        connection.execute(analyze)
         connection.execute("; ".join(f"delete from {schema}.{table}" for table in CHURNED))
-        # As it happens by itself: to the planner there is nothing in these tables now, however much it is.
-        connection.execute("analyze " + ", ".join(f"{schema}.{table}" for table in CHURNED))
+        connection.execute(analyze)
         yield
 
 

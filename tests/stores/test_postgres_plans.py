@@ -173,11 +173,12 @@ THROUGH_ALL: Final = {
     "shares_prune": "as many as shares have jobs that wait, when a duty comes by",
     "search": "up to the end that search_window has found",
 }
-KNOWLEDGE: Final = ("fresh", "missing", "when empty")
+KNOWLEDGE: Final = ("fresh", "missing", "when empty", "emptied")
 
 
 def filled(knowledge: str) -> str:
-    """A store with many jobs; the statistics are fresh, missing, or of the time when it was empty."""
+    """A store with many jobs; the statistics are fresh, missing, of the time when it was empty, or of when it
+    was emptied: then what they say of columns is of the time before that."""
     schema = new_schema()
     PostgresEngine(Address(dsn=server().url(), schema=schema)).store().close()
     with raw() as connection:
@@ -185,7 +186,13 @@ def filled(knowledge: str) -> str:
         tables = [f"{schema}.{name}" for (name,) in connection.execute(names, [schema]).fetchall()]
         for table in tables:
             connection.execute(f"alter table {table} set (autovacuum_enabled = off)")
-        if knowledge == "when empty":
+        if knowledge == "emptied":
+            connection.execute(FILL.format(s=schema, n=ROWS))
+            connection.execute(f"analyze {', '.join(tables)}")
+            connection.execute(
+                "; ".join(f"delete from {table}" for table in tables if not table.endswith(".schema"))
+            )
+        if knowledge in ("when empty", "emptied"):
             connection.execute(f"analyze {', '.join(tables)}")
         connection.execute(FILL.format(s=schema, n=ROWS))
         if knowledge == "fresh":

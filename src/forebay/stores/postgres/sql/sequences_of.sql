@@ -1,2 +1,5 @@
--- sequences_of: in which sequences jobs stand. Relies on index sequences_id.
-select distinct name from forebay.sequences where id = any(%(ids)b::text[]);
+-- sequences_of: in which sequences jobs stand. Relies on index sequences_id; each job is looked up by itself, for the
+-- reason that `due` gives.
+select distinct s.name
+from unnest(%(ids)b::text[]) as i (id)
+cross join lateral (select name from forebay.sequences where id = i.id offset 0) as s;

@@ -4,4 +4,4 @@ delete from forebay.shares s
 where s.queue = %(queue)s
   and s.share = any(%(shares)b::text[])
   and s.turn is not null
-  and not exists (select 1 from forebay.gated where queue = s.queue and gate = 'fair:' || s.share);
+  and not exists (select 1 from forebay.gated where queue = s.queue and gate = 'fair:' || s.share offset 0);
