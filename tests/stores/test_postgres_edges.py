@@ -11,10 +11,10 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import Settlement, decide
-from forebay.domain.workflow import needs_of
+from forebay.domain.workflow import RELEASED_AT_ONCE, needs_of
 from forebay.errors import StoreUnavailable
 from forebay.stores.postgres import holding
-from forebay.stores.postgres.duties import rescore
+from forebay.stores.postgres.duties import CAP_WALK, rescore
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.operating import amend, delete
@@ -377,6 +377,35 @@ def test_a_job_that_is_released_while_the_walk_of_a_short_cap_comes_past_it_reac
     assert job.capped
 
 
+@pytest.mark.shows("R-PRI-20")
+@pytest.mark.parametrize(
+    ("age_ms", "walked_to", "timed"),
+    [
+        (1_000, 0, 0),
+        (6_000, 0, 2 * RELEASED_AT_ONCE),
+        (1_000, 2 * RELEASED_AT_ONCE + 1, 2 * RELEASED_AT_ONCE),
+    ],
+    ids=["young", "old", "walked past"],
+)
+def test_many_children_that_the_walk_may_miss_are_told_when_their_age_is_capped(
+    engine: PostgresEngine, store: PostgresStore, clock: ManualClock, age_ms: int, walked_to: int, timed: int
+) -> None:
+    store.save_queue(QueueName("default"), {"aging_ms": 1_000, "max_aging_bonus": 10.0})
+    put(store, new_job(), *(new_job(depends_on=needs_of([at])) for at in range(1, 2 * RELEASED_AT_ONCE + 1)))
+    clock.advance(ms=age_ms)
+    with raw() as connection:
+        schema = engine.address.schema
+        connection.execute(
+            f"insert into {schema}.duties (name, due_at, walked_to) values (%s, 0, %s)", [CAP_WALK, walked_to]
+        )
+
+        store.exchange(WORKER, [complete(job) for job in claim(store)])
+
+        [(found,)] = connection.execute(f"select count(rescore_at) from {schema}.jobs").fetchall()
+    assert blocked(engine) == [(None, 0)]
+    assert found == timed
+
+
 @pytest.mark.shows("R-DEP-11")
 def test_a_child_that_is_deleted_and_brought_again_while_its_parent_ends_waits_for_its_own(
     engine: PostgresEngine, store: PostgresStore
@@ -497,6 +526,43 @@ def test_a_job_that_is_amended_while_its_release_waits_for_it_stands_where_it_be
     assert [job.id for job in claim(promoting, 2, queue=QueueName(queue))] == [child, rival]
     amending.close()
     promoting.close()
+
+
+@pytest.mark.shows("R-PRI-10", "R-DEP-11")
+@pytest.mark.parametrize("queue", ["default", "mail"])
+def test_one_of_many_children_that_is_amended_while_its_release_waits_for_it_stands_where_it_belongs_now(
+    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, queue: str
+) -> None:
+    amending, promoting = engine.store(), engine.store()
+    put(store, new_job(), *(new_job(depends_on=needs_of([at])) for at in range(1, 2 * RELEASED_AT_ONCE + 1)))
+    [parent] = claim(store)
+    [rival] = put(store, new_job(queue=QueueName(queue), priority=5))
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresStore, "_follow", lambda _: 0)
+        store.exchange(WORKER, [complete(parent)])
+    promoting.promote()
+    [(child, left)] = blocked(engine)
+    assert child
+    assert left == RELEASED_AT_ONCE  # these are released by one statement
+
+    def amend_slowly(tx: Transaction) -> Callable[[], object]:
+        assert amend(tx, child, Amendment(queue=QueueName(queue), priority=9), "").done
+        released = in_thread(promoting.promote)
+        wait_for_a_lock(engine.address.schema)
+        return released
+
+    amending._write(amend_slowly)()
+
+    assert blocked(engine) == [(None, 0)]
+    assert [job.id for job in claim(promoting, 2, queue=QueueName(queue))] == [child, rival]
+    amending.close()
+    promoting.close()
+
+
+def blocked(engine: PostgresEngine) -> list[tuple[JobId | None, int]]:
+    """The last of the blocked jobs, and how many they are."""
+    with raw() as connection:
+        return connection.execute(f"select max(id), count(*) from {engine.address.schema}.blocked").fetchall()
 
 
 @pytest.mark.shows("R-PRI-10", "R-DEP-11")

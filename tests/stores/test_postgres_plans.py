@@ -98,7 +98,7 @@ SOME: Final[dict[str, Any]] = {
     "after_numbers": [0] * 100, "few": 10, "walk": "a", "by": [1] * 100, "steps": [1] * 100,
     "shares": [f"s{number}" for number in HUNDRED], "changes": None,
     "marks": ["tags a"], "cancelled": False, "moment": 50_000, "updated_at": 1, "cancel_reason": None,
-    "key": "k1", "named": True, "meets": True,
+    "key": "k1", "named": True, "meets": True, "parent": "l1", "created_after": 0,
 }  # fmt: skip
 # Where a name means something else than in other statements.
 OTHERS: Final[dict[str, dict[str, Any]]] = {
@@ -111,6 +111,7 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "put_back": {"failures": 0, "crashes": 0, "state": "pending", "gate": None},
     "bury": {"failures": 0, "crashes": 0, "state": "dead"},
     "archive_add": {"failures": 0, "day": "d1", "state": "completed"},
+    "release_alike": {"failures": 0},
     "revive": {"failures": 0, "crashes": 0, "id": "new", "state": "scheduled", "seq": 9_000_000, "unmet": 0},
     "adopt_hold": {"ids": NEW, "seqs": [9_000_000 + number for number in HUNDRED]},
     "adopt_live": {"failures": 0, "crashes": 0, "id": "new", "state": "retrying", "seq": 9_000_000,

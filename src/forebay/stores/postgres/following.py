@@ -34,7 +34,7 @@ from forebay.domain.workflow import (
 from forebay.stores.postgres import sequences
 from forebay.stores.postgres.duties import CAP_WALK, end_waiting, shortest_cap_ms
 from forebay.stores.postgres.edges import CHECK, held_states
-from forebay.stores.postgres.floors import AFTERMATHS, TOP, Floors
+from forebay.stores.postgres.floors import AFTERMATHS, LOWEST, TOP, Floors
 from forebay.stores.postgres.holding import held_jobs
 from forebay.stores.postgres.operating import revive
 from forebay.stores.postgres.sharing import come
@@ -45,6 +45,8 @@ from forebay.stores.rows import Row, edge_from_row, share_in
 logger: logging.Logger = logging.getLogger(__name__)
 
 LINES: Final = 200  # of the list, at a time
+ALIKE_AT_ONCE: Final = 2_000  # children that stand alike, where nobody is told which they are
+SHOWN: Final = 20  # of them are looked at to see how they stand
 
 
 class Done(NamedTuple):
@@ -217,20 +219,61 @@ def _meet(tx: Transaction, lines: Sequence[Line], room: int) -> int:
 
 def _meet_some(tx: Transaction, lines: Sequence[Line], room: int) -> tuple[int, int]:
     """How many lines that was about, and how many edges."""
+    if lines[0].after_child and (alike := _release_alike(tx, lines[0], room)):
+        _go_behind(tx, lines[0], alike, ALIKE_AT_ONCE)
+        return 1, alike.edges
     met = _children_met(tx, lines, room + (len(lines) > 1))
     # Half of them, and half of these, until they are not too many. What is held in vain is let go of soon.
     while met.edges > room:
         lines = lines[: len(lines) // 2]
         met = _children_met(tx, lines, room + (len(lines) > 1))
-    _lower_by(
-        tx, [jobs for _, jobs in met.blocked], {child: n for n, jobs in met.blocked for child in jobs.ids}
-    )
-    if len(lines) == 1 and met.edges == room:
-        after = {"after_child": met.last_child, "after_number": met.last_number}
-        tx.run("aftermath_move", {"number": lines[0].number, **after})
+    _tell(tx, met)
+    if len(lines) == 1:
+        _go_behind(tx, lines[0], met, room)
     else:
         _remove(tx, lines)
     return len(lines), met.edges
+
+
+def _go_behind(tx: Transaction, line: Line, met: Met, room: int) -> None:
+    """Strike a line out if all of its edges were looked at, or say up to which of them it is done."""
+    if met.edges == room:
+        after = {"after_child": met.last_child, "after_number": met.last_number}
+        tx.run("aftermath_move", {"number": line.number, **after})
+    else:
+        _remove(tx, [line])
+
+
+def _release_alike(tx: Transaction, line: Line, room: int) -> Met | None:
+    """Release the next children of a job that has more of them than one transaction takes, by one statement
+    if they stand alike; a few that do not are told like all others. None if they are too many for that."""
+    values = {"parent": line.parent, "after_child": line.after_child, "after_number": line.after_number}
+    kinds = tx.all("children_alike", {**values, "few": SHOWN})
+    if len(kinds) != 1:
+        return None
+    [(queue, priority, failures, deadline_at, options)] = kinds
+    if deadline_at is not None or share_in(options) is not None:
+        return None
+    cap_ms = shortest_cap_ms(tx.load_scorings([queue]))
+    where = tx.place(queue, tx.now, priority, failures, None)
+    how = {"queue": queue, "priority": priority, "failures": failures, "options": options, "now": tx.now}
+    young = {"created_after": LOWEST if where.rescore_at is None else tx.now - cap_ms // 4, "walk": CAP_WALK}
+    place = {"rank": where.rank, "capped": where.capped, "limit": ALIKE_AT_ONCE}
+    [(edges, child, number, released, left)] = tx.all("release_alike", {**values, **how, **young, **place})
+    if released:
+        tx.move(queue, JobState.BLOCKED, JobState.PENDING, released)
+        tx.has_new_jobs = True
+    if left > room:
+        return None
+    met = _children_met(tx, [line], ALIKE_AT_ONCE) if left else Met(edges, child, number, [])
+    _tell(tx, met)
+    return met
+
+
+def _tell(tx: Transaction, met: Met) -> None:
+    """Lower the numbers of edges that block jobs by those that are met."""
+    blocked = [jobs for _, jobs in met.blocked]
+    _lower_by(tx, blocked, {child: edges for edges, jobs in met.blocked for child in jobs.ids})
 
 
 class Met(NamedTuple):

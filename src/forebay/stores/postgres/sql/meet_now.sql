@@ -22,27 +22,25 @@ others as materialized (
     select id from forebay.sequences where id = any((select ids from parents)::text[])
   ) as ids
 ),
-ended as materialized (
-  select p.parent, e.children,
-    coalesce(cardinality(e.children), 0) < %(few)s::bigint and p.parent <> all((select ids from others)::text[]) as is_simple
+found as materialized (
+  select p.parent, e.child
   from unnest((select ids from parents)::text[]) as p (parent)
   cross join lateral (
-    select array_agg(child) as children
-    from (
-      select child
-      from forebay.edges
-      where parent = p.parent and state = 'open'
-      order by parent, child, number
-      limit %(few)s
-    ) as s
+    select child
+    from forebay.edges
+    where parent = p.parent and state = 'open'
+    order by parent, child, number
+    limit %(few)s::bigint
   ) as e
+),
+harder as materialized (
+  select (select ids from others)
+    || array(select parent from found group by parent having count(*) >= %(few)s::bigint) as ids
 ),
 counts as materialized (
   select array_agg(child order by child) as children, array_agg(met order by child) as met
   from (
-    select child, count(*) as met
-    from (select unnest(children) as child from ended where is_simple) as s
-    group by child
+    select child, count(*) as met from found where parent <> all((select ids from harder)::text[]) group by child
   ) as f
 ),
 held as materialized (
@@ -58,22 +56,23 @@ stay as materialized (
   cross join counts c
   where h.unmet > c.met[width_bucket(h.id, c.children)]
 ),
-judged as materialized (
-  select e.parent, e.children,
-    e.is_simple and not exists (
-      select 1
-      from unnest(e.children) as c (child)
+-- Mostly nothing: those with a child that does not stay blocked, or of which that is not known.
+left_over as materialized (
+  select h.ids || array(select parent from found where child = any(o.children)) as ids
+  from harder h
+  cross join (
+    select array(
+      select c.child
+      from unnest((select children from counts)::text[]) as c (child)
       where ((select ids from stay)::text[])[width_bucket(c.child, (select ids from stay)::text[])] is distinct from c.child
-    ) as is_over
-  from ended e
+    ) as children
+  ) as o
 ),
 fewer as materialized (
   select array_agg(f.child order by f.child) as ids,
     array_agg(s.unmet[width_bucket(f.child, s.ids)] - f.met order by f.child) as unmet
   from (
-    select child, count(*) as met
-    from (select unnest(children) as child from judged where is_over) as o
-    group by child
+    select child, count(*) as met from found where parent <> all((select ids from left_over)::text[]) group by child
   ) as f
   cross join stay s
 ),
@@ -84,12 +83,14 @@ lowered as (
 ),
 listed as (
   insert into forebay.aftermaths (parent, aftermath)
-  select parent, 'completed' from judged where not is_over
+  select p.parent, 'completed'
+  from unnest((select ids from parents)::text[]) as p (parent)
+  where p.parent = any((select ids from left_over)::text[])
   returning number
 )
 -- How many there were; which lines were made; and whether one of them may be as simple as the others, once whoever has the
 -- child in hand has let go of it.
-select (select count(*) from ended), l.numbers,
+select coalesce(cardinality((select ids from parents)), 0), l.numbers,
   l.numbers is not null
     and (select count(*) from forebay.blocked where id = any((select children from counts)::text[]))
       > (select count(*) from held)

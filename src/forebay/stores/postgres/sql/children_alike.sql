@@ -1,0 +1,15 @@
+-- children_alike: how the next few blocked jobs stand to which open edges lead from one that has completed, from an edge on;
+-- one row if they stand alike. Relies on index edges_parent; each job is looked up by itself, for the reason that `due` gives.
+select distinct j.queue, j.priority, j.failures, j.deadline_at, j.options
+from (
+  select child
+  from forebay.edges
+  where parent = %(parent)s and (child, number) > (%(after_child)s, %(after_number)s) and state = 'open'
+  order by parent, child, number
+  limit %(few)s
+) as e
+cross join lateral (select id from forebay.blocked where id = e.child offset 0) as b
+cross join lateral (
+  select queue, priority, failures, deadline_at, options from forebay.jobs where id = e.child offset 0
+) as j
+limit 2;

@@ -1,0 +1,52 @@
+-- release_alike: of the jobs to which open edges lead from one that has completed, from an edge on, those that nothing else
+-- blocks and that stand as they are thought to begin to wait. Answers how many edges were looked at, the last of them, how
+-- many jobs that was about, and how many are still blocked as they were: `children_met` finds these. What that and `release`
+-- do, without the jobs being told to whoever asks and named again.
+-- Guarantees: as in `children_met`, no open edge changes under us, and no blocked row is seen of a job that came under the id
+-- of one that was deleted. Somebody may have amended a job while we waited for its blocked row: the newest row of the
+-- job is looked at then, and with another priority, queue or time it stays as it is.
+with met as materialized (
+  select child, number
+  from forebay.edges
+  where parent = %(parent)s and (child, number) > (%(after_child)s, %(after_number)s) and state = 'open'
+  order by parent, child, number
+  limit %(limit)s
+),
+held as materialized (
+  select id
+  from forebay.blocked
+  where id = any(array(select child from met))
+    and unmet = 1
+    and seq > coalesce((select walked_to from forebay.duties where name = %(walk)s), 0)
+  order by id
+  for update
+),
+moved as materialized (
+  update forebay.jobs
+  set ready_at = %(now)s,
+      run_at = %(now)s,
+      rank = %(rank)s,
+      capped = %(capped)s,
+      rescore_at = null,
+      updated_at = %(now)s
+  where id = any(array(select id from held))
+    and queue = %(queue)s
+    and priority = %(priority)s
+    and failures = %(failures)s
+    and options is not distinct from %(options)s
+    and deadline_at is null
+    and run_at <= %(now)s
+    and created_at > %(created_after)s
+  returning queue, capped, rank, seq, id, expires_at
+),
+free as (
+  delete from forebay.blocked where id = any(array(select id from moved))
+),
+waiting as (
+  insert into forebay.ready (queue, capped, rank, seq, id, expires_at)
+  select queue, capped, rank, seq, id, expires_at from moved
+)
+select (select count(*) from met), (select child from met order by child desc limit 1),
+  (select number from met order by child desc, number desc limit 1), m.jobs,
+  (select count(*) from forebay.blocked where id = any(array(select child from met))) - m.jobs
+from (select count(*) as jobs from moved) as m;
