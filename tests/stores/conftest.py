@@ -129,3 +129,9 @@ def reader(engine: Engine) -> Iterator[Reader]:
     reader = engine.reader()
     yield reader
     reader.close()
+
+
+@pytest.fixture
+def patience_with_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a Redis beside PostgreSQL may take its time, and be well."""
+    monkeypatch.setattr("forebay.stores.hybrid.link.ANSWER_SECONDS", 60.0)

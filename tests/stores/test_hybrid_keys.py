@@ -20,6 +20,8 @@ from tests.stores.support import WORKER, new_job
 DEADLINE: Final = 60.0
 NOBODY: Final = [Want(QueueName("default"), 0, None, frozenset(["task:t"]))]
 
+pytestmark = pytest.mark.usefixtures("patience_with_redis")
+
 
 @pytest.fixture(scope="module")
 def other() -> Iterator[Postgres]:

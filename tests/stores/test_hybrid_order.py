@@ -27,6 +27,8 @@ DEFAULT: Final = QueueName("default")
 GATES: Final = frozenset(["task:t"])
 DEADLINE: Final = 60.0
 
+pytestmark = pytest.mark.usefixtures("patience_with_redis")
+
 
 @pytest.fixture
 def engine(clock: ManualClock, postgres: object) -> Iterator[HybridEngine]:
