@@ -397,6 +397,77 @@ local function order_events()
   told = ordered
 end
 
+local TOLD = 10  -- edges behind one parent that are looked at here
+
+-- Lower the counts of those that depend on these jobs, which have completed; answers which of these were left alone: a
+-- child would be released, is not blocked any more, or there are too many.
+local function lower_counts(ids)
+  local sub, behind_key, edges_behind, children, met = string.sub, prefix .. 'behind:', {}, {}, {}
+  for i, id in ipairs(ids) do
+    local found = redis.call('ZRANGEBYSCORE', behind_key .. id, OPEN, OPEN, 'LIMIT', 0, TOLD)
+    edges_behind[i] = found
+    for k = 1, #found do
+      local child = sub(found[k], 1, -7)
+      found[k] = child
+      if not met[child] then
+        met[child] = 0
+        children[#children + 1] = child
+      end
+      met[child] = met[child] + 1
+    end
+  end
+  local left = fetch('HMGET', children, prefix .. 'unmet')
+  for i, child in ipairs(children) do
+    local edges_left = tonumber(left[i] or 0)
+    met[child] = edges_left > met[child] and edges_left
+  end
+  local parents = {}
+  for i, found in ipairs(edges_behind) do
+    local is_told = #found < TOLD
+    for k = 1, #found do
+      is_told = is_told and met[found[k]]
+    end
+    if not is_told then
+      parents[#parents + 1] = ids[i]
+    else
+      for k = 1, #found do
+        unmet[found[k]] = (unmet[found[k]] or met[found[k]]) - 1
+      end
+    end
+  end
+  return parents
+end
+
+-- Jobs that depend on those that were completed plainly, all but the numbers in `others`. A child that waits for others
+-- besides has its count lowered here, at once; parents whose children are more work go on the list, as one line.
+-- A parent ends once, and when this script is over either its line is there or all its open edges are counted: nobody
+-- sees the one without the other. What is on the list already comes first, since a line may open edges of such a
+-- parent; then, and where there are sequences or edges of this very call, all parents are listed.
+local function tell_children(others)
+  local is_other, ids, parents = {}, {}, {}
+  for _, number in ipairs(others) do
+    is_other[number] = true
+  end
+  for number = 1, ask.completed do
+    if not is_other[number] then
+      ids[#ids + 1] = ARGV[2 * number]
+    end
+  end
+  if #aftermaths > 0 or edge_count > 0
+    or redis.call('EXISTS', prefix .. 'aftermaths', prefix .. 'sequence_of') > 0 then
+    for _, id in ipairs(ids) do
+      if is_awaited(id) then
+        parents[#parents + 1] = id
+      end
+    end
+  else
+    parents = lower_counts(ids)
+  end
+  if #parents > 0 then
+    aftermaths[#aftermaths + 1] = cmsgpack.pack({parents, 'completed'})
+  end
+end
+
 local function settle_all()
   local answers, others = {}, {}
   for i, ending in ipairs(ask.ends) do
@@ -412,8 +483,11 @@ local function settle_all()
       end
     end
   end
-  local missed = {}
-  for _, number in ipairs(complete_plainly(ask.completed)) do
+  local missed, not_plain = {}, complete_plainly(ask.completed)
+  if ask.completed > #not_plain and (has_edges() or edge_count > 0) then
+    tell_children(not_plain)
+  end
+  for _, number in ipairs(not_plain) do
     local id, result = ARGV[2 * number], 2 * number + 1
     local ending = {id, 1, 'completed', 'completed', 0, 0, 0, false, false, result, false, 0}
     local answer = settle_in_turn(ending, ask.places and ask.places[number])

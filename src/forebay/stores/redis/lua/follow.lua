@@ -71,52 +71,95 @@ local function kind_of(packed)
   if not is_whole or not head[SEQ] or head[STATE] ~= 'blocked' then
     return false
   end
-  local kind = {head = head, queue = head[QUEUE], were = places_of(head)}
+  local kind = {head = head, queue = head[QUEUE], were = places_of(head), members = {}}
+  is_walked_past(head[QUEUE], head[SEQ])
+  kind.from = walked_to[head[QUEUE]]
   let_wait(head, false)
   kind.places = places_of(head)
   kind.before, kind.after = halves_of(head)
-  kind.was, kind.is = kind.queue .. ' blocked', kind.queue .. ' ' .. head[STATE]
   return kind
 end
 
--- Blocked jobs that came together differ in their numbers alone, and do so when they are released; answers whether this
--- is one, and was.
-local function release_alike(id)
-  local packed = stored[id]
-  local high, low, own = string.byte(packed or '', 1, 3)
-  -- Whose job it is says its body alone.
-  if not own or loaded[id] ~= nil or has_shares() then
-    return false
+-- Take jobs out of an order. Those that came together mostly stand there one after the other, as they are named here;
+-- then one command takes them out whatever their number.
+local function take_out(key, members)
+  local first = redis.call('ZRANK', key, members[1])
+  local there = first and redis.call('ZRANGE', key, first, first + #members - 1) or {}
+  for i = 1, #members do
+    if there[i] ~= members[i] then
+      return send('ZREM', key, members)
+    end
   end
-  local number_at = 5 + 256 * high + low
-  local number = string.sub(packed, number_at, number_at + 12)
-  local before, after = string.sub(packed, 1, number_at - 1), string.sub(packed, number_at + 13)
-  local like_it = kinds[before] or {}
-  kinds[before] = like_it
-  if like_it[after] == nil then
-    like_it[after] = kind_of(packed)
-  end
-  local kind = like_it[after]
-  if not kind or is_walked_past(kind.queue, tonumber(number)) then
-    return false
-  end
-  local one = number .. ':' .. id
-  for i = 1, #kind.were, 2 do
-    remove_later(kind.were[i], one)
-  end
-  stand_waiting(kind.head, kind.places, one)
-  stored[id] = kind.before .. number .. kind.after
-  local last = #heads
-  heads[last + 1], heads[last + 2] = id, stored[id]
-  tally(kind.was, -1)
-  tally(kind.is, 1)
-  return true
+  redis.call('ZREMRANGEBYRANK', key, first, first + #members - 1)
 end
 
-local function release_found(id)
-  local job = not release_alike(id) and find(id)
-  if job and job.head[STATE] == 'blocked' then
-    release(job)
+-- Move what was found of a kind to where it waits now.
+local function move_kind(kind)
+  local members = kind.members
+  for i = 1, #kind.were, 2 do
+    take_out(kind.were[i], members)
+  end
+  for i = 1, #kind.places, 2 do
+    local score, entries = kind.places[i + 1], {}
+    for k = 1, #members do
+      entries[2 * k - 1], entries[2 * k] = score, members[k]
+    end
+    send('ZADD', kind.places[i], entries)
+  end
+  count(kind.queue, 'blocked', -#members)
+  count(kind.queue, kind.head[STATE], #members)
+  has_news, kind.members = true, {}
+end
+
+-- Blocked jobs that came together differ in their numbers alone, and do so when they are released; answers the others.
+local function release_alike(ids)
+  if has_shares() then
+    return ids  -- whose job it is says its body alone
+  end
+  local byte, sub, known, packs, opened_jobs = string.byte, string.sub, kinds, stored, loaded
+  local written, at, others, found = heads, #heads, {}, {}
+  for i = 1, #ids do
+    local id = ids[i]
+    local packed = opened_jobs[id] == nil and packs[id] or ''
+    local high, low, own = byte(packed, 1, 3)
+    local number_at = own and 5 + 256 * high + low
+    local kind, number
+    if own then
+      local before, after = sub(packed, 1, number_at - 1), sub(packed, number_at + 13)
+      number = sub(packed, number_at, number_at + 12)
+      local like_it = known[before]
+      if not like_it then
+        like_it = {}
+        known[before] = like_it
+      end
+      kind = like_it[after]
+      if kind == nil then
+        kind = kind_of(packed)
+        like_it[after] = kind
+      end
+    end
+    if kind and tonumber(number) > kind.from then
+      local head, members = kind.before .. number .. kind.after, kind.members
+      packs[id], written[at + 1], written[at + 2] = head, id, head
+      at = at + 2
+      members[#members + 1] = number .. ':' .. id
+      found[kind] = true
+    else
+      others[#others + 1] = id
+    end
+  end
+  for kind in pairs(found) do
+    move_kind(kind)
+  end
+  return others
+end
+
+local function release_found(ids)
+  for _, id in ipairs(release_alike(ids)) do
+    local job = find(id)
+    if job and job.head[STATE] == 'blocked' then
+      release(job)
+    end
   end
 end
 
@@ -249,14 +292,18 @@ local function meet_all(room)
     over = over + 1
   end
   bring(ids)
-  local were = fetch('HMGET', ids, prefix .. 'unmet')
-  for i, id in ipairs(ids) do
+  local were, counts, free = fetch('HMGET', ids, prefix .. 'unmet'), unmet, {}
+  for i = 1, #ids do
+    local id = ids[i]
     -- One that has moved up in its sequence is counted already.
-    unmet[id] = (unmet[id] or tonumber(were[i] or 0)) - met[id]
-    if unmet[id] == 0 then
-      release_found(id)
+    local left = (counts[id] or tonumber(were[i] or 0)) - met[id]
+    counts[id] = left ~= 0 and left or nil
+    if left == 0 then
+      free[#free + 1] = id
     end
   end
+  send('HDEL', prefix .. 'unmet', free)
+  release_found(free)
   flush()
   if over > 0 then
     redis.call('LTRIM', prefix .. 'aftermaths', over, -1)

@@ -52,6 +52,9 @@ end
 
 -- HMGET or MGET of any number of names.
 local function fetch(command, names, key)
+  if key and #names > 0 and #names <= SLICE then
+    return redis.call(command, key, unpack(names))
+  end
   local found = {}
   for first = 1, #names, SLICE do
     local last = math.min(first + SLICE - 1, #names)

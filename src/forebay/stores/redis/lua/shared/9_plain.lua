@@ -55,12 +55,11 @@ local function completed_from(standing)
 end
 
 -- Complete what is plain of so many first attempts, whose ids and results are the first arguments; answers
--- the numbers of the others.
+-- the numbers of the others. What it means for jobs that depend on them is left to the caller.
 local function complete_plainly(most)
   local byte, sub = string.byte, string.sub
   local packs, opened_jobs, written, over = stored, loaded, heads, list_in(removals, leases_here)
   local others, at, completed = {}, #heads, {}
-  local may_be_parents, parents = most > 0 and (has_edges() or edge_count > 0), {}
   for number = 1, most do
     local id = ARGV[2 * number]
     local packed = packs[id]
@@ -83,9 +82,6 @@ local function complete_plainly(most)
         over[#over + 1] = sub(packed, own_at + 1, own_at + 13) .. ':' .. id
         add_later(shape.final, now, id)
         shape.jobs = shape.jobs + 1
-        if may_be_parents and is_awaited(id) then
-          parents[#parents + 1] = id
-        end
       end
     end
     if not shape then
@@ -93,9 +89,6 @@ local function complete_plainly(most)
     end
   end
   count_plain('running', 'completed')
-  if #parents > 0 then
-    aftermaths[#aftermaths + 1] = cmsgpack.pack({parents, 'completed'})
-  end
   return others
 end
 
