@@ -37,10 +37,15 @@ from forebay.stores.rows import STATES
 _IN_HEAD: Final = ("queue", "task", "priority", "lease_ms", "extension_ms", "unique_until")
 _IN_BODY: Final = ("payload", "policy", "timeout_ms", "metadata", "tags", "correlation_id", "parent_id")
 _WORDS: Final = {one: one.value for one in OnFailure}  # to ask a member for its value takes longer
+_STATES: Final = {name.encode(): state for name, state in STATES.items()}
 _UNUSED: Final = ("once_ms", "allow_missing")  # without a key, without parents
 # Looked at with the claim, but for a share; by a queue with a rate, which is not plain.
 _LIMITED: Final = ("limit_keys", "client")
 _shape_of: Final = attrgetter(*_IN_HEAD)
+# What jobs of one lot have in common (see `_lot`).
+_alike_of: Final = attrgetter(
+    *(*_IN_HEAD, "delay_ms", "run_at", "deadline_at", "expires_at", "client", "limit_keys", "allow_missing")
+)
 _rest_of: Final = attrgetter(
     *(name for name in NewJob.__struct_fields__ if name not in {*_IN_HEAD, *_IN_BODY, *_UNUSED, *_LIMITED})
 )
@@ -92,67 +97,91 @@ class Intake:
         self._lot_of: list[int] = []
         self._keyed: dict[int, tuple[Any, ...]] = {}
         self._needs: dict[int, list[Any]] = {}
-        self._near: dict[int, list[Any]] = {}
+        self._near: list[int | list[int]] = []  # for each; 0 for none
+        self._has_near = False
         self._sequences: dict[int, str] = {}
+        self._last: tuple[Any, ...] = ()
         self._is_dear = False  # whether any costs another number of tokens than one
+        self.ids: list[JobId] = []
         self.arguments: list[bytes | str] = []
 
     def add(self, job: NewJob, before: int) -> None:
         """Take a job along; `before` is how many it may name by their place."""
-        alike = (
-            job.queue,
-            job.task,
-            False if job.priority is None else job.priority,
-            job.delay_ms,
-            False if job.run_at is None else job.run_at,
-            False if job.deadline_at is None else job.deadline_at,
-            False if job.expires_at is None else job.expires_at,
-            job.lease_ms or False,
-            job.extension_ms,
-            job.unique_until is UniqueUntil.STARTED,
-            job.client or False,
-            job.limit_keys.get(SHARE, False) if job.limit_keys else False,
-        )
-        self._lot_of.append(self._lots.setdefault(alike, len(self._lots) + 1))
+        near, how = _near(job, before) if job.depends_on else (0, None)
+        alike = (*_alike_of(job), how)
+        # Nearly all are like the one before, and to compare takes less time than to look.
+        if alike == self._last:
+            self._lot_of.append(self._lot_of[-1])
+        else:
+            self._last = alike
+            self._lot_of.append(self._lots.setdefault(_lot(job, how), len(self._lots) + 1))
+        self._near.append(near)
+        if near:
+            self._has_near = True
+        elif job.depends_on:
+            needs = (_need(need, before) for need in job.depends_on)
+            self._needs[len(self._lot_of)] = [job.allow_missing, *needs]
         if job.id is not None or job.unique_key is not None or job.once_key is not None:
             keys = (job.unique_key or False, job.once_key or False, job.once_ms, job.id is not None)
             self._keyed[len(self._lot_of)] = keys
-        if job.depends_on:
-            self._add_needs(job, before)
         if job.sequence is not None:
             self._sequences[len(self._lot_of)] = job.sequence
         self._is_dear = self._is_dear or job.cost != 1
         job_id = job.id or self._new_id()
+        self.ids.append(job_id)
         self.arguments += (job_id, body_of(job_id, job))
-
-    def _add_needs(self, job: NewJob, before: int) -> None:
-        how, number = job.depends_on[0].on_failure, len(self._lot_of)
-        near = [
-            need.parent
-            for need in job.depends_on
-            if isinstance(need.parent, int) and need.parent <= before and need.on_failure is how
-        ]
-        if len(near) == len(job.depends_on):
-            self._near[number] = [job.allow_missing, _WORDS[how], *near]
-        else:
-            self._needs[number] = [job.allow_missing, *(_need(need, before) for need in job.depends_on)]
 
     def request(self, first: int) -> dict[str, Any]:
         """What the script must know of them; their ids and bodies are its arguments from `first` on."""
         needs = {"needs": self._needs} if self._needs else {}
-        near = {"near": self._near} if self._near else {}
+        near = {"near": self._near} if self._has_near else {}
         sequences = {"sequences": self._sequences} if self._sequences else {}
         return {
             **needs,
             **near,
             **sequences,
             "is_dear": self._is_dear,
-            "lots": list(self._lots),
+            "lots": [[False if part is None else part for part in lot] for lot in self._lots],
             "lot_of": self._lot_of,
             "keyed": self._keyed,
             "first": first,
             "fresh": FRESH_QUEUE,
         }
+
+
+def _lot(job: NewJob, how: OnFailure | None) -> tuple[Any, ...]:
+    """What the script must know of all jobs that are like this one. Nothing is None here, not False: that is 0
+    to a dictionary, and a priority of 0 is another than the queue's own."""
+    return (
+        job.queue,
+        job.task,
+        job.priority,
+        job.delay_ms,
+        job.run_at,
+        job.deadline_at,
+        job.expires_at,
+        job.lease_ms or None,
+        job.extension_ms,
+        job.unique_until is UniqueUntil.STARTED,
+        job.client or None,
+        job.limit_keys.get(SHARE) if job.limit_keys else None,
+        None if how is None else _WORDS[how],
+        job.allow_missing,
+    )
+
+
+def _near(job: NewJob, before: int) -> tuple[int | list[int], OnFailure | None]:
+    """How many places before a job its parents stand, and what their failures mean; nothing unless all
+    come with it, and that is the same for all."""
+    how = job.depends_on[0].on_failure
+    near = [
+        need.parent
+        for need in job.depends_on
+        if isinstance(need.parent, int) and 0 < need.parent <= before and need.on_failure is how
+    ]
+    if len(near) < len(job.depends_on):
+        return 0, None
+    return near if len(near) > 1 else near[0], how
 
 
 def _need(need: Need, before: int) -> tuple[Any, ...]:
@@ -170,13 +199,20 @@ def state_of(text: bytes | None) -> JobState | None:
     return None if text is None else STATES[text.decode()]
 
 
-def receipts_of(answers: Iterable[Sequence[Any]]) -> list[Receipt]:
+def receipts_of(ids: Iterable[JobId], answers: Iterable[Any]) -> list[Receipt]:
+    """What a script answers for jobs with these ids: the state of a new one, or a list."""
     return [
-        Receipt(id=None, is_new=False, error=error_of(answer[1]))
-        if answer[0] is None
-        else Receipt(id=JobId(answer[0].decode()), is_new=answer[1] == 1, state=state_of(answer[2]))
-        for answer in answers
+        Receipt(id=job_id, is_new=True, state=_STATES[answer])
+        if type(answer) is bytes
+        else _old_receipt(answer)
+        for job_id, answer in zip(ids, answers, strict=True)
     ]
+
+
+def _old_receipt(answer: Sequence[Any]) -> Receipt:
+    if answer[0] is None:
+        return Receipt(id=None, is_new=False, error=error_of(answer[1]))
+    return Receipt(id=JobId(answer[0].decode()), is_new=False, state=state_of(answer[1]))
 
 
 def error_of(refusal: Sequence[Any]) -> ForebayError:

@@ -171,7 +171,7 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics, Redi
         [answers] = self._after_list(
             lambda: done(self._with_room(lambda: self._run("insert", ask, *intake.arguments)))
         )
-        return self._followed(receipts_of(answers))
+        return self._followed(receipts_of(intake.ids, answers))
 
     def _inserted_plain(self, jobs: Sequence[NewJob]) -> list[Receipt] | None:
         """None where the script for plain jobs has left them to the other one."""

@@ -20,7 +20,6 @@ end
 if redis.call('EXISTS', unpack(special)) > 0 then
   return 0
 end
-are_edges_known = false
 
 for number = 1, ask.completed do
   finished[number] = ARGV[2 * number]

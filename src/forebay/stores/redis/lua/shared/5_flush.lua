@@ -176,11 +176,12 @@ local function write_new_edges()
     send('HSET', prefix .. 'edges:' .. id, needs)
   end
   send('HSET', prefix .. 'single_edges', single_edges)
+  local key, open = prefix .. 'behind:', string.format('%d', OPEN)
   for parent, entries in pairs(behind) do
-    if #entries == 2 then
-      redis.call('ZADD', prefix .. 'behind:' .. parent, entries[1], entries[2])
+    if type(entries) == 'string' then
+      redis.call('ZADD', key .. parent, open, entries)
     else
-      send('ZADD', prefix .. 'behind:' .. parent, entries)
+      send('ZADD', key .. parent, entries)
     end
   end
   redis.call('INCRBY', prefix .. 'edge_count', edge_count)

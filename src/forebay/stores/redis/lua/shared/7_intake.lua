@@ -1,15 +1,16 @@
 -- New jobs, asked for by clients or handed back by tasks.
 -- ask.lots: what jobs that are alike have in common: queue, task, priority, delay_ms, run_at, deadline_at,
---   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only, client, share
+--   expires_at, lease_ms, extension_ms, whether its unique key is held until the start only, client, share, what the
+--   failure of a near parent means, whether parents may be missing
 -- ask.lot_of: the lot of each job;  ask.keyed: by number of the job: unique key, once key, once_ms,
 --   whether the caller brought its id.  ARGV from `ask.first` on: id and body of each job.
 -- ask.needs: by number of the job: {whether parents may be missing, {parent, what its failure means, when its id was
 --   made}, ...}; a parent is an id, or how many jobs before it stands, and then the third is that number as asked for.
--- ask.near: the same for jobs whose parents are all of this batch, and whose failures mean the same: {whether parents may be
---   missing, what their failure means, how many jobs before it each of them stands, ...}. A graph is mostly made of such.
+-- ask.near: for each job, or not there at all: how many jobs before it its one parent stands, or a list of that where it has
+--   several, if all are of this batch and their failures mean the same; else 0. A graph is mostly made of such.
 -- ask.sequences: by number of the job, the sequence that it comes last in.
 local next_seq
-local accepted = {}  -- receipts of jobs that others may name by their place
+local accepted = {}  -- of jobs that others may name by their place: true for a new one, else its receipt
 
 local function take_seq()
   if not next_seq then
@@ -104,9 +105,9 @@ local function parents_of(number, lot, wanted)
       if not receipt then
         return nil, {'MissingPlace', lot[2], made_at}
       end
-      id = receipt[1]
       -- A new one is live, whatever it waits for.
-      state = receipt[2] == 1 and 'pending'
+      state = receipt == true and 'pending'
+      id = state and ARGV[ask.first + 2 * (number - id) - 2] or receipt[1]
     end
     if not state then
       local job = find(id)
@@ -129,35 +130,61 @@ local function parents_of(number, lot, wanted)
   return found, nil, blocking
 end
 
--- The same for parents of this batch. They are new and live, whatever they wait for; where one is not, it is asked for.
+-- The same for parents of this batch. They are new and live, whatever they wait for, and what is answered is their ids alone;
+-- where one is not, it is asked for.
 local function parents_near(number, lot, near)
-  local found, how, at = {}, near[2], 0
-  for i = 3, #near do
-    local receipt = accepted[number - near[i]]
-    if not receipt or receipt[2] ~= 1 then
-      local wanted = {near[1]}
-      for j = 3, #near do
-        wanted[j - 1] = {near[j], how, near[j]}
+  local places = type(near) == 'table' and near or {near}
+  local found, known, argv, first = {how = lot[13]}, accepted, ARGV, ask.first - 2
+  for i = 1, #places do
+    if known[number - places[i]] ~= true then
+      local wanted = {lot[14]}
+      for j = 1, #places do
+        wanted[j + 1] = {places[j], lot[13], places[j]}
       end
       return parents_of(number, lot, wanted)
     end
-    if #near == 3 then
-      return {receipt[1], OPEN, false, how}, nil, 1
-    end
-    found[at + 1], found[at + 2], found[at + 3], found[at + 4] = receipt[1], OPEN, false, how
-    at = at + 4
+    found[i] = argv[first + 2 * (number - places[i])]
   end
-  return found, nil, at / 4
+  return found, nil, #places
 end
 
+-- The first edge of a parent is its name alone if it is open: most have no other.
 local function put_behind(parent, into, name)
   local entries = behind[parent]
-  if entries then
+  if not entries and into == OPEN then
+    behind[parent] = name
+  elseif not entries then
+    behind[parent] = {into, name}
+  elseif type(entries) == 'string' then
+    behind[parent] = {OPEN, entries, into, name}
+  else
     local last = #entries
     entries[last + 1], entries[last + 2] = into, name
-  else
-    behind[parent] = {into, name}
   end
+end
+
+-- Edges to new parents of this batch, all of them open, whose failures mean the same.
+local function add_near(id, parents)
+  local number_of, text, needs, several = string.format, parents.how .. ' ', {}, #parents
+  unmet[id] = several
+  edge_count = edge_count + several
+  if several == 1 then
+    local last = #single_edges
+    single_edges[last + 1], single_edges[last + 2] = id, text .. parents[1]
+    put_behind(parents[1], OPEN, edge_name(id, 0))
+    return
+  end
+  local tail, named, open = behind, id .. '\0', OPEN
+  for i = 1, several do
+    local parent, name = parents[i], named .. number_of('%05d', i - 1)
+    needs[2 * i - 1], needs[2 * i] = i - 1, text .. parent
+    if tail[parent] then
+      put_behind(parent, open, name)
+    else
+      tail[parent] = name
+    end
+  end
+  edges[id] = needs
 end
 
 local function add_edges(id, found, blocking)
@@ -221,7 +248,9 @@ local function store(lot, number, keys, found, blocking, sequence)
   local seq = take_seq()
   local is_blocked = blocking > 0
   local state
-  if found then
+  if found and found.how then
+    add_near(id, found)
+  elseif found then
     add_edges(id, found, blocking)
   end
   if sequence then
@@ -251,7 +280,7 @@ local function refusal_of(lot, is_blocked)
     for number = 1, ask.atomic and #ask.lot_of or 0 do
       local other = ask.lots[ask.lot_of[number]]
       local is_later = (other[5] or now + other[4]) > now
-        or (ask.needs and ask.needs[number]) or (ask.near and ask.near[number])
+        or (ask.needs and ask.needs[number]) or (ask.near and ask.near[number] ~= 0)
       if other[1] == lot[1] and (not of_client or other[11] == lot[11]) and not (to_run and is_later) then
         wanted = wanted + 1
       end
@@ -331,7 +360,7 @@ local function accept_one(number, on_conflict, is_follow_up)
   end
   local found, refused, blocking = nil, nil, 0
   local near, needs = ask.near and ask.near[number], ask.needs and ask.needs[number]
-  if near then
+  if near and near ~= 0 then
     found, refused, blocking = parents_near(number, lot, near)
   elseif needs then
     found, refused, blocking = parents_of(number, lot, needs)
@@ -357,7 +386,7 @@ end
 local function accept(number, on_conflict, is_follow_up)
   local receipt, refusal = accept_one(number, on_conflict, is_follow_up)
   if ask.needs or ask.near then
-    accepted[number] = receipt
+    accepted[number] = receipt and (receipt[2] == 1 or receipt)
   end
   return receipt, refusal
 end
