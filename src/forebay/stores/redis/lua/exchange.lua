@@ -397,52 +397,54 @@ local function order_events()
   told = ordered
 end
 
-local TOLD = 10  -- edges behind one parent that are looked at here
+-- Children of jobs that have completed
+local TOLD = 10  -- how many edges of one parent are too many to be looked at here
 
--- Lower the counts of those that depend on these jobs, which have completed; answers which of these were left alone: a
--- child would be released, is not blocked any more, or there are too many.
+-- Lower the counts of those that depend on these jobs; answers which of these were left alone, with all their edges,
+-- because a child would be released, is not counted any more, or there are too many.
 local function lower_counts(ids)
-  local sub, behind_key, edges_behind, children, met = string.sub, prefix .. 'behind:', {}, {}, {}
-  for i, id in ipairs(ids) do
-    local found = redis.call('ZRANGEBYSCORE', behind_key .. id, OPEN, OPEN, 'LIMIT', 0, TOLD)
-    edges_behind[i] = found
+  local sub, key, edges_behind, children, met = string.sub, prefix .. 'behind:', {}, {}, {}
+  for i = 1, #ids do
+    local found = redis.call('ZRANGEBYSCORE', key .. ids[i], OPEN, OPEN, 'LIMIT', 0, TOLD)
     for k = 1, #found do
       local child = sub(found[k], 1, -7)
-      found[k] = child
       if not met[child] then
         met[child] = 0
         children[#children + 1] = child
       end
-      met[child] = met[child] + 1
+      found[k], met[child] = child, met[child] + 1
     end
+    edges_behind[i] = found
   end
-  local left = fetch('HMGET', children, prefix .. 'unmet')
-  for i, child in ipairs(children) do
-    local edges_left = tonumber(left[i] or 0)
-    met[child] = edges_left > met[child] and edges_left
+  local left, parents = {}, {}
+  for i, were in ipairs(fetch('HMGET', children, prefix .. 'unmet')) do
+    local child, jobs = children[i], tonumber(were or 0)
+    left[child] = jobs > met[child] and jobs
   end
-  local parents = {}
-  for i, found in ipairs(edges_behind) do
+  for i = 1, #ids do
+    local found = edges_behind[i]
     local is_told = #found < TOLD
     for k = 1, #found do
-      is_told = is_told and met[found[k]]
+      is_told = is_told and left[found[k]]
     end
     if not is_told then
       parents[#parents + 1] = ids[i]
     else
       for k = 1, #found do
-        unmet[found[k]] = (unmet[found[k]] or met[found[k]]) - 1
+        left[found[k]] = left[found[k]] - 1
+        unmet[found[k]] = left[found[k]]
       end
     end
   end
   return parents
 end
 
--- Jobs that depend on those that were completed plainly, all but the numbers in `others`. A child that waits for others
--- besides has its count lowered here, at once; parents whose children are more work go on the list, as one line.
--- A parent ends once, and when this script is over either its line is there or all its open edges are counted: nobody
--- sees the one without the other. What is on the list already comes first, since a line may open edges of such a
--- parent; then, and where there are sequences or edges of this very call, all parents are listed.
+-- What it means for others that jobs were completed plainly, all but these numbers. A child that waits for others besides
+-- is told at once: its count is lowered. Parents that mean more than that go on the list, as one line.
+-- A parent ends once, and when this script is over either its line is there or all its open edges are counted; nobody
+-- sees the one without the other, and who dies now leaves nothing half done. A line that is on the list already may be
+-- about edges of such a parent, and comes first: then all of them are listed, as they are where there are
+-- sequences. New edges of this very call are no matter: their parents were looked at, and so are not plain.
 local function tell_children(others)
   local is_other, ids, parents = {}, {}, {}
   for _, number in ipairs(others) do
@@ -453,15 +455,14 @@ local function tell_children(others)
       ids[#ids + 1] = ARGV[2 * number]
     end
   end
-  if #aftermaths > 0 or edge_count > 0
-    or redis.call('EXISTS', prefix .. 'aftermaths', prefix .. 'sequence_of') > 0 then
+  if redis.call('EXISTS', prefix .. 'aftermaths', prefix .. 'sequence_of') == 0 then
+    parents = lower_counts(ids)
+  else
     for _, id in ipairs(ids) do
       if is_awaited(id) then
         parents[#parents + 1] = id
       end
     end
-  else
-    parents = lower_counts(ids)
   end
   if #parents > 0 then
     aftermaths[#aftermaths + 1] = cmsgpack.pack({parents, 'completed'})
@@ -484,7 +485,7 @@ local function settle_all()
     end
   end
   local missed, not_plain = {}, complete_plainly(ask.completed)
-  if ask.completed > #not_plain and (has_edges() or edge_count > 0) then
+  if ask.completed > #not_plain and has_edges() then
     tell_children(not_plain)
   end
   for _, number in ipairs(not_plain) do
