@@ -292,24 +292,27 @@ def test_a_job_of_a_graph_that_is_refused_takes_those_behind_it_along_and_no_oth
 def test_a_job_of_a_graph_with_a_key_or_in_a_sequence_is_looked_at_alone(
     store: Store, reader: Reader
 ) -> None:
-    special: list[dict[str, Any]] = [
-        {},
-        {"unique_key": "k"},
-        {"unique_key": "k"},
-        {},
-        *[{"sequence": "s"}] * 2,
-        {},
+    key, sequence = {"unique_key": "k"}, {"sequence": "s"}
+    places: list[tuple[int, dict[str, Any]]] = [
+        (1, {}),
+        (1, key),
+        (1, key),
+        (1, {}),
+        (5, sequence),
+        (6, sequence),
+        (1, {}),
     ]
-    batch = [new_job(), *(new_job(depends_on=after(1), **changes) for changes in special)]
+    batch = [new_job(), *(new_job(depends_on=after(at), **changes) for at, changes in places)]
 
     receipts = store.insert(batch)
 
-    ids = [receipt.id for receipt in receipts if receipt.id]
+    root, first, holder, same, behind, one, next_one, last = [receipt.id or "" for receipt in receipts]
     assert [receipt.is_new for receipt in receipts] == [True] * 3 + [False] + [True] * 4
-    assert (ids[3], [edge.parent for edge in reader.parents([ids[4]])]) == (ids[2], [ids[2]])
-    assert reader.health().problems == ()
-    for job_id in ids[:3] + ids[4:]:
-        run(store, job_id)
+    assert (same, [edge.parent for edge in reader.parents([JobId(behind)])]) == (holder, [holder])
+    for ids in ([root], [first, one], [holder, next_one], [behind, last]):
+        assert [job.id for job in claim(store, 3)] == ids
+        assert reader.health().problems == ()
+        store.exchange(W1, [complete(job) for job in reader.jobs(list(map(JobId, ids))) if job])
     assert reader.health().problems == ()
 
 
@@ -326,10 +329,3 @@ def test_children_are_released_though_those_of_another_parent_stand_between_them
     assert states(reader, children) == [JobState.PENDING] * 40
     assert reader.health().problems == ()
     run(store, *children)
-
-
-def test_a_priority_of_nought_is_not_the_queues_own(store: Store, reader: Reader) -> None:
-    store.save_queue(MAIL, {"default_priority": 5})
-    receipts = store.insert([new_job(queue=MAIL, priority=of) for of in (None, 0, None)])
-
-    assert [look(reader, receipt.id).priority for receipt in receipts if receipt.id] == [5, 0, 5]

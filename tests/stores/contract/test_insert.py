@@ -98,6 +98,14 @@ def test_a_job_without_a_priority_takes_the_queues(store: Store, reader: Reader)
     assert job.priority == 42
 
 
+def test_a_priority_of_0_is_not_the_queues_own(store: Store, reader: Reader) -> None:
+    store.save_queue(MAIL, {"default_priority": 42})
+
+    receipts = store.insert([new_job(queue=MAIL, priority=priority) for priority in (None, 0, None)])
+
+    assert [look(reader, receipt.id).priority for receipt in receipts if receipt.id] == [42, 0, 42]
+
+
 @pytest.mark.shows("R-JOB-01", "R-JOB-02")
 def test_a_job_without_an_id_gets_one_of_26_characters(store: Store) -> None:
     first, second = put_many(store, 2)

@@ -64,6 +64,7 @@ local function release(job)
   put(job)
 end
 
+local FEW = 8
 local kinds = {}  -- what stands before and after its number in a head -> how such jobs stood and stand; false for others
 
 local function kind_of(packed)
@@ -81,9 +82,9 @@ local function kind_of(packed)
 end
 
 -- Take jobs out of an order. Those that came together mostly stand there one after the other, as they are named here;
--- then one command takes them out whatever their number.
+-- then one command takes them out whatever their number. For a few it is not worth the look.
 local function take_out(key, members)
-  local first = redis.call('ZRANK', key, members[1])
+  local first = #members >= FEW and redis.call('ZRANK', key, members[1])
   local there = first and redis.call('ZRANGE', key, first, first + #members - 1) or {}
   for i = 1, #members do
     if there[i] ~= members[i] then
