@@ -213,6 +213,21 @@ def test_all_limits_hold_together(store: Store) -> None:
     assert (len(first), len(second)) == (3, 1)
 
 
+@pytest.mark.shows("R-CONC-10")
+def test_a_job_under_two_keys_counts_with_those_of_one_that_start_in_the_same_claim(store: Store) -> None:
+    store.save_limit(Limit(scope=key_scope("tenant"), concurrency=2))
+    store.save_limit(Limit(scope=key_scope("host"), concurrency=9))
+    first = put(store, limit_keys={"tenant": "a"})
+    second, third = (put(store, limit_keys={"tenant": "a", "host": "h"}) for _ in range(2))
+
+    jobs = took(store, 9)
+    assert [job.id for job in jobs] == [first, second]
+    assert took(store, 9, W2) == []
+
+    settle(store, jobs[0], Completed())
+    assert [job.id for job in took(store, 9, W2)] == [third]
+
+
 @pytest.mark.shows("R-EDGE-54")
 def test_a_lowered_limit_stops_nothing_and_holds_new_jobs_back(store: Store, reader: Reader) -> None:
     put_many(store, 10)

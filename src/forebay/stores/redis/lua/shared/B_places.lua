@@ -9,6 +9,10 @@ local crowds = {}        -- scope -> ids, each between two zeros, and how many; 
                          -- many of the first have no lease any more; when the first lease ends, as far as that is known;
                          -- whether it is to be written. False for one in which nobody is
 local changed_crowds = {} -- scopes whose crowds are to be written
+local firsts = {}        -- scope -> field of the one job that this script starts there, where nobody was; most crowds
+                         -- are that, and need no table
+local first_ends = {}    -- when its lease ends
+local first_scopes = {}  -- these scopes, and some where others have joined since
 local left_places = {}   -- fields of jobs that have no place any more
 local taken_places = {}  -- fields and values of jobs that were given some
 local known_bodies = {}  -- key of a body -> body, of jobs that were looked at
@@ -45,9 +49,20 @@ local function bring_crowds(scopes)
   end
 end
 
+-- The one job that was started where nobody was is a crowd like any other from now on.
+local function crowd_with(scope, field)
+  local crowd = {'', 0, field, 1, 0, first_ends[scope], true}
+  crowds[scope], firsts[scope] = crowd, nil
+  changed_crowds[#changed_crowds + 1] = scope
+  return crowd
+end
+
 local function crowd_of(scope)
   if crowds[scope] == nil then
     bring_crowds({scope})
+  end
+  if firsts[scope] then
+    return crowd_with(scope, firsts[scope])
   end
   crowds[scope] = crowds[scope] or {'', 0, '', 0, 0, false, false}
   return crowds[scope]
@@ -105,14 +120,6 @@ local function look_closer(gauge)
   end
 end
 
--- The one key that a body speaks of, where it says nothing else.
-local function only_key_in(body)
-  local high, low = string.byte(body, 1, 2)
-  if low then
-    return string.match(body, ONE_KEY, 3 + 256 * high + low)
-  end
-end
-
 -- The scopes of keys with a limit that a body speaks of, and what its job costs.
 local function key_scopes_in(body)
   local options, scopes = options_of(body, 'limit_keys', 'cost'), {}
@@ -145,25 +152,32 @@ local function bring_bodies(order, most)
   if order.body_keys[from] or not members[from] then
     return
   end
-  local wanted_keys, all, by_kind, bodies_here = {}, {}, {}, known_bodies
-  local keys_here, lone_scopes, most_in = order.body_keys, order.lone_scopes, order.most_in
+  local byte, match, wanted_keys, all, by_kind, bodies_here = string.byte, string.match, {}, {}, {}, known_bodies
+  local keys_here, lone_scopes, most_in, number = order.body_keys, order.lone_scopes, order.most_in, 0
   local named, to = prefix .. 'body:', math.min(from + most - 1, #members)
   for at = from, to do
-    local key = named .. string.match(members[at], '[1-9]%d*')
+    local key = named .. match(members[at], '[1-9]%d*')
     wanted_keys[at - from + 1], keys_here[at] = key, key
   end
   local found = fetch('MGET', wanted_keys)
   for at = from, to do
     local body = found[at - from + 1]
     bodies_here[wanted_keys[at - from + 1]] = body
-    local kind, value = only_key_in(body or '')
-    if kind and by_kind[kind] == nil then
-      local limit = limits['key:' .. kind]
-      by_kind[kind] = limit and not limit[L_RATE] and limit[L_CONCURRENCY]
+    local high, low = byte(body or '', 1, 2)
+    local kind, value
+    if low then
+      kind, value = match(body, ONE_KEY, 3 + 256 * high + low)
     end
-    if kind and by_kind[kind] then
+    local most_here = kind and by_kind[kind]
+    if kind and most_here == nil then
+      local limit = limits['key:' .. kind]
+      most_here = limit and not limit[L_RATE] and limit[L_CONCURRENCY]
+      by_kind[kind] = most_here
+    end
+    if most_here then
       local scope = 'key:' .. kind .. ':' .. value
-      lone_scopes[at], most_in[at], all[#all + 1] = scope, by_kind[kind], scope
+      number = number + 1
+      lone_scopes[at], most_in[at], all[number] = scope, most_here, scope
     elseif body then
       local scopes, cost = key_scopes_in(body)
       order.scopes[at] = cost == 1 and scopes
@@ -200,10 +214,13 @@ local function has_place(id, task_scope, order, at, ends_at)
   if scope and not limits[task_scope] then
     local crowd, field, fields = crowds[scope], '\0' .. id .. '\0', taken_places
     if not crowd then
-      crowds[scope] = {'', 0, field, 1, 0, ends_at, true}
-      changed_crowds[#changed_crowds + 1] = scope
-      fields[#fields + 1], fields[#fields + 2] = field, scope
-      return true
+      local first, last = firsts[scope], #fields
+      if not first then
+        firsts[scope], first_ends[scope], first_scopes[#first_scopes + 1] = field, ends_at, scope
+        fields[last + 1], fields[last + 2] = field, scope
+        return true
+      end
+      crowd = crowd_with(scope, first)
     end
     if crowd[C_SIZE] - crowd[C_LAPSED] + crowd[C_STARTED] < order.most_in[at] then
       join_crowd(scope, field, ends_at)
@@ -260,7 +277,7 @@ local function free_places(ids, wanted)
   if #ids == 0 or redis.call('EXISTS', prefix .. 'places') == 0 then
     return
   end
-  local fields, all, leaving = {}, {}, {}
+  local byte, fields, all, leaving, last = string.byte, {}, {}, {}, 0
   for i = 1, #ids do
     fields[i] = '\0' .. ids[i] .. '\0'
   end
@@ -268,10 +285,14 @@ local function free_places(ids, wanted)
   for i = 1, #ids do
     local packed = found[i]
     -- One scope as it is, several as a list.
-    local scopes = packed and (string.byte(packed) < 128 and {packed} or cmsgpack.unpack(packed)) or {}
-    for k = 1, #scopes do
-      all[#all + 1] = scopes[k]
-      leaving[#leaving + 1] = fields[i]
+    if packed and byte(packed) < 128 then
+      last = last + 1
+      all[last], leaving[last] = packed, fields[i]
+    elseif packed then
+      for _, scope in ipairs(cmsgpack.unpack(packed)) do
+        last = last + 1
+        all[last], leaving[last] = scope, fields[i]
+      end
     end
   end
   left_places = fields
@@ -287,7 +308,15 @@ end
 -- Write who has a place. A job that has ended may have begun again. Where nobody has one, nothing is kept: plain exchanges
 -- see by that key that they need not look.
 local function write_crowds()
-  local fields, removed = taken_places, left_places
+  local fields, removed, alone, last = taken_places, left_places, firsts, #taken_places
+  for i = 1, #first_scopes do
+    local scope = first_scopes[i]
+    local field = alone[scope]
+    if field then
+      fields[last + 1], fields[last + 2] = scope, field
+      last, alone[scope] = last + 2, nil
+    end
+  end
   for i = 1, #changed_crowds do
     local scope = changed_crowds[i]
     local crowd = crowds[scope]
