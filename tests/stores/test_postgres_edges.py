@@ -13,7 +13,7 @@ from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.workflow import RELEASED_AT_ONCE, needs_of
 from forebay.errors import StoreUnavailable
-from forebay.stores.postgres import holding
+from forebay.stores.postgres import following, holding
 from forebay.stores.postgres.duties import CAP_WALK, rescore
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.inserting import Rules, insert_all
@@ -557,6 +557,30 @@ def test_one_of_many_children_that_is_amended_while_its_release_waits_for_it_sta
     assert [job.id for job in claim(promoting, 2, queue=QueueName(queue))] == [child, rival]
     amending.close()
     promoting.close()
+
+
+@pytest.mark.shows("R-DEP-11")
+@pytest.mark.parametrize("odd", [0, 7])
+def test_children_that_stand_alike_are_released_lot_by_lot_to_the_last(
+    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, odd: int
+) -> None:
+    monkeypatch.setattr(following, "ALIKE_AT_ONCE", RELEASED_AT_ONCE)
+    children = 4 * RELEASED_AT_ONCE
+    put(
+        store,
+        new_job(),
+        *(
+            new_job(depends_on=needs_of([at]), priority=odd if at % 90 == 0 else 0)
+            for at in range(1, children)
+        ),
+    )
+
+    store.exchange(WORKER, [complete(job) for job in claim(store)])
+    while store.promote():
+        pass
+
+    assert blocked(engine) == [(None, 0)]
+    assert len(claim(store, 2 * children)) == children - 1
 
 
 def blocked(engine: PostgresEngine) -> list[tuple[JobId | None, int]]:

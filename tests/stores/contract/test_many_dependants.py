@@ -1,20 +1,33 @@
-"""Children of one job, more of them than a transaction takes: each begins to wait as it would alone."""
+"""Graphs of many jobs and of many kinds: each of them waits, and begins to, as it would alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pytest
 
-from forebay.domain.job import JobId, QueueName
+from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.workflow import RELEASED_AT_ONCE
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.protocol import Reader, Receipt, Store
 from forebay.testing.clock import ManualClock
-from tests.stores.contract.steps import DAY, HOUR, MAIL, MINUTE, SECOND, T0, claimed, look, put, put_many
+from tests.stores.contract.steps import (
+    DAY,
+    HOUR,
+    MAIL,
+    MINUTE,
+    SECOND,
+    T0,
+    W1,
+    claimed,
+    look,
+    put,
+    put_many,
+    states,
+)
 from tests.stores.contract.test_workflows import after, run
-from tests.stores.support import new_job
+from tests.stores.support import claim, complete, new_job
 
 ODD: Final[dict[str, dict[str, Any]]] = {
     "nothing": {},
@@ -76,3 +89,41 @@ def test_those_of_many_children_that_wait_for_others_besides_stay_blocked(
     assert [look(reader, join).state for join in joins] == [JobState.BLOCKED] * 2
     assert reader.health().problems == ()
     assert len(claimed(store, 2 * MANY)) == MANY - 2
+
+
+def stored_first(store: Store) -> list[NewJob]:
+    before = put(store)
+    return [new_job(depends_on=after(before)), new_job(), new_job(), new_job(depends_on=after(1))]
+
+
+def stored_last(store: Store) -> list[NewJob]:
+    before = put(store)
+    return [new_job(), new_job(depends_on=after(1)), *[new_job(depends_on=after(before))] * 2]
+
+
+def in_sequence(store: Store) -> list[NewJob]:
+    return [new_job(), new_job(depends_on=after(1)), *[new_job(sequence="s")] * 3]
+
+
+@pytest.mark.shows("R-DEP-11")
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize("mixed", [stored_first, stored_last, in_sequence])
+def test_jobs_of_one_call_may_wait_for_each_other_for_stored_ones_and_for_their_turns(
+    store: Store, reader: Reader, mixed: Callable[[Store], list[NewJob]], atomic: bool
+) -> None:
+    jobs = mixed(store)
+    receipts = store.insert(jobs, atomic=atomic)
+    assert [receipt.error for receipt in receipts] == [None] * len(jobs)
+
+    ended = 0
+    while waiting := claim(store, 9):
+        store.exchange(W1, [complete(job) for job in waiting])
+        ended += len(waiting)
+
+    assert set(states(reader, ids_of(receipts))) == {JobState.COMPLETED}
+    assert ended >= len(jobs)
+    assert reader.health().problems == ()
+
+
+def ids_of(receipts: Sequence[Receipt]) -> list[JobId]:
+    return [receipt.id for receipt in receipts if receipt.id is not None]

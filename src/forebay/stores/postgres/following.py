@@ -45,7 +45,9 @@ from forebay.stores.rows import Row, edge_from_row, share_in
 logger: logging.Logger = logging.getLogger(__name__)
 
 LINES: Final = 200  # of the list, at a time
-ALIKE_AT_ONCE: Final = 2_000  # children that stand alike, where nobody is told which they are
+# Children that stand alike, where nobody is told which they are. Not fewer than RELEASED_AT_ONCE: whoever has
+# looked at fewer edges is through with the list.
+ALIKE_AT_ONCE: Final = 2_000
 SHOWN: Final = 20  # of them are looked at to see how they stand
 
 
@@ -246,9 +248,10 @@ def _go_behind(tx: Transaction, line: Line, met: Met, room: int) -> None:
 
 def _release_alike(tx: Transaction, line: Line, room: int) -> Met | None:
     """Release the next children of a job that has more of them than one transaction takes, by one statement
-    if they stand alike; a few that do not are told like all others. None if they are too many for that."""
+    if they stand alike; a few that do not are told like all others. None if most do not, or too many: those
+    that do may be released then, and all others are as they were."""
     values = {"parent": line.parent, "after_child": line.after_child, "after_number": line.after_number}
-    kinds = tx.all("children_alike", {**values, "few": SHOWN})
+    kinds = tx.all("children_alike", {**values, "few": SHOWN, "now": tx.now})
     if len(kinds) != 1:
         return None
     [(queue, priority, failures, deadline_at, options)] = kinds

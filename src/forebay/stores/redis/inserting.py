@@ -150,8 +150,8 @@ class Intake:
 
 
 def _lot(job: NewJob, how: OnFailure | None) -> tuple[Any, ...]:
-    """What the script must know of all jobs that are like this one. Nothing is None here: False is 0 to a
-    dictionary, and a priority of 0 is another than the queue's own."""
+    """What the script must know of all jobs that are like this one. What is not given is None here and
+    not False: that is 0 to a dictionary, and a priority of 0 is another than the queue's own."""
     return (
         job.queue,
         job.task,

@@ -1,4 +1,4 @@
--- children_alike: how the next few blocked jobs stand to which open edges lead from one that has completed, from an edge on;
+-- children_alike: how those of the next few jobs stand that wait for nothing but one that has completed, behind an edge;
 -- one row if they stand alike. Relies on index edges_parent; each job is looked up by itself, for the reason that `due` gives.
 select distinct j.queue, j.priority, j.failures, j.deadline_at, j.options
 from (
@@ -8,8 +8,11 @@ from (
   order by parent, child, number
   limit %(few)s
 ) as e
-cross join lateral (select id from forebay.blocked where id = e.child offset 0) as b
+cross join lateral (select id from forebay.blocked where id = e.child and unmet = 1 offset 0) as b
 cross join lateral (
-  select queue, priority, failures, deadline_at, options from forebay.jobs where id = e.child offset 0
+  select queue, priority, failures, deadline_at, options
+  from forebay.jobs
+  where id = e.child and run_at <= %(now)s
+  offset 0
 ) as j
 limit 2;

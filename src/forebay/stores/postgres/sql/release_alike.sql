@@ -1,10 +1,11 @@
--- release_alike: of the jobs to which open edges lead from one that has completed, from an edge on, those that nothing else
--- blocks and that stand as they are thought to begin to wait. Answers how many edges were looked at, the last of them, how
--- many jobs that was about, and how many are still blocked as they were: `children_met` finds these. What that and `release`
+-- release_alike: of the jobs to which open edges lead from one that has completed, from an edge on, let those wait that
+-- nothing else blocks and that stand as the caller thinks. Answers how many edges were looked at, the last of them, how
+-- many jobs were released, and how many are still blocked as they were: `children_met` finds these. What that and `release`
 -- do, without the jobs being told to whoever asks and named again.
 -- Guarantees: as in `children_met`, no open edge changes under us, and no blocked row is seen of a job that came under the id
--- of one that was deleted. Somebody may have amended a job while we waited for its blocked row: the newest row of the
--- job is looked at then, and with another priority, queue or time it stays as it is.
+-- of one that was deleted. All blocked rows are held, by id, also those of jobs that stay: so the look at these that comes
+-- next waits for nobody. Somebody may have amended a job while we waited for its row: the newest row of the job is looked at
+-- then, and one that stands otherwise by now stays as it is.
 with met as materialized (
   select child, number
   from forebay.edges
@@ -13,11 +14,9 @@ with met as materialized (
   limit %(limit)s
 ),
 held as materialized (
-  select id
+  select id, unmet, seq
   from forebay.blocked
   where id = any(array(select child from met))
-    and unmet = 1
-    and seq > coalesce((select walked_to from forebay.duties where name = %(walk)s), 0)
   order by id
   for update
 ),
@@ -29,7 +28,11 @@ moved as materialized (
       capped = %(capped)s,
       rescore_at = null,
       updated_at = %(now)s
-  where id = any(array(select id from held))
+  where id = any(array(
+      select id
+      from held
+      where unmet = 1 and seq > coalesce((select walked_to from forebay.duties where name = %(walk)s), 0)
+    ))
     and queue = %(queue)s
     and priority = %(priority)s
     and failures = %(failures)s
@@ -47,6 +50,5 @@ waiting as (
   select queue, capped, rank, seq, id, expires_at from moved
 )
 select (select count(*) from met), (select child from met order by child desc limit 1),
-  (select number from met order by child desc, number desc limit 1), m.jobs,
-  (select count(*) from forebay.blocked where id = any(array(select child from met))) - m.jobs
+  (select number from met order by child desc, number desc limit 1), m.jobs, (select count(*) from held) - m.jobs
 from (select count(*) as jobs from moved) as m;

@@ -24,7 +24,7 @@ local function stand_alike(alike, entries, seq)
   edge_count, next_seq = edge_count + #entries, seq
 end
 
--- Accept the jobs from this number on as long as each is like the one before, which was accepted and is blocked, and
+-- Accept the jobs from this number on as long as each is like the one before, whose lot has taken a blocked one, and
 -- depends on one new job of this batch; answers the number of the first that is not or does not. It does what `accept`
 -- does: a lot that has taken such a job takes more of them, unless at a rate. A graph is mostly made of them, and one loop
 -- that has all it needs at hand takes half the time.
@@ -32,7 +32,7 @@ local function accept_alike(number)
   local near, lot_of, keyed, sequences, argv = ask.near, ask.lot_of, ask.keyed, ask.sequences or {}, ARGV
   local lot_number, lot, known, said = lot_of[number - 1], ask.lots[lot_of[number - 1]], accepted, receipts
   local alike = lot.blocked
-  if not alike or lot.rated then
+  if not alike or lot.rated or not lot[13] then
     return number
   end
   local format, before, after, state = string.format, alike.before, alike.after, alike.head[STATE]
