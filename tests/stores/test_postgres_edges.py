@@ -500,6 +500,16 @@ RELEASES = {
 }
 
 
+def amend_while_released(
+    tx: Transaction, child: JobId, queue: QueueName, promoting: PostgresStore
+) -> Callable[[], object]:
+    """Amend a job, and go on when somebody who releases it waits for that."""
+    assert amend(tx, child, Amendment(queue=queue, priority=9), "").done
+    released = in_thread(promoting.promote)
+    wait_for_a_lock(promoting._address.schema)
+    return released
+
+
 @pytest.mark.shows("R-PRI-10", "R-DEP-11")
 @pytest.mark.parametrize("queue", ["default", "mail"])
 @pytest.mark.parametrize("release", RELEASES)
@@ -515,13 +525,7 @@ def test_a_job_that_is_amended_while_its_release_waits_for_it_stands_where_it_be
         patched.setattr(PostgresStore, "_follow", lambda _: 0)
         store.exchange(WORKER, [ending(parent)])
 
-    def amend_slowly(tx: Transaction) -> Callable[[], object]:
-        assert amend(tx, child, Amendment(queue=QueueName(queue), priority=9), "").done
-        released = in_thread(promoting.promote)
-        wait_for_a_lock(engine.address.schema)
-        return released
-
-    amending._write(amend_slowly)()
+    amending._write(lambda tx: amend_while_released(tx, child, QueueName(queue), promoting))()
 
     assert [job.id for job in claim(promoting, 2, queue=QueueName(queue))] == [child, rival]
     amending.close()
@@ -545,13 +549,7 @@ def test_one_of_many_children_that_is_amended_while_its_release_waits_for_it_sta
     assert child
     assert left == RELEASED_AT_ONCE  # these are released by one statement
 
-    def amend_slowly(tx: Transaction) -> Callable[[], object]:
-        assert amend(tx, child, Amendment(queue=QueueName(queue), priority=9), "").done
-        released = in_thread(promoting.promote)
-        wait_for_a_lock(engine.address.schema)
-        return released
-
-    amending._write(amend_slowly)()
+    amending._write(lambda tx: amend_while_released(tx, child, QueueName(queue), promoting))()
 
     assert blocked(engine) == [(None, 0)]
     assert [job.id for job in claim(promoting, 2, queue=QueueName(queue))] == [child, rival]

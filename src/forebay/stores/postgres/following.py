@@ -221,6 +221,7 @@ def _meet(tx: Transaction, lines: Sequence[Line], room: int) -> int:
 
 def _meet_some(tx: Transaction, lines: Sequence[Line], room: int) -> tuple[int, int]:
     """How many lines that was about, and how many edges."""
+    # Only a line that is begun already has so many children that this is worth its look.
     if lines[0].after_child and (alike := _release_alike(tx, lines[0], room)):
         _go_behind(tx, lines[0], alike, ALIKE_AT_ONCE)
         return 1, alike.edges
@@ -425,9 +426,8 @@ def _release(tx: Transaction, jobs: list[Blocked]) -> None:
         alike[Release(job.queue, job.priority, ready_at, where, share)] += job.ids
     if len(alike) > 1:
         tx.run("release_hold", {"ids": sorted(child for job in jobs for child in job.ids)})
-    answers = {
-        how: _send_release(tx, how, ids) for how, ids in alike.items()
-    }  # all, before one is waited for
+    # All, before one is waited for.
+    answers = {how: _send_release(tx, how, ids) for how, ids in alike.items()}
     come(tx, ((how.queue, how.share) for how in alike if how.ready_at <= tx.now))
     tx.has_new_jobs = True
     amended: list[JobId] = []
