@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from glob import escape, glob
 from pathlib import Path
 from typing import Final
 
@@ -40,9 +41,14 @@ def located(version: str) -> str | None:
     newest one that pyenv has."""
     if version == f"{sys.version_info[0]}.{sys.version_info[1]}":
         return sys.executable
-    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
-    others = sorted(pyenv.glob(f"{version}.*/bin/python{version}"), key=lambda path: _numbers(path.parts[-3]))
-    found = [shutil.which(f"python{version}"), *map(str, reversed(others))]
+    # `glob.glob` passes over folders that this user may not read, where `Path.glob` raises; and `expanduser`
+    # leaves the tilde where there is no home.
+    pyenv = os.path.expanduser(os.environ.get("PYENV_ROOT", "~/.pyenv"))
+    others = sorted(
+        glob(f"{escape(pyenv)}/versions/{version}.*/bin/python{version}"),
+        key=lambda path: _numbers(Path(path).parts[-3]),
+    )
+    found = [shutil.which(f"python{version}"), *reversed(others)]
     return next((one for one in found if one and _version(one) == version), None)
 
 
@@ -50,8 +56,12 @@ def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
-def _version(python: str) -> str:
-    return subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=False).stdout.strip()
+def _version(python: str) -> str | None:
+    """Return what an interpreter says of itself, or None where this user may not run it."""
+    try:
+        return subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return None
 
 
 def environment(version: str, python: str) -> Path:
