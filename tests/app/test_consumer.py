@@ -16,7 +16,7 @@ from forebay.app.consumer import Consumer, arguments
 from forebay.app.duty import Duty
 from forebay.domain.job import Job, JobId, WorkerId
 from forebay.domain.lifecycle import JobState
-from forebay.domain.outcome import AttemptError, Completed, Discarded
+from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed
 from forebay.errors import StoreRefused
 from forebay.scheduler.promoting import Promoting
 from forebay.scheduler.standard import standard_duties
@@ -89,6 +89,34 @@ def test_a_job_may_end_otherwise(
 
     record = app.job(job.id).refresh()
     assert (record.state, record.failures) == (state, failures)
+
+
+@pytest.mark.parametrize(("end", "state", "failures"), ENDINGS)
+def test_an_end_that_contradicts_an_earlier_one_is_answered_with_false(
+    app: Forebay,
+    consumer: Consumer,
+    job: Job,
+    end: Callable[[Consumer, Job], bool],
+    state: JobState,
+    failures: int,
+) -> None:
+    assert [end(consumer, job), consumer.complete(job), end(consumer, job)] == [True, False, True]
+
+    record = app.job(job.id).refresh()
+    assert (record.state, record.failures) == (state, failures)
+
+
+def test_of_ends_that_contradict_each_other_in_one_call_the_first_counts(
+    app: Forebay, consumer: Consumer, job: Job
+) -> None:
+    failure = Failed(AttemptError(type="Boom"))
+    later = replace(job, attempt=job.attempt + 1)
+
+    answers = consumer.settle([(job, Completed()), (job, failure), (job, Completed()), (later, Completed())])
+
+    assert answers == [True, False, True, False]
+    assert consumer.settle([(job, failure), (job, failure)]) == [False, False]
+    assert app.job(job.id).refresh().state is JobState.COMPLETED
 
 
 def test_an_attempt_that_failed_is_tried_again_after_a_time_of_ones_own(

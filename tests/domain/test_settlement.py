@@ -21,7 +21,7 @@ from forebay.domain.outcome import (
     Snoozed,
 )
 from forebay.domain.retry import RetryPolicy
-from forebay.domain.settlement import MAX_REASON, Charge, Ending, Settlement, decide
+from forebay.domain.settlement import MAX_REASON, Charge, Ending, Settlement, decide, is_same_end
 from tests.domain.making import a_job
 
 ERROR = AttemptError(type="ValueError", message="no such address", traceback="Traceback ...")
@@ -350,3 +350,22 @@ def test_what_was_not_started_has_cost_nothing(outcome: Outcome) -> None:
 @pytest.mark.parametrize("outcome", [Completed(), Failed(ERROR), Interrupted(), Lost("gone")])
 def test_an_attempt_that_says_nothing_has_cost_what_it_took(outcome: Outcome) -> None:
     assert decide(a_job(cost=2), outcome, 0.0).charge is None
+
+
+@pytest.mark.parametrize("ending", list(Ending))
+def test_an_end_in_the_history_is_the_same_if_its_kind_is(ending: Ending) -> None:
+    for recorded in Ending:
+        assert is_same_end(ending, recorded, None) is (ending is recorded)
+        assert is_same_end(ending, recorded, JobState.COMPLETED) is (ending is recorded)
+
+
+@pytest.mark.parametrize("ending", list(Ending))
+def test_without_a_row_in_the_history_the_state_of_the_job_tells_an_end(ending: Ending) -> None:
+    left_a_row = ending in (Ending.FAILED, Ending.DISCARDED, Ending.LOST)
+    is_soft = not left_a_row and ending is not Ending.COMPLETED
+
+    assert is_same_end(ending, None, None) is False
+    assert is_same_end(ending, None, JobState.COMPLETED) is (ending is Ending.COMPLETED)
+    assert is_same_end(ending, None, JobState.SCHEDULED) is (ending is Ending.SNOOZED)
+    for state in (JobState.PENDING, JobState.CANCELLED, JobState.DEAD, JobState.BLOCKED):
+        assert is_same_end(ending, None, state) is is_soft

@@ -190,6 +190,21 @@ def test_a_nack_requeues_by_the_back_off_or_after_its_own_time_or_never(
     assert (again.id, again.attempts, again.error_message) == (soon.id, 2, "busy")
 
 
+def test_what_contradicts_an_earlier_answer_is_refused(service: TaskService) -> None:
+    done, failed, dead = taken(service), taken(service), taken(service)
+    assert service.ack_task(done.id, done.token or "")
+    assert service.nack_task(failed.id, failed.token or "", "busy")
+    assert service.nack_task(dead.id, dead.token or "", "broken", requeue=False)
+
+    assert not service.nack_task(done.id, done.token or "", "busy")
+    assert not service.ack_task(failed.id, failed.token or "")
+    assert not service.ack_task(dead.id, dead.token or "")
+    assert not service.nack_task(dead.id, dead.token or "", "broken")
+    assert service.nack_task(dead.id, dead.token or "", "broken", requeue=False)
+    found = [look(service, task.id).status for task in (done, failed, dead)]
+    assert found == ["COMPLETED", "FAILED", "DEAD_LETTER"]
+
+
 @pytest.mark.shows("R-DLQ-08")
 def test_a_dead_task_is_put_back_under_its_id_and_an_unknown_one_is_nothing(service: TaskService) -> None:
     task = taken(service)

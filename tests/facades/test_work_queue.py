@@ -172,6 +172,20 @@ def test_a_task_that_is_done_is_completed(queue: WorkQueue, clock: ManualClock) 
     "mark", [WorkQueue.mark_as_complete, WorkQueue.mark_as_retry, WorkQueue.mark_as_discarded]
 )
 @pytest.mark.shows("R-DONE-04", "R-RETRY-12", "R-DLQ-14")
+def test_a_mark_that_contradicts_an_earlier_one_is_refused(queue: WorkQueue, mark: Any) -> None:
+    """Each mark is kept once more, and both others are not."""
+    queue.enqueue(tasks("a"))
+    [task] = queue.dequeue()
+    marks: list[Any] = [WorkQueue.mark_as_complete, WorkQueue.mark_as_retry, WorkQueue.mark_as_discarded]
+
+    assert mark(queue, task, "text") is True
+
+    assert [one(queue, task, "text") for one in marks] == [one is mark for one in marks]
+
+
+@pytest.mark.parametrize(
+    "mark", [WorkQueue.mark_as_complete, WorkQueue.mark_as_retry, WorkQueue.mark_as_discarded]
+)
 def test_only_a_task_that_is_processed_can_be_marked_so(queue: WorkQueue, mark: Any) -> None:
     queue.enqueue(tasks("a"))
     waiting = queue.get("a")

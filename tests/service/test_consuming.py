@@ -106,6 +106,24 @@ def test_what_is_said_without_the_lease_is_refused(served: Served) -> None:
     assert served.job(job["id"])["state"] == "dead"
 
 
+def test_what_contradicts_an_earlier_end_is_refused(served: Served) -> None:
+    queue = served.queue()
+    done, failed = served.claimed(queue), served.claimed(queue)
+    served.done("POST", f"/v1/jobs/{done['id']}/ack", {"lease": done["lease"]})
+    served.done("POST", f"/v1/jobs/{failed['id']}/nack", {"lease": failed["lease"]})
+
+    for job, what in ((done, "nack"), (failed, "ack")):
+        answer = served.post(f"/v1/jobs/{job['id']}/{what}", {"lease": job["lease"]})
+        assert (answer.status_code, answer.json()["code"]) == (409, "lease_lost")
+    ends = [
+        {"id": job["id"], "lease": job["lease"], "outcome": outcome}
+        for job, outcome in ((done, "completed"), (done, "failed"), (failed, "failed"), (failed, "completed"))
+    ]
+    answers = served.done("POST", "/v1/settle", {"endings": ends})["settled"]
+    assert [one["is_kept"] for one in answers] == [True, False, True, False]
+    assert [served.job(job["id"])["state"] for job in (done, failed)] == ["completed", "retrying"]
+
+
 @pytest.mark.shows("R-DONE-19")
 def test_what_somebody_else_says_takes_nothing_from_the_holder(served: Served) -> None:
     job = served.claimed(served.queue())

@@ -122,6 +122,20 @@ def test_a_client_is_known_by_its_address(peer: str, address: str) -> None:
     assert address_of(peer) == address
 
 
+def test_what_contradicts_an_earlier_end_is_aborted(spoken: Spoken) -> None:
+    queue = spoken.queue("contradicted")
+    job_id = spoken.enqueue(queue)
+    [job] = spoken.consumer.Dequeue(pb.DequeueRequest(queues=[queue]), timeout=PATIENCE).jobs
+    done = pb.AckTaskRequest(id=job_id, lease=job.lease)
+    assert spoken.consumer.AckTask(done, timeout=PATIENCE).is_kept
+
+    with pytest.raises(grpc.RpcError) as refused:
+        spoken.consumer.NackTask(pb.NackTaskRequest(id=job_id, lease=job.lease), timeout=PATIENCE)
+
+    assert refused.value.code() is grpc.StatusCode.ABORTED
+    assert spoken.consumer.AckTask(done, timeout=PATIENCE).is_kept
+
+
 # Deadlines
 
 

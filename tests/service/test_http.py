@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from forebay.errors import StoreUnavailable
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.opening import open_engine
 from tests.service.serving import PATIENCE, Served, serving
+from tests.urls import lent_url
 
 
 @pytest.mark.parametrize(
@@ -125,6 +128,21 @@ def test_a_store_that_is_away_is_told_with_a_time_to_come_again(monkeypatch: pyt
     assert {answer.headers["Retry-After"] for answer in answers} == {"1"}
     assert answers[-1].json()["code"] == "store_unavailable"
     assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
+
+
+def test_a_commit_that_fails_is_answered_as_a_store_that_is_away(tmp_path: Path) -> None:
+    """Not as a fault of the service: a program that asks again is served."""
+    with lent_url("postgresql", tmp_path) as url, serving(open_engine(url)) as served:
+        queue = served.queue()
+        for _ in range(3):  # once the queue is known, an insert is one statement
+            served.enqueue(queue)
+        support = import_module("tests.stores.postgres_support")
+        with support.refused_at_commit(url.rpartition("=")[2], "jobs", "55P03"):
+            refused = served.post("/v1/jobs", {"task": "t", "queue": queue})
+        again = served.post("/v1/jobs", {"task": "t", "queue": queue})
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
+    assert again.status_code == 201
 
 
 def test_a_fault_of_ours_is_told_to_the_log_alone(

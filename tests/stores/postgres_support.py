@@ -197,6 +197,22 @@ def hasty_locks(handle: PostgresStore) -> Iterator[None]:
         session.execute("reset lock_timeout", prepare=False)
 
 
+@contextmanager
+def refused_at_commit(schema: str, table: str, code: str) -> Iterator[None]:
+    """A transaction that inserts into a table, or deletes from it, fails with this code at its COMMIT."""
+    with raw() as connection:
+        connection.execute(
+            f"create function {schema}.fault() returns trigger language plpgsql as"
+            f" $$ begin raise exception 'no' using errcode = '{code}'; end $$;"
+            f" create constraint trigger fault after insert or delete on {schema}.{table}"
+            f" deferrable initially deferred for each row execute function {schema}.fault()"
+        )
+        try:
+            yield
+        finally:
+            connection.execute(f"drop function {schema}.fault cascade")
+
+
 def problems(engine: PostgresEngine) -> tuple[str, ...]:
     reader = engine.reader()
     try:

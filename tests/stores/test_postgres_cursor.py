@@ -240,6 +240,32 @@ def with_lock_held(engine: PostgresEngine, job_id: JobId, work: Any) -> None:
         work()
 
 
+@pytest.mark.parametrize("known", [None, ()])
+def test_a_second_look_from_the_head_does_not_hide_what_arrives_after_it(
+    store: PostgresStore, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, known: tuple[()] | None
+) -> None:
+    """By the fast path, and by the slow path, which a claim with known leases takes."""
+    put(store)
+    claimed(store)
+    [early] = put(store)
+    put(store)
+    with_lock_held(engine, early, lambda: claimed(store))  # the cursor stands behind `early`
+    [held] = put(store, priority=50)
+
+    def second_look() -> None:
+        # An arrival in the hands of another claim, and `early` from the head.
+        answer = store.exchange(WORKER, wants=[Want(DEFAULT, 1)], room=1, known=known)
+        assert [job.id for job in answer.jobs] == [early]
+
+    with_lock_held(engine, held, second_look)
+    monkeypatch.setattr(Cursors, "may_look", lambda self, queue: False)
+    monkeypatch.setattr(module, "FULL_LOOK_SECONDS", 1e9)
+    [urgent] = put(store, priority=90)
+    put(store, 10)
+
+    assert claimed(store, 2) == [urgent, held]
+
+
 @pytest.mark.usefixtures("only_arrivals")
 def test_a_job_that_was_inserted_before_the_look_and_committed_after_it_is_found(
     store: PostgresStore, engine: PostgresEngine

@@ -463,7 +463,7 @@ def test_the_id_of_a_parent_at_which_nobody_has_looked_is_not_taken_for_it(
     put(store, new_job(id=parent))
 
     child = JobId(receipt.id or "")
-    assert states(engine, parent, child) == [JobState.PENDING, JobState.CANCELLED]
+    assert states(engine, parent, child) == [JobState.PENDING, JobState.PENDING]
 
 
 def test_a_job_that_is_revived_while_it_is_cancelled_with_its_dependants_is_cancelled_too(

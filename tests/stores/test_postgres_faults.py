@@ -9,7 +9,8 @@ import msgspec
 import psycopg
 import pytest
 
-from forebay.domain.job import QueueName
+from forebay.domain.job import Need, QueueName
+from forebay.domain.limits import Limit
 from forebay.errors import StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.stores.postgres import connection as module
@@ -20,7 +21,7 @@ from forebay.stores.protocol import Store, Want
 from forebay.testing.clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.contract.steps import together
-from tests.stores.postgres_support import make_engine, problems, raw, server
+from tests.stores.postgres_support import make_engine, problems, raw, refused_at_commit, server
 from tests.stores.relay import Relay
 from tests.stores.support import WORKER, claim, complete, new_job
 
@@ -168,6 +169,59 @@ def test_what_a_server_says_is_an_error_of_ours_and_nothing_is_half_stored(
     assert isinstance(refused.value.__cause__, psycopg.Error)
     assert store.insert([new_job(unique_key="a")])[0].is_new
     assert pending(engine) == 2
+    assert problems(engine) == ()
+    store.close()
+
+
+@pytest.mark.parametrize("jobs", [1, 5])
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        ("55P03", StoreUnavailable, "somebody holds a lock"),
+        ("53100", StoreUnavailable, "no room left"),
+        ("57014", StoreUnavailable, "took too long"),
+        ("42501", StoreUnusable, "grant it"),
+    ],
+)
+def test_an_insert_whose_commit_fails_raises_an_error_of_ours_and_stores_nothing(
+    engine: PostgresEngine, jobs: int, code: str, kind: type[StoreError], words: str
+) -> None:
+    store = engine.store()
+    for _ in range(3):  # once the queue is known, an insert is one statement
+        store.insert([new_job()])
+
+    with refused_at_commit(engine.address.schema, "jobs", code), pytest.raises(kind, match=words):
+        store.insert([new_job()] * jobs)
+
+    assert [one.is_new for one in store.insert([new_job()] * jobs)] == [True] * jobs
+    assert pending(engine) == 3 + jobs
+    assert problems(engine) == ()
+    store.close()
+
+
+@pytest.mark.parametrize("has_dependants", [False, True])
+@pytest.mark.parametrize("limits", [(), (Limit(scope="global", concurrency=5),)])
+def test_an_exchange_whose_commit_fails_raises_an_error_of_ours_and_changes_nothing(
+    engine: PostgresEngine, limits: tuple[Limit, ...], has_dependants: bool
+) -> None:
+    """Without limits the exchange is one statement, or two where a job with dependants has ended before; with
+    limits it is a pipeline of three."""
+    store = engine.store()
+    for limit in limits:
+        store.save_limit(limit)
+    parents = [receipt.id for receipt in store.insert([new_job()] * 2) if receipt.id is not None]
+    if has_dependants:
+        store.insert([new_job(depends_on=(Need(parent),)) for parent in parents])
+    store.insert([new_job()])
+    first, second = claim(store, 2)
+    store.exchange(WORKER, [complete(first)])
+
+    schema, words = engine.address.schema, "somebody holds a lock"
+    with refused_at_commit(schema, "leases", "55P03"), pytest.raises(StoreUnavailable, match=words):
+        store.exchange(WORKER, [complete(second)], [Want(DEFAULT, 1)], 1)
+
+    answer = store.exchange(WORKER, [complete(second)], [Want(DEFAULT, 1)], 1)
+    assert (answer.settled, len(answer.jobs)) == ((second.id,), 1)
     assert problems(engine) == ()
     store.close()
 

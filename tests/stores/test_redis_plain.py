@@ -149,7 +149,8 @@ def test_of_two_ends_of_one_job_the_first_counts(engine: Engine, store: Store, i
 
     answer = store.exchange(WORKER, [complete(other), *ends])
 
-    assert (answer.settled, answer.repeated) == ((other.id, job.id), (job.id,))
+    assert (answer.settled, answer.repeated) == ((other.id, job.id), ())
+    assert [refusal.lease.job_id for refusal in answer.refused] == [job.id]
     [found] = jobs_of(engine, [job.id])
     assert found is not None
     assert found.state == ("retrying" if is_failed_first else "completed")

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from forebay.app.codec import decode_call, encode_result
 from forebay.app.duty import Duty, close_duties, run_due, tell_connected
 from forebay.app.saying import made_line, made_progress
-from forebay.app.settling import Instead, exchange_all
+from forebay.app.settling import Instead, exchange_all, kept_ends
 from forebay.app.times import Length, length_within
 from forebay.domain.job import (
     DAY_MS,
@@ -182,16 +182,14 @@ class Consumer:
         return self.settle([(job, Interrupted())])[0]
 
     def settle(self, endings: Sequence[tuple[Job, Outcome]]) -> list[bool]:
-        """End many leases at once; False for those that were lost."""
+        """End many leases at once; False for those that were lost, and for an end that contradicts an earlier
+        one."""
         jobs = {Lease(job.id, job.attempt): job for job, _ in endings}
         instead = Instead(lambda lease: jobs[lease], _roll)
         settlements = [decide(job, outcome, _roll()) for job, outcome in endings]
         with self._lock:
             answer = exchange_all(self._opened(), self.id, settlements, fallback=instead)
-        kept = {*answer.settled, *answer.repeated}
-        # By lease: of two attempts at one job, one may have been lost.
-        lost = {one.lease for one in answer.refused}
-        done = [job.id in kept and Lease(job.id, job.attempt) not in lost for job, _ in endings]
+        done = kept_ends(answer, [(_lease(job), type(outcome)) for job, outcome in endings])
         self._tell([job for job, _ in endings], instead.ends(settlements), done)
         return done
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
@@ -66,6 +67,20 @@ def exchange_all(
         # What was refused twice is still running under this worker; it must not be adopted and run again.
         known = [*known, *map(_lease, settlements)]
     return _together(answers, store.exchange(worker, (), wants, room, known))
+
+
+def kept_ends(answer: Exchange, ends: Sequence[tuple[Lease, object]]) -> list[bool]:
+    """Whether each of these ends is kept, by lease and kind of outcome. The first of an attempt counts."""
+    kept = {*answer.settled, *answer.repeated}
+    # By lease: of two attempts at one job, one may have been lost.
+    refused = Counter(one.lease for one in answer.refused)
+    given = Counter(lease for lease, _ in ends)
+    first = dict(reversed(ends))
+    return [
+        lease.job_id in kept
+        and (not refused[lease] or (refused[lease] < given[lease] and kind == first[lease]))
+        for lease, kind in ends
+    ]
 
 
 def _together(answers: Sequence[Exchange], last: Exchange) -> Exchange:

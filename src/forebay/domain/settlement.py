@@ -46,6 +46,26 @@ _ENDED_WELL: Final = Ending.COMPLETED
 _IS_COMPLETED: Final = JobState.COMPLETED
 
 
+# Only these leave a row in the history.
+_RECORDED: Final = frozenset({Ending.FAILED, Ending.DISCARDED, Ending.LOST})
+
+
+def is_same_end(ending: Ending, recorded: Ending | None, state: JobState | None) -> bool:
+    """Whether an attempt that has ended before has ended like this.
+
+    `recorded` is the ending in its row of the history. `state` is that of the job now; None while it runs,
+    and when a later attempt has begun. A snoozed job whose time has come and one that was handed back look
+    alike: both wait, and either may have been cancelled since.
+    """
+    if recorded is not None or ending in _RECORDED:
+        return ending is recorded
+    if state is None:
+        return False
+    if ending is Ending.COMPLETED or state is JobState.COMPLETED:
+        return ending is Ending.COMPLETED and state is JobState.COMPLETED
+    return state is not JobState.SCHEDULED or ending is Ending.SNOOZED
+
+
 class Charge(msgspec.Struct, frozen=True):
     """What an attempt has cost beyond what it took when it started, in tokens of the rates of these scopes.
     Fewer than none are given back."""

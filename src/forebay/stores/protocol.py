@@ -235,9 +235,10 @@ class Store(
         more are kept. Notes stay with the job until it is pruned or deleted, through retries and a revival.
 
         A settlement is valid only while the job is running with exactly its attempt under this worker. It
-        is answered `settled`; `repeated` if this worker has already ended this very attempt and no later
-        one has begun, or the end left a row in the history; else
-        `refused`, which leaves a REFUSED event on the job. Final jobs leave the live ones for the
+        is answered `settled`; `repeated` if this worker has already ended this very attempt in the same way
+        and no later one has begun, or the end left a row in the history (see `is_same_end`); else, and where
+        it contradicts an earlier end, `refused`, which leaves a REFUSED event on the job. Final jobs leave
+        the live ones for the
         finished or the dead, their unique key is freed. Ones that go back to waiting keep `ready_at`; a
         job with a stored wish to be cancelled is cancelled instead of going back. A failed, discarded or
         lost attempt gets a row in the history, and its error joins the last ten on the job. Follow-ups are

@@ -249,7 +249,7 @@ def test_of_two_ends_of_one_attempt_exactly_one_is_recorded(
     answers = together(engine, steps)
 
     assert sorted(len(answer.settled) for answer in answers) == [0, 1]
-    assert sorted(len(answer.repeated) for answer in answers) == [0, 1]
+    assert sorted(len(answer.refused) for answer in answers) == [0, 1]
     after = look(reader, job.id)
     assert (after.state, len(attempts_of(reader, job.id))) in [
         (JobState.COMPLETED, 0),

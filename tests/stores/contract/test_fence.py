@@ -11,6 +11,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lost, Outcome, Snoozed
+from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import Ending
 from forebay.stores.protocol import Reader, Refusal, Store, Want
 from forebay.testing.clock import ManualClock
@@ -72,15 +73,16 @@ def test_an_earlier_attempt_of_the_same_worker_cannot_be_settled(
     assert (second.attempt, attempts_of(reader, first.id)) == (2, [])
 
 
+@pytest.mark.parametrize("outcome", [Completed(b"1"), Interrupted()])
 def test_an_earlier_attempt_cannot_be_settled_when_a_later_one_of_the_same_worker_has_ended(
-    store: Store, reader: Reader
+    store: Store, reader: Reader, outcome: Outcome
 ) -> None:
     first = started(store, W1)
     settle(store, first, Interrupted())
     settle(store, start(store, W1), Interrupted())
     before = record(reader, first.id)
 
-    answer = settle(store, first, Completed(b"1"))
+    answer = settle(store, first, outcome)
 
     assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
     assert record(reader, first.id) == before
@@ -123,14 +125,15 @@ def test_an_earlier_attempt_is_not_settled_by_who_claims_at_once(
     assert record(reader, first.id) == before
 
 
+@pytest.mark.parametrize("outcome", [Completed(b"1"), Failed(BOOM, 0)])
 def test_who_has_told_of_an_earlier_failure_has_not_ended_a_later_attempt(
-    store: Store, reader: Reader
+    store: Store, reader: Reader, outcome: Outcome
 ) -> None:
     settle(store, started(store, W1), Failed(BOOM, 0))
     second = start(store, W2)
     before = record(reader, second.id)
 
-    answer = settle(store, second, Completed(b"1"), W1)
+    answer = settle(store, second, outcome, W1)
 
     assert (answer.settled, answer.repeated) == ((), ())
     assert answer.refused == (Refusal(lease=Lease(second.id, 2), reason="other worker"),)
@@ -234,19 +237,77 @@ def test_the_same_settlement_again_is_answered_as_repeated(
     assert kinds_of(reader, job.id) == []
 
 
-@pytest.mark.parametrize("outcome", ENDS)
-def test_another_end_of_an_attempt_that_has_ended_changes_nothing(
-    store: Store, reader: Reader, outcome: Outcome
+CONTRADICTIONS = [
+    (first, second)
+    for first in ENDS
+    for second in ENDS
+    # A snoozed job whose time has come and one that was handed back look alike.
+    if first is not second and (type(first), type(second)) != (Interrupted, Snoozed)
+]
+
+
+@pytest.mark.parametrize("max_retries", [0, 5])
+@pytest.mark.parametrize(("first", "second"), CONTRADICTIONS)
+def test_an_end_that_contradicts_the_stored_one_is_refused(
+    store: Store, reader: Reader, first: Outcome, second: Outcome, max_retries: int
+) -> None:
+    job = started(store, policy=RetryPolicy(max_retries=max_retries))
+    settle(store, job, first)
+    before = record(reader, job.id)
+    rows = attempts_of(reader, job.id)
+
+    answer = settle(store, job, second)
+
+    assert (answer.settled, answer.repeated) == ((), ())
+    assert answer.refused == (Refusal(lease=Lease(job.id, 1), reason="other state"),)
+    assert record(reader, job.id) == before
+    assert attempts_of(reader, job.id) == rows
+    assert kinds_of(reader, job.id) == [EventKind.REFUSED]
+
+
+@pytest.mark.parametrize("second", [Completed(b"1"), Discarded(BOOM), Snoozed(5), Interrupted()])
+def test_an_end_that_contradicts_a_stored_failure_is_refused_after_the_next_attempt_has_begun(
+    store: Store, reader: Reader, second: Outcome
+) -> None:
+    first = started(store, W1)
+    settle(store, first, Failed(BOOM, 0))
+    start(store, W2)
+    before = record(reader, first.id)
+
+    answer = settle(store, first, second, W1)
+
+    assert answer.refused == (Refusal(lease=Lease(first.id, 1), reason="other attempt"),)
+    assert record(reader, first.id) == before
+
+
+@pytest.mark.parametrize("outcome", [Snoozed(5), Failed(BOOM, 5)])
+def test_the_same_settlement_is_known_again_after_its_time_to_wait_is_over(
+    store: Store, reader: Reader, clock: ManualClock, outcome: Outcome
 ) -> None:
     job = started(store)
-    settle(store, job, Interrupted())
-    before = record(reader, job.id)
+    settle(store, job, outcome)
+    clock.advance(ms=5)
+    store.promote()
 
     answer = settle(store, job, outcome)
 
-    assert answer.repeated == (job.id,)
-    assert record(reader, job.id) == before
-    assert attempts_of(reader, job.id) == []
+    assert (answer.repeated, answer.refused) == ((job.id,), ())
+    assert look(reader, job.id).state is JobState.PENDING
+
+
+@pytest.mark.parametrize("outcome", [Failed(BOOM, 5), Snoozed(5), Interrupted()])
+def test_the_same_settlement_is_known_again_where_a_wish_has_cancelled_the_job(
+    store: Store, reader: Reader, outcome: Outcome
+) -> None:
+    job = started(store)
+    store.cancel([job.id])
+    settle(store, job, outcome)
+
+    answer, other = settle(store, job, outcome), settle(store, job, Completed(b"1"))
+
+    assert (answer.repeated, answer.refused) == ((job.id,), ())
+    assert [refusal.reason for refusal in other.refused] == ["other state"]
+    assert look(reader, job.id).state is JobState.CANCELLED
 
 
 def test_a_settlement_given_twice_in_one_exchange_is_done_once(store: Store, reader: Reader) -> None:

@@ -451,9 +451,9 @@ def test_among_successes_those_that_do_not_hold_their_lease_are_answered_by_them
     answer = store.exchange(W1, ends)
 
     assert sorted(answer.settled) == sorted([failed.id, twice.id, brought.id, good.id])
-    assert answer.repeated == (failed.id, twice.id)
+    assert answer.repeated == (twice.id,)
     refused = {refusal.lease.job_id: refusal.reason for refusal in answer.refused}
-    assert refused == {other_attempt.id: "other attempt", gone.id: "gone"}
+    assert refused == {failed.id: "other state", other_attempt.id: "other attempt", gone.id: "gone"}
     assert look(reader, twice.id).result == b"2"
     assert states(reader, [failed.id, other_attempt.id, brought.id, good.id]) == [
         JobState.RETRYING,

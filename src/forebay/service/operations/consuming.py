@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 from msgspec.structs import replace
 
-from forebay.app.settling import as_failed, exchange_all
+from forebay.app.settling import as_failed, exchange_all, kept_ends
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
@@ -183,12 +183,12 @@ class Consuming:
             return {worker: self._exchanged(store, worker, batch) for worker, batch in by_worker.items()}
 
         answers = await self._desk.write(exchange) if ends else {}
-        # With the holder: who never held a lease is refused, and that takes nothing from who does.
+        # By holder: who never held a lease is refused, and that takes nothing from who does.
         kept = {
-            (worker, job_id) for worker, one in answers.items() for job_id in (*one.settled, *one.repeated)
+            worker: iter(kept_ends(one, [(end.lease, type(end.outcome)) for end in by_worker[worker]]))
+            for worker, one in answers.items()
         }
-        lost = {(worker, refusal.lease) for worker, one in answers.items() for refusal in one.refused}
-        found = [(one.worker, one.job.id) in kept and (one.worker, one.lease) not in lost for one in ends]
+        found = [next(kept[one.worker]) for one in ends]
         # Not what was refused: its attempt may go on in other hands. If it is over a look will find that out.
         self._windows.tell_ended(one.lease for one, is_kept in zip(ends, found, strict=True) if is_kept)
         for one, is_kept in zip(ends, found, strict=True):

@@ -17,7 +17,7 @@ from forebay.domain.lifecycle import JobState, check_transition, is_final
 from forebay.domain.note import Note, Notes, as_kept
 from forebay.domain.outcome import AttemptError
 from forebay.domain.queue import Queue, QueueState, stagger_duty
-from forebay.domain.settlement import Ending, Settlement
+from forebay.domain.settlement import Ending, Settlement, is_same_end
 from forebay.stores.limiting import Tally
 from forebay.stores.memory import limiting, sharing
 from forebay.stores.memory.duties import expire, promote_in
@@ -138,7 +138,7 @@ def _settle(state: State, worker: WorkerId, end: Settlement) -> Answer:
         for new in end.follow_ups:
             stored.append(follow_up(state, record.job, worker, new, stored))
         return "settled"
-    if record is not None and _has_ended(state, record.job, end.attempt, worker):
+    if record is not None and _is_repeated(state, record.job, end, worker):
         return "repeated"
     if record is not None:
         detail = f"{end.ending}: {reason}"
@@ -156,11 +156,13 @@ def _refusal(record: Record | None, attempt: int, worker: WorkerId) -> str | Non
     return None if record.job.worker == worker else "other worker"
 
 
-def _has_ended(state: State, job: Job, attempt: int, worker: WorkerId) -> bool:
-    if job.state is not JobState.RUNNING and (job.attempt, job.worker) == (attempt, worker):
-        return True
-    # Who settled it, not who ran it: a holder whose lease was swept has ended nothing.
-    return any((bad.attempt, by) == (attempt, worker) for bad, by in state.attempts.get(job.id, ()))
+def _is_repeated(state: State, job: Job, end: Settlement, worker: WorkerId) -> bool:
+    """Whether this worker has already ended this very attempt, and in the same way."""
+    attempt, bad_attempts = end.attempt, state.attempts.get(job.id, ())
+    # The worker that settled it, not the one that ran it: a holder whose lease was swept has ended nothing.
+    rows = [bad.ending for bad, by in bad_attempts if (bad.attempt, by) == (attempt, worker)]
+    is_newest = (job.attempt, job.worker) == (attempt, worker) and job.state is not JobState.RUNNING
+    return is_same_end(end.ending, next(iter(rows), None), job.state if is_newest else None)
 
 
 def _end(state: State, record: Record, worker: WorkerId, end: Settlement) -> None:

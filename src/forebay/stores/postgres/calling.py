@@ -109,14 +109,21 @@ def _sent_together(raw: Raw, calls: Sequence[Call], values: Mapping[str, Packed]
         call.send(raw, values)
     raw.pgconn.pipeline_sync()
     raw.wait(generators.send(raw.pgconn))
-    # One more than there are statements: the end. Who is interrupted before leaves a connection in the middle
-    # of something, and it is dropped.
-    answers = [raw.wait(generators.fetch_many(raw.pgconn))[0] for _ in range(len(calls) + 1)][:-1]
+    # An interrupt before the end leaves the connection in the middle of its answers; it is dropped then.
+    answers = _until_sync(raw, len(calls))
     raw.pgconn.exit_pipeline_mode()
-    for answer in answers:
-        if answer.status not in _FINE:
-            raise error_from_result(answer)
-    return answers
+    return [_checked(answer) for answer in answers]
+
+
+def _until_sync(raw: Raw, calls: int) -> list[PGresult]:
+    """The answers of a pipeline up to its end. Where the COMMIT fails, its error is one answer more."""
+    answers: list[PGresult] = []
+    for _ in range(calls + 2):
+        answers += raw.wait(generators.fetch_many(raw.pgconn))
+        if answers and answers[-1].status == ExecStatus.PIPELINE_SYNC:
+            return answers[:-1]
+    # The connection was lost.
+    return [_checked(answer) for answer in answers]
 
 
 def _rows(raw: Raw, answer: PGresult) -> list[Row]:
@@ -128,7 +135,12 @@ def _rows(raw: Raw, answer: PGresult) -> list[Row]:
 def _answer(raw: Raw) -> PGresult:
     # Not the blocking calls of libpq: nobody could interrupt them.
     results: list[PGresult] = raw.wait(generators.execute(raw.pgconn))
-    [result] = results
+    # The server commits after it has answered the statement. Where the COMMIT fails, its error comes second.
+    answer, *_ = [_checked(result) for result in results]
+    return answer
+
+
+def _checked(result: PGresult) -> PGresult:
     if result.status not in _FINE:
         raise error_from_result(result)
     return result

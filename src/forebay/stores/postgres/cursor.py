@@ -88,7 +88,10 @@ def moved(kept: Cursor, start: Cursor, passed: Passed, seen: Snapshot) -> Cursor
     # Where all is gone, nothing is left before the place that was reached once.
     reached = kept if passed.is_all else start
     rank, seq = max([*passed.gone, (reached.rank, reached.seq)])
-    return Cursor(rank, seq, start.seen if passed.is_left else seen)
+    # A look from the head asks for no arrivals: its snapshot has "seen" all transactions to come. What is
+    # left then comes from a first look from the kept cursor, and is asked for again by that one's snapshot.
+    left = kept.seen if start.is_at_head else start.seen
+    return Cursor(rank, seq, left if passed.is_left else seen)
 
 
 def most_arrivals(room: int) -> int:

@@ -159,7 +159,8 @@ class Edges:
     """The edges of one insert.
 
     In a caller's transaction nobody is held: it may be open for as long as it likes. Then edges to jobs that
-    were there before are open and unsure, and whoever promotes looks at the parents once it is committed.
+    were there before are open and unsure, and whoever promotes looks at the parents once it is committed. A
+    parent that has completed is met at once: that stays so, and its record may go before anybody looks.
     """
 
     def __init__(
@@ -195,7 +196,8 @@ class Edges:
     def _standing(self, job: NewJob, queue: Queue, parent: JobId, on_failure: OnFailure) -> EdgeState:
         if parent in self._states:
             state = self._states[parent]
-            return EdgeState.OPEN if self._is_borrowed else starting_state(state, on_failure)
+            is_unsure = self._is_borrowed and state is not JobState.COMPLETED
+            return EdgeState.OPEN if is_unsure else starting_state(state, on_failure)
         if job.allow_missing and is_forgotten(parent, queue.settings.keep_finished_ms, self._tx.now):
             return EdgeState.MET
         raise missing_parent(job.task, parent, job.allow_missing)
@@ -214,7 +216,7 @@ class Edges:
             known = self._states.get(parent) if self._states else None
             if state is EdgeState.OPEN and known is not None and is_final(known) and not self._is_borrowed:
                 self._aftermaths[parent] = known.value
-        if self._is_borrowed:
+        if self._is_borrowed and any(state is EdgeState.OPEN for _, state in parents):
             self._aftermaths[child] = CHECK
 
     def flush(self) -> None:

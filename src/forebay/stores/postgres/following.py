@@ -161,16 +161,20 @@ def _check(tx: Transaction, lines: Sequence[Line]) -> int:
     One that lives is held, and so ends after us and finds the edge open. What has completed or is gone says
     so to these edges alone: others that lead from it were told, and are not written, so a line of the list
     would lower the numbers of their children once more.
+
+    A parent that is gone had completed, unless it was deleted before that: it was there when its child was
+    inserted, and no edge kept it from being forgotten.
     """
     children = [line.parent for line in lines]
     _move_up(tx, sequences.number(tx, children))
     parents = [parent for (parent,) in tx.all("unsure_parents", {"children": children})]
     states = held_states(tx, parents)
+    deleted = _deleted(tx, [parent for parent in parents if parent not in states])
     rows = tx.all("edges_unsure", {"children": sorted(children)}) if parents else []
     settled: dict[Aftermath, list[Row]] = {Aftermath.COMPLETED: [], Aftermath.DELETED: []}
     still: list[str] = []
     for row in rows:
-        word = _aftermath(states.get(row[2]))
+        word = Aftermath.DELETED if row[2] in deleted else _aftermath(states.get(row[2]))
         if word in settled:
             settled[word].append(row)
         else:
@@ -187,6 +191,10 @@ def _check(tx: Transaction, lines: Sequence[Line]) -> int:
     return len(lines)
 
 
+def _deleted(tx: Transaction, gone: Sequence[JobId]) -> set[JobId]:
+    return {parent for (parent,) in tx.all("deleted_among", {"parents": gone})} if gone else set()
+
+
 def _remove(tx: Transaction, lines: Sequence[Line], states: Sequence[str] = ()) -> None:
     """Strike out lines of whose edges none is in one of these states any more."""
     tx.run("aftermaths_remove", {"numbers": [line.number for line in lines], "states": list(states)})
@@ -200,8 +208,9 @@ def _move_up(tx: Transaction, ids: Sequence[JobId]) -> None:
 
 
 def _aftermath(state: JobState | None) -> Aftermath | None:
+    """What the state of a parent means for its children; None if it lives. One that is gone had completed."""
     if state is None:
-        return Aftermath.DELETED
+        return Aftermath.COMPLETED
     return Aftermath(state.value) if is_final(state) else None
 
 

@@ -14,7 +14,7 @@ from forebay.domain.job import JobId, PastError, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING, JobState, check_transition
 from forebay.domain.rank import Place
-from forebay.domain.settlement import Charge, Settlement
+from forebay.domain.settlement import Charge, Ending, Settlement, is_same_end
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.inserting import insert_follow_ups
 from forebay.stores.postgres.transaction import Transaction
@@ -272,10 +272,9 @@ def _keep_error(tx: Transaction, held: Held, worker: WorkerId, settlement: Settl
 
 
 def _refuse(tx: Transaction, worker: WorkerId, settlement: Settlement) -> str:
-    """Why the settlement does not count; an empty text if this worker had settled this attempt before."""
-    token = {"job_id": settlement.job_id, "attempt": settlement.attempt, "worker": worker}
-    row = tx.one("token_of", token)
-    if _is_repeated(row, worker, settlement.attempt) or tx.one("attempt_of", token) is not None:
+    """Why the settlement does not count; an empty text if this worker had settled this attempt so before."""
+    row = tx.one("token_of", {"job_id": settlement.job_id})
+    if row is not None and _is_repeated(tx, row, worker, settlement):
         return ""
     reason = objection(row, worker, settlement.attempt)
     if not reason:
@@ -295,12 +294,16 @@ def _refuse(tx: Transaction, worker: WorkerId, settlement: Settlement) -> str:
     return reason
 
 
-def _is_repeated(row: Row | None, worker: WorkerId, attempt: int) -> bool:
-    """Whether this worker has already ended this very attempt, and only the answer was lost."""
-    if row is None:
-        return False
-    _, state, last, holder = row
-    return (last, holder) == (attempt, worker) and STATES[state] is not JobState.RUNNING
+def _is_repeated(tx: Transaction, row: Row, worker: WorkerId, settlement: Settlement) -> bool:
+    """Whether this worker has already ended this very attempt in this way, and only the answer was lost."""
+    _, stored, last, holder = row
+    state, attempt = STATES[stored], settlement.attempt
+    is_newest = (last, holder) == (attempt, worker) and state is not JobState.RUNNING
+    token = {"job_id": settlement.job_id, "attempt": attempt, "worker": worker}
+    # Nearly always a success is told again, and has no row.
+    bad = None if is_newest and state is JobState.COMPLETED else tx.one("attempt_of", token)
+    recorded = None if bad is None else Ending(bad[0])
+    return is_same_end(settlement.ending, recorded, state if is_newest else None)
 
 
 def why_refused(tx: Transaction, worker: WorkerId, lease: Lease) -> str:

@@ -12,7 +12,7 @@ from forebay.domain.job import JobId, PastError, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import WAITING, JobState, check_transition
 from forebay.domain.rank import Place
-from forebay.domain.settlement import Charge, Settlement
+from forebay.domain.settlement import Charge, Ending, Settlement, is_same_end
 from forebay.domain.workflow import Aftermath
 from forebay.stores.ids import seq_in_id
 from forebay.stores.protocol import Refusal
@@ -272,9 +272,9 @@ def _keep_error(
 
 
 def _refuse(tx: Transaction, token: Token, settlement: Settlement) -> str:
-    """Why the settlement does not count; an empty text if this worker had settled this attempt before."""
+    """Why the settlement does not count; an empty text if this worker had settled this attempt so before."""
     row = tx.one("token_of", token)
-    if _is_repeated(row, token) or tx.one("attempt_of", token) is not None:
+    if row is not None and _is_repeated(tx, row, token, settlement):
         return ""
     reason = _objection(row, token)
     if row is not None:
@@ -291,13 +291,15 @@ def _refuse(tx: Transaction, token: Token, settlement: Settlement) -> str:
     return reason
 
 
-def _is_repeated(row: Row | None, token: Token) -> bool:
-    """Whether this worker has already ended this very attempt, and only the answer was lost."""
-    if row is None:
-        return False
-    _, state, attempt, holder = row
-    is_ours = attempt == token["attempt"] and holder == token["worker"]
-    return is_ours and STATES[state] is not JobState.RUNNING
+def _is_repeated(tx: Transaction, row: Row, token: Token, settlement: Settlement) -> bool:
+    """Whether this worker has already ended this very attempt in this way, and only the answer was lost."""
+    _, stored, attempt, holder = row
+    state = STATES[stored]
+    is_newest = attempt == token["attempt"] and holder == token["worker"] and state is not JobState.RUNNING
+    # Nearly always a success is told again, and has no row.
+    bad = None if is_newest and state is _COMPLETED else tx.one("attempt_of", token)
+    recorded = None if bad is None else Ending(bad[0])
+    return is_same_end(settlement.ending, recorded, state if is_newest else None)
 
 
 def why_refused(tx: Transaction, token: Token) -> str:

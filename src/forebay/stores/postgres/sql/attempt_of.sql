@@ -1,4 +1,4 @@
--- attempt_of: whether this worker has already written down the end of this attempt.
-select 1
+-- attempt_of: how this worker has ended this attempt, if it left a row.
+select ending
 from forebay.attempts
 where job_id = %(job_id)s and attempt = %(attempt)s and settled_by = %(worker)s;

@@ -80,27 +80,47 @@ end
 local E_ID, E_ATTEMPT, E_ENDING, E_STATE, E_FAILURES, E_CRASHES, E_DELAY_MS = 1, 2, 3, 4, 5, 6, 7
 local E_REASON, E_GATE, E_RESULT, E_ERROR, E_FOLLOW_UPS, E_COST, E_SCOPES, E_PLACE = 8, 9, 10, 11, 12, 13, 14, 15
 
-local function has_ended(job, attempt)
-  local head = job.head
-  if head[STATE] ~= 'running' and head[ATTEMPT] == attempt and head[WORKER] == worker then
-    return true
+local RECORDED = {failed = 1, discarded = 1, lost = 1}  -- these leave a row in the history
+
+local recorded_now = {}  -- endings by id and attempt whose rows are written with the rest of this call
+
+-- The ending in the row that this worker has left of an attempt. By who settled it, not who ran it: a holder
+-- whose lease was swept has ended nothing.
+local function recorded_ending(job, attempt)
+  if job.head[ERRORS] == 0 then
+    return
   end
-  if head[ERRORS] == 0 then
-    return false
-  end
-  -- Who settled it, not who ran it: a holder whose lease was swept has ended nothing.
   for _, packed in ipairs(redis.call('LRANGE', prefix .. 'attempts:' .. job.id, 0, -1)) do
     local bad = cmsgpack.unpack(packed)
     if bad[1] == attempt and bad[7] == worker then
-      return true
+      return bad[2]
     end
   end
-  return false
+  return recorded_now[job.id .. ' ' .. attempt]
+end
+
+-- Whether this worker has ended this very attempt in the same way; `is_same_end` in domain/settlement.py says why.
+local function is_repeated(job, attempt, ending)
+  local head = job.head
+  local recorded = recorded_ending(job, attempt)
+  if recorded or RECORDED[ending] then
+    return recorded == ending
+  end
+  local state = head[STATE]
+  local is_newest = head[ATTEMPT] == attempt and head[WORKER] == worker and state ~= 'running'
+  if not is_newest then
+    return false
+  end
+  if ending == 'completed' or state == 'completed' then
+    return ending == state
+  end
+  return state ~= 'scheduled' or ending == 'snoozed'
 end
 
 local function keep_error(job, ending)
   local head = job.head
   head[ERRORS] = head[ERRORS] + 1
+  recorded_now[job.id .. ' ' .. head[ATTEMPT]] = ending[E_ENDING]
   local bad = {
     head[ATTEMPT], ending[E_ENDING], head[SWEPT_FROM] or worker, head[STARTED_AT], now, ending[E_ERROR], worker,
   }
@@ -184,7 +204,7 @@ local function settle(ending)
     return 'settled', why_not
   end
   followed = followed + ending[E_FOLLOW_UPS]
-  if job and has_ended(job, ending[E_ATTEMPT]) then
+  if job and is_repeated(job, ending[E_ATTEMPT], ending[E_ENDING]) then
     return 'repeated'
   end
   if job then
