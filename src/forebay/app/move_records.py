@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from forebay.app.blobs import WITHOUT_ROW_MS
 from forebay.domain.document import Document
 from forebay.domain.job import QueueName
 from forebay.domain.query import MAX_PAGE
@@ -16,6 +18,11 @@ from forebay.stores.protocol import Reader, Store
 KIND: Final = "move"
 COPIED: Final = "moved"
 _NAME: Final = "to"
+_EXPECTED: Final = "{}"
+_ARRIVED: Final = '{"is_finished":true}'
+# The same time that the row of a blob has to appear: a caller transaction of the old store may commit its job
+# after the last pass, and the next `forebay move --finish` brings that job.
+AFTER_MOVE_MS: Final = WITHOUT_ROW_MS
 _MOST_NAMES: Final = 100  # of a record; ids and names are short, and a document holds 64 KiB
 
 
@@ -52,11 +59,27 @@ def is_expected(reader: Reader, token: str) -> bool:
 
 
 def expect(store: Store, token: str) -> None:
-    store.save_document(Document(kind=KIND, name=token, body="{}"))
+    store.save_document(Document(kind=KIND, name=token, body=_EXPECTED))
 
 
-def expect_no_more(store: Store, token: str) -> None:
-    store.drop_document(KIND, token)
+def expect_no_more(store: Store, reader: Reader, token: str) -> None:
+    """Write into the new store that the move to it is finished. The document stays: `keeps_blobs` needs the
+    time at which it was written."""
+    while (found := reader.documents(KIND, [token])) and found[0].body == _EXPECTED:
+        store.save_document(replace(found[0], body=_ARRIVED))
+
+
+def keeps_blobs(reader: Reader) -> bool:
+    """Return whether a move forbids this store to remove blobs, even those of jobs that it does not have.
+
+    Both stores of a move name their blobs with one id. The old store does not have the jobs that were
+    enqueued in the new one, and the new store does not have the jobs that are still to be copied.
+    """
+    now = reader.now()
+    return any(
+        document.body != _ARRIVED or now < document.updated_at + AFTER_MOVE_MS
+        for document in reader.documents(KIND)
+    )
 
 
 class Copied:

@@ -27,7 +27,9 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.app.alert_records import ALERTS, BOARDS, CHANNELS, RULES
+from forebay.app.blobs import Blobs
 from forebay.app.bulk import sweep
+from forebay.app.move_comparing import Comparing, check_agreement
 from forebay.app.move_records import (
     Copied,
     Mark,
@@ -44,7 +46,7 @@ from forebay.clock import Clock
 from forebay.domain.document import Document
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
-from forebay.domain.moving import Comparison, Moved, Whole, fingerprint
+from forebay.domain.moving import Comparison, Moved, Whole
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
@@ -66,7 +68,6 @@ MOST_BYTES: Final = 4 << 20  # of payloads and results that are written at once
 _LOOK_EVERY_S: Final = 0.2
 _FINAL: Final = tuple(state for state in JobState if state not in LIVE)
 _KEEPS: Final = ("keep_finished_ms", "keep_dead_ms")
-_CHECKSUM: Final = 1 << 64
 
 
 class Place(NamedTuple):
@@ -85,10 +86,18 @@ class Mover:
     """Moves what is in one store to another one; may be begun again at any time."""
 
     def __init__(
-        self, old: Place, new: Place, clock: Clock, *, actor: str = "", tell: Tell = lambda *_: None
+        self,
+        old: Place,
+        new: Place,
+        clock: Clock,
+        *,
+        actor: str = "",
+        tell: Tell = lambda *_: None,
+        blobs: Blobs | None = None,
     ) -> None:
         self._old = old
         self._new = new
+        self._blobs = blobs
         if old.place == new.place:
             raise self._are_the_same()
         self._clock = clock
@@ -117,46 +126,17 @@ class Mover:
 
     def compare(self) -> Comparison:
         """Look at each job of the old store in both."""
-        pairs, forgotten, missing, different = 0, 0, list[JobId](), list[JobId]()
-        copied = self._copied()
-        old_sum = new_sum = 0
+        comparing = Comparing(self._copied(), self._blobs)
         for part in self._parts("comparing", [*self._ids(LIVE), *self._ids(_FINAL)]):
-            found = zip(self._old.reader.jobs(part), self._new.reader.jobs(part), strict=True)
-            for old, new in found:
-                if old is None:
-                    continue  # pruned meanwhile
-                pairs += 1
-                if new is None and old.id in copied:
-                    forgotten += 1
-                    continue
-                # How it has ended counts, unless somebody has revived it in the new store.
-                with_end = (
-                    old.is_final and new is not None and new.is_final and old.updated_at == new.updated_at
-                )
-                old_print = fingerprint(old, with_end=with_end)
-                new_print = 0 if new is None else fingerprint(new, with_end=with_end)
-                old_sum, new_sum = old_sum + old_print, new_sum + new_print
-                if new is None:
-                    missing.append(old.id)
-                elif old_print != new_print or new.attempt < old.attempt:
-                    different.append(old.id)
-        return Comparison(
-            jobs=pairs,
-            forgotten=forgotten,
-            missing=tuple(missing),
-            different=tuple(different),
-            old_checksum=f"{old_sum % _CHECKSUM:016x}",
-            new_checksum=f"{new_sum % _CHECKSUM:016x}",
-        )
+            for old, new in zip(self._old.reader.jobs(part), self._new.reader.jobs(part), strict=True):
+                if old is not None:  # else pruned meanwhile
+                    comparing.add(old, new)
+        return comparing.result()
 
     def finish(self, compared: Comparison, wait_ms: int = 0) -> int:
         """Take what is in the new store out of the old one, and close the queues there; how many jobs went.
         For when nobody writes to the old store any more: who does so still gets QueueClosed in the end."""
-        if not compared.agrees:
-            raise IllegalTransition(
-                f"{len(compared.missing):,} jobs of {self._old.name} are missing in {self._new.name} and "
-                f"{len(compared.different):,} are another there, so none is taken out"
-            )
+        check_agreement(compared, self._old.name, self._new.name)
         mark = self._begun()
         self._wait(wait_ms)
         deleted = 0
@@ -173,9 +153,11 @@ class Mover:
         self._let_forget()
         self._drop_settings()
         copied = self._copied()
+        # Before the mark: a mover that is killed between the two finishes this move again. In the other order
+        # the new store would wait for the end of this move for ever, and never remove blobs.
+        expect_no_more(self._new.store, self._new.reader, mark.token)
         self._write_mark(replace(mark, is_finished=True), self._revision())
         copied.drop()
-        expect_no_more(self._new.store, mark.token)
         drop_mark(self._new.store)  # of the time when it was the old one
         return deleted
 
