@@ -36,8 +36,9 @@ from forebay.app.move_records import (
     drop_mark,
     expect,
     expect_no_more,
-    is_expected,
+    expected_in,
     mark_in,
+    note_copied,
     write_mark,
 )
 from forebay.app.ramping import KIND as RAMPS
@@ -65,6 +66,9 @@ KINDS: Final = (
 AT_ONCE: Final = 100
 MOST_PASSES: Final = 10
 MOST_BYTES: Final = 4 << 20  # of payloads and results that are written at once
+# For claims that are on their way when queues are paused: PostgreSQL gives one up that waits longer than 2 s
+# for a lock, and on other engines no claim overlaps a pause.
+SETTLE_S: Final = 3.0
 _LOOK_EVERY_S: Final = 0.2
 _FINAL: Final = tuple(state for state in JobState if state not in LIVE)
 _KEEPS: Final = ("keep_finished_ms", "keep_dead_ms")
@@ -94,10 +98,12 @@ class Mover:
         actor: str = "",
         tell: Tell = lambda *_: None,
         blobs: Blobs | None = None,
+        settle: Callable[[], object] = lambda: Event().wait(SETTLE_S),
     ) -> None:
         self._old = old
         self._new = new
         self._blobs = blobs
+        self._settle = settle
         if old.place == new.place:
             raise self._are_the_same()
         self._clock = clock
@@ -219,15 +225,32 @@ class Mover:
         else:
             mark = self._first_mark(0 if found is None else found[1])
         self._known = Copied(self._old.store, self._old.reader, mark.token)
-        if not is_expected(self._new.reader, mark.token):
-            if len(self._known):
-                raise ConfigError(
-                    f"{self._new.name} knows nothing of the move to it that has begun, as if it had been "
-                    f"emptied; what was copied is in {self._old.name} still, whose queues are paused"
-                )
-            expect(self._new.store, mark.token)
+        self._check_expected(mark, self._known)
         self._pause()
         return mark
+
+    def _check_expected(self, mark: Mark, copied: Copied) -> None:
+        """Raise ConfigError if the new store has lost what was copied. It notes the number of records after
+        each one is written, so without a loss it lacks at most the last: the mover was killed in between."""
+        expected = expected_in(self._new.reader, mark.token)
+        if expected is None and not len(copied):
+            expect(self._new.store, mark.token)
+            return
+        if expected is None:
+            lost = "knows nothing of the move to it that has begun, as if it had been emptied"
+        elif expected.copied is not None and expected.copied < copied.records - 1:
+            lost = "knows only the beginning of the move to it, as if it had been restored from a backup"
+        else:
+            return
+        raise ConfigError(
+            f"{self._new.name} {lost}; what was copied is in {self._old.name} still, whose queues are paused"
+        )
+
+    def _note(self, names: Iterable[str]) -> None:
+        """Write down what has been copied, in both stores."""
+        copied = self._copied()
+        for _ in copied.add(names):
+            note_copied(self._new.store, self._new.reader, copied.token, copied.records)
 
     def _first_mark(self, revision: int) -> Mark:
         queues: dict[QueueName, QueueState] = {
@@ -249,9 +272,13 @@ class Mover:
         return ConfigError(f"{self._old.name} and {self._new.name} are the same store")
 
     def _pause(self) -> None:
-        for queue in self._old.reader.queues():
-            if queue.state is not QueueState.PAUSED:
-                self._old.store.save_queue(queue.name, state=QueueState.PAUSED, actor=self._actor)
+        active = [queue for queue in self._old.reader.queues() if queue.state is not QueueState.PAUSED]
+        for queue in active:
+            self._old.store.save_queue(queue.name, state=QueueState.PAUSED, actor=self._actor)
+        if active:
+            # A claim that began before the pause may be committed after it, by a consumer that is in no list
+            # of workers. After this wait it is over, and the next look sees its jobs as running.
+            self._settle()
         for schedule in self._schedules():
             if not schedule.is_paused:
                 self._pause_schedule(schedule)
@@ -302,7 +329,7 @@ class Mover:
         ]
         for limit in fresh:
             self._new.store.save_limit(limit, actor=self._actor)
-            copied.add([f"limit {limit.scope}"])
+            self._note([f"limit {limit.scope}"])
         return len(fresh)
 
     def _queues(self, mark: Mark) -> int:
@@ -318,7 +345,7 @@ class Mover:
             if not (was_left and queue.state is QueueState.DRAINING)
         }
         queues = [queue for queue in self._old.reader.queues(names) if queue.name not in there]
-        self._copied().add(f"queue {queue.name}" for queue in queues)
+        self._note(f"queue {queue.name}" for queue in queues)
         for queue in queues:
             self._make_queue(queue, mark)
         return len(queues)
@@ -340,7 +367,7 @@ class Mover:
             schedule, revision=0, is_paused=is_paused, due_at=None if is_paused else schedule.next_at
         )
         is_new = self._new.store.save_schedule(again, actor=self._actor)
-        self._copied().add([f"schedule {schedule.name}"])
+        self._note([f"schedule {schedule.name}"])
         return is_new
 
     def _copy_documents(self, kind: str) -> int:
@@ -349,7 +376,7 @@ class Mover:
             name = f"document {kind} {document.name}"
             if name not in copied:
                 fresh += self._new.store.save_document(replace(document, revision=0))
-                copied.add([name])
+                self._note([name])
         return fresh
 
     def _pass(self, mark: Mark) -> tuple[int, int]:
@@ -374,7 +401,7 @@ class Mover:
         wholes = [whole for whole in self._old.reader.wholes(missing) if whole] if missing else []
         fresh = sum(sum(self._new.store.adopt(part)) for part in _light(wholes))
         gone = {*missing} - {whole.job.id for whole in wholes}  # pruned meanwhile
-        copied.add(job_id for job_id in ids if job_id not in gone)
+        self._note(job_id for job_id in ids if job_id not in gone)
         return fresh
 
     # Taking out
