@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 
@@ -30,10 +33,12 @@ from forebay.errors import ConfigError, IllegalTransition, QueueClosed
 from forebay.service.keys import KIND as KEYS
 from forebay.stores.memory.store import MemoryEngine
 from forebay.stores.opening import open_engine
+from forebay.stores.postgres import connection
 from forebay.stores.protocol import Engine, Want
 from forebay.stores.sqlite.store import SqliteEngine
 from tests.stores.support import new_job
 from tests.urls import url_of
+from tests.worker.support import eventually
 
 MAIL = QueueName("mail")
 W1 = WorkerId("w1")
@@ -59,7 +64,7 @@ def opened(stack: ExitStack, engine: Engine) -> Place:
 
 
 def mover(old: Place, new: Place) -> Mover:
-    return Mover(old, new, SystemClock(), actor="ada")
+    return Mover(old, new, SystemClock(), actor="ada", settle=lambda: None)
 
 
 def move_all(one: Mover) -> None:
@@ -330,6 +335,81 @@ def test_a_new_store_that_was_emptied_meanwhile_is_told_from_one_that_has_forgot
             mover(old, empty).move()
 
     assert old.reader.counts()[MAIL].total == 1
+
+
+@pytest.mark.parametrize("finishes", [False, True])
+def test_a_new_store_that_was_restored_from_a_backup_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finishes: bool
+) -> None:
+    """Its jobs of the last parts are gone; the old store knows that they were copied."""
+    monkeypatch.setattr("forebay.app.moving.AT_ONCE", 1)
+    with ExitStack() as stack:
+        old = opened(stack, SqliteEngine(str(tmp_path / "old.db")))
+        new_file = tmp_path / "new.db"
+        with ExitStack() as first:
+            new = opened(first, SqliteEngine(str(new_file)))
+            put(old, new_job(queue=MAIL))
+            mover(old, new).move()
+        backup = new_file.read_bytes()
+        with ExitStack() as second:
+            new = opened(second, SqliteEngine(str(new_file)))
+            put(old, *[new_job(queue=MAIL)] * 3)
+            one = mover(old, new)
+            one.move()
+            compared = one.compare()
+        new_file.write_bytes(backup)
+        new = opened(stack, SqliteEngine(str(new_file)))
+
+        with pytest.raises(ConfigError, match="as if it had been restored from a backup"):
+            mover(old, new).finish(compared) if finishes else mover(old, new).move()
+
+        assert old.reader.counts()[MAIL].total == 4
+
+
+def test_a_move_that_a_former_release_has_begun_goes_on(places: list[Place]) -> None:
+    old, new = places
+    put(old, *[new_job(queue=MAIL)] * 2)
+    mover(old, new).move()
+    [document] = new.reader.documents(KIND)
+    assert new.store.save_document(replace(document, body="{}"))
+
+    put(old, new_job(queue=MAIL))
+    assert mover(old, new).move().jobs == 1
+
+
+def test_a_claim_that_is_on_its_way_when_queues_are_paused_runs_in_one_store_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a consumer, which is in no list of workers: its claim has read that the queue is open, and is
+    committed after the pause."""
+    monkeypatch.setitem(connection._PATIENCE, "lock_timeout", "60s")  # this machine may be slow
+    with ExitStack() as stack:
+        engine: Any = open_engine(url_of("postgresql", tmp_path))
+        old, new = opened(stack, engine), opened(stack, MemoryEngine())
+        put(old, new_job(queue=MAIL))
+        old.store.save_limit(Limit(scope=GLOBAL, concurrency=7))
+        lock = stack.enter_context(psycopg.connect(engine.address.dsn))
+        schema = engine.address.schema
+        lock.execute(f"select * from {schema}.limits for update")
+        consumer = opened(stack, engine)
+        claims: list[list[JobId]] = []
+        claiming = Thread(target=lambda: claims.append(claimed(consumer)))
+        claiming.start()
+        stack.callback(claiming.join)
+        watching = stack.enter_context(psycopg.connect(engine.address.dsn, autocommit=True))
+        waits = """select count(*) from pg_stat_activity
+            where wait_event_type = 'Lock' and datname = current_database()"""
+        eventually(lambda: watching.execute(waits).fetchall() != [(0,)])
+
+        def settle() -> None:
+            lock.rollback()
+            claiming.join()
+
+        with pytest.raises(IllegalTransition, match="1 job is running"):
+            Mover(old, new, SystemClock(), settle=settle).move()
+
+        assert [len(ids) for ids in claims] == [1]
+        assert new.reader.counts() == {}
 
 
 def test_ordinary_work_in_the_new_store_is_not_in_the_way(places: list[Place]) -> None:

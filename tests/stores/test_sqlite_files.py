@@ -253,6 +253,19 @@ def test_where_mounts_cannot_be_read_no_file_is_refused(tmp_path: Path) -> None:
     Places(str(tmp_path / "jobs.db"), mounts=str(tmp_path / "missing")).check_disk()
 
 
+def test_a_database_that_is_mounted_alone_is_refused(tmp_path: Path) -> None:
+    """As `docker run -v jobs.db:/app/jobs.db` does it: the container has -wal and -shm files of its own."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    mounts = tmp_path / "mounts"
+    point = str(folder / "jobs.db").replace(" ", "\\040")
+    mounts.write_text(f"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:1 /data/jobs.db {point} rw - ext4 /dev/a rw\n")
+
+    with pytest.raises(StoreUnusable, match=f"mount the folder {folder} instead"):
+        Places(str(folder / "jobs.db"), mounts=str(mounts)).check_disk()
+    Places(str(folder / "other.db"), mounts=str(mounts)).check_disk()
+
+
 @pytest.mark.parametrize(
     ("path", "kind"),
     [

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from forebay.app.blobs import WITHOUT_ROW_MS
 from forebay.domain.document import Document
 from forebay.domain.job import QueueName
 from forebay.domain.query import MAX_PAGE
@@ -16,6 +18,9 @@ from forebay.stores.protocol import Reader, Store
 KIND: Final = "move"
 COPIED: Final = "moved"
 _NAME: Final = "to"
+# The same time that the row of a blob has to appear: a caller transaction of the old store may commit its job
+# after the last pass, and the next `forebay move --finish` brings that job.
+AFTER_MOVE_MS: Final = WITHOUT_ROW_MS
 _MOST_NAMES: Final = 100  # of a record; ids and names are short, and a document holds 64 KiB
 
 
@@ -46,17 +51,64 @@ def drop_mark(store: Store) -> None:
     store.drop_document(KIND, _NAME)
 
 
-def is_expected(reader: Reader, token: str) -> bool:
-    """Whether a store knows that this move goes there. One that was emptied meanwhile does not."""
-    return bool(reader.documents(KIND, [token]))
+class Expected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The new store's own record of a move to it. `copied` is how many records of `Copied` the old store had
+    when this was written last: a new store that was restored from a backup has an earlier number."""
+
+    copied: int | None = None  # not written by releases before this was kept
+    is_finished: bool = False
+
+
+def expected_in(reader: Reader, token: str) -> Expected | None:
+    """What a store knows of this move to it; None for one that was emptied meanwhile."""
+    for document in reader.documents(KIND, [token]):
+        return _expected(document)
+    return None
 
 
 def expect(store: Store, token: str) -> None:
-    store.save_document(Document(kind=KIND, name=token, body="{}"))
+    store.save_document(_expecting(token, Expected(copied=0)))
 
 
-def expect_no_more(store: Store, token: str) -> None:
-    store.drop_document(KIND, token)
+def note_copied(store: Store, reader: Reader, token: str, copied: int) -> None:
+    """Write into the new store how many records the old one has of what was copied."""
+    while found := reader.documents(KIND, [token]):
+        known = _expected(found[0])
+        if known.copied is None or known.copied >= copied:
+            return
+        if store.save_document(_expecting(token, replace(known, copied=copied), found[0].revision)):
+            return
+
+
+def expect_no_more(store: Store, reader: Reader, token: str) -> None:
+    """Write into the new store that the move to it is finished. The document stays: `keeps_blobs` needs the
+    time at which it was written."""
+    while (found := reader.documents(KIND, [token])) and not (known := _expected(found[0])).is_finished:
+        store.save_document(_expecting(token, replace(known, is_finished=True), found[0].revision))
+
+
+def keeps_blobs(reader: Reader) -> bool:
+    """Return whether a move forbids this store to remove blobs, even those of jobs that it does not have.
+
+    Both stores of a move name their blobs with one id. The old store does not have the jobs that were
+    enqueued in the new one, and the new store does not have the jobs that are still to be copied.
+    """
+    now = reader.now()
+    return any(
+        document.name == _NAME
+        or not _expected(document).is_finished
+        or now < document.updated_at + AFTER_MOVE_MS
+        for document in reader.documents(KIND)
+    )
+
+
+def _expected(document: Document) -> Expected:
+    return msgspec.json.decode(document.body, type=Expected)
+
+
+def _expecting(token: str, expected: Expected, revision: int = 0) -> Document:
+    body = msgspec.json.encode(expected).decode()
+    return Document(kind=KIND, name=token, body=body, revision=revision)
 
 
 class Copied:
@@ -69,7 +121,7 @@ class Copied:
     def __init__(self, store: Store, reader: Reader, token: str) -> None:
         self._store = store
         self._reader = reader
-        self._token = token
+        self.token = token
         self._known: set[str] = set()
         self._records = 0
         for document in self._documents():
@@ -82,7 +134,13 @@ class Copied:
     def __len__(self) -> int:
         return len(self._known)
 
-    def add(self, names: Iterable[str]) -> None:
+    @property
+    def records(self) -> int:
+        """How many documents hold these names."""
+        return self._records
+
+    def add(self, names: Iterable[str]) -> Iterator[None]:
+        """Write names down, a record at a time; it pauses behind each."""
         fresh = [name for name in names if name not in self._known]
         for first in range(0, len(fresh), _MOST_NAMES):
             part = fresh[first : first + _MOST_NAMES]
@@ -90,6 +148,7 @@ class Copied:
             while not self._store.save_document(Document(kind=COPIED, name=self._next(), body=body)):
                 pass  # the number was taken by another mover; the next one is looked for
             self._known.update(part)
+            yield
 
     def drop(self) -> None:
         for document in list(self._documents()):
@@ -97,10 +156,10 @@ class Copied:
 
     def _next(self) -> str:
         self._records += 1
-        return f"{self._token}-{self._records:010}"
+        return f"{self.token}-{self._records:010}"
 
     def _documents(self) -> Iterator[Document]:
         after: str | None = None
         while found := self._reader.documents(COPIED, limit=MAX_PAGE, after=after):
-            yield from (document for document in found if document.name.startswith(self._token))
+            yield from (document for document in found if document.name.startswith(self.token))
             after = found[-1].name

@@ -27,15 +27,18 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.app.alert_records import ALERTS, BOARDS, CHANNELS, RULES
+from forebay.app.blobs import Blobs
 from forebay.app.bulk import sweep
+from forebay.app.move_comparing import Comparing, check_agreement
 from forebay.app.move_records import (
     Copied,
     Mark,
     drop_mark,
     expect,
     expect_no_more,
-    is_expected,
+    expected_in,
     mark_in,
+    note_copied,
     write_mark,
 )
 from forebay.app.ramping import KIND as RAMPS
@@ -44,7 +47,7 @@ from forebay.clock import Clock
 from forebay.domain.document import Document
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.lifecycle import LIVE, JobState
-from forebay.domain.moving import Comparison, Moved, Whole, fingerprint
+from forebay.domain.moving import Comparison, Moved, Whole
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
@@ -63,10 +66,12 @@ KINDS: Final = (
 AT_ONCE: Final = 100
 MOST_PASSES: Final = 10
 MOST_BYTES: Final = 4 << 20  # of payloads and results that are written at once
+# For claims that are on their way when queues are paused: PostgreSQL gives one up that waits longer than 2 s
+# for a lock, and on other engines no claim overlaps a pause.
+SETTLE_S: Final = 3.0
 _LOOK_EVERY_S: Final = 0.2
 _FINAL: Final = tuple(state for state in JobState if state not in LIVE)
 _KEEPS: Final = ("keep_finished_ms", "keep_dead_ms")
-_CHECKSUM: Final = 1 << 64
 
 
 class Place(NamedTuple):
@@ -85,10 +90,20 @@ class Mover:
     """Moves what is in one store to another one; may be begun again at any time."""
 
     def __init__(
-        self, old: Place, new: Place, clock: Clock, *, actor: str = "", tell: Tell = lambda *_: None
+        self,
+        old: Place,
+        new: Place,
+        clock: Clock,
+        *,
+        actor: str = "",
+        tell: Tell = lambda *_: None,
+        blobs: Blobs | None = None,
+        settle: Callable[[], object] = lambda: Event().wait(SETTLE_S),
     ) -> None:
         self._old = old
         self._new = new
+        self._blobs = blobs
+        self._settle = settle
         if old.place == new.place:
             raise self._are_the_same()
         self._clock = clock
@@ -117,46 +132,17 @@ class Mover:
 
     def compare(self) -> Comparison:
         """Look at each job of the old store in both."""
-        pairs, forgotten, missing, different = 0, 0, list[JobId](), list[JobId]()
-        copied = self._copied()
-        old_sum = new_sum = 0
+        comparing = Comparing(self._copied(), self._blobs)
         for part in self._parts("comparing", [*self._ids(LIVE), *self._ids(_FINAL)]):
-            found = zip(self._old.reader.jobs(part), self._new.reader.jobs(part), strict=True)
-            for old, new in found:
-                if old is None:
-                    continue  # pruned meanwhile
-                pairs += 1
-                if new is None and old.id in copied:
-                    forgotten += 1
-                    continue
-                # How it has ended counts, unless somebody has revived it in the new store.
-                with_end = (
-                    old.is_final and new is not None and new.is_final and old.updated_at == new.updated_at
-                )
-                old_print = fingerprint(old, with_end=with_end)
-                new_print = 0 if new is None else fingerprint(new, with_end=with_end)
-                old_sum, new_sum = old_sum + old_print, new_sum + new_print
-                if new is None:
-                    missing.append(old.id)
-                elif old_print != new_print or new.attempt < old.attempt:
-                    different.append(old.id)
-        return Comparison(
-            jobs=pairs,
-            forgotten=forgotten,
-            missing=tuple(missing),
-            different=tuple(different),
-            old_checksum=f"{old_sum % _CHECKSUM:016x}",
-            new_checksum=f"{new_sum % _CHECKSUM:016x}",
-        )
+            for old, new in zip(self._old.reader.jobs(part), self._new.reader.jobs(part), strict=True):
+                if old is not None:  # else pruned meanwhile
+                    comparing.add(old, new)
+        return comparing.result()
 
     def finish(self, compared: Comparison, wait_ms: int = 0) -> int:
         """Take what is in the new store out of the old one, and close the queues there; how many jobs went.
         For when nobody writes to the old store any more: who does so still gets QueueClosed in the end."""
-        if not compared.agrees:
-            raise IllegalTransition(
-                f"{len(compared.missing):,} jobs of {self._old.name} are missing in {self._new.name} and "
-                f"{len(compared.different):,} are another there, so none is taken out"
-            )
+        check_agreement(compared, self._old.name, self._new.name)
         mark = self._begun()
         self._wait(wait_ms)
         deleted = 0
@@ -173,9 +159,11 @@ class Mover:
         self._let_forget()
         self._drop_settings()
         copied = self._copied()
+        # Before the mark: a mover that is killed between the two finishes this move again. In the other order
+        # the new store would wait for the end of this move for ever, and never remove blobs.
+        expect_no_more(self._new.store, self._new.reader, mark.token)
         self._write_mark(replace(mark, is_finished=True), self._revision())
         copied.drop()
-        expect_no_more(self._new.store, mark.token)
         drop_mark(self._new.store)  # of the time when it was the old one
         return deleted
 
@@ -237,15 +225,32 @@ class Mover:
         else:
             mark = self._first_mark(0 if found is None else found[1])
         self._known = Copied(self._old.store, self._old.reader, mark.token)
-        if not is_expected(self._new.reader, mark.token):
-            if len(self._known):
-                raise ConfigError(
-                    f"{self._new.name} knows nothing of the move to it that has begun, as if it had been "
-                    f"emptied; what was copied is in {self._old.name} still, whose queues are paused"
-                )
-            expect(self._new.store, mark.token)
+        self._check_expected(mark, self._known)
         self._pause()
         return mark
+
+    def _check_expected(self, mark: Mark, copied: Copied) -> None:
+        """Raise ConfigError if the new store has lost what was copied. It notes the number of records after
+        each one is written, so without a loss it lacks at most the last: the mover was killed in between."""
+        expected = expected_in(self._new.reader, mark.token)
+        if expected is None and not len(copied):
+            expect(self._new.store, mark.token)
+            return
+        if expected is None:
+            lost = "knows nothing of the move to it that has begun, as if it had been emptied"
+        elif expected.copied is not None and expected.copied < copied.records - 1:
+            lost = "knows only the beginning of the move to it, as if it had been restored from a backup"
+        else:
+            return
+        raise ConfigError(
+            f"{self._new.name} {lost}; what was copied is in {self._old.name} still, whose queues are paused"
+        )
+
+    def _note(self, names: Iterable[str]) -> None:
+        """Write down what has been copied, in both stores."""
+        copied = self._copied()
+        for _ in copied.add(names):
+            note_copied(self._new.store, self._new.reader, copied.token, copied.records)
 
     def _first_mark(self, revision: int) -> Mark:
         queues: dict[QueueName, QueueState] = {
@@ -267,9 +272,13 @@ class Mover:
         return ConfigError(f"{self._old.name} and {self._new.name} are the same store")
 
     def _pause(self) -> None:
-        for queue in self._old.reader.queues():
-            if queue.state is not QueueState.PAUSED:
-                self._old.store.save_queue(queue.name, state=QueueState.PAUSED, actor=self._actor)
+        active = [queue for queue in self._old.reader.queues() if queue.state is not QueueState.PAUSED]
+        for queue in active:
+            self._old.store.save_queue(queue.name, state=QueueState.PAUSED, actor=self._actor)
+        if active:
+            # A claim that began before the pause may be committed after it, by a consumer that is in no list
+            # of workers. After this wait it is over, and the next look sees its jobs as running.
+            self._settle()
         for schedule in self._schedules():
             if not schedule.is_paused:
                 self._pause_schedule(schedule)
@@ -320,7 +329,7 @@ class Mover:
         ]
         for limit in fresh:
             self._new.store.save_limit(limit, actor=self._actor)
-            copied.add([f"limit {limit.scope}"])
+            self._note([f"limit {limit.scope}"])
         return len(fresh)
 
     def _queues(self, mark: Mark) -> int:
@@ -336,7 +345,7 @@ class Mover:
             if not (was_left and queue.state is QueueState.DRAINING)
         }
         queues = [queue for queue in self._old.reader.queues(names) if queue.name not in there]
-        self._copied().add(f"queue {queue.name}" for queue in queues)
+        self._note(f"queue {queue.name}" for queue in queues)
         for queue in queues:
             self._make_queue(queue, mark)
         return len(queues)
@@ -358,7 +367,7 @@ class Mover:
             schedule, revision=0, is_paused=is_paused, due_at=None if is_paused else schedule.next_at
         )
         is_new = self._new.store.save_schedule(again, actor=self._actor)
-        self._copied().add([f"schedule {schedule.name}"])
+        self._note([f"schedule {schedule.name}"])
         return is_new
 
     def _copy_documents(self, kind: str) -> int:
@@ -367,7 +376,7 @@ class Mover:
             name = f"document {kind} {document.name}"
             if name not in copied:
                 fresh += self._new.store.save_document(replace(document, revision=0))
-                copied.add([name])
+                self._note([name])
         return fresh
 
     def _pass(self, mark: Mark) -> tuple[int, int]:
@@ -392,7 +401,7 @@ class Mover:
         wholes = [whole for whole in self._old.reader.wholes(missing) if whole] if missing else []
         fresh = sum(sum(self._new.store.adopt(part)) for part in _light(wholes))
         gone = {*missing} - {whole.job.id for whole in wholes}  # pruned meanwhile
-        copied.add(job_id for job_id in ids if job_id not in gone)
+        self._note(job_id for job_id in ids if job_id not in gone)
         return fresh
 
     # Taking out

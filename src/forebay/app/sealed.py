@@ -14,12 +14,13 @@ from typing import Any, Final, TypeVar, cast
 from msgspec.structs import replace
 
 from forebay.app.blobs import WITHOUT_ROW_MS, Blobs, FolderBlobs, blob_name
+from forebay.app.move_records import AFTER_MOVE_MS, keeps_blobs
 from forebay.app.sealing import Keys
 from forebay.app.wrapping import INLINE, Wrapping, blob_of
 from forebay.domain.document import Document
 from forebay.domain.firing import Move
 from forebay.domain.history import Timeline
-from forebay.domain.job import Job, JobId, NewJob, WorkerId
+from forebay.domain.job import DAY_MS, Job, JobId, NewJob, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.note import Note, Notes
 from forebay.domain.schedule import Schedule
@@ -190,6 +191,7 @@ class SealedStore(_Around):
         super().__init__(inner, wrapping)
         self._new_reader = reader
         self._looked_up_to = ""
+        self._has_told = False
         self._unsettled: dict[Lease, tuple[_Given, _Given]] = {}
 
     def insert(self, jobs: Sequence[NewJob], **options: Any) -> list[Receipt]:
@@ -282,8 +284,19 @@ class SealedStore(_Around):
         # By their names, and before: as soon as a job is gone another one may have its id, and its own blobs.
         names = self._blobs_of(ids)
         verdicts = self._inner.delete(ids, actor=actor)
-        self._remove(name for one in verdicts if one.done for name in names.get(one.job_id, ()))
+        removable = [name for one in verdicts if one.done for name in names.get(one.job_id, ())]
+        # After the rows are gone: a move that begins later does not copy these jobs. A move that began before
+        # may have copied them, and then the jobs of the new store refer to these blobs.
+        if removable and not self._keeps_blobs():
+            self._remove(removable)
         return verdicts
+
+    def _keeps_blobs(self) -> bool:
+        reader = self._new_reader()
+        try:
+            return keeps_blobs(reader)
+        finally:
+            reader.close()
 
     def _blobs_of(self, ids: Sequence[JobId]) -> dict[JobId, list[str]]:
         reader = self._new_reader()
@@ -302,12 +315,16 @@ class SealedStore(_Around):
         # Each minute, by whoever comes first. Stores forget jobs in many ways, and some by themselves, so
         # what is left of them is looked for: a page, and the next ones while there is much to remove.
         if blobs is not None and self._inner.take_duty("collect", COLLECT_EVERY_MS):
-            for _ in range(MOST_PAGES):
-                orphans = self._orphans(blobs)
-                self._remove(orphans)
-                if not orphans:
-                    break
+            self.collect(blobs)
         return pruned
+
+    def collect(self, blobs: Blobs) -> None:
+        """Remove blobs that belong to no job of this store."""
+        for _ in range(MOST_PAGES):
+            orphans = self._orphans(blobs)
+            self._remove(orphans)
+            if not orphans:
+                break
 
     def _orphans(self, blobs: Blobs) -> list[str]:
         """Blobs of the next page that belong to no job of this store."""
@@ -323,9 +340,24 @@ class SealedStore(_Around):
             # The clock first: whatever is old by it has its row, or will never have one.
             now, jobs = reader.now(), list(dict.fromkeys(name.job for name in names))
             gone = {job_id for job_id, job in zip(jobs, reader.jobs(jobs), strict=True) if job is None}
+            # After the jobs were read. The new store of a move has the blob id of the old one only after the
+            # move was announced here, so the announcement is visible. If the move has ended since the jobs
+            # were read, its end is younger than `AFTER_MOVE_MS`. The mark of the old store is written before
+            # the first job is copied: without a mark, no other store refers to these blobs.
+            if gone and keeps_blobs(reader):
+                self._tell_once()
+                return []
         finally:
             reader.close()
         return [str(name) for name in names if name.job in gone and name.written_at < now - WITHOUT_ROW_MS]
+
+    def _tell_once(self) -> None:
+        if not self._has_told:
+            self._has_told = True
+            logger.info(
+                "blobs without a job are not removed while this store is moved, and for %s days after",
+                AFTER_MOVE_MS // DAY_MS,
+            )
 
     def _remove(self, names: Iterable[str]) -> None:
         unused = list(names)

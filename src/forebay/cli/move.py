@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from forebay.app.blobs import FolderBlobs
 from forebay.app.moving import Mover, Place
 from forebay.cli.opening import Desk, engine_at
 from forebay.cli.options import Length
@@ -40,13 +41,14 @@ def move(old: str, new: str, wait: int, finish: bool, as_json: bool) -> None:
     """
     settings = read_settings({}, config=click.get_current_context().find_root().obj)
     with _both(settings, old, new) as (source, target), _bars() as tell:
-        mover = Mover(source, target, SystemClock(), actor=settings.actor, tell=tell)
+        blobs = FolderBlobs(folder) if (folder := settings.get("blobs")) else None
+        mover = Mover(source, target, SystemClock(), actor=settings.actor, tell=tell, blobs=blobs)
         moved = mover.move(wait)
         compared = mover.compare()
         if finish:
             moved = msgspec.structs.replace(moved, deleted=mover.finish(compared, wait))
     _answer(Output(as_json=as_json), source, target, moved, compared, is_finished=finish)
-    if compared.different:
+    if not compared.agrees:
         click.get_current_context().exit(1)
 
 
@@ -101,6 +103,13 @@ def _answer(
             click.echo(
                 f"{jobs_of(compared.jobs)} compared: {len(compared.missing):,} came meanwhile, and "
                 f"{len(compared.different):,} are another in {new.name}"
+            )
+        if compared.without_blob:
+            click.echo(f"the blobs of {jobs_of(len(compared.without_blob))} are gone")
+        if compared.blobs_unchecked:
+            click.echo(
+                f"{jobs_of(compared.blobs_unchecked)} with blobs, which were not looked for: name their "
+                "folder with the setting blobs (FOREBAY_BLOBS)"
             )
         if compared.forgotten:
             click.echo(

@@ -10,8 +10,7 @@ from forebay.app.bulk import sweep as swept_once
 from forebay.cli.opening import Desk
 from forebay.cli.options import at_store
 from forebay.cli.output import Output, jobs_of
-from forebay.domain.job import WorkerId
-from forebay.stores.ids import new_id
+from forebay.stores.ids import new_worker_id
 
 
 @click.command()
@@ -24,7 +23,7 @@ def sweep(desk: Desk, out: Output, dead_workers: bool) -> None:
     second by themselves. After an outage of the store wait for a third of a lease, so that workers that were
     cut off can renew first; --dead-workers can be used at any time.
     """
-    sweeper, swept, is_over = WorkerId(new_id()), 0, False
+    sweeper, swept, is_over = new_worker_id(), 0, False
     while not is_over:
         batch = swept_once(desk.store, sweeper, random.random, only_dead=dead_workers)
         swept, is_over = swept + batch, batch == 0

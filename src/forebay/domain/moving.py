@@ -85,12 +85,16 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Both stores side by side: how many jobs of the old one were looked at, which are missing in the new one
     or are another there, and the sums of the fingerprints of both. Those that have come there and are not
-    there any more, because they were done and pruned or somebody has deleted them, are `forgotten`."""
+    there any more, because they were done and pruned or somebody has deleted them, are `forgotten`. Jobs of
+    the new store whose payload or result is in a blob that does not exist are `without_blob`;
+    `blobs_unchecked` counts the jobs whose blobs were not looked for, because no place for them was given."""
 
     jobs: int = 0
     forgotten: int = 0
     missing: tuple[JobId, ...] = ()
     different: tuple[JobId, ...] = ()
+    without_blob: tuple[JobId, ...] = ()
+    blobs_unchecked: int = 0
     old_checksum: str = ""
     new_checksum: str = ""
 
@@ -98,4 +102,5 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     def agrees(self) -> bool:
         """Whether all is there. What is missing may have come since the last pass; what is another one has
         been changed in one of the stores."""
-        return not self.missing and not self.different and self.old_checksum == self.new_checksum
+        is_whole = not (self.missing or self.different or self.without_blob)
+        return is_whole and self.old_checksum == self.new_checksum

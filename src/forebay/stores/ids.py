@@ -11,17 +11,22 @@ import os
 from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import Final
+from weakref import WeakSet
 
 import uuid_utils
 
-from forebay.domain.job import JobId
+from forebay.domain.job import JobId, WorkerId
 from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulids
 from forebay.errors import InvalidJob
 
 SEQS_PER_MS: Final = 2**15
 RANDOM_BITS: Final = 59
+_TIME_SHIFT: Final = 80  # bits behind the time
 _VERSION_AND_VARIANT: Final = 7 << 76 | 0b10 << 62
 _FIXED_BITS: Final = 0xF << 76 | 0b11 << 62
+
+
+_makers: Final[WeakSet[IdMaker]] = WeakSet()  # all of this process
 
 
 class IdMaker:
@@ -30,6 +35,7 @@ class IdMaker:
     def __init__(self) -> None:
         self._lock = Lock()
         self._last = 0
+        _makers.add(self)
 
     def __call__(self) -> JobId:
         with self._lock:
@@ -46,8 +52,13 @@ class IdMaker:
         return [JobId(text) for text in encode_ulids(first, count)]
 
     def start_over(self) -> None:
-        """In a forked process: another thread may have held the lock, and it is not here."""
+        """Begin anew in a forked process. Another thread may have held the lock, and it is not here.
+
+        The last id of the parent is forgotten: with a clock behind it, parent and children would all count on
+        from the same number. uuid-utils has its random numbers seeded anew by then.
+        """
         self._lock = Lock()
+        self._last = 0
 
 
 def several_ids(new_id: Callable[[], JobId], count: int) -> list[JobId]:
@@ -67,8 +78,25 @@ def ids_for(new_id: Callable[[], JobId], most: int) -> Iterator[JobId]:
 
 # One for the process: two engines side by side must not hand out ids that interleave.
 new_id: IdMaker = IdMaker()
+
+
+def _start_over() -> None:
+    for maker in _makers:
+        maker.start_over()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=new_id.start_over)
+    os.register_at_fork(after_in_child=_start_over)
+
+
+def new_worker_id() -> WorkerId:
+    """A worker id that no other process has; they sort by the time they were made.
+
+    Two workers with one id would settle each other's jobs, so all bits behind the time come from the system:
+    neither a fork nor a clock that was set back can repeat them.
+    """
+    time = uuid_utils.uuid7().int >> _TIME_SHIFT << _TIME_SHIFT
+    return WorkerId(encode_ulid(time | int.from_bytes(os.urandom(_TIME_SHIFT // 8))))
 
 
 def first_seq(now_ms: int) -> int:

@@ -21,7 +21,7 @@ from forebay.domain.outcome import AttemptError
 from forebay.domain.worker import DEFAULT_BEAT_MS, MAX_BEAT_MS, MIN_BEAT_MS, WorkerInfo, WorkerState
 from forebay.errors import ConfigError, StoreError
 from forebay.scheduler.standard import standard_duties
-from forebay.stores.ids import new_id
+from forebay.stores.ids import new_worker_id
 from forebay.stores.protocol import Engine, Store, Wakeups
 from forebay.telemetry.observing import End
 from forebay.telemetry.timing import timed
@@ -73,7 +73,7 @@ class Worker:
     ) -> None:
         weights = weighed(queues)
         _check(threads, coroutines, isolated, beat)
-        self.id: WorkerId = WorkerId(new_id())
+        self.id: WorkerId = new_worker_id()
         self._engine = engine
         self._info = WorkerInfo(
             id=self.id,
@@ -201,7 +201,7 @@ class Worker:
         if features.does_duties:
             return ()
         return standard_duties(
-            sweeper=WorkerId(new_id()),
+            sweeper=new_worker_id(),
             clock=self._clock,
             roll=random.random,
             hooks=self._hooks,

@@ -20,6 +20,7 @@ from forebay.stores.callers import (
 )
 from forebay.stores.postgres.connection import (
     DAY_WAS_MADE,
+    ID_WAS_TAKEN,
     TRIES,
     Address,
     TryAgain,
@@ -77,7 +78,7 @@ class Borrowed:
             for _ in range(TRIES):
                 try:
                     return self._undone_unless_done(work)
-                except (TryAgain, DAY_WAS_MADE):
+                except (TryAgain, DAY_WAS_MADE, ID_WAS_TAKEN):
                     continue
         except DRIVER_ERRORS as exc:
             raise self._translated(exc) from exc

@@ -71,8 +71,11 @@ _LONGEST: Final = {"transaction_timeout": "60s"}
 # Whoever settles a job while somebody makes the partition of its day has chosen another one for it, and is
 # refused by that one's limits.
 DAY_WAS_MADE: Final = errors.CheckViolation
+# An id that was made for a new job is another job's: the next try makes other ids. Or another transaction has
+# stored the id that a caller brought, and the next try sees that job.
+ID_WAS_TAKEN: Final = errors.UniqueViolation
 # Another try of the same transaction may well succeed, and nothing of this one has happened.
-PASSING: Final = (errors.DeadlockDetected, errors.SerializationFailure, DAY_WAS_MADE)
+PASSING: Final = (errors.DeadlockDetected, errors.SerializationFailure, DAY_WAS_MADE, ID_WAS_TAKEN)
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from forebay.domain.job import JobId, Need, NewJob, OnFailure, UniqueUntil
 from forebay.domain.lifecycle import JobState
@@ -24,6 +25,7 @@ from forebay.errors import (
     QueueNotFound,
     StoreError,
     StoreRefused,
+    StoreUnavailable,
     WorkerNotFound,
 )
 from forebay.stores.following import StillListed
@@ -32,11 +34,15 @@ from forebay.stores.protocol import Receipt
 from forebay.stores.redis.rows import FRESH_QUEUE, body_of, head_start
 from forebay.stores.rows import STATES
 
+T = TypeVar("T")
+
+_TRIES: Final = 10
 # What the head of a plain job says of it besides its number and time, and what only its body says. A job in
 # which anything else is not as usual is not plain; so whoever adds a field need not think of it here.
 _IN_HEAD: Final = ("queue", "task", "priority", "lease_ms", "extension_ms", "unique_until")
 _IN_BODY: Final = ("payload", "policy", "timeout_ms", "metadata", "tags", "correlation_id", "parent_id")
 _WORDS: Final = {one: one.value for one in OnFailure}  # to ask a member for its value takes longer
+STAYS_LONG: Final = -1  # the answer of `insert_plain` where it has nothing to do for a while
 _STATES: Final = {name.encode(): state for name, state in STATES.items()}
 _UNUSED: Final = ("once_ms", "allow_missing")  # without a key, without parents
 # Looked at with the claim, but for a share; by a queue with a rate, which is not plain.
@@ -50,6 +56,22 @@ _rest_of: Final = attrgetter(
     *(name for name in NewJob.__struct_fields__ if name not in {*_IN_HEAD, *_IN_BODY, *_UNUSED, *_LIMITED})
 )
 _USUAL: Final = _rest_of(NewJob(task="plain"))
+
+
+class RepeatedId(StoreUnavailable):
+    """An id that was made for a new job is another job's. Nothing has happened; the call is made again with
+    other ids."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"the id {job_id} was made for a new job, and another job has it; try again")
+
+
+def with_other_ids(call: Callable[[], T]) -> T:
+    """The answer of a call that makes ids for new jobs; it is made again with others while one is taken."""
+    for _ in range(_TRIES - 1):
+        with suppress(RepeatedId):
+            return call()
+    return call()
 
 
 class PlainIntake:
@@ -263,6 +285,7 @@ _ERRORS: dict[str, Callable[..., ForebayError]] = {
     "MissingPlace": missing_place,
     "IllegalTransition": lambda state: IllegalTransition(f"a running job cannot become {state}"),
     "StillListed": StillListed,
+    "RepeatedId": RepeatedId,
     "StoreRefused": _refused,
     "Unwritable": lambda job_id: StoreRefused(f"a text about job {job_id} cannot be written as UTF-8"),
     "WorkerNotFound": lambda worker: WorkerNotFound(

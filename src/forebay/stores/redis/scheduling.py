@@ -13,7 +13,7 @@ from forebay.domain.job import JobId
 from forebay.domain.query import check_limit
 from forebay.domain.schedule import FIRINGS_KEPT, Firing, FiringStatus, Schedule
 from forebay.stores.redis.connection import Connection
-from forebay.stores.redis.inserting import Intake, error_of
+from forebay.stores.redis.inserting import Intake, done, error_of, with_other_ids
 from forebay.stores.redis.operating import TRIES, too_busy
 from forebay.stores.rows import changes_text
 from forebay.stores.scheduling import DueSchedules, Fired, schedule_text, schedules_from_rows
@@ -65,6 +65,9 @@ class RedisSchedules:
         return DueSchedules(now=now, schedules=tuple(schedules), next_due_ms=later)
 
     def fire(self, moves: Sequence[Move]) -> list[Fired]:
+        return with_other_ids(lambda: self._fired(moves))
+
+    def _fired(self, moves: Sequence[Move]) -> list[Fired]:
         intake = Intake(self._new_id)
         asked, number = [], 0
         for move in moves:
@@ -79,7 +82,7 @@ class RedisSchedules:
             "kept": FIRINGS_KEPT,
             "moves": asked,
         }
-        answers = self._connection.run("fire", ask, *intake.arguments)
+        [answers] = done(self._connection.run("fire", ask, *intake.arguments))
         return [_fired(move, answer) for move, answer in zip(moves, answers, strict=True)]
 
 

@@ -46,7 +46,15 @@ from forebay.stores.redis.breaker import Breaker, Sight
 from forebay.stores.redis.connection import Address, Connection, is_full
 from forebay.stores.redis.documents import RedisDocuments
 from forebay.stores.redis.exchanging import Exchanging, ShortWay, cancels_of
-from forebay.stores.redis.inserting import Intake, PlainIntake, are_plain, done, receipts_of
+from forebay.stores.redis.inserting import (
+    STAYS_LONG,
+    Intake,
+    PlainIntake,
+    are_plain,
+    done,
+    receipts_of,
+    with_other_ids,
+)
 from forebay.stores.redis.limiting import RedisLimits
 from forebay.stores.redis.measuring import RedisMetrics
 from forebay.stores.redis.pruning import Pruning
@@ -163,15 +171,16 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics, Redi
     ) -> list[Receipt]:
         if jobs and are_plain(jobs) and (receipts := self._inserted_plain(jobs)) is not None:
             return self._followed(receipts)
+        rules = {"on_conflict": on_conflict, "atomic": atomic, "create_queues": create_queues}
+        return self._followed(self._after_list(lambda: self._inserted(jobs, rules)))
+
+    def _inserted(self, jobs: Sequence[NewJob], rules: dict[str, Any]) -> list[Receipt]:
         intake = Intake(partial(next, iter(several_ids(self._new_id, len(jobs)))))
         for place, job in enumerate(jobs):
             intake.add(job, place)
-        rules = {"on_conflict": on_conflict, "atomic": atomic, "create_queues": create_queues}
         ask = {**intake.request(2), **rules}
-        [answers] = self._after_list(
-            lambda: done(self._with_room(lambda: self._run("insert", ask, *intake.arguments)))
-        )
-        return self._followed(receipts_of(intake.ids, answers))
+        [answers] = done(self._with_room(lambda: self._run("insert", ask, *intake.arguments)))
+        return receipts_of(intake.ids, answers)
 
     def _inserted_plain(self, jobs: Sequence[NewJob]) -> list[Receipt] | None:
         """None where the script for plain jobs has left them to the other one."""
@@ -180,7 +189,7 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics, Redi
             return None
         plain = PlainIntake(jobs, self._new_id)
         answer = self._with_room(lambda: self._connection.call("insert_plain", *plain.arguments))
-        if answer < 0:
+        if answer == STAYS_LONG:
             short_way.has_ended()
         return plain.receipts if answer > 0 else None
 
@@ -218,10 +227,10 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics, Redi
 
     def _after_list(self, call: Callable[[], T]) -> T:
         """Its answer; the list comes first where it has to do with the id of a new job. Nothing has happened
-        by then, so the call can be made again."""
+        by then, so the call can be made again; so it is, with other ids, where one was another job's."""
         while True:
             try:
-                return call()
+                return with_other_ids(call)
             except StillListed:
                 self._run("follow", _FOLLOWING)
 

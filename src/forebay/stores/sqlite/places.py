@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -85,33 +87,45 @@ class Places:
         return 0
 
     def check_disk(self) -> None:
-        """Raise StoreUnusable if the database lies on a network file system, where that can be told."""
-        kind = self._file_system()
+        """Raise StoreUnusable if the database lies on a network file system or is mounted alone, where the
+        operating system tells it."""
+        mounts, database = self._mountinfo(), os.path.realpath(self.database)
+        if any(point == database for point, _ in _mount_points(mounts)):
+            # Its -wal and -shm files are then in the container alone: programs of two containers would write
+            # to one database without seeing each other's locks, and destroy it.
+            raise StoreUnusable(
+                f"{self.database} is mounted alone, so other containers do not share the files beside it; "
+                f"mount the folder {self.database.parent} instead"
+            )
+        kind = file_system_of(database, mounts)
         if kind in NETWORK_FILE_SYSTEMS:
             raise StoreUnusable(
                 f"{self.database} lies on a network file system ({kind}), where SQLite's locks cannot be "
                 "trusted: use a local disk, or a postgresql:// store to share jobs between machines"
             )
 
-    def _file_system(self) -> str:
+    def _mountinfo(self) -> str:
         try:
-            text = Path(self._mounts).read_text(encoding="utf-8", errors="replace")
+            return Path(self._mounts).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""  # not Linux: it cannot be told
-        return file_system_of(os.path.realpath(self.database), text)
 
 
 def file_system_of(path: str, mountinfo: str) -> str:
     """The type of the file system a path is on, by the longest mount point that leads to it."""
     best, kind = "", ""
-    for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        fields = left.split()
-        if len(fields) < 5 or not right:  # noqa: PLR2004 - the fifth field is the mount point
-            continue
-        point = fields[4].replace("\\040", " ")
+    for point, its_kind in _mount_points(mountinfo):
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         # Not `>`: a later mount hides an earlier one on the same point.
         if inside and len(point) >= len(best):
-            best, kind = point, right.split()[0]
+            best, kind = point, its_kind
     return kind
+
+
+def _mount_points(mountinfo: str) -> Iterator[tuple[str, str]]:
+    """Each mount point with the type of its file system."""
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) >= 5 and right:  # noqa: PLR2004 - the fifth field is the mount point
+            yield re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4]), right.split()[0]

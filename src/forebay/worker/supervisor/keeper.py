@@ -24,7 +24,7 @@ from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import Command, CommandKind, WorkerState
 from forebay.errors import Forbidden, StoreError, StoreUnavailable
 from forebay.scheduler.sweeping import REASON
-from forebay.stores.ids import new_id
+from forebay.stores.ids import new_worker_id
 from forebay.stores.protocol import BATCH, Engine, Refusal, Standing, Store
 from forebay.worker.channel import Asked, InDoubt, Kept, Order, Welcome
 from forebay.worker.page import Entry
@@ -74,7 +74,7 @@ class Keeper:
         self._supervisor = supervisor
         self._children = children
         self._is_paused = is_paused
-        self._sweeper = WorkerId(new_id())
+        self._sweeper = new_worker_id()
         self._former: list[WorkerId] = []
         self._store: Store | None = None
         self._waking = Waking(engine, children, self._look_soon)
@@ -331,7 +331,7 @@ class Keeper:
             swept = store.sweep(self._sweeper, BATCH, only_dead=True, dead=[worker, *self._former])
         except StoreUnavailable:
             self._former.append(self._sweeper)
-            self._sweeper = WorkerId(new_id())
+            self._sweeper = new_worker_id()
             raise
         except Forbidden:
             # A service whose key is for some queues alone: it sweeps by itself when the leases have ended.

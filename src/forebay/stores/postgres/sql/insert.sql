@@ -1,6 +1,7 @@
 -- insert: new jobs that differ only in id, seq, options, key, payload and edges, with their narrow rows.
 -- Numbers come sorted, so `width_bucket` finds one's place by a binary search.
--- Guarantees: an id that is taken is left out, and the answer is then less than what was given.
+-- Guarantees: all of them or none. An id that another transaction has taken since is a unique violation, and the
+-- transaction is made again: it sees ids that callers brought, and makes others for the rest.
 with new as (
   insert into forebay.jobs (
     id, seq, queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, capped,
@@ -13,7 +14,6 @@ with new as (
     %(ids)b::text[], %(seqs)b::bigint[], %(options)b::text[], %(unique_keys)b::text[], %(payloads)b::bytea[],
     %(dependants)b::bigint[]
   ) as n (id, seq, options, unique_key, payload, has_dependants)
-  on conflict (id) do nothing
   returning id, seq
 ),
 waiting as (

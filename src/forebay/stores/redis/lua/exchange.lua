@@ -530,6 +530,10 @@ local function settle_all()
   return answers, others
 end
 
+local taken = ask.lot_of and repeated_id()
+if taken then
+  return {'refused', taken}
+end
 -- Notes come first: a job that is settled in the same call is still running for them.
 local ids = {}
 for i, ending in ipairs(ask.ends) do

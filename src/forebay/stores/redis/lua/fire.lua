@@ -4,7 +4,7 @@
 -- ARGV: 1 the request: lots, lot_of, keyed, first, fresh, create_queues (see intake); held_for_ms; kept (lines of
 --       history); moves: name, revision, runs (number of the job, time, what is said if its key is taken), skips
 --       (lines of history), next_at, due_at, holds, removes, by_hand, max_firings.  2... id and body of each job
--- Returns for each move its new lines of history, packed; false if it was not made.
+-- Returns what is done: for each move its new lines of history, packed; false if it was not made.
 
 local function may_fire(schedule, move)
   if not schedule or schedule[S_REVISION] ~= move.revision then
@@ -95,8 +95,12 @@ local function fire(move)
   return packed
 end
 
+local taken = repeated_id()
+if taken then
+  return {'refused', taken}
+end
 local answers = {}
 for i, move in ipairs(ask.moves) do
   answers[i] = fire(move)
 end
-return finish(answers)
+return finish({'done', answers})

@@ -68,6 +68,10 @@ local function accept_alike(number)
   return number
 end
 
+local taken = repeated_id()
+if taken then
+  return {'refused', taken}
+end
 local number, last = 1, #ask.lot_of
 while number <= last do
   local receipt, refusal = accept(number, ask.on_conflict, false)

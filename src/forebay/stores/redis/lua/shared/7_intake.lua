@@ -51,6 +51,24 @@ local function look_at_lot(lot, is_follow_up)
   }
 end
 
+-- Return the refusal of a call in which an id that was made for a new job is another job's; nothing if all are free. One
+-- command for all of them. A program that repeats ids must not overwrite a job; the caller makes other ids.
+local function repeated_id()
+  local ids = {}
+  for number = 1, #ask.lot_of do
+    local keys = ask.keyed[number]
+    if not (keys and keys[4]) then
+      ids[#ids + 1] = ARGV[ask.first + 2 * number - 2]
+    end
+  end
+  local found = fetch('HMGET', ids, prefix .. 'heads')
+  for i = 1, #ids do
+    if found[i] then
+      return {'RepeatedId', ids[i]}
+    end
+  end
+end
+
 -- Who has the id or a key of a new job; or why it is refused.
 local function holder_of(lot, id, keys, on_conflict)
   if keys[4] and find(id) then
