@@ -40,7 +40,8 @@ LEGAL: Final = frozenset((str(old), str(new)) for old, news in TRANSITIONS.items
 HASHED: Final = {"PYTHONHASHSEED": "0"}
 STORE_CALLS: Final = (
     "insert", "exchange", "renew", "sweep", "promote", "rescore", "prune", "fire", "due_schedules",
-    "take_duty", "beat", "forget_worker", "cancel", "revive", "delete", "amend", "save_queue", "drop_queue",
+    "take_duty", "read_clock", "beat", "forget_worker", "cancel", "revive", "delete", "amend", "save_queue",
+    "drop_queue",
 )  # fmt: skip
 # Of what writes, what nobody does here: the crash matrix has all of it.
 LEFT_OUT: Final = frozenset({

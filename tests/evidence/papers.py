@@ -2,6 +2,8 @@
 histories, which compares that with what producers were told and with what the store says.
 
     python -m tests.evidence.papers URL FOLDER NAME      a worker; its clock is what FOLDER/clock-NAME says
+
+Where FOLDER/clock-store exists, that is the store's clock, on every engine.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -167,10 +170,15 @@ def a_worker(url: str, folder: Path, name: str) -> Iterator[Program]:
 
 
 def main(url: str, folder: str, name: str) -> None:
-    clock = SkewedClock(Path(folder) / f"clock-{name}")
-    app = Forebay(url, clock=clock)
+    of_store = Path(folder) / "clock-store"
     # A file has no clock but that of its machine.
-    Papers(Path(folder), clock if url.startswith("sqlite") else None).task(app, LEASE_SECONDS)
+    is_own = of_store.exists() and not url.startswith("sqlite")
+    clock = SkewedClock(Path(folder) / f"clock-{name}")
+    if is_own:
+        import_module("tests.evidence.store_clocks").use_stepped_scripts()
+    app = Forebay(url, clock=clock)
+    stores = SkewedClock(of_store) if is_own else clock if url.startswith("sqlite") else None
+    Papers(Path(folder), stores).task(app, LEASE_SECONDS)
     # A queue that nobody else serves shows whether this one still works.
     with app, app.working(queues=["default", name], threads=2) as worker:
         sys.stdout.write(f"{worker.info.id}\n")

@@ -10,7 +10,9 @@ from forebay.stores.memory.store import MemoryEngine
 from forebay.testing.clock import ManualClock
 
 
-@pytest.mark.parametrize(("notices_death", "sweeps"), [(True, ["sweep", "sweep dead"]), (False, ["sweep"])])
+@pytest.mark.parametrize(
+    ("notices_death", "sweeps"), [(True, ["sweep anew", "sweep dead"]), (False, ["sweep anew"])]
+)
 def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
     clock: ManualClock, notices_death: bool, sweeps: list[str]
 ) -> None:

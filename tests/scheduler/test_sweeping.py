@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from forebay.domain.query import Counts
 from forebay.domain.retry import RetryPolicy
 from forebay.errors import StoreRefused, StoreUnavailable
 from forebay.scheduler.sweeping import Sweeping
+from forebay.stores.clock_reading import ClockReading
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.app.watching import Watched
@@ -24,11 +25,15 @@ LEASE = 30_000
 RENEWAL = 10_000
 
 
-def sweeping(clock: ManualClock, **settings: Any) -> Sweeping:
-    """A sweeper that connected long ago."""
-    wanted: dict[str, Any] = {"sweeper": SWEEPER, "clock": clock, "roll": lambda: 0.0} | settings
+def sweeping(store: Store, clock: ManualClock, own: ManualClock | None = None, **settings: Any) -> Sweeping:
+    """A sweeper that has connected long ago, and has just read the store's clock. It may have its own."""
+    wanted: dict[str, Any] = {"sweeper": SWEEPER, "clock": own or clock, "roll": lambda: 0.0} | settings
     duty = Sweeping(**wanted)
+    duty.run(store)
     clock.advance(ms=LEASE)
+    if own is not None:
+        own.advance(ms=LEASE)
+    duty.run(store)
     return duty
 
 
@@ -51,7 +56,7 @@ def look(reader: Reader, job: Job) -> Job:
 
 @pytest.mark.shows("R-SWEEP-01", "R-SWEEP-20")
 def test_a_job_whose_lease_has_ended_is_put_back(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(clock)
+    duty = sweeping(store, clock)
     [job] = lose(store, clock)
 
     assert not duty.run(store)
@@ -62,7 +67,7 @@ def test_a_job_whose_lease_has_ended_is_put_back(store: Store, reader: Reader, c
 
 
 def test_the_history_names_the_worker_that_was_lost(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(clock)
+    duty = sweeping(store, clock)
     [job] = lose(store, clock)
 
     duty.run(store)
@@ -75,7 +80,7 @@ def test_the_history_names_the_worker_that_was_lost(store: Store, reader: Reader
 
 @pytest.mark.shows("R-EDGE-06")
 def test_a_job_whose_lease_is_renewed_is_left_alone(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(clock)
+    duty = sweeping(store, clock)
     store.insert([new_job()])
     [job] = claim(store)
 
@@ -91,7 +96,7 @@ def test_a_job_whose_lease_is_renewed_is_left_alone(store: Store, reader: Reader
 def test_a_job_that_kills_its_worker_every_time_is_dead_in_the_end(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    duty = sweeping(clock)
+    duty = sweeping(store, clock)
     [job] = lose(store, clock, policy=RetryPolicy(max_crashes=2))
     seen = []
 
@@ -108,7 +113,7 @@ def test_a_job_that_kills_its_worker_every_time_is_dead_in_the_end(
 
 @pytest.mark.shows("R-EDGE-03", "R-EDGE-04")
 def test_the_old_holder_comes_too_late(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(clock)
+    duty = sweeping(store, clock)
     [job] = lose(store, clock)
     duty.run(store)
 
@@ -122,7 +127,7 @@ def test_the_old_holder_comes_too_late(store: Store, reader: Reader, clock: Manu
 def test_a_swept_job_that_was_to_be_cancelled_is_cancelled(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    duty = sweeping(clock)
+    duty = sweeping(store, clock)
     [job] = lose(store, clock)
     store.cancel([job.id], "not needed")
 
@@ -132,7 +137,7 @@ def test_a_swept_job_that_was_to_be_cancelled_is_cancelled(
 
 
 def test_a_sweep_takes_a_batch_at_a_time(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(clock, batch=10)
+    duty = sweeping(store, clock, batch=10)
     lose(store, clock, 25)
 
     assert [duty.run(store) for _ in range(3)] == [True, True, False]
@@ -143,8 +148,8 @@ def test_a_sweep_takes_a_batch_at_a_time(store: Store, reader: Reader, clock: Ma
 def test_two_sweepers_settle_each_lost_attempt_once(
     store: Store, other_store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    one = sweeping(clock, batch=3)
-    other = sweeping(clock, batch=3, sweeper=WorkerId("other sweeper"))
+    one = sweeping(store, clock, batch=3)
+    other = sweeping(store, clock, batch=3, sweeper=WorkerId("other sweeper"))
     jobs = lose(store, clock, 10)
 
     while one.run(store) or other.run(other_store):
@@ -154,7 +159,7 @@ def test_two_sweepers_settle_each_lost_attempt_once(
 
 
 def test_chance_comes_from_outside(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(clock, roll=lambda: 1.0)
+    duty = sweeping(store, clock, roll=lambda: 1.0)
     [job] = lose(store, clock)
     duty.run(store)
     claim(store)
@@ -169,90 +174,256 @@ def test_chance_comes_from_outside(store: Store, reader: Reader, clock: ManualCl
 # ------------------------------------------------------------------ holding back
 
 
+class Bounds:
+    """A store that notes up to which time it is swept."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.ended_by: list[int | None] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def sweep(self, *args: Any, ended_by: int | None = None, **options: Any) -> list[Job]:
+        self.ended_by.append(ended_by)
+        return self._store.sweep(*args, ended_by=ended_by, **options)
+
+
+def bound(store: Store, duty: Sweeping) -> int | None:
+    """Up to which time a turn of the duty sweeps."""
+    bounds = Bounds(store)
+    duty.run(cast(Store, bounds))
+    return next(iter(bounds.ended_by), None)
+
+
 def swept(store: Store, duty: Sweeping) -> bool:
-    """Whether a turn of the duty reaches the store's sweep."""
-    watched = Watched(store)
-    duty.run(watched.seam)
-    return "sweep" in watched.calls
+    """Whether a turn of the duty takes over what ends this moment."""
+    return bound(store, duty) == store.read_clock().now
 
 
-def test_it_waits_one_renewal_interval_after_it_connected(store: Store, clock: ManualClock) -> None:
+def test_it_waits_one_renewal_interval_after_its_first_turn(store: Store, clock: ManualClock) -> None:
     duty = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
+    clock.advance(ms=RENEWAL)  # as long as it has not read the store's clock it would not see a step
 
-    early = (duty.is_ready, swept(store, duty))
+    early = swept(store, duty)
     clock.advance(ms=RENEWAL - 1)
-    nearly = (duty.is_ready, swept(store, duty))
-    clock.advance(ms=1)
-
-    assert (early, nearly) == ((False, False), (False, False))
-    assert (duty.is_ready, swept(store, duty)) == (True, True)
-
-
-def test_it_waits_again_when_its_owner_has_connected_again(store: Store, clock: ManualClock) -> None:
-    duty = sweeping(clock)
-
-    duty.connected()
-
-    assert not duty.is_ready
-    clock.advance(ms=RENEWAL)
-    assert duty.is_ready
-
-
-@pytest.mark.parametrize("jump", [-3_600_000, -1_001, 1_001, 3_600_000])
-def test_after_a_jump_of_the_clock_it_waits_for_a_whole_lease(
-    store: Store, clock: ManualClock, jump: int
-) -> None:
-    duty = sweeping(clock)
-    clock.set(clock.now_ms() + jump)
-
-    after_the_jump = swept(store, duty)
-    clock.advance(ms=LEASE - 1)
     nearly = swept(store, duty)
     clock.advance(ms=1)
 
-    assert (after_the_jump, nearly) == (False, False)
+    assert (early, nearly) == (False, False)
     assert swept(store, duty)
 
 
-@pytest.mark.parametrize("jump", [-1_000, -1, 1, 1_000])
-def test_a_small_correction_of_the_clock_is_no_jump(store: Store, clock: ManualClock, jump: int) -> None:
-    duty = sweeping(clock)
-    clock.set(clock.now_ms() + jump)
+def test_it_waits_again_when_its_owner_has_connected_again(store: Store, clock: ManualClock) -> None:
+    duty = sweeping(store, clock)
+
+    duty.connected()
+
+    assert not swept(store, duty)
+    clock.advance(ms=RENEWAL)
+    assert swept(store, duty)
+
+
+@pytest.mark.parametrize("step", [-3_600_000, -60_000, -1_100, 1_100, 60_000, 3_600_000])
+def test_after_a_step_of_the_stores_clock_it_waits_for_a_whole_lease(
+    store: Store, clock: ManualClock, step: int
+) -> None:
+    own = ManualClock()
+    duty = sweeping(store, clock, own)
+    clock.set(clock.now_ms() + step)
+
+    after_the_step = swept(store, duty)
+    clock.advance(ms=LEASE - 1)
+    own.advance(ms=LEASE - 1)
+    nearly = swept(store, duty)
+    clock.advance(ms=1)
+    own.advance(ms=1)
+
+    assert (after_the_step, nearly) == (False, False)
+    assert swept(store, duty)
+
+
+@pytest.mark.parametrize("step", [-3_600_000, 3_600_000])
+def test_a_step_of_its_own_wall_clock_is_none_of_the_stores(
+    store: Store, clock: ManualClock, step: int
+) -> None:
+    own = ManualClock()
+    duty = sweeping(store, clock, own)
+
+    own.set(own.now_ms() + step)
 
     assert swept(store, duty)
 
 
-def test_a_clock_that_is_corrected_slowly_has_not_jumped(store: Store, clock: ManualClock) -> None:
-    duty = sweeping(clock)
+@pytest.mark.parametrize("step", [-990, -1, 1, 990])
+def test_a_small_correction_of_the_clock_is_no_step(store: Store, clock: ManualClock, step: int) -> None:
+    duty = sweeping(store, clock)
+    clock.set(clock.now_ms() + step)
+
+    assert swept(store, duty)
+
+
+def test_a_clock_that_is_corrected_slowly_has_not_stepped(store: Store, clock: ManualClock) -> None:
+    duty = sweeping(store, clock)
 
     for _ in range(10):
         clock.advance(ms=1_000)
         clock.set(clock.now_ms() + 500)
-        assert duty.is_ready
+        assert swept(store, duty)
 
 
-def test_a_jump_ahead_takes_no_healthy_job_away(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(clock)
+def test_a_clock_that_drifts_while_others_sweep_has_not_stepped(store: Store, clock: ManualClock) -> None:
+    duty = sweeping(store, clock)
+
+    clock.advance(seconds=3_600)
+    clock.set(clock.now_ms() + 2_500)
+
+    assert swept(store, duty)
+
+
+def test_a_step_during_a_slow_reading_takes_no_lease_that_has_not_ended_before_it(
+    store: Store, clock: ManualClock
+) -> None:
+    own = ManualClock()
+    duty = sweeping(store, clock, own)
+
+    class Slow(Bounds):
+        def read_clock(self, *, record: bool = False) -> ClockReading:
+            clock.set(clock.now_ms() + 4_000)
+            reading = self._store.read_clock(record=record)
+            own.advance(ms=5_000)
+            clock.advance(ms=5_000)
+            return reading
+
+    slow = Slow(store)
+    before = clock.now_ms()
+    duty.run(cast(Store, slow))
+
+    # The call took long enough to hide the step; but by the clock as it was, five seconds have passed.
+    assert slow.ended_by == [before + 4_000]
+    assert not swept(store, duty)
+
+
+@pytest.mark.shows("R-EDGE-31")
+def test_a_step_ahead_takes_no_healthy_job_away(store: Store, reader: Reader, clock: ManualClock) -> None:
+    own = ManualClock()
+    duty = sweeping(store, clock, own)
     store.insert([new_job()])
     [job] = claim(store)
     clock.set(clock.now_ms() + 3_600_000)
 
     run_due(store, [duty])
     store.renew(WORKER, [Lease(job.id, job.attempt)])
-    clock.advance(ms=LEASE - 1)
+    for moved in (clock, own):
+        moved.advance(ms=LEASE - 1)
     run_due(store, [duty])
 
     assert look(reader, job).state is JobState.RUNNING
 
 
+@pytest.mark.shows("R-EDGE-31")
+def test_a_step_between_its_reading_and_its_sweep_takes_no_healthy_job_away(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    own = ManualClock()
+    duty = sweeping(store, clock, own)
+    store.insert([new_job()])
+    [job] = claim(store)
+
+    class Stepped(Bounds):
+        def sweep(self, *args: Any, ended_by: int | None = None, **options: Any) -> list[Job]:
+            clock.set(clock.now_ms() + 3_600_000)
+            return super().sweep(*args, ended_by=ended_by, **options)
+
+    duty.run(cast(Store, Stepped(store)))
+
+    assert look(reader, job).worker == WORKER
+
+
+def test_after_a_step_ahead_a_job_whose_worker_died_before_it_is_put_back_after_a_lease(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    own = ManualClock()
+    duty = sweeping(store, clock, own)
+    [job] = lose(store, clock)
+    own.advance(ms=LEASE)
+    clock.set(clock.now_ms() + 60_000)
+
+    duty.run(store)
+    for moved in (clock, own):
+        moved.advance(ms=LEASE)
+    duty.run(store)
+
+    assert look(reader, job).state is JobState.PENDING
+
+
 def test_while_it_holds_back_others_may_sweep(store: Store, other_store: Store, clock: ManualClock) -> None:
     fresh = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
-    ours, theirs = Watched(store), Watched(other_store)
+    other = sweeping(other_store, clock, sweeper=WorkerId("other sweeper"))
+    theirs = Watched(other_store)
 
-    run_due(ours.seam, [fresh])
-    run_due(theirs.seam, [sweeping(clock, sweeper=WorkerId("other sweeper"))])
+    run_due(store, [fresh])
+    run_due(theirs.seam, [other])
 
-    assert (ours.calls, theirs.calls) == ([], ["take_duty", "sweep"])
+    assert theirs.calls == ["take_duty", "read_clock", "sweep"]
+
+
+# ------------------------------------------------------------------ programs that live for a moment
+
+
+def short_lived(store: Store, clock: ManualClock) -> None:
+    """A program that starts, has one turn and ends."""
+    Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0).run(store)
+
+
+def test_programs_that_live_for_a_moment_put_back_what_a_dead_one_held(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    [job] = lose(store, clock)
+
+    states = []
+    for _ in range(6):
+        short_lived(store, clock)
+        states.append(look(reader, job).state.value)
+        clock.advance(seconds=2.5)
+
+    # The first sees that the lease has ended; ten seconds later its holder has had time to renew.
+    assert states == ["running"] * 4 + ["pending"] * 2
+
+
+@pytest.mark.shows("R-EDGE-31")
+@pytest.mark.parametrize("step", [60_000, 3_600_000])
+def test_a_program_that_starts_after_a_step_ahead_takes_no_healthy_job_away(
+    store: Store, reader: Reader, clock: ManualClock, step: int
+) -> None:
+    store.insert([new_job()])
+    [job] = claim(store)
+    short_lived(store, clock)
+    clock.set(clock.now_ms() + step)
+
+    short_lived(store, clock)
+    clock.advance(ms=RENEWAL - 1)
+    short_lived(store, clock)
+    store.renew(WORKER, [Lease(job.id, job.attempt)])
+    clock.advance(ms=1)
+    short_lived(store, clock)
+
+    assert look(reader, job).worker == WORKER
+
+
+def test_a_program_that_starts_after_an_outage_lets_holders_renew_first(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    store.insert([new_job()])
+    [job] = claim(store)
+    short_lived(store, clock)
+    clock.advance(ms=2 * LEASE)  # the store is away
+
+    short_lived(store, clock)
+    clock.advance(ms=RENEWAL - 1)
+    short_lived(store, clock)
+
+    assert look(reader, job).worker == WORKER
 
 
 # ------------------------------------------------------------------ when the store goes away
@@ -269,7 +440,7 @@ def away(*names: str) -> Any:
 
 
 def test_after_an_outage_the_holders_come_first(store: Store, clock: ManualClock) -> None:
-    duty = sweeping(clock)
+    duty = sweeping(store, clock)
     with pytest.raises(StoreUnavailable):
         duty.run(Watched(store, away("sweep")).seam)
 
@@ -284,7 +455,7 @@ def test_after_an_outage_the_holders_come_first(store: Store, clock: ManualClock
 def test_what_was_taken_over_is_settled_after_the_outage(
     store: Store, reader: Reader, clock: ManualClock, too_late: bool
 ) -> None:
-    duty = sweeping(clock)
+    duty = sweeping(store, clock)
     [job] = lose(store, clock)
     with pytest.raises(StoreUnavailable):
         duty.run(Watched(store, away("exchange"), too_late=too_late).seam)
@@ -297,7 +468,7 @@ def test_what_was_taken_over_is_settled_after_the_outage(
 
 
 def test_a_sweeper_that_dies_is_swept_in_turn(store: Store, reader: Reader, clock: ManualClock) -> None:
-    first, second = sweeping(clock), sweeping(clock, sweeper=OTHER_WORKER)
+    first, second = sweeping(store, clock), sweeping(store, clock, sweeper=OTHER_WORKER)
     [job] = lose(store, clock)
     with pytest.raises(StoreUnavailable):
         first.run(Watched(store, away("exchange")).seam)
@@ -312,7 +483,7 @@ def test_a_sweeper_that_dies_is_swept_in_turn(store: Store, reader: Reader, cloc
 def test_a_loss_that_the_store_cannot_hold_is_a_failed_attempt(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    duty = sweeping(clock)
+    duty = sweeping(store, clock)
     [job] = lose(store, clock)
 
     def refuse_lost(name: str, args: tuple[Any, ...]) -> None:
@@ -328,11 +499,13 @@ def test_a_loss_that_the_store_cannot_hold_is_a_failed_attempt(
 # ------------------------------------------------------------------ workers known to be dead
 
 
-def test_a_sweeper_of_the_dead_is_ready_at_once_and_has_turns_of_its_own(clock: ManualClock) -> None:
+def test_a_sweeper_of_the_dead_is_ready_at_once_and_has_turns_of_its_own(
+    store: Store, clock: ManualClock
+) -> None:
     duty = Sweeping(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0, only_dead=True)
 
     assert duty.is_ready
-    assert duty.name != sweeping(clock).name
+    assert duty.name != sweeping(store, clock).name
 
 
 def test_a_sweeper_of_the_dead_leaves_leases_that_have_merely_ended(

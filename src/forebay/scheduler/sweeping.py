@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
 from typing import Final, TypeAlias
 
 from forebay.app.hooks import Hooks
@@ -13,12 +14,12 @@ from forebay.domain.lease import Lease
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreUnavailable
+from forebay.scheduler.store_clock import StoreClock
 from forebay.stores.protocol import BATCH, Refusal, Store
 from forebay.telemetry.observing import End
 
 Tell: TypeAlias = Callable[[Sequence[End]], object]
 
-CLOCK_MOVED_SECONDS: Final = 1.0
 LEASE_MS: Final = 30_000  # of what was taken over, until it is settled
 REASON: Final = "the lease ended without a word from the worker, or the worker died"
 
@@ -26,10 +27,13 @@ REASON: Final = "the lease ended without a word from the worker, or the worker d
 class Sweeping:
     """Sweeps under a worker id of its own, and holds back where it could do harm.
 
-    After an outage the holders of leases come first: for one renewal interval (a third of a lease) after
-    it has connected, or connected again, a sweeper takes nothing over. When its wall clock moves against
-    its monotonic clock by more than a second, lease ends cannot be trusted, and it does not sweep for a
-    whole lease.
+    A sweeper trusts the store's clock while it moves as its own monotonic clock does. It holds back for one
+    renewal interval (a third of a lease) after its first reading and after each outage, so that the holders
+    of leases come first, and for a whole lease after a step of the store's clock by more than a second:
+    whoever lives renews meanwhile.
+
+    While it holds back it takes over only what had ended at an earlier recorded reading, at least ten seconds
+    ago: see `_ended_by`. So programs that live for a moment take over what their dead predecessors held.
 
     `tell` is called with the attempts that it has settled; without it, the program's observers are.
 
@@ -50,31 +54,37 @@ class Sweeping:
         hooks: Hooks | None = None,
         tell: Tell | None = None,
     ) -> None:
-        self.name = "sweep dead" if only_dead else "sweep"
         self.every_ms = every_ms
+        self.is_ready = True
         self._only_dead = only_dead
         self._hooks = hooks or Hooks()
         self._tell = tell or self._hooks.observers.ended
         self._sweeper = sweeper
         self._clock = clock
+        self._store_clock = StoreClock(clock)
         self._roll = roll
         self._lease_ms = lease_ms
         self._batch = batch
         # Taken over, and not yet known to be settled.
         self._held: dict[JobId, Job] = {}
         self._was_away = False
-        self._offset = self._present_offset()
-        self._quiet_until = clock.monotonic()
-        self.connected()
+        self._quiet_until = inf  # until the store's clock has been read
+
+    @property
+    def name(self) -> str:
+        """A sweeper that holds back has turns of its own, and leaves those of the others alone."""
+        if self._only_dead:
+            return "sweep dead"
+        return "sweep anew" if self.quiet_seconds else "sweep"
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long it still holds back; infinite before its first turn."""
+        return max(0.0, self._quiet_until - self._clock.monotonic())
 
     def connected(self) -> None:
         """Say that the store has just been reached, for the first time or again."""
         self._be_quiet_for(self._lease_ms / 3_000)
-
-    @property
-    def is_ready(self) -> bool:
-        self._watch_clock()
-        return self._only_dead or self._clock.monotonic() >= self._quiet_until
 
     def run(self, store: Store) -> bool:
         """Take over one batch and settle it; true if there may be more."""
@@ -82,16 +92,40 @@ class Sweeping:
             # Somebody has just had an answer (the turn for this duty), so the outage is over.
             self._was_away = False
             self.connected()
-        if not self.is_ready:
-            return False
         try:
-            return self._sweep(store)
+            if self._only_dead:
+                return self._sweep(store, None)
+            ended_by = self._ended_by(store)
+            return ended_by is not None and self._sweep(store, ended_by)
         except StoreUnavailable:
             self._was_away = True
             raise
 
-    def _sweep(self, store: Store) -> bool:
-        swept = store.sweep(self._sweeper, self._batch, self._lease_ms, only_dead=self._only_dead)
+    def _ended_by(self, store: Store) -> int | None:
+        """The store's time up to which ended leases may be taken over; None if no lease may be.
+
+        Not simply its present time: the clock may step between this reading and the sweep, or have stepped
+        since the last one. What had ended by the clock before the step is lost in any case.
+
+        While it holds back it uses a reading that some program has recorded at least ten seconds ago. What
+        had ended then and has not been renewed since is lost, though this program knows of no outage and no
+        step before its start. After an outage or a step before that reading, the holders have had these ten
+        seconds to renew. One after it does not matter: a holder in order renews long before its lease ends,
+        so at that reading its lease had not ended.
+        """
+        seen = self._store_clock.read(store, record=self.quiet_seconds > 0)
+        if seen.is_first:
+            self._quiet_until = self._clock.monotonic() + self._lease_ms / 3_000
+        elif seen.has_stepped:
+            self._be_quiet_for(self._lease_ms / 1_000)
+        if self.quiet_seconds:
+            return seen.reading.earlier
+        return min(seen.reading.now, seen.latest)
+
+    def _sweep(self, store: Store, ended_by: int | None) -> bool:
+        swept = store.sweep(
+            self._sweeper, self._batch, self._lease_ms, only_dead=self._only_dead, ended_by=ended_by
+        )
         self._held.update((job.id, job) for job in swept)
         settlements = [decide(job, Lost(REASON), self._roll()) for job in self._held.values()]
         if settlements:
@@ -103,16 +137,6 @@ class Sweeping:
             self._hooks.report_dead(held.values(), ends, answer)
             self._tell(list(_written(held.values(), ends, answer.refused)))
         return len(swept) >= self._batch
-
-    def _watch_clock(self) -> None:
-        offset = self._present_offset()
-        if abs(offset - self._offset) > CLOCK_MOVED_SECONDS:
-            self._be_quiet_for(self._lease_ms / 1_000)
-        # From look to look: a clock that is corrected slowly has not jumped.
-        self._offset = offset
-
-    def _present_offset(self) -> float:
-        return self._clock.now_ms() / 1_000 - self._clock.monotonic()
 
     def _be_quiet_for(self, seconds: float) -> None:
         self._quiet_until = max(self._quiet_until, self._clock.monotonic() + seconds)

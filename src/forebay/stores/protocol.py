@@ -34,6 +34,7 @@ from forebay.domain.query import Health, Vitals
 from forebay.domain.settlement import Settlement
 from forebay.domain.share import is_fair_gate
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound
+from forebay.stores.clock_reading import ReadsClock
 from forebay.stores.crewing import KeepsWorkers, LooksAtWorkers
 from forebay.stores.documents import KeepsDocuments, LooksAtDocuments
 from forebay.stores.limiting import KeepsLimits, LooksAtLimits
@@ -177,6 +178,7 @@ class Store(
     KeepsDocuments,
     KeepsMetrics,
     TakesJobsIn,
+    ReadsClock,
     Protocol,
 ):
     """The write side. The hot path is `insert`, `exchange` and `renew`; the rest is administration.
@@ -299,11 +301,13 @@ class Store(
         *,
         only_dead: bool = False,
         dead: Collection[WorkerId] = (),
+        ended_by: int | None = None,
     ) -> list[Job]:
         """Take over up to `limit` running jobs whose lease has ended (expiry <= now) or whose worker is
         known to be dead: to the engine, or to the caller, who names it in `dead`. Jobs of the sweeper itself
         are taken over only when their lease has ended. With `only_dead` leases that have merely ended are
-        left to their holders for now.
+        left to their holders for now. So are, with `ended_by`, those that end later than this time of the
+        store, wherever its clock stands when the call arrives.
 
         The takeover is a lease of the sweeper on the same attempt: from now on the old holder's writes are
         refused, and a sweeper that dies is swept in turn. Each leaves a SWEPT event that names the old

@@ -8,6 +8,7 @@ from forebay.domain.job import WorkerId
 from forebay.domain.outcome import Snoozed
 from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import decide
+from forebay.stores.clock_reading import ClockReading
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import look, put
@@ -57,3 +58,68 @@ def test_a_delay_without_end_is_cut_to_a_year(store: Store, reader: Reader, cloc
     store.exchange(WorkerId(job.worker or ""), [decide(job, Snoozed(2**62), 0.0)])
 
     assert look(reader, job.id).run_at == clock.now_ms() + MAX_DELAY_MS
+
+
+# ------------------------------------------------------------------ readings of the clock
+
+
+def test_a_reading_of_the_clock_is_the_time_of_the_store(store: Store, clock: ManualClock) -> None:
+    assert store.read_clock() == ClockReading(now=clock.now_ms())
+    assert store.read_clock(record=True) == ClockReading(now=clock.now_ms())
+
+
+def test_a_recorded_reading_is_shown_to_others_after_ten_seconds(
+    store: Store, other_store: Store, clock: ManualClock
+) -> None:
+    first = store.read_clock(record=True).now
+
+    clock.advance(ms=9_999)
+    early = other_store.read_clock(record=True).earlier
+    clock.advance(ms=1)
+
+    assert (early, other_store.read_clock(record=True).earlier) == (None, first)
+
+
+def test_a_reading_that_is_not_recorded_is_shown_to_no_one(store: Store, clock: ManualClock) -> None:
+    store.read_clock()
+
+    clock.advance(seconds=60)
+
+    assert store.read_clock(record=True).earlier is None
+
+
+def test_the_latest_reading_that_is_old_enough_is_shown(store: Store, clock: ManualClock) -> None:
+    began = store.read_clock(record=True).now
+    for _ in range(60):
+        clock.advance(seconds=1)
+        store.read_clock(record=True)
+
+    earlier = store.read_clock(record=True).earlier
+
+    # One reading is kept for each two seconds.
+    assert earlier is not None
+    assert began + 48_000 <= earlier <= began + 50_000
+
+
+@pytest.mark.parametrize("pause", [16, 60, 3_600])
+def test_programs_that_read_seldom_are_shown_the_reading_before(
+    store: Store, clock: ManualClock, pause: int
+) -> None:
+    for _ in range(3):
+        before = store.read_clock(record=True).now
+        clock.advance(seconds=pause)
+        assert store.read_clock(record=True).earlier == before
+
+
+@pytest.mark.shows("R-EDGE-31")
+def test_a_reading_from_before_the_clock_was_set_back_does_not_count(
+    store: Store, clock: ManualClock
+) -> None:
+    store.read_clock(record=True)
+    clock.set(clock.now_ms() - 16_000)
+
+    set_back = store.read_clock(record=True)
+    clock.advance(seconds=10)
+
+    assert set_back.earlier is None
+    assert store.read_clock(record=True).earlier == set_back.now

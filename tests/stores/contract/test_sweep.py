@@ -449,3 +449,28 @@ def test_of_leases_that_end_together_those_of_older_jobs_are_swept_first(
     swept = [store.sweep(SWEEPER, 1) for _ in ids]
 
     assert [[job.id for job in jobs] for jobs in swept] == [[job_id] for job_id in ids]
+
+
+@pytest.mark.shows("R-EDGE-31")
+def test_a_sweep_up_to_a_time_leaves_leases_that_end_later(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    early = started(store)
+    clock.advance(ms=1)
+    late = started(store)
+    ended_by = T0 + 30_000
+    clock.set(clock.now_ms() + HOUR)
+
+    swept = store.sweep(SWEEPER, ended_by=ended_by)
+
+    assert [job.id for job in swept] == [early.id]
+    assert look(reader, late.id).worker == W1
+    assert [job.id for job in store.sweep(SWEEPER)] == [late.id]
+
+
+def test_a_sweep_up_to_a_time_to_come_takes_no_lease_that_has_not_ended(
+    store: Store, clock: ManualClock
+) -> None:
+    started(store)
+
+    assert store.sweep(SWEEPER, ended_by=T0 + HOUR) == []

@@ -314,7 +314,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     "take_commands": take_commands,
     "answer": answer,
     # What happens by the clock, to jobs of all queues
-    **dict.fromkeys(("sweep", "promote", "rescore", "prune", "take_duty"), Everywhere("duty")),
+    **dict.fromkeys(("sweep", "promote", "rescore", "prune", "take_duty", "read_clock"), Everywhere("duty")),
     **dict.fromkeys(("take_stock", "forget_metrics"), Everywhere("duty")),
     "record_metrics": record_metrics,
     # These bring jobs along, for any queue

@@ -17,6 +17,7 @@ from forebay.domain.pressure import FULL_AFTER_MS, is_rate
 from forebay.domain.query import Archived
 from forebay.domain.queue import Queue, QueueState, stagger_duty
 from forebay.domain.worker import COMMANDS_KEPT_MS, WorkerInfo
+from forebay.stores.clock_reading import NAMES, ClockReading, earlier_of, is_recorded, slot_name
 from forebay.stores.memory.order import Order, Record
 from forebay.stores.memory.state import State, check_writable
 
@@ -118,6 +119,16 @@ def take_duty(state: State, name: str, every_ms: int) -> bool:
         return False
     state.write(state.duties, name, state.now + every_ms)
     return True
+
+
+def read_clock(state: State, *, record: bool) -> ClockReading:
+    if not record:
+        return ClockReading(now=state.now)
+    recorded = [state.duties[name] for name in NAMES if name in state.duties]
+    slot = slot_name(state.now)
+    if not is_recorded(state.now, state.duties.get(slot)):
+        state.write(state.duties, slot, state.now)
+    return ClockReading(now=state.now, earlier=earlier_of(state.now, recorded))
 
 
 def _promote_from(state: State, orders: list[Order], limit: int) -> int:

@@ -97,9 +97,11 @@ def sweep(
     *,
     only_dead: bool,
     dead: Collection[WorkerId],
+    ended_by: int | None = None,
 ) -> list[Job]:
+    last = state.now if ended_by is None else min(state.now, ended_by)
     running = [record for held in state.held.values() for record in held.values()]
-    ended = [record for record in running if _lease_end(record.job) <= state.now and not only_dead]
+    ended = [record for record in running if _lease_end(record.job) <= last and not only_dead]
     # Workers live and die with the store here, so nobody is dead before the others but those named.
     orphaned = [record for record in running if record.job.worker in dead and record.job.worker != sweeper]
     found = {

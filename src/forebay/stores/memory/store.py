@@ -24,6 +24,7 @@ from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, Work
 from forebay.domain.workflow import RELEASED_AT_ONCE
 from forebay.errors import ConfigError, StoreError
 from forebay.stores import ids as job_ids
+from forebay.stores.clock_reading import ClockReading
 from forebay.stores.measuring import ROWS_AT_ONCE
 from forebay.stores.memory import (
     adopting,
@@ -176,10 +177,13 @@ class MemoryStore:
         *,
         only_dead: bool = False,
         dead: Collection[WorkerId] = (),
+        ended_by: int | None = None,
     ) -> list[Job]:
         with self._ending() as state:
             duties.bury_stragglers(state, limit)
-            return leasing.sweep(state, sweeper, limit, lease_ms, only_dead=only_dead, dead=dead)
+            return leasing.sweep(
+                state, sweeper, limit, lease_ms, only_dead=only_dead, dead=dead, ended_by=ended_by
+            )
 
     def promote(self, limit: int = BATCH) -> int:
         with self._changing() as state:
@@ -331,6 +335,10 @@ class MemoryStore:
     def take_duty(self, name: str, every_ms: int) -> bool:
         with self._changing() as state:
             return duties.take_duty(state, name, every_ms)
+
+    def read_clock(self, *, record: bool = False) -> ClockReading:
+        with self._changing() as state:
+            return duties.read_clock(state, record=record)
 
     def record(self, events: Sequence[Event]) -> None:
         with self._changing() as state:

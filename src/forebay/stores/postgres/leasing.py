@@ -80,6 +80,7 @@ def sweep(
     lease_ms: int,
     *,
     only_dead: bool,
+    ended_by: int | None = None,
 ) -> list[Job]:
     """Take over leases that ended or whose worker died, and clear dropped queues of what came late.
 
@@ -91,9 +92,10 @@ def sweep(
         # Counted first: nearly always there is nothing, and the look costs three probes.
         if queue.state is QueueState.DROPPED and left and tx.counted(queue.name, WAITING):
             left -= bury_queue(tx, queue.name, left)
+    last = tx.now if ended_by is None else min(tx.now, ended_by)
     values = {
-        "since": floors.since(LEASES, tx.now),
-        "now": tx.now,
+        "since": floors.since(LEASES, last),
+        "now": last,
         "limit": limit,
         "only_dead": only_dead,
         "dead": sorted(set(dead) - {sweeper}),
@@ -102,7 +104,7 @@ def sweep(
     swept = _taken_over(tx, sweeper, overdue, lease_ms) if overdue else []
     if len(overdue) < limit and not only_dead:
         # A lease is written long before it ends, so none of them comes late.
-        floors.passed(LEASES, tx.now, tx.now, late=1_000)
+        floors.passed(LEASES, last, last, late=1_000)
     floors.save()
     return swept
 

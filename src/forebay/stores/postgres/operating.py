@@ -16,6 +16,7 @@ from forebay.domain.share import SHARE, gate_of
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.workflow import Aftermath
 from forebay.errors import QueueNotEmpty, QueueNotFound
+from forebay.stores.clock_reading import NAMES, ClockReading, earlier_of, is_recorded, slot_name
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.duties import bury_queue, end_waiting, forget_history, others_insert
 from forebay.stores.postgres.edges import reopened
@@ -409,3 +410,18 @@ def beat(tx: Transaction, worker: WorkerInfo) -> None:
 
 def take_duty(tx: Transaction, name: str, every_ms: int) -> bool:
     return tx.one("take_duty", {"name": name, "every_ms": every_ms}) is not None
+
+
+def read_clock(tx: Transaction, *, record: bool) -> ClockReading:
+    """Read the clock and, with `record`, keep the reading in its slot.
+
+    Two transactions at once may both read before either writes. The second then replaces the first one's
+    reading by one of the same moment: whatever the order, each slot has a time at which the clock was read.
+    """
+    if not record:
+        return ClockReading(now=tx.now)
+    recorded: dict[str, int] = dict(tx.all("clock_readings", {"names": list(NAMES)}))
+    slot = slot_name(tx.now)
+    if not is_recorded(tx.now, recorded.get(slot)):
+        tx.run("clock_record", {"name": slot, "now": tx.now})
+    return ClockReading(now=tx.now, earlier=earlier_of(tx.now, list(recorded.values())))

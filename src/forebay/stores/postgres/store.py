@@ -17,6 +17,7 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
 from forebay.errors import StoreError, StoreUnavailable
+from forebay.stores.clock_reading import ClockReading
 from forebay.stores.following import StillListed
 from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
 from forebay.stores.postgres.adopting import PostgresAdopting
@@ -258,8 +259,13 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         *,
         only_dead: bool = False,
         dead: Collection[WorkerId] = (),
+        ended_by: int | None = None,
     ) -> list[Job]:
-        return self._write(lambda tx: leasing.sweep(tx, sweeper, dead, limit, lease_ms, only_dead=only_dead))
+        return self._write(
+            lambda tx: leasing.sweep(
+                tx, sweeper, dead, limit, lease_ms, only_dead=only_dead, ended_by=ended_by
+            )
+        )
 
     def promote(self, limit: int = BATCH) -> int:
         moved, has_lines = self._write(lambda tx: duties.promote(tx, limit))
@@ -392,6 +398,9 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         if rows is not None:
             return bool(rows)
         return self._write(lambda tx: operating.take_duty(tx, name, every_ms))
+
+    def read_clock(self, *, record: bool = False) -> ClockReading:
+        return self._write(lambda tx: operating.read_clock(tx, record=record))
 
     def record(self, events: Sequence[Event]) -> None:
         self._write(lambda tx: tx.record_all(events))

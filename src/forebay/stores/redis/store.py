@@ -25,6 +25,7 @@ from forebay.domain.worker import (
 from forebay.domain.workflow import RELEASED_AT_ONCE
 from forebay.errors import ConfigError, StoreUnavailable
 from forebay.stores import ids as job_ids
+from forebay.stores.clock_reading import EARLIER_MS, NAMES, PERIOD_MS, ClockReading
 from forebay.stores.following import StillListed
 from forebay.stores.ids import several_ids
 from forebay.stores.protocol import (
@@ -84,6 +85,7 @@ _FOLLOWING: Final = {
     "dependants": True,
     "fresh": FRESH_QUEUE,
 }
+_READING: Final = {"names": list(NAMES), "period_ms": PERIOD_MS, "earlier_ms": EARLIER_MS}
 
 NOTHING_TO_JOIN: Final = (
     "Redis has no transactions of a caller that could be joined; use sqlite:/// or postgresql:// for that"
@@ -279,8 +281,15 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics, Redi
         *,
         only_dead: bool = False,
         dead: Collection[WorkerId] = (),
+        ended_by: int | None = None,
     ) -> list[Job]:
-        ask = {"sweeper": sweeper, "lease_ms": lease_ms, "only_dead": only_dead, "dead": sorted(dead)}
+        ask = {
+            "sweeper": sweeper,
+            "lease_ms": lease_ms,
+            "only_dead": only_dead,
+            "dead": sorted(dead),
+            "ended_by": False if ended_by is None else ended_by,
+        }
         jobs: list[Job] = []
         buried = 0
         while len(jobs) < limit:
@@ -399,6 +408,12 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics, Redi
 
     def take_duty(self, name: str, every_ms: int) -> bool:
         return self._count("take_duty", {"name": name, "every_ms": every_ms}) == 1
+
+    def read_clock(self, *, record: bool = False) -> ClockReading:
+        if not record:
+            return ClockReading(now=self._count("now", {}))
+        now, earlier = self._run("read_clock", _READING)
+        return ClockReading(now=now, earlier=earlier or None)
 
     def record(self, events: Sequence[Event]) -> None:
         self._run("record", {"events": [event_row(event) for event in events]})

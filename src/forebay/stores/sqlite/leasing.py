@@ -51,6 +51,7 @@ def sweep(
     lease_ms: int,
     *,
     only_dead: bool,
+    ended_by: int | None = None,
 ) -> list[Job]:
     """Take over leases that ended or whose worker died, and clear dropped queues of what came late.
 
@@ -62,7 +63,8 @@ def sweep(
         # Counted first: the look for stragglers goes through all live jobs.
         if queue.state is QueueState.DROPPED and left and tx.counted(queue.name, *WAITING):
             left -= bury_queue(tx, queue.name, left)
-    overdue = [] if only_dead else tx.all("overdue", {"now": tx.now, "limit": limit})
+    last = tx.now if ended_by is None else min(tx.now, ended_by)
+    overdue = [] if only_dead else tx.all("overdue", {"now": last, "limit": limit})
     if dead:
         overdue += tx.all("orphaned", {"dead": json_text(sorted(dead)), "limit": limit})
     # A lease may be on both lists.

@@ -16,6 +16,7 @@ from forebay.domain.share import SHARE
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.workflow import Aftermath
 from forebay.errors import QueueNotEmpty, QueueNotFound
+from forebay.stores.clock_reading import NAMES, ClockReading, earlier_of, is_recorded, slot_name
 from forebay.stores.protocol import Verdict
 from forebay.stores.reviving import Revival
 from forebay.stores.rows import json_text, said_text
@@ -387,3 +388,13 @@ def beat(tx: Transaction, worker: WorkerInfo) -> None:
 
 def take_duty(tx: Transaction, name: str, every_ms: int) -> bool:
     return tx.run("take_duty", {"name": name, "every_ms": every_ms, "now": tx.now}).rowcount == 1
+
+
+def record_clock(tx: Transaction) -> ClockReading:
+    """Read the clock and record the reading. The write lock makes the two one step."""
+    names = {"names": json_text(NAMES)}
+    recorded: dict[str, int] = dict(tx.all("clock_readings", names))
+    slot = slot_name(tx.now)
+    if not is_recorded(tx.now, recorded.get(slot)):
+        tx.run("clock_record", {"name": slot, "now": tx.now})
+    return ClockReading(now=tx.now, earlier=earlier_of(tx.now, list(recorded.values())))

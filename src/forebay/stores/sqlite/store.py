@@ -19,6 +19,7 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
 from forebay.errors import ConfigError, StoreError
+from forebay.stores.clock_reading import ClockReading
 from forebay.stores.completing import check_completed
 from forebay.stores.following import StillListed
 from forebay.stores.protocol import (
@@ -252,11 +253,14 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
         *,
         only_dead: bool = False,
         dead: Collection[WorkerId] = (),
+        ended_by: int | None = None,
     ) -> list[Job]:
         with self._liveness.dead_workers() as found:
             all_dead = found.union(dead)
             jobs = self._write(
-                lambda tx: leasing.sweep(tx, sweeper, all_dead, limit, lease_ms, only_dead=only_dead)
+                lambda tx: leasing.sweep(
+                    tx, sweeper, all_dead, limit, lease_ms, only_dead=only_dead, ended_by=ended_by
+                )
             )
             if len(jobs) < limit:  # else the dead may hold more, and the next sweep must know them
                 # Not those that were only named: somebody may hold their locks, this very handle even.
@@ -381,6 +385,11 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
 
     def take_duty(self, name: str, every_ms: int) -> bool:
         return self._write(lambda tx: operating.take_duty(tx, name, every_ms), moves=False)
+
+    def read_clock(self, *, record: bool = False) -> ClockReading:
+        if not record:
+            return ClockReading(now=self._clock.now_ms())
+        return self._write(operating.record_clock, moves=False)
 
     def record(self, events: Sequence[Event]) -> None:
         self._write(lambda tx: tx.record_all(events), moves=False)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Take over running jobs whose lease has ended, or whose worker the caller knows to be dead.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: sweeper, limit, most_buried, lease_ms, only_dead, dead (workers)
+-- ARGV: 1 the request: sweeper, limit, most_buried, lease_ms, only_dead, dead (workers), ended_by (a time, or false)
 -- Returns how many jobs that wait in dropped queues went to the dead letters on the way, and rows of those taken over.
 local buried = 0
 for _, name in ipairs(queue_names()) do
@@ -78,7 +78,7 @@ for _, worker in ipairs(redis.call('SMEMBERS', prefix .. 'holders')) do
   end
 end
 if not ask.only_dead then
-  take_over_all(first_leases(holding, now))
+  take_over_all(first_leases(holding, ask.ended_by and math.min(now, ask.ended_by) or now))
 end
 local dead = {}
 for _, worker in ipairs(ask.dead) do

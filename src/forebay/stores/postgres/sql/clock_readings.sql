@@ -1,0 +1,5 @@
+-- clock_readings: recorded readings of the clock, by slot.
+-- Index: primary key of duties, one probe for each slot.
+select name, due_at
+from forebay.duties
+where name = any(%(names)b::text[]);
