@@ -38,6 +38,7 @@ from forebay.worker.recycling import Limits, Recycling
 from forebay.worker.renewal import Renewal
 from forebay.worker.reporting import Reporting, WorkerStatus, resident_memory
 from forebay.worker.slots import Slots
+from forebay.worker.standby import Standby
 from forebay.worker.steering import Steering, weighed
 from forebay.worker.stopping import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
 from forebay.worker.supervised import Leash, Steered, Supervised
@@ -140,6 +141,15 @@ class Worker:
                 pause=quieting.pause,
                 resume=quieting.resume,
                 poke=self._inbox.poke,
+            ),
+            standby=Standby(
+                engine=self._engine,
+                page=leash.page,
+                slots=self._slots,
+                clock=self._clock,
+                tell=self._inbox.ask,
+                report=self._reporting.info,
+                supervisor=os.getppid(),
             ),
         )
 

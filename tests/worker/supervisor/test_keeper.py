@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -89,7 +90,7 @@ class Scene:
         self.keeper = Keeper(
             engine=self.engine,
             clock=clock,
-            supervisor=4711,
+            supervisor=os.getpid(),
             children=lambda: self.children,
             is_paused=lambda: False,
         )
@@ -189,7 +190,7 @@ def test_a_worker_is_welcomed_only_when_it_is_on_the_list(scene: Scene) -> None:
     assert scene.keeper.play()
 
     assert scene.heard() == [Welcome()]
-    assert [(info.id, info.supervisor) for info in scene.reader.workers()] == [(WORKER, 4711)]
+    assert [(info.id, info.supervisor) for info in scene.reader.workers()] == [(WORKER, os.getpid())]
 
 
 def test_leases_on_the_page_are_renewed_after_a_third_of_their_length_and_no_others(scene: Scene) -> None:
@@ -254,6 +255,22 @@ def test_while_the_store_is_away_leases_are_in_doubt_and_renewed_when_it_is_back
     assert scene.keeper.play()
 
     assert [type(message) for message in scene.heard()] == [Kept]
+
+
+def test_the_page_tells_when_leases_were_last_renewed_and_not_while_the_store_is_away(scene: Scene) -> None:
+    scene.welcomed()
+    scene.clock.advance(seconds=10)
+    assert scene.keeper.play()
+    kept_at = scene.clock.monotonic()
+    assert scene.child.page.kept_at == kept_at
+
+    [job] = scene.claim(1)
+    scene.write(job, is_begun=True)
+    scene.engine.fails_before.add("renew")
+    scene.clock.advance(seconds=10)
+
+    assert not scene.keeper.play()
+    assert scene.child.page.kept_at == kept_at
 
 
 def test_a_silent_worker_is_shown_at_once_and_so_is_its_return(scene: Scene) -> None:

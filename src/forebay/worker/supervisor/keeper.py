@@ -199,6 +199,7 @@ class Keeper:
             # First the beat: from the first claim on, engines that can tell when we die shall do so.
             self._beat(store, child)
             self._newcomers.popleft()
+            child.page.kept(self._clock.monotonic())
             child.is_up = True
             child.channel.send(Welcome(is_paused=self._is_paused()))
 
@@ -207,8 +208,11 @@ class Keeper:
     def _keep_all(self, store: Store) -> None:
         for child in self._children():
             if child.is_up:
+                # Taken first: a supervisor that is stopped in between must not say that it renewed just now.
+                now = self._clock.monotonic()
                 self._renew(store, child)
                 self._beat(store, child)
+                child.page.kept(now)
                 self._hand_back(store, child)
 
     def _renew(self, store: Store, child: Child) -> None:
