@@ -107,6 +107,7 @@ class Worker:
         self._thread: Thread | None = None
         self._crash: BaseException | None = None
         self._was_silent = False
+        self.unwritten: str | None = None  # what could not be written at its stop, in words
         self._drain_ends: list[float] = []  # all that were named; any thread may add one, the earliest counts
         self._coordinator: Coordinator
         self._store: Store | None = None
@@ -393,8 +394,16 @@ class Worker:
         coordinator.interrupt_all()
         until = self._clock.monotonic() + INTERRUPT_SECONDS
         if not self._ended_by(lambda: until):
-            left = len(self._slots)
-            logger.error("%s jobs did not stop; their leases will run out and the sweep decides", left)
+            self._report_rest()
+
+    def _report_rest(self) -> None:
+        """Log what a stop leaves behind: jobs that run on, and results that the store did not take."""
+        running = sum(one.is_running for one in self._slots)
+        if running:
+            logger.error("%s jobs did not stop; their leases will run out and the sweep decides", running)
+        if self._coordinator.is_cut_off:
+            self.unwritten = _unwritten(self._coordinator.unwritten)
+            logger.error("worker %s: %s", self.id, self.unwritten)
 
     def _ended_by(self, until: Callable[[], float]) -> bool:
         """Play turns until nothing is held any more; leases are renewed meanwhile. The time may be cut."""
@@ -422,6 +431,16 @@ class Worker:
                 # One part that cannot be closed, for whatever reason, must not leave the threads and handles
                 # of the others behind; and what has ended the worker is reported, not this.
                 logger.exception("a part of the worker could not be closed")
+
+
+def _unwritten(results: int) -> str:
+    if not results:
+        return "the store does not answer; jobs that it holds for this worker run again when their leases end"
+    what, which = ("1 result", "this job") if results == 1 else (f"{results} results", "these jobs")
+    return (
+        f"{what} could not be written, because the store does not answer; {which} will run again "
+        "when the lease has ended"
+    )
 
 
 def _check(threads: int, coroutines: int, isolated: int | None, beat: float) -> None:
