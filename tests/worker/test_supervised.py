@@ -40,7 +40,7 @@ Supervised(
     clock=clock,
     tell=nothing,
     report=report,
-    steered=Steered(*[nothing] * 5, poke=lambda: print("poked", flush=True)),
+    steered=Steered(*[nothing] * 5, poke=lambda: print("poked", flush=True), report=nothing),
     standby=Standby(
         engine=open_engine("sqlite:///jobs.db"),
         page=page,

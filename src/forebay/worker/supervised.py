@@ -21,6 +21,7 @@ from forebay.worker.channel import (
     Answered,
     Asked,
     Channel,
+    GivenUp,
     Goodbye,
     Hello,
     InDoubt,
@@ -65,6 +66,7 @@ class Steered(NamedTuple):
     pause: Callable[[], None]
     resume: Callable[[], None]
     poke: Callable[[], None]
+    report: Callable[[GivenUp], None]
 
 
 class Supervised:
@@ -214,8 +216,10 @@ class Supervised:
             case _:
                 self._obey(message)
 
-    def _obey(self, message: Order | Stop | Pause) -> None:
+    def _obey(self, message: Order | Stop | Pause | GivenUp) -> None:
         match message:
+            case GivenUp():
+                self._steered.report(message)
             case Order(command=command, until=until):
                 is_late = self._clock.monotonic() >= until
                 text = LATE if is_late else self._steered.carry_out(command)

@@ -28,6 +28,7 @@ from forebay.telemetry.timing import timed
 from forebay.worker.control import Control
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.choosing import Choosing
+from forebay.worker.given_up import GivenUpJobs
 from forebay.worker.health import HealthLog
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import attempt_error
@@ -96,6 +97,7 @@ class Worker:
         self._hooks, self._schedules = registry.hooks, registry.schedules
         self._noting = Noting(self._clock, self._inbox.ring, engine.reader)
         self._executors = Choosing(registry, self._slots, self._inbox, self._clock, program=program)
+        self._given_up = GivenUpJobs(engine, self._hooks, self._inbox.ring)
         self._renewal: Renewal | Supervised = self._own_renewal()
         self._wakeups: Wakeups | None = engine.wakeups()
         self.limits: Limits = Limits()  # when it stops by itself, so that another can take its place
@@ -142,6 +144,7 @@ class Worker:
                 pause=quieting.pause,
                 resume=quieting.resume,
                 poke=self._inbox.poke,
+                report=self._given_up.add,
             ),
             standby=Standby(
                 engine=self._engine,
@@ -351,6 +354,7 @@ class Worker:
                 self._changes(WorkerState.STOPPING)
             while not self._stopping.is_set():
                 pause = self._coordinator.turn()
+                self._given_up.report()
                 self._health.look()
                 self._watchdog.rests()
                 self._renewal.turned()
@@ -409,6 +413,7 @@ class Worker:
         """Play turns until nothing is held any more; leases are renewed meanwhile. The time may be cut."""
         while True:
             pause = self._coordinator.turn()
+            self._given_up.report()
             self._renewal.turned()
             left = until() - self._clock.monotonic()
             if self._coordinator.is_idle or left <= 0:
