@@ -13,9 +13,12 @@ from typing import Final
 from benchmarks import outages
 from benchmarks.outages import Outages, Server
 from evidence.crew import Post, send
+from evidence.load import LEASE_MS
 from evidence.proxy import Proxy
 
 SIGNALS: Final = ("SIGKILL", "SIGSTOP", "SIGTERM")
+# The supervisor alone is stopped for longer than a lease: its worker processes renew for themselves.
+SUPERVISOR: Final = "SUPERVISOR"
 SERVER_EVERY: Final = 5
 SHORTEST_SECONDS: Final = 0.1
 LONGEST_SECONDS: Final = 6.0
@@ -41,7 +44,8 @@ class Storm:
         self._outages = None if server is None else Outages(server, dice)
         self.proxies = proxies
         # Workers come first: while a server is away there is little else to hit.
-        self._often = (*SIGNALS, *SIGNALS, *NETWORK) if proxies else SIGNALS
+        signals = (*SIGNALS, SUPERVISOR)
+        self._often = (*signals, *signals, *NETWORK) if proxies else signals
         self._kinds = self._often if server is None else (*self._often, *outages.KINDS)
         self._bag: list[str] = []
         self._bags = 0
@@ -56,12 +60,12 @@ class Storm:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + self._dice.uniform(0.2, 2.0)
-            self._hit(self._dice.choice(posts))
+            self._hit(posts)
         self._heal(now)
         if self._outages is not None:
             self._outages.look()
 
-    def _hit(self, post: Post) -> None:
+    def _hit(self, posts: list[Post]) -> None:
         if not self._bag:  # each kind comes as often as the others, also in a short run
             # Later the server is mostly left alone: the more jobs it keeps, the longer it takes to come back.
             kinds = self._often if self._bags % SERVER_EVERY else self._kinds
@@ -70,7 +74,9 @@ class Storm:
         kind = self._bag.pop()
         self._kinds_played.add(kind)
         if kind in SIGNALS:
-            self._hit_process(post, signal.Signals[kind])
+            self._hit_process(self._dice.choice(posts), signal.Signals[kind])
+        elif kind == SUPERVISOR:
+            self._stop_supervisor(self._dice.choice([post for post in posts if post.is_supervised]))
         elif kind in NETWORK:
             self._hit_network(self._dice.choice(self.proxies), kind)
         elif self._outages is not None:
@@ -83,11 +89,16 @@ class Storm:
         self.hits[f"{number.name} {kind}"] += 1
         send(target, number)
         if number is signal.SIGSTOP:
-            self._let_go_on(target)
+            self._let_go_on(target, self._dice.uniform(SHORTEST_SECONDS, LONGEST_SECONDS))
 
-    def _let_go_on(self, pid: int) -> None:
+    def _stop_supervisor(self, post: Post) -> None:
+        self.hits["SIGSTOP supervisor"] += 1
+        send(post.popen.pid, signal.SIGSTOP)
+        self._let_go_on(post.popen.pid, self._dice.uniform(1.5, 2.5) * LEASE_MS / 1_000)
+
+    def _let_go_on(self, pid: int, seconds: float) -> None:
         # On a thread of its own: who is stopped may hold the store's lock, and we may be waiting for that.
-        timer = Timer(self._dice.uniform(SHORTEST_SECONDS, LONGEST_SECONDS), send, (pid, signal.SIGCONT))
+        timer = Timer(seconds, send, (pid, signal.SIGCONT))
         timer.daemon = True
         timer.start()
         self._stopped = [(other, of) for other, of in self._stopped if other.is_alive()]

@@ -49,6 +49,7 @@ def test_every_kind_of_hit_was_played(findings: dict[str, Any]) -> None:
 
     assert {kind for kind, _ in words} - on_networks - on_servers == {"SIGKILL", "SIGSTOP", "SIGTERM"}
     assert (on_servers, on_networks) in ((set(), set()), ({"SESSIONS", "RESTART", "CRASH"}, {*NETWORK}))
+    assert "SIGSTOP supervisor" in findings["hits"]
     assert findings["started_programs"] > 3
 
 

@@ -25,18 +25,31 @@ from forebay.domain.job import WorkerId
 from forebay.domain.worker import WorkerInfo
 from forebay.worker.channel import TO_WORKER, Channel
 from forebay.worker.page import Page
+from forebay.stores.opening import open_engine
 from forebay.worker.slots import Slots
+from forebay.worker.standby import Standby
 from forebay.worker.supervised import Leash, Steered, Supervised
 
+page, slots, clock = Page(int(sys.argv[2])), Slots(1), SystemClock()
+report = lambda: WorkerInfo(id=WorkerId("w"))
 channel = Channel(socket.socket(fileno=int(sys.argv[1])), TO_WORKER)
 nothing = lambda *_: None
 Supervised(
-    Leash(channel, Page(int(sys.argv[2])), "sqlite:///jobs.db", True),
-    slots=Slots(1),
-    clock=SystemClock(),
+    Leash(channel, page, "sqlite:///jobs.db", True),
+    slots=slots,
+    clock=clock,
     tell=nothing,
-    report=lambda: WorkerInfo(id=WorkerId("w")),
-    steered=Steered(*[nothing] * 5, poke=lambda: print("poked", flush=True)),
+    report=report,
+    steered=Steered(*[nothing] * 5, poke=lambda: print("poked", flush=True), report=nothing),
+    standby=Standby(
+        engine=open_engine("sqlite:///jobs.db"),
+        page=page,
+        slots=slots,
+        clock=clock,
+        tell=nothing,
+        report=report,
+        supervisor=1,
+    ),
 ).start()
 threading.Event().wait()
 """

@@ -108,8 +108,8 @@ def _weighed(part: str) -> tuple[str, int | None]:
 
 
 def run(app: Forebay, worker: Worker, drain: float, *, is_supervised: bool = False) -> None:
-    """Run a worker until a signal comes. Raises StoreUnavailable if a stop takes longer than it may, because
-    a store that does not answer holds it up."""
+    """Run a worker until a signal comes. Raises StoreUnavailable if its results could not be written at the
+    stop, or if that takes longer than it may, because a store that does not answer holds it up."""
     # A handler may come between any two bytecodes of the main thread, also where that holds the lock of an
     # Event; setting the same Event would then wait for ever. Appending takes no lock, and a bell none either.
     # (SimpleQueue was tried: its get with a timeout may wait for ever when a signal comes near its end, seen
@@ -151,6 +151,8 @@ def _obey(worker: Worker, drain: float, heard: deque[int], bell: Bell, *, is_sup
                 "the jobs it held are run again when its leases have ended"
             )
     worker.stop()  # at once; raises what has crashed it
+    if worker.unwritten is not None:
+        raise StoreUnavailable(worker.unwritten)
 
 
 class Obeying:

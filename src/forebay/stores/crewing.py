@@ -14,7 +14,7 @@ class KeepsWorkers(Protocol):
 
     def beat(self, worker: WorkerInfo) -> None:
         """Say that a worker is alive. From its first beat on, engines that can tell when the process dies
-        do, unless it `is_remote`: see `sweep`."""
+        do, unless it `is_remote` or its `supervisor` is another process: see `sweep`."""
         ...
 
     def forget_worker(self, worker: WorkerId) -> None:

@@ -8,7 +8,9 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
+from forebay.domain.outcome import AttemptError
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.stores.protocol import Cancel, Refusal
 
@@ -107,8 +109,19 @@ class Poke(msgspec.Struct, frozen=True, kw_only=True, tag="poke"):
     """Something may have come to the store: look."""
 
 
+class GivenUp(msgspec.Struct, frozen=True, kw_only=True, tag="given_up"):
+    """The supervisor has moved a job of a dead process to the dead letters: call the error listeners."""
+
+    job_id: JobId
+    attempt: int
+    failures: int
+    crashes: int
+    reason: str | None
+    error: AttemptError
+
+
 ToSupervisor = Hello | Said | Retiring | Answered | Goodbye
-ToWorker = Welcome | Kept | InDoubt | Asked | Order | Stop | Pause | Poke
+ToWorker = Welcome | Kept | InDoubt | Asked | Order | Stop | Pause | Poke | GivenUp
 Heard = TypeVar("Heard")
 
 # Each side understands only what is said to it; the rest is nonsense, like bytes that a task has written.

@@ -104,6 +104,16 @@ class Coordinator:
         """Whether nothing is held, nothing waits to be settled, and nothing is held without our knowing."""
         return not len(self._slots) and not self._unsettled and not self._in_doubt
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the store did not answer the last time it was asked."""
+        return self._in_doubt
+
+    @property
+    def unwritten(self) -> int:
+        """How many attempts have ended whose results the store has not taken."""
+        return sum(one.started_at is not None for one, _ in self._unsettled)
+
     def turn(self) -> float:
         """Settle, claim, dispatch; answers how many seconds there is nothing to do."""
         self._watchdog.moved()

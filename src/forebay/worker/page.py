@@ -52,6 +52,8 @@ _STARTED: Final = Struct("=d")
 _STARTED_AT: Final = _BODY_AT + _BODY.size
 _ID_AT: Final = _STARTED_AT + _STARTED.size
 _HEADER: Final = Struct("=dQ")  # the coordinator's last turn, lines in use at most
+_KEPT: Final = Struct("=d")  # written by the supervisor alone
+_KEPT_AT: Final = 64
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +98,8 @@ class Line:
 
 class Page:
     """Shared memory with a header and lines. Written by one worker process, by its coordinator and, for a job
-    that begins, by whoever runs it; read by its supervisor, who writes nothing but wishes."""
+    that begins, by whoever runs it. Read by its supervisor, which writes nothing but wishes and the time of
+    its last renewal."""
 
     def __init__(self, descriptor: int, lines: int = LINES) -> None:
         self.descriptor = descriptor
@@ -117,6 +120,12 @@ class Page:
             raise
 
     # The worker's side
+
+    @property
+    def kept_at(self) -> float:
+        """When the supervisor has last renewed all that was due, and beaten for this worker; 0 before the
+        first time. A time that is read half written costs one beat too many, or one that is a tick late."""
+        return float(_KEPT.unpack_from(self.memory, _KEPT_AT)[0])
 
     def turned(self, now: float) -> None:
         """The coordinator has played a turn."""
@@ -159,6 +168,10 @@ class Page:
         used = min(_HEADER.unpack_from(self.memory, 0)[1], self._lines)
         read = (self._entry(number) for number in range(1, used + 1) if self.memory[number * LINE + _STATE])
         return [entry for entry in read if entry is not None]
+
+    def kept(self, now: float) -> None:
+        """Say that all leases which were due at this time are renewed, and that the worker has beaten."""
+        _KEPT.pack_into(self.memory, _KEPT_AT, now)
 
     def want(self, entry: Entry) -> None:
         """Say that a job which has not begun shall not begin."""

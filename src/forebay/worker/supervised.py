@@ -1,4 +1,4 @@
-"""A worker process with a supervisor, which keeps its leases for it."""
+"""A worker process with a supervisor, which renews its leases for it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from select import select
 from threading import Event, Lock, Thread
 from typing import Final, NamedTuple, assert_never
@@ -20,6 +21,7 @@ from forebay.worker.channel import (
     Answered,
     Asked,
     Channel,
+    GivenUp,
     Goodbye,
     Hello,
     InDoubt,
@@ -36,6 +38,7 @@ from forebay.worker.channel import (
 from forebay.worker.keeping import Renewals
 from forebay.worker.page import PLAYED, Page
 from forebay.worker.slots import Assignment, Slots
+from forebay.worker.standby import TICK_SECONDS, Standby
 
 SAY_SECONDS: Final = 1.0
 ORPHANED: Final = 1
@@ -63,13 +66,14 @@ class Steered(NamedTuple):
     pause: Callable[[], None]
     resume: Callable[[], None]
     poke: Callable[[], None]
+    report: Callable[[GivenUp], None]
 
 
 class Supervised:
     """Stands where the renewal stands in other workers: a thread that hears what the supervisor says.
 
-    If that is gone, this process ends on the spot. It could not keep its leases, and a new supervisor would
-    start another one in its place.
+    If that is gone, this process ends on the spot: a new supervisor would start another one in its place. If
+    it lives and does not renew, because it is stopped or cannot reach the store, `standby` renews meanwhile.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Supervised:
         tell: Callable[[tuple[Cancel, ...]], None],
         report: Callable[[], WorkerInfo],
         steered: Steered,
+        standby: Standby,
     ) -> None:
         self._leash = leash
         self._channel = leash.channel
@@ -89,6 +94,7 @@ class Supervised:
         self._tell = tell
         self._report = report
         self._steered = steered
+        self._standby = standby
         self._welcome = Event()
         self._lock = Lock()
         self._said: WorkerInfo | None = None
@@ -105,7 +111,9 @@ class Supervised:
 
     @property
     def renewals(self) -> Renewals:
-        """How it goes, as far as the supervisor has said."""
+        """How it goes, as far as the supervisor has said; while it is silent, how our own renewals go."""
+        if self._standby.is_active:
+            return self._standby.renewals
         return Renewals(failures=self._failures, succeeded_at=self._succeeded_at)
 
     def start(self) -> None:
@@ -137,6 +145,7 @@ class Supervised:
 
     def stop(self) -> None:
         """Say goodbye, once; the supervisor takes the worker off the list when the process is gone."""
+        self._standby.stop()
         if self._welcome.is_set() and not self._is_over:
             self._is_over = True
             self._channel.send(Goodbye())
@@ -161,13 +170,22 @@ class Supervised:
                 say_at = self._clock.monotonic() + SAY_SECONDS
                 with suppress(Exception):  # a report that fails must not end the thread that hears the rest
                     self._say()
+            self._look_after_supervisor()
             self._channel.flush()
+
+    def _look_after_supervisor(self) -> None:
+        # After all messages are read: a renewal that the supervisor has told of is not repeated.
+        if self._welcome.is_set():
+            try:
+                self._standby.look()
+            except Exception:  # no memory for another thread, for example; this thread must go on
+                logger.exception("leases cannot be renewed by this process itself")
 
     def _listen(self) -> list[ToWorker] | None:
         """What the supervisor says; None when it cannot be heard any more, because it is gone or because a
         task has closed our end or put something else in its place."""
         try:
-            select([self._channel], [], [], SAY_SECONDS)
+            select([self._channel], [], [], TICK_SECONDS)
             return self._channel.receive()
         except (OSError, ValueError, msgspec.MsgspecError):
             return None
@@ -198,8 +216,10 @@ class Supervised:
             case _:
                 self._obey(message)
 
-    def _obey(self, message: Order | Stop | Pause) -> None:
+    def _obey(self, message: Order | Stop | Pause | GivenUp) -> None:
         match message:
+            case GivenUp():
+                self._steered.report(message)
             case Order(command=command, until=until):
                 is_late = self._clock.monotonic() >= until
                 text = LATE if is_late else self._steered.carry_out(command)
@@ -221,8 +241,10 @@ class Supervised:
         self._failures = 0
         self._succeeded_at = news.at
         for one in self._those(news.renewed):
-            one.renewed(news.since)
-            one.context.tell_renewed(news.at)
+            # A lost lease stays lost. A supervisor that was stopped tells late of renewals before the loss.
+            if one.start_by > -inf:
+                one.renewed(news.since)
+                one.context.tell_renewed(news.at)
         reasons = {refusal.lease: refusal.reason for refusal in news.refused}
         for one in self._those(tuple(reasons)):
             one.lost()

@@ -28,6 +28,7 @@ from forebay.telemetry.timing import timed
 from forebay.worker.control import Control
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.choosing import Choosing
+from forebay.worker.given_up import GivenUpJobs
 from forebay.worker.health import HealthLog
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import attempt_error
@@ -38,6 +39,7 @@ from forebay.worker.recycling import Limits, Recycling
 from forebay.worker.renewal import Renewal
 from forebay.worker.reporting import Reporting, WorkerStatus, resident_memory
 from forebay.worker.slots import Slots
+from forebay.worker.standby import Standby
 from forebay.worker.steering import Steering, weighed
 from forebay.worker.stopping import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
 from forebay.worker.supervised import Leash, Steered, Supervised
@@ -95,6 +97,7 @@ class Worker:
         self._hooks, self._schedules = registry.hooks, registry.schedules
         self._noting = Noting(self._clock, self._inbox.ring, engine.reader)
         self._executors = Choosing(registry, self._slots, self._inbox, self._clock, program=program)
+        self._given_up = GivenUpJobs(engine, self._hooks, self._inbox.ring)
         self._renewal: Renewal | Supervised = self._own_renewal()
         self._wakeups: Wakeups | None = engine.wakeups()
         self.limits: Limits = Limits()  # when it stops by itself, so that another can take its place
@@ -106,6 +109,7 @@ class Worker:
         self._thread: Thread | None = None
         self._crash: BaseException | None = None
         self._was_silent = False
+        self.unwritten: str | None = None  # what could not be written at its stop, in words
         self._drain_ends: list[float] = []  # all that were named; any thread may add one, the earliest counts
         self._coordinator: Coordinator
         self._store: Store | None = None
@@ -140,6 +144,16 @@ class Worker:
                 pause=quieting.pause,
                 resume=quieting.resume,
                 poke=self._inbox.poke,
+                report=self._given_up.add,
+            ),
+            standby=Standby(
+                engine=self._engine,
+                page=leash.page,
+                slots=self._slots,
+                clock=self._clock,
+                tell=self._inbox.ask,
+                report=self._reporting.info,
+                supervisor=os.getppid(),
             ),
         )
 
@@ -340,6 +354,7 @@ class Worker:
                 self._changes(WorkerState.STOPPING)
             while not self._stopping.is_set():
                 pause = self._coordinator.turn()
+                self._given_up.report()
                 self._health.look()
                 self._watchdog.rests()
                 self._renewal.turned()
@@ -383,13 +398,22 @@ class Worker:
         coordinator.interrupt_all()
         until = self._clock.monotonic() + INTERRUPT_SECONDS
         if not self._ended_by(lambda: until):
-            left = len(self._slots)
-            logger.error("%s jobs did not stop; their leases will run out and the sweep decides", left)
+            self._report_rest()
+
+    def _report_rest(self) -> None:
+        """Log what a stop leaves behind: jobs that run on, and results that the store did not take."""
+        running = sum(one.is_running for one in self._slots)
+        if running:
+            logger.error("%s jobs did not stop; their leases will run out and the sweep decides", running)
+        if self._coordinator.is_cut_off:
+            self.unwritten = _unwritten(self._coordinator.unwritten)
+            logger.error("worker %s: %s", self.id, self.unwritten)
 
     def _ended_by(self, until: Callable[[], float]) -> bool:
         """Play turns until nothing is held any more; leases are renewed meanwhile. The time may be cut."""
         while True:
             pause = self._coordinator.turn()
+            self._given_up.report()
             self._renewal.turned()
             left = until() - self._clock.monotonic()
             if self._coordinator.is_idle or left <= 0:
@@ -412,6 +436,16 @@ class Worker:
                 # One part that cannot be closed, for whatever reason, must not leave the threads and handles
                 # of the others behind; and what has ended the worker is reported, not this.
                 logger.exception("a part of the worker could not be closed")
+
+
+def _unwritten(results: int) -> str:
+    if not results:
+        return "the store does not answer; jobs that it holds for this worker run again when their leases end"
+    what, which = ("1 result", "this job") if results == 1 else (f"{results} results", "these jobs")
+    return (
+        f"{what} could not be written, because the store does not answer; {which} will run again "
+        "when the lease has ended"
+    )
 
 
 def _check(threads: int, coroutines: int, isolated: int | None, beat: float) -> None:

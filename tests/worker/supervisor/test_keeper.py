@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from msgspec.structs import replace
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.retry import RetryPolicy
 from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
 from forebay.errors import StoreUnavailable
 from forebay.stores.protocol import Engine, Reader, Store, Want
@@ -23,6 +26,7 @@ from forebay.worker.channel import (
     TO_WORKER,
     Asked,
     Channel,
+    GivenUp,
     InDoubt,
     Kept,
     Order,
@@ -89,7 +93,7 @@ class Scene:
         self.keeper = Keeper(
             engine=self.engine,
             clock=clock,
-            supervisor=4711,
+            supervisor=os.getpid(),
             children=lambda: self.children,
             is_paused=lambda: False,
         )
@@ -98,6 +102,24 @@ class Scene:
         self.keeper.welcome(self.child)
         assert self.keeper.play()
         assert self.heard() == [Welcome()]
+
+    @contextmanager
+    def another(self) -> Iterator[tuple[Child, Callable[[], list[ToWorker]]]]:
+        """Another child that is up, and what was said to it."""
+        ours, theirs = socket.socketpair()
+        child, end = (
+            Child(self.process, Channel(ours, TO_SUPERVISOR), Page.made(10)),
+            Channel(theirs, TO_WORKER),
+        )
+        child.info = WorkerInfo(id=WorkerId("another"))
+        child.is_up = True
+        self.children.append(child)
+        try:
+            yield child, lambda: [one for one in end.receive() or [] if one != Poke()]
+        finally:
+            self.children.remove(child)
+            child.close()
+            end.close()
 
     def heard(self) -> list[ToWorker]:
         """What was said to the child, but for the pokes, which come when they like."""
@@ -189,7 +211,7 @@ def test_a_worker_is_welcomed_only_when_it_is_on_the_list(scene: Scene) -> None:
     assert scene.keeper.play()
 
     assert scene.heard() == [Welcome()]
-    assert [(info.id, info.supervisor) for info in scene.reader.workers()] == [(WORKER, 4711)]
+    assert [(info.id, info.supervisor) for info in scene.reader.workers()] == [(WORKER, os.getpid())]
 
 
 def test_leases_on_the_page_are_renewed_after_a_third_of_their_length_and_no_others(scene: Scene) -> None:
@@ -254,6 +276,22 @@ def test_while_the_store_is_away_leases_are_in_doubt_and_renewed_when_it_is_back
     assert scene.keeper.play()
 
     assert [type(message) for message in scene.heard()] == [Kept]
+
+
+def test_the_page_tells_when_leases_were_last_renewed_and_not_while_the_store_is_away(scene: Scene) -> None:
+    scene.welcomed()
+    scene.clock.advance(seconds=10)
+    assert scene.keeper.play()
+    kept_at = scene.clock.monotonic()
+    assert scene.child.page.kept_at == kept_at
+
+    [job] = scene.claim(1)
+    scene.write(job, is_begun=True)
+    scene.engine.fails_before.add("renew")
+    scene.clock.advance(seconds=10)
+
+    assert not scene.keeper.play()
+    assert scene.child.page.kept_at == kept_at
 
 
 def test_a_silent_worker_is_shown_at_once_and_so_is_its_return(scene: Scene) -> None:
@@ -366,6 +404,28 @@ def test_a_dead_worker_is_buried_as_soon_as_the_store_answers(
     assert (scene.job(one.id).state, scene.job(one.id).crashes) == (JobState.PENDING, 1)
     assert scene.reader.workers() == []
     assert scene.keeper.is_idle
+
+
+@pytest.mark.shows("R-WORK-13")
+def test_a_job_that_is_given_up_is_told_to_a_process_that_lives(scene: Scene) -> None:
+    scene.welcomed()
+    scene.store.insert([new_job(policy=RetryPolicy(max_crashes=0))])
+    [job] = scene.store.exchange(WORKER, wants=[Want(QueueName(DEFAULT_QUEUE), 1)], room=1).jobs
+    scene.write(job, is_begun=True)
+    scene.children.clear()
+    scene.keeper.bury(scene.child, "was killed by SIGKILL")
+    assert scene.keeper.play()
+
+    # The news waits: no process was there to call the listeners.
+    with scene.another() as (child, heard):
+        assert scene.keeper.play()
+
+        [news] = [one for one in heard() if isinstance(one, GivenUp)]
+        assert (news.job_id, news.attempt, news.crashes, news.error.type) == (job.id, 1, 1, "Lost")
+        assert news.reason is not None
+        assert scene.keeper.play()
+        assert heard() == []
+        assert child.is_up
 
 
 def test_a_process_that_dies_before_its_welcome_leaves_nothing_behind(scene: Scene) -> None:

@@ -339,7 +339,9 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
         return self._write(lambda tx: operating.drop_queue(tx, name, limit, actor, force=force), durable=True)
 
     def beat(self, worker: WorkerInfo) -> None:
-        if not worker.is_remote:
+        # The lock of a supervised worker is its supervisor's. A worker that beats for itself, because its
+        # supervisor is stopped, must not replace it: it would count as dead when its handle is closed.
+        if not worker.is_remote and worker.supervisor in (0, os.getpid()):
             self._liveness.hold(worker.id)
         self._write(lambda tx: operating.beat(tx, worker), moves=False)
 

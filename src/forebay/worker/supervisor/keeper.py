@@ -6,7 +6,7 @@ import logging
 import random
 import signal
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from threading import Event, Thread
 from typing import Final
@@ -14,20 +14,21 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.app.settling import as_failed, exchange_all
+from forebay.app.settling import Instead, exchange_all
 from forebay.clock import Clock
 from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId, WorkerId
 from forebay.domain.lease import Lease
-from forebay.domain.outcome import Interrupted, Lost
+from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import AttemptError, Interrupted, Lost
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import Command, CommandKind, WorkerState
 from forebay.errors import Forbidden, StoreError, StoreUnavailable
 from forebay.scheduler.sweeping import REASON
 from forebay.stores.ids import new_worker_id
-from forebay.stores.protocol import BATCH, Engine, Refusal, Standing, Store
-from forebay.worker.channel import Asked, InDoubt, Kept, Order, Welcome
-from forebay.worker.page import Entry
+from forebay.stores.protocol import BATCH, Engine, Exchange, Refusal, Standing, Store
+from forebay.worker.channel import Asked, GivenUp, InDoubt, Kept, Order, Welcome
+from forebay.worker.page import PLAYED, Entry
 from forebay.worker.supervisor.child import Child
 from forebay.worker.supervisor.waking import Waking
 
@@ -82,6 +83,7 @@ class Keeper:
         self._ended: deque[Ended] = deque()
         self._answers: deque[tuple[str, str]] = deque()
         self._taken: dict[Lease, Job] = {}
+        self._given_up: deque[GivenUp] = deque()  # dead jobs that no worker process was told of yet
         self._failures = 0
         self._commands_at = 0.0
         self._called_at: float | None = None
@@ -140,6 +142,9 @@ class Keeper:
         self._close()
 
     def _close(self) -> None:
+        for news in self._given_up:
+            logger.warning("job %s is dead, and no worker process was left to call on_error", news.job_id)
+        self._given_up.clear()
         self._waking.close()
         store, self._store = self._store, None
         if store is not None:
@@ -148,7 +153,14 @@ class Keeper:
     def play(self) -> bool:
         """Do all there is to do now; false if something went wrong, and should wait a little."""
         # Answers come first: nobody waits for one of a worker that is off the list.
-        parts = (self._answer_all, self._bury_all, self._welcome_all, self._keep_all, self._serve)
+        parts = (
+            self._answer_all,
+            self._bury_all,
+            self._welcome_all,
+            self._keep_all,
+            self._serve,
+            self._tell_given_up,
+        )
         try:
             went_well = [self._do(part) for part in parts]
         except StoreUnavailable as exc:
@@ -199,6 +211,7 @@ class Keeper:
             # First the beat: from the first claim on, engines that can tell when we die shall do so.
             self._beat(store, child)
             self._newcomers.popleft()
+            child.page.kept(self._clock.monotonic())
             child.is_up = True
             child.channel.send(Welcome(is_paused=self._is_paused()))
 
@@ -207,8 +220,11 @@ class Keeper:
     def _keep_all(self, store: Store) -> None:
         for child in self._children():
             if child.is_up:
+                # Taken first: a supervisor that is stopped in between must not say that it renewed just now.
+                now = self._clock.monotonic()
                 self._renew(store, child)
                 self._beat(store, child)
+                child.page.kept(now)
                 self._hand_back(store, child)
 
     def _renew(self, store: Store, child: Child) -> None:
@@ -348,7 +364,9 @@ class Keeper:
             decide(job, self._lost(lease, started, ended), random.random())  # noqa: S311 - jitter
             for lease, job in self._taken.items()
         ]
-        exchange_all(store, self._sweeper, settlements, fallback=self._instead)
+        instead = Instead(lambda lease: self._taken[lease], random.random)
+        answer = exchange_all(store, self._sweeper, settlements, fallback=instead)
+        self._given_up.extend(_given_up(instead.ends(settlements), answer))
         self._taken.clear()
 
     def _lost(self, lease: Lease, started: dict[Lease, bool], ended: Ended) -> Lost:
@@ -371,9 +389,18 @@ class Keeper:
         events = () if timeline is None else timeline.events
         return {one.detail for one in events if one.kind is EventKind.SWEPT and one.attempt == lease.attempt}
 
-    def _instead(self, settlement: Settlement, error: Exception) -> Settlement:
-        job = self._taken[Lease(settlement.job_id, settlement.attempt)]
-        return as_failed(job, settlement, error, random.random())  # noqa: S311 - jitter
+    def _tell_given_up(self, store: Store) -> None:
+        """Let one worker process call the error listeners for jobs that are dead now. The supervisor cannot:
+        it does not load the program. Without a process the news waits for the next one.
+
+        At most once: a process that dies before it has called them takes the news along.
+        """
+        while self._given_up and (child := self._listener()) is not None:
+            child.channel.send(self._given_up.popleft())
+
+    def _listener(self) -> Child | None:
+        able = (one for one in self._children() if one.is_up and one.is_heard and not one.is_gone)
+        return next((one for one in able if not one.is_silent and one.page.turned_at != PLAYED), None)
 
     # Commands
 
@@ -412,3 +439,18 @@ class Keeper:
             # A worker that hangs reads this when it comes back, perhaps when nobody waits for it any more.
             left = (command.expires_at - (command.taken_at or command.sent_at)) / 1_000
             child.channel.send(Order(command=command, until=self._clock.monotonic() + left))
+
+
+def _given_up(ends: Sequence[Settlement], answer: Exchange) -> Iterator[GivenUp]:
+    """Those that are in the dead letters now; a refused settlement is another holder's."""
+    refused = {refusal.lease for refusal in answer.refused}
+    for end in ends:
+        if end.state is JobState.DEAD and Lease(end.job_id, end.attempt) not in refused:
+            yield GivenUp(
+                job_id=end.job_id,
+                attempt=end.attempt,
+                failures=end.failures,
+                crashes=end.crashes,
+                reason=end.reason,
+                error=end.error or AttemptError(type="Dead", message=end.reason or ""),
+            )
