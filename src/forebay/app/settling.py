@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -107,6 +107,19 @@ class Instead:
         if not self._made:
             return settlements
         return [self._made.get(_lease(end), end) for end in settlements]
+
+
+def newly_settled(
+    jobs: Mapping[Lease, Job], ends: Sequence[Settlement], answer: Exchange
+) -> list[tuple[Job, Settlement]]:
+    """The settlements that this answer has written, each once, for the metrics. Not repeated ones: the call
+    that wrote them has counted them."""
+    settled = set(answer.settled)
+    lost = {one.lease for one in answer.refused}
+    by_lease = {_lease(end): end for end in reversed(ends)}
+    return [
+        (jobs[lease], end) for lease, end in by_lease.items() if lease.job_id in settled and lease not in lost
+    ]
 
 
 def _settled(
