@@ -18,7 +18,7 @@ PAGE_TESTS := $(addprefix tests/,app/test_quickstart.py cli/test_docs.py facades
 	worker/test_guide.py service/test_guide.py stores/test_postgres_guide.py stores/test_redis_guide.py house/test_states_diagram.py testing/test_guide.py end_to_end/test_remote.py docs/test_commands.py docs/test_first_app.py docs/test_troubleshooting.py docs/test_tutorials.py moving_in/test_guide.py)
 ARGS ?=
 
-.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores test-hybrid run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer bench-scale compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference site requirements audit clean types package pythons
+.PHONY: help setup dashboard check format test test-page test-browser pictures test-stores test-hybrid run demo bench bench-limits bench-workers bench-postgres bench-redis bench-pinned bench-flow bench-schedules bench-service bench-polls bench-explorer bench-scale compare profile growth docs mutate fence simulate crash-matrix soak crowd fuzz-service covered flaky reference site requirements audit clean types package pythons lowest-versions
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -139,6 +139,9 @@ package: $(READY) ## Build the sdist and the wheel twice, compare them, install 
 pythons: $(READY) ## Say which Pythons are here, and run the tests on each: [ARGS=--list] [ARGS='tests/app']
 	@$(BIN)/python tools/pythons.py $(ARGS)
 
+lowest-versions: $(READY) ## Run tests with the lowest version of every dependency: [ARGS=--list] [ARGS='tests/cli']
+	@$(BIN)/python tools/lowest_versions.py $(ARGS)
+
 docs: $(READY) ## Check all links in the documents and run all code in them, offline
 	$(BIN)/python tools/check_links.py
 	$(BIN)/pytest --quiet tests/docs tests/house/test_docs.py $(PAGE_TESTS) $(ARGS)
@@ -185,5 +188,5 @@ requirements: $(READY) ## What is shown by tests, what waits and what was decide
 
 clean: ## Remove .venv, caches and build results
 	rm -rf dashboard/node_modules src/forebay/dashboard/static
-	rm -rf $(VENV) .venv-peers .venv-pythons build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers .venv-pythons .venv-lowest build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -191,9 +191,19 @@ def filled(app: Forebay, clock: ManualClock) -> None:
 
 
 def slower(app: Forebay, clock: ManualClock) -> None:
-    happened(app, clock.now_ms() - HOUR, HOUR, completed=9_000, runs_us=[1_000] * 9_000)
-    happened(app, clock.now_ms(), completed=20, runs_us=[9_000] * 20)
+    happened(app, clock.now_ms() - HOUR, HOUR, completed=9_000, runs_us=[50_000] * 9_000)
+    happened(app, clock.now_ms(), completed=20, runs_us=[450_000] * 20)
     put(app, 1)
+
+
+def test_short_runs_that_take_twice_as_long_are_not_worth_an_alert(
+    plain: Forebay, clock: ManualClock
+) -> None:
+    plain.alerts.change_rule("runs-slow", enabled=True)
+    happened(plain, clock.now_ms() - HOUR, HOUR, completed=9_000, runs_us=[1_000] * 9_000)
+    happened(plain, clock.now_ms(), completed=20, runs_us=[90_000] * 20)
+
+    assert steps(plain) == []
 
 
 def late(app: Forebay, clock: ManualClock) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -14,14 +16,17 @@ from msgspec.structs import replace
 from forebay import ConfigError, Forebay, InvalidJob, JobFailed, PayloadError, StoreError, StoreUnavailable
 from forebay.app.consumer import Consumer, arguments
 from forebay.app.duty import Duty
-from forebay.domain.job import Job, JobId, WorkerId
+from forebay.app.figures import USUAL_WINDOW_MS, QueueFigures, queue_figures
+from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, WorkerId
 from forebay.domain.lifecycle import JobState
+from forebay.domain.metrics import HOUR
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed
 from forebay.errors import StoreRefused
 from forebay.scheduler.promoting import Promoting
 from forebay.scheduler.standard import standard_duties
 from forebay.stores.protocol import BATCH, Store
 from forebay.testing.clock import ManualClock
+from tests.app.alarming import put
 from tests.app.making import WatchedEngine
 
 
@@ -227,7 +232,7 @@ def test_what_is_claimed_reaches_the_caller_though_a_duty_goes_wrong(
 
     handle = app.task(name="send")(send).enqueue("ada")
     watched = WatchedEngine(app.engine, trouble)
-    with closing(Consumer(watched.seam, lambda: [Promoting()])) as consumer:
+    with closing(Consumer(watched.seam, lambda **_: [Promoting()])) as consumer:
         [job] = consumer.claim()
         assert consumer.complete(job, 5) is True
 
@@ -249,7 +254,7 @@ def test_a_bug_in_a_duty_costs_neither_what_was_claimed_nor_the_other_duties(
     handle = app.task(name="send")(send).enqueue("ada")
     later = app.task(name="later")(send).using(delay=60, queue="elsewhere").enqueue("ada")
     clock.advance(seconds=61)
-    with closing(Consumer(app.engine, lambda: [Broken(), Promoting()])) as consumer:
+    with closing(Consumer(app.engine, lambda **_: [Broken(), Promoting()])) as consumer:
         assert [job.id for job in consumer.claim()] == [handle.id]
 
     assert later.refresh().state is JobState.PENDING
@@ -266,7 +271,7 @@ def test_after_an_outage_a_consumer_sweeps_only_when_holders_had_time_to_renew(
         if is_away and name == what:
             raise StoreUnavailable("nobody is at home")
 
-    def duties() -> Sequence[Duty]:
+    def duties(**_: Any) -> Sequence[Duty]:
         return standard_duties(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.0)
 
     watched = WatchedEngine(app.engine, trouble)
@@ -532,3 +537,108 @@ def test_what_a_consumer_says_of_a_lost_job_does_not_count(
 def test_progress_of_a_consumer_that_is_no_number_is_refused(consumer: Consumer, job: Job) -> None:
     with pytest.raises(InvalidJob, match="done must be a finite number"):
         consumer.progress(job, float("nan"))
+
+
+def figures(app: Forebay, window_ms: int = USUAL_WINDOW_MS) -> QueueFigures:
+    [found] = app.client.read(lambda reader: queue_figures(reader, [DEFAULT_QUEUE], window_ms))
+    return found
+
+
+def test_what_a_consumer_claims_and_settles_is_in_the_metrics_once_ten_seconds_are_over(
+    app: Forebay, consumer: Consumer, clock: ManualClock
+) -> None:
+    put(app, 4)
+    clock.advance(seconds=2)
+    done, failed, released, _held = consumer.claim(4)
+    clock.advance(seconds=3)
+    assert consumer.settle([(done, Completed(b"1")), (done, Completed(b"1"))]) == [True, True]
+    consumer.complete(done)
+    consumer.fail(failed, ValueError("it broke"))
+    consumer.release(released)
+    assert figures(app).span.tally.counts == {}
+
+    clock.advance(seconds=10)
+    consumer.claim(queue="other")
+
+    found = figures(app)
+    assert found.span.tally.counts == {"claimed": 4, "completed": 1, "failed": 1, "retried": 1}
+    assert found.span.tally.errors == {"ValueError": 1}
+    assert (found.wait.count, found.wait.least_ms, found.run.count) == (4, 2_000, 2)
+    assert found.run.least_ms == pytest.approx(3_000, rel=0.05)
+    assert found.consumers == 1
+
+
+def test_a_consumer_that_is_closed_writes_its_metrics(app: Forebay) -> None:
+    app.task(name="send")(send).enqueue("ada")
+    with closing(app.consumer()) as consumer:
+        [job] = consumer.claim()
+        consumer.complete(job)
+
+    assert figures(app).span.tally.counts == {"claimed": 1, "completed": 1}
+
+
+def test_a_program_that_ends_without_closing_its_consumer_writes_its_metrics(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    program = f"""
+from forebay import Forebay
+app = Forebay({url!r})
+app.enqueue("send")
+consumer = app.consumer()
+[job] = consumer.claim()
+consumer.complete(job)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+    with Forebay(url) as app:
+        assert figures(app).span.tally.counts == {"claimed": 1, "completed": 1}
+
+
+@pytest.mark.parametrize("renewals", [0, 40])
+def test_a_job_that_takes_ten_minutes_is_counted_with_and_without_renewals(
+    app: Forebay, clock: ManualClock, renewals: int
+) -> None:
+    put(app, 1)
+    with closing(app.consumer()) as consumer:
+        [job] = consumer.claim(lease=3_600)
+        for _ in range(renewals):
+            clock.advance(seconds=15)
+            consumer.renew([job], lease=3_600)
+        if not renewals:
+            clock.advance(seconds=600)
+        assert consumer.complete(job)
+
+    assert figures(app, HOUR).span.tally.counts == {"claimed": 1, "completed": 1}
+
+
+def test_few_lost_attempts_beside_many_completed_ones_raise_no_alert(
+    app: Forebay, consumer: Consumer, clock: ManualClock
+) -> None:
+    put(app, 206)
+    with closing(app.consumer()) as gone:
+        gone.claim(6)
+    consumer.settle([(job, Completed(b"1")) for job in consumer.claim(200)])
+
+    clock.advance(seconds=40)
+    consumer.claim(queue="other")  # sweeps
+    consumer.close()
+
+    counts = figures(app).span.tally.counts
+    assert (counts["completed"], counts["failed"], counts["lost"]) == (200, 6, 6)
+    assert app.alerts.evaluate().notices == ()
+
+
+def test_a_queue_that_a_consumer_asks_has_a_consumer_until_it_asks_no_more(
+    app: Forebay, consumer: Consumer, clock: ManualClock
+) -> None:
+    app.configure(DEFAULT_QUEUE)
+    app.alerts.add_rule("No consumer asks", "consumers == 0", id="unserved", each="queue")
+    consumer.claim()
+    clock.advance(seconds=10)
+    consumer.claim()
+    assert figures(app).consumers == 1
+    assert app.alerts.evaluate().notices == ()
+
+    clock.advance(seconds=60)
+
+    assert figures(app).consumers == 0
+    assert [one.alert.rule for one in app.alerts.evaluate().notices if one.alert] == ["unserved"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from forebay.domain.histogram import histogram_of
 from forebay.domain.job import DAY_MS, QueueName
@@ -21,6 +22,7 @@ from forebay.domain.metrics import (
     MetricRow,
     Stock,
     Tally,
+    active_consumers,
     bounded_errors,
     happened,
     merged,
@@ -162,3 +164,26 @@ def test_tiers_are_kept_for_a_week_a_month_and_a_quarter() -> None:
         DAY_MS: 1_100,
     }
     assert all(tier % finer == 0 for tier, finer in FINER.items())
+
+
+def test_consumers_of_all_claimants_count_at_their_most_for_as_long_as_they_were_seen_lately() -> None:
+    def seen(worker: str, seconds: int, consumers: int, queue: QueueName = MAIL) -> MetricRow:
+        start = START - seconds * 1_000
+        return MetricRow(tier=TEN_SECONDS, start=start, queue=queue, worker=worker, consumers=consumers)
+
+    other = QueueName("other")
+    rows = [
+        *(seen("a", 50, 9), seen("a", 30, 2), seen("a", 20, 3), seen("a", 10, 1)),
+        *(seen("b", 40, 1), seen("b", 10, 0), seen("b", 10, 1, other)),
+    ]
+
+    assert active_consumers(rows, START + 1) == {MAIL: 4, other: 1}
+
+
+def test_a_row_is_read_with_the_consumers_it_was_written_with_and_an_older_one_without() -> None:
+    written = replace(row(send=tally()), consumers=7)
+    key = written.tier, written.start, written.queue, written.worker
+
+    assert unpacked(*key, packed(written)) == written
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(packed(written))[:2])
+    assert unpacked(*key, older) == replace(written, consumers=0)

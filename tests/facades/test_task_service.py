@@ -13,6 +13,7 @@ import pytest
 
 from forebay import Forebay, InvalidJob
 from forebay.app.consumer import Consumer
+from forebay.app.figures import queue_figures
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.errors import QueueNotFound, StoreUnavailable
@@ -285,3 +286,19 @@ def test_without_hints_a_dequeue_looks_for_itself(
 def test_a_queue_whose_name_is_none_is_refused(service: TaskService) -> None:
     with pytest.raises(InvalidJob, match="queue"):
         service.dequeue("no such name!", wait_timeout=0)
+
+
+def test_what_is_dequeued_and_acknowledged_is_in_the_metrics(app: Forebay, service: TaskService) -> None:
+    for _ in range(2):
+        service.enqueue("mail", {})
+    done, failed = service.dequeue_batch("mail", "worker-1")
+    assert done.token
+    assert failed.token
+    service.ack_task(done.id, done.token)
+    service.ack_task(done.id, done.token)  # said twice, and counted once
+    service.nack_task(failed.id, failed.token, "it broke")
+    service.close()
+
+    [found] = app.client.read(lambda reader: queue_figures(reader, [QueueName("mail")]))
+    assert found.span.tally.counts == {"claimed": 2, "completed": 1, "failed": 1, "retried": 1}
+    assert (found.run.count, found.consumers) == (2, 1)

@@ -105,14 +105,14 @@ def test_after_the_clock_of_the_store_was_set_back_no_row_takes_the_place_of_ano
 
 def test_what_was_claimed_some_time_ago_tells_the_time_only_if_nothing_else_does() -> None:
     gathering = Gathering("w")
-    for minutes in (-2, -3):
-        gathering.claimed([replace(job(), started_at=START + minutes * 60_000)], 5.0, is_new=False)
+    for seconds in (-80, -85):
+        gathering.claimed([replace(job(), started_at=START + seconds * 1_000)], 5.0, is_new=False)
     gathering.claimed([job()], 6.0)
     gathering.claimed([replace(job(), started_at=START - 60_000)], 6.0, is_new=False)
 
     rows = gathering.take_all()
 
-    assert [(row.worker, row.start - START) for row in rows] == [("w", -120_000), ("w", 0)]
+    assert [(row.worker, row.start - START) for row in rows] == [("w", -80_000), ("w", 0)]
     assert [row.tasks["send"].counts for row in rows] == [{"claimed": 2}] * 2
 
 
@@ -148,3 +148,43 @@ def test_of_too_many_tasks_the_last_ones_are_one() -> None:
 
     assert set(only(gathering.take_all()).tasks) == {"t0", "t1", "t2", OTHER}
     assert MAX_SERIES == 1_000
+
+
+def test_counts_that_come_too_late_for_their_span_belong_to_the_present_one() -> None:
+    gathering = Gathering("w")
+    gathering.claimed([job()], 100.0)
+    gathering.ended([end()], 100.0 + 600)
+
+    row = only(gathering.take(100.0 + 610))
+
+    assert row.start == START + 600_000
+    assert row.tasks["send"].counts == {"claimed": 1, "completed": 1}
+
+
+def test_a_row_tells_the_most_consumers_of_its_span_and_none_of_the_next() -> None:
+    gathering = Gathering("w")
+    gathering.learn(START, 100.0)
+    mail, other = QueueName("mail"), QueueName("other")
+    gathering.present({mail: 1}, 100.0)
+    gathering.present({mail: 3, other: 1}, 101.0)
+    gathering.present({mail: 2}, 102.0)
+
+    rows = gathering.take(111.0)
+
+    assert {row.queue: (row.consumers, row.tasks) for row in rows} == {mail: (3, {}), other: (1, {})}
+    assert gathering.take(121.0) == []
+
+
+def test_consumers_of_too_many_queues_are_not_told() -> None:
+    gathering = Gathering("w", most=2)
+    gathering.present({QueueName(name): 1 for name in "abc"}, 100.0)
+
+    assert [row.queue for row in gathering.take_all()] == ["a", "b"]
+
+
+def test_consumers_that_were_seen_too_long_ago_are_not_told_in_the_present_span() -> None:
+    gathering = Gathering("w")
+    gathering.learn(START, 100.0)
+    gathering.present({QueueName("mail"): 1}, 100.0)
+
+    assert gathering.take(100.0 + 600) == []

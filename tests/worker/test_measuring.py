@@ -12,7 +12,7 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE
-from forebay.domain.metrics import TEN_SECONDS, MetricRow, Tally, merged
+from forebay.domain.metrics import TEN_SECONDS, MetricRow, Tally, merged, start_of
 from forebay.domain.outcome import AttemptError, Failed
 from forebay.errors import StoreRefused, StoreUnavailable
 from forebay.scheduler.sweeping import Sweeping
@@ -207,7 +207,7 @@ def test_figures_that_nobody_took_in_time_are_given_up(rig: Rig) -> None:
     assert rows(rig.reader) == []
 
 
-def test_figures_of_a_worker_that_did_not_come_to_look_in_time_are_given_up(rig: Rig) -> None:
+def test_figures_of_a_worker_that_did_not_come_to_look_in_time_count_when_it_comes(rig: Rig) -> None:
     rig.insert(1)
     coordinator = rig.coordinator(threads=1)
     coordinator.turn()
@@ -215,8 +215,11 @@ def test_figures_of_a_worker_that_did_not_come_to_look_in_time_are_given_up(rig:
     rig.clock.advance(ms=11 * TEN_SECONDS)
 
     coordinator.turn()
+    coordinator.last_figures()
 
-    assert rows(rig.reader) == []
+    [row] = rows(rig.reader)
+    assert row.start == start_of(rig.clock.now_ms(), TEN_SECONDS)
+    assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]
 
 
 @pytest.mark.shows("R-MET-33", "R-MET-41")

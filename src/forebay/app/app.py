@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from forebay.app.alerts import Alerts
     from forebay.app.blobs import Blobs
     from forebay.app.consumer import Consumer
-    from forebay.app.duty import Duty
     from forebay.app.middleware import Middleware
     from forebay.app.sealing import Keys
     from forebay.app.steps import Step
@@ -348,20 +347,17 @@ class Forebay(Declares, Queueing):
 
     def consumer(self) -> Consumer:
         """Claim and settle jobs from a loop of your own; runs due duties after each claim."""
-        from random import random  # noqa: PLC0415 - like the next two, consumers alone need it
+        from functools import partial  # noqa: PLC0415 - like the next three, consumers alone need it
+        from random import random  # noqa: PLC0415
 
-        from forebay.app.consumer import Consumer, new_worker  # noqa: PLC0415
+        from forebay.app.consumer import Consumer  # noqa: PLC0415
         from forebay.scheduler.standard import standard_duties  # noqa: PLC0415
 
-        engine, clock, observers = self.engine, self.clock, self.registry.hooks.observers
-
-        def duties() -> Sequence[Duty]:
-            if engine.features.does_duties:
-                return ()
-            told = Hooks(observers)
-            return standard_duties(sweeper=new_worker(), clock=clock, roll=random, hooks=told, engine=engine)
-
-        return Consumer(engine, duties, default_queue=self.default_queue, observers=observers)
+        engine, clock, hooks = self.engine, self.clock, Hooks(self.registry.hooks.observers)
+        duties = partial(standard_duties, clock=clock, roll=random, hooks=hooks, engine=engine)
+        own: dict[str, Any] = {} if engine.features.does_duties else {"duties": duties}
+        own |= {"default_queue": self.default_queue, "observers": hooks.observers, "clock": clock}
+        return Consumer(engine, **own, metrics=True)
 
     def sweep(self) -> int:
         """Put back at once the jobs of workers that died or whose leases have ended; answers how many moved.

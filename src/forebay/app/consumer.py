@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakSet
 
 from forebay.app.codec import decode_call, encode_result
 from forebay.app.duty import Duty, close_duties, run_due, tell_connected
+from forebay.app.metrics_recorder import MetricsRecorder
 from forebay.app.saying import made_line, made_progress
-from forebay.app.settling import Instead, exchange_all, kept_ends
+from forebay.app.settling import Instead, exchange_all, kept_ends, newly_settled
 from forebay.app.times import Length, length_within
+from forebay.clock import Clock, SystemClock
 from forebay.domain.job import (
     DAY_MS,
     DEFAULT_QUEUE,
@@ -43,9 +47,11 @@ from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.protocol import Engine, Reader, Store, Want
-from forebay.telemetry.observing import Observers
+from forebay.telemetry.observing import End, Observers
 
 MOST_AT_ONCE: Final = 10_000
+EXIT_SECONDS: Final = 1.0  # how long the end of a program waits for a consumer in use, to write its metrics
+SWEEP_LEASE_MS: Final = 30_000  # as in scheduler.sweeping, which is above this layer
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -57,6 +63,10 @@ class Consumer:
     consumer says about it is refused (False). Due duties are run after each claim, so jobs become due and
     leases of the dead are taken over also where there is no other worker.
 
+    `duties` makes the duties, of the sweeper's id (`sweeper`) and a function that hears of lost attempts
+    (`tell`). With `metrics` its claims and settlements are counted like a worker's: a job ran from its claim
+    to its settlement. They are written with the first call after ten seconds are over, and at the close.
+
     May be used from several threads. After a fork the child's consumer is another one: it has an id and
     handles of its own, and what its parent has claimed stays its parent's.
     """
@@ -64,12 +74,16 @@ class Consumer:
     def __init__(
         self,
         engine: Engine,
-        duties: Callable[[], Sequence[Duty]] = tuple,
+        duties: Callable[..., Sequence[Duty]] = lambda **_: (),
         *,
         default_queue: QueueName = DEFAULT_QUEUE,
         observers: Observers | None = None,
+        metrics: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         self._engine = engine
+        self._clock = clock or SystemClock()
+        self._has_metrics = metrics
         self._observers = observers or Observers()
         self._new_duties = duties
         self._default_queue = default_queue
@@ -83,7 +97,8 @@ class Consumer:
         # A worker id belongs to one process: two that claim under one would settle each other's attempts.
         # The sweeper among the duties has one too.
         self.id: WorkerId = new_worker()
-        self._duties = self._new_duties()
+        self._duties = self._new_duties(sweeper=new_worker(), tell=self._count_lost)
+        self._metrics = MetricsRecorder(self.id, self._clock) if self._has_metrics else None
         self._was_away = False
         self._lock = Lock()
         self._store = self._reader = None
@@ -101,9 +116,27 @@ class Consumer:
             except StoreUnavailable:
                 self._was_away = True
                 raise
+            self._count_claimed([name], answer.jobs)
             self._do_duties(store)
-        self._observers.claimed(answer.jobs)
         return list(answer.jobs)
+
+    def _count_claimed(self, queues: Collection[QueueName], jobs: Sequence[Job]) -> None:
+        """Count a claim of these queues: for callers that claim by other ways."""
+        if self._metrics is not None:
+            self._metrics.claimed(jobs, self._clock.monotonic())
+            self._metrics.present(dict.fromkeys(queues, 1))
+        self._observers.claimed(jobs)
+
+    def _count_settled(self, ends: Sequence[tuple[Job, Settlement]]) -> None:
+        """Count settlements that were written by other ways."""
+        if self._metrics is not None:
+            self._metrics.settled(ends)
+
+    def _count_lost(self, ends: Sequence[End]) -> None:
+        """Count attempts that a sweep of this consumer has settled as lost."""
+        self._observers.ended(ends)
+        if self._metrics is not None and ends:
+            self._metrics.swept(ends, (ends[0][0].lease_expires_at or 0) - SWEEP_LEASE_MS)
 
     def do_duties(self) -> None:
         """Do what is due by the clock, as each claim does: for whoever claims by other ways."""
@@ -112,6 +145,8 @@ class Consumer:
 
     def _do_duties(self, store: Store) -> None:
         # What was claimed must reach its caller, or its leases run out; a duty can wait for the next claim.
+        if self._metrics is not None:
+            self._metrics.record(store)
         if self._was_away:
             self._was_away = False
             tell_connected(self._duties)
@@ -123,10 +158,15 @@ class Consumer:
 
     def renew(self, jobs: Iterable[Job], *, lease: Length | None = None) -> list[bool]:
         """Push the ends of leases away; False for a lease that is lost."""
-        leases = [Lease(job.id, job.attempt) for job in jobs]
+        claimed = list(jobs)
+        leases = [Lease(job.id, job.attempt) for job in claimed]
         lease_ms = _lease_ms(lease)
         with self._lock:
-            answer = self._opened().renew(self.id, leases, lease_ms)
+            store = self._opened()
+            answer = store.renew(self.id, leases, lease_ms)
+            if self._metrics is not None:
+                self._metrics.present({job.queue: 1 for job in claimed})
+                self._metrics.record(store)
         kept = set(answer.renewed)
         return [one in kept for one in leases]
 
@@ -158,11 +198,15 @@ class Consumer:
     def complete_within(self, connection: object, job: Job, result: Any = None) -> None:
         """The job is done, in your own open transaction on the store's database: with its commit, together
         with what else it does there. Raises LeaseLost if the lease is lost: roll back then."""
-        self._engine.complete_within(connection, self.id, _completed(job, result))
+        end = _completed(job, result)
+        self._engine.complete_within(connection, self.id, end)
+        self._count_settled([(job, end)])
 
     async def complete_within_async(self, connection: object, job: Job, result: Any = None) -> None:
         """`complete_within` with a connection that lives on this event loop."""
-        await self._engine.complete_within_async(connection, self.id, _completed(job, result))
+        end = _completed(job, result)
+        await self._engine.complete_within_async(connection, self.id, end)
+        self._count_settled([(job, end)])
 
     def fail(self, job: Job, error: BaseException | str, *, after: Length | None = None) -> bool:
         """The attempt failed; it is retried by the job's policy, or after a time of your own."""
@@ -188,9 +232,14 @@ class Consumer:
         instead = Instead(lambda lease: jobs[lease], _roll)
         settlements = [decide(job, outcome, _roll()) for job, outcome in endings]
         with self._lock:
-            answer = exchange_all(self._opened(), self.id, settlements, fallback=instead)
+            store = self._opened()
+            answer = exchange_all(store, self.id, settlements, fallback=instead)
+            ends = instead.ends(settlements)
+            if self._metrics is not None:
+                self._metrics.settled(newly_settled(jobs, ends, answer))
+                self._metrics.record(store)
         done = kept_ends(answer, [(_lease(job), type(outcome)) for job, outcome in endings])
-        self._tell([job for job, _ in endings], instead.ends(settlements), done)
+        self._tell([job for job, _ in endings], ends, done)
         return done
 
     def _tell(self, jobs: Sequence[Job], ends: Sequence[Settlement], done: Sequence[bool]) -> None:
@@ -256,12 +305,28 @@ class Consumer:
         with self._lock:
             # Set under the lock that every other call holds: none opens the store again behind our back.
             self._is_closed = True
+            self._write_metrics()
             handles = (self._store, self._reader)
             self._store = self._reader = None
             close_duties(self._duties)
             for handle in handles:
                 if handle is not None:
                     handle.close()
+
+    def _write_metrics(self) -> None:
+        """Write all metrics, because nothing comes any more. Not to a store that is away: a stop does not
+        wait for metrics."""
+        if self._metrics is not None and self._store is not None and not self._was_away:
+            self._metrics.record_all(self._store)
+
+    def _at_exit(self) -> None:
+        """The program ends and has not closed this consumer: write its metrics, unless a thread uses it."""
+        if self._lock.acquire(timeout=EXIT_SECONDS):
+            try:
+                with suppress(Exception):
+                    self._write_metrics()
+            finally:
+                self._lock.release()
 
     def _opened(self) -> Store:
         self._check_open()
@@ -299,6 +364,12 @@ _left_behind: Final[list[tuple[Store | None, Reader | None, Sequence[Duty]]]] = 
 def _after_fork() -> None:
     for consumer in list(_consumers):
         consumer.after_fork()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for consumer in list(_consumers):
+        consumer._at_exit()
 
 
 if hasattr(os, "register_at_fork"):  # Windows knows no forks

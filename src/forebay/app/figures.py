@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -10,6 +10,7 @@ from forebay.domain.bands import by_band
 from forebay.domain.histogram import Histogram
 from forebay.domain.job import DAY_MS, JobSummary, QueueName
 from forebay.domain.metrics import (
+    ACTIVE_MS,
     HOUR,
     KEPT_MS,
     MINUTE,
@@ -17,13 +18,14 @@ from forebay.domain.metrics import (
     Happened,
     MetricRow,
     Tally,
+    active_consumers,
     merged,
     merged_tasks,
     start_of,
 )
 from forebay.domain.query import Counts
 from forebay.domain.series import Span, Steps, span_between, spans, values
-from forebay.domain.worker import Pulse, WorkerInfo
+from forebay.domain.worker import Pulse
 from forebay.errors import ConfigError
 from forebay.stores.measuring import every_row
 from forebay.stores.protocol import Reader
@@ -91,11 +93,20 @@ def queue_figures(
     by_queue: defaultdict[QueueName, list[MetricRow]] = defaultdict(list)
     for row in every_row(reader, tier, start - tier, now + tier):
         by_queue[row.queue].append(row)
-    workers = [one for one in reader.workers() if one.pulse(now) is not Pulse.DEAD]
+    consumers = _consumers(reader, now)
     return [
-        _figures(reader, name, counts[name], by_queue[name], workers, (now, start, window_ms, peeks))
+        _figures(reader, name, counts[name], by_queue[name], consumers[name], (now, start, window_ms, peeks))
         for name in sorted(counts)
     ]
+
+
+def _consumers(reader: Reader, now: int) -> Counter[QueueName]:
+    """How many consumers of each queue are active: workers that are alive, and others by their metrics."""
+    found = active_consumers(every_row(reader, TEN_SECONDS, now - 2 * ACTIVE_MS, now + TEN_SECONDS), now)
+    for one in reader.workers():
+        if one.pulse(now) is not Pulse.DEAD:
+            found.update(one.queues)
+    return found
 
 
 def _figures(
@@ -103,7 +114,7 @@ def _figures(
     name: QueueName,
     counts: Counts,
     rows: Sequence[MetricRow],
-    workers: Sequence[WorkerInfo],
+    consumers: int,
     times: tuple[int, int, int, int],
 ) -> QueueFigures:
     now, start, window_ms, peeks = times
@@ -115,7 +126,7 @@ def _figures(
         span=span_between(rows, start),
         tasks=merged_tasks(row.tasks for row in rows if row.start >= start),
         waits_ms=max(0, now - first[0].run_at) if first else None,
-        consumers=sum(name in one.queues for one in workers),
+        consumers=consumers,
         now=now,
         next=first,
     )

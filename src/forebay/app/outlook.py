@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -13,12 +13,14 @@ from forebay.domain.alert import Each, Rule
 from forebay.domain.condition import Look
 from forebay.domain.job import DAY_MS, NOTICES, QueueName
 from forebay.domain.metrics import (
+    ACTIVE_MS,
     HOUR,
     MINUTE,
     TEN_SECONDS,
     Happened,
     MetricRow,
     Tally,
+    active_consumers,
     merged_tasks,
     start_of,
 )
@@ -73,6 +75,7 @@ class Outlook:
             },
             "queue_fill": lambda _, queue, __: self._fill(queue),
             "workers": lambda _, queue, __: self._workers_alive(queue),
+            "consumers": lambda _, queue, __: self._consumers(queue),
             "workers_healthy": lambda _, queue, __: self._workers_healthy(queue),
             "late_schedules": lambda *_: self._late_schedules,
             "clock_skew_ms": lambda *_: self._skew_ms,
@@ -180,6 +183,17 @@ class Outlook:
 
     def _workers_alive(self, queue: str | None) -> int:
         return sum(one.pulse(self.now) is not Pulse.DEAD for one in self._serving(queue))
+
+    def _consumers(self, queue: str | None) -> int:
+        others = self._active_consumers
+        found = others.total() if queue is None else others[QueueName(queue)]
+        return self._workers_alive(queue) + found
+
+    @cached_property
+    def _active_consumers(self) -> Counter[QueueName]:
+        """Those that are no workers. Rows of their own are read for it, so rules ask for it last."""
+        rows = every_row(self._reader, TEN_SECONDS, self.now - 2 * ACTIVE_MS, self.now + TEN_SECONDS)
+        return active_consumers((row for row in rows if row.queue != NOTICES), self.now)
 
     def _workers_healthy(self, queue: str | None) -> float | None:
         workers = self._serving(queue)

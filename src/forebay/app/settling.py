@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -122,6 +122,22 @@ class Instead:
         if not self._made:
             return settlements
         return [self._made.get(_lease(end), end) for end in settlements]
+
+
+def newly_settled(
+    jobs: Mapping[Lease, Job], ends: Sequence[Settlement], answer: Exchange
+) -> list[tuple[Job, Settlement]]:
+    """The settlements that this answer has written, each once, for the metrics. Not repeated ones: the call
+    that wrote them has counted them."""
+    settled = set(answer.settled)
+    refused = Counter(one.lease for one in answer.refused)
+    given = Counter(map(_lease, ends))
+    first = {_lease(end): end for end in reversed(ends)}  # a later one contradicts it and is refused
+    return [
+        (jobs[lease], end)
+        for lease, end in first.items()
+        if lease.job_id in settled and refused[lease] < given[lease]
+    ]
 
 
 def _settled(

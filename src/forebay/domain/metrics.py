@@ -7,7 +7,7 @@ changes nothing.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -33,6 +33,9 @@ KEPT_MS: Final[Mapping[int, int]] = {
 }
 # What a tier is rolled up from.
 FINER: Final[Mapping[int, int]] = {MINUTE: TEN_SECONDS, HOUR: MINUTE, DAY_MS: HOUR}
+# How long ago a consumer may have been seen and count as active. Rows are written up to 12 seconds after
+# their span, and a consumer may ask for jobs once in half a minute.
+ACTIVE_MS: Final = 4 * TEN_SECONDS
 MAX_SERIES: Final = 1_000
 MAX_ERRORS: Final = 20
 OTHER: Final = "other"
@@ -91,7 +94,8 @@ class Stock(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What `worker` has seen of a queue from `start` on, for `tier` milliseconds."""
+    """What `worker` has seen of a queue from `start` on, for `tier` milliseconds. `consumers` counts active
+    consumers that are no workers: loops of programs and clients of a server. Only the finest rows have it."""
 
     tier: int
     start: int
@@ -99,6 +103,7 @@ class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     tasks: dict[str, Tally] = {}
     stock: Stock | None = None
+    consumers: int = 0
 
 
 class MetricPage(NamedTuple):
@@ -122,6 +127,7 @@ class _Body(msgspec.Struct, frozen=True, array_like=True):
 
     tasks: dict[str, Tally]
     stock: _Packed | None
+    consumers: int = 0
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -130,7 +136,8 @@ _decode: Final = msgspec.msgpack.Decoder(_Body).decode
 
 def packed(row: MetricRow) -> bytes:
     """The figures of a row as they are stored."""
-    return _encode(_Body(row.tasks, None if row.stock is None else _packed_stock(row.stock)))
+    stock = None if row.stock is None else _packed_stock(row.stock)
+    return _encode(_Body(row.tasks, stock, row.consumers))
 
 
 def _packed_stock(stock: Stock) -> _Packed:
@@ -154,7 +161,22 @@ def unpacked(tier: int, start: int, queue: str, worker: str, body: bytes) -> Met
         worker=worker,
         tasks=found.tasks,
         stock=None if found.stock is None else _unpacked_stock(found.stock),
+        consumers=found.consumers,
     )
+
+
+def active_consumers(rows: Iterable[MetricRow], now: int) -> Counter[QueueName]:
+    """Consumers of each queue that are no workers, by the finest rows of the last 40 seconds: the most that
+    each claimant has counted there, and those of all claimants together."""
+    most: dict[tuple[QueueName, str], int] = {}
+    for row in rows:
+        if row.consumers and row.start >= start_of(now - ACTIVE_MS, TEN_SECONDS):
+            key = row.queue, row.worker
+            most[key] = max(row.consumers, most.get(key, 0))
+    found: Counter[QueueName] = Counter()
+    for (queue, _), consumers in most.items():
+        found[queue] += consumers
+    return found
 
 
 def start_of(at: int, tier: int) -> int:

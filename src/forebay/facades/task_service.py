@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from forebay.app.app import Forebay
 from forebay.app.codec import VERSION, encode_result
-from forebay.app.settling import Instead, exchange_all
+from forebay.app.settling import Instead, exchange_all, newly_settled
 from forebay.app.times import Instant, Length, length_within
 from forebay.clock import SystemClock
 from forebay.domain.gate import gates_of
@@ -246,9 +246,9 @@ class TaskService:
             answer = self._app.client.write(
                 lambda store: store.exchange(worker, wants=[want], room=want.most)
             )
+            self._consumer._count_claimed([want.queue], answer.jobs)
             left = until - _clock.monotonic()
             if answer.jobs or left <= 0:
-                self._observers.claimed(answer.jobs)
                 return answer.jobs
             due_ms = LOOK_SECONDS * 1_000 if answer.next_due_ms is None else answer.next_due_ms
             self._hints.wait(seen, min(left, LOOK_SECONDS, due_ms / 1_000))
@@ -299,8 +299,10 @@ class TaskService:
 
         answer = self._app.client.write(exchange)
         is_kept = job.id in (*answer.settled, *answer.repeated)
+        made = instead.ends(ends)
+        self._consumer._count_settled(newly_settled({Lease(held.id, attempt): held}, made, answer))
         if is_kept:
-            self._observers.ended((held, end, None) for end in instead.ends(ends))
+            self._observers.ended((held, end, None) for end in made)
         else:
             self._observers.lost([held])
         return _told(what, task_id, is_kept=is_kept)

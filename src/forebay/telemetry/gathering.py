@@ -7,7 +7,7 @@ when the ten seconds are over.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from forebay.domain.histogram import NOTHING, histogram_of, merged_histogram
@@ -25,6 +25,10 @@ from forebay.domain.metrics import (
 )
 from forebay.domain.settlement import Ending, Settlement
 
+# Whoever rolls rows up looks back for two minutes, and puts those of all workers together after five. A row
+# that came later would not be rolled up; one that was written, and is offered again after that because its
+# answer was lost, would count twice.
+LATE_MS: Final = 90_000
 # So many lengths are kept as they came before they become a histogram.
 RAW: Final = 20_000
 MAX_ERROR_NAME: Final = 100
@@ -78,6 +82,7 @@ class Gathering:
         self._jumps = 0
         self._raw = 0
         self._series: dict[tuple[QueueName, str], _Series] = {}
+        self._consumers: dict[QueueName, int] = {}
         self._closed: list[MetricRow] = []
 
     def claimed(self, jobs: Sequence[Job], now: float, *, is_new: bool = True) -> None:
@@ -107,6 +112,14 @@ class Gathering:
             if seconds is not None:
                 one.runs.append(seconds)
                 self._raw += 1
+
+    def present(self, consumers: Mapping[QueueName, int], now: float) -> None:
+        """So many consumers of these queues are active; the most of a span counts. Of too many queues the
+        last ones are left out: a row for each name that clients think of would fill the store."""
+        self._make_room(now, 0)
+        for queue, active in consumers.items():
+            if queue in self._consumers or len(self._consumers) < self._most:
+                self._consumers[queue] = max(active, self._consumers.get(queue, 0))
 
     def learn(self, store_ms: int, now: float) -> None:
         """This was the store's time a moment ago; for who has claimed nothing yet."""
@@ -139,7 +152,12 @@ class Gathering:
         start = start_of(self.store_ms(now), TEN_SECONDS)
         # A claim tells a time that is over by as long as its answer took, so ends may have been ahead of it.
         # A span that is closed is not begun again for that: its row would take the place of the first one.
-        if start > self._start or start < self._start - TEN_SECONDS:
+        if start > self._start + LATE_MS:
+            # The rows of that span would come too late to be rolled up. They were never offered to the store,
+            # so their counts belong to the present span as well: a consumer may look once in ten minutes.
+            self._consumers = {}
+            self._start = start
+        elif start > self._start or start < self._start - TEN_SECONDS:
             self._close()
             if start < self._start:
                 self._jumps += 1  # the store's clock was set back: from here on rows have another name
@@ -156,8 +174,15 @@ class Gathering:
             by_queue[queue][task] = one.tally()
         worker = f"{self._worker}.{self._jumps}" if self._jumps else self._worker
         self._closed += [
-            MetricRow(tier=TEN_SECONDS, start=self._start, queue=queue, worker=worker, tasks=tasks)
-            for queue, tasks in by_queue.items()
+            MetricRow(
+                tier=TEN_SECONDS,
+                start=self._start,
+                queue=queue,
+                worker=worker,
+                tasks=by_queue.get(queue, {}),
+                consumers=self._consumers.get(queue, 0),
+            )
+            for queue in {**by_queue, **self._consumers}
         ]
-        self._series = {}
+        self._series, self._consumers = {}, {}
         self._raw = 0

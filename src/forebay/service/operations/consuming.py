@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 from msgspec.structs import replace
 
-from forebay.app.settling import as_failed, exchange_all, kept_ends
+from forebay.app.settling import Instead, exchange_all, kept_ends, newly_settled
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
@@ -41,6 +41,8 @@ from forebay.service.schema.consuming import (
 )
 from forebay.service.schema.shared import length, moment_of
 from forebay.stores.protocol import Exchange, Reader, Renewal, Store
+
+Written = list[tuple[Job, Settlement]]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -74,7 +76,9 @@ class Consuming:
 
     async def claim(self, request: ClaimRequest) -> ClaimAnswer:
         """Jobs to run; waits for some as long as the request says."""
-        jobs = await self._waiting.claim(_kind(request), request.most, request.wait_seconds)
+        kind = _kind(request)
+        with self._waiting.presence.of(kind.queues):
+            jobs = await self._waiting.claim(kind, request.most, request.wait_seconds)
         return self._answer(jobs)
 
     async def stream(self, request: Wanted, size: int) -> AsyncGenerator[ClaimAnswer, None]:
@@ -83,11 +87,14 @@ class Consuming:
 
         Whoever takes an answer hands it on before asking for the next one, or gives it back.
         """
+        kind = _kind(request)
         window = self._windows.opened(size)
+        present = self._waiting.presence.of(kind.queues)
+        present.__enter__()
         try:
             while not self._waiting.is_stopped:
                 if window.room:
-                    jobs = await self._waiting.claim(_kind(request), window.room, self._waiting.longest)
+                    jobs = await self._waiting.claim(kind, window.room, self._waiting.longest)
                     window.hold(Lease(job.id, job.attempt) for job in jobs)
                     if jobs:
                         yield self._answer(jobs)
@@ -96,6 +103,7 @@ class Consuming:
             raise StoreUnavailable("this server stops; other servers have jobs")
         finally:
             self._windows.close(window)
+            present.__exit__(None, None, None)
 
     async def _running(self, leases: Sequence[Lease]) -> set[Lease]:
         """Those of these attempts that still run: another server may have heard how one ended."""
@@ -179,10 +187,13 @@ class Consuming:
         for one in ends:
             by_worker[one.worker].append(one)
 
-        def exchange(store: Store) -> dict[WorkerId, Exchange]:
+        def exchange(store: Store) -> dict[WorkerId, tuple[Exchange, Written]]:
             return {worker: self._exchanged(store, worker, batch) for worker, batch in by_worker.items()}
 
-        answers = await self._desk.write(exchange) if ends else {}
+        exchanged = await self._desk.write(exchange) if ends else {}
+        answers = {worker: answer for worker, (answer, _) in exchanged.items()}
+        for _, written in exchanged.values():
+            self._count(written)
         # By holder: who never held a lease is refused, and that takes nothing from who does.
         kept = {
             worker: iter(kept_ends(one, [(end.lease, type(end.outcome)) for end in by_worker[worker]]))
@@ -196,15 +207,17 @@ class Consuming:
                 logger.warning("the end of attempt %d of job %s comes too late", one.job.attempt, one.job.id)
         return found
 
-    def _exchanged(self, store: Store, worker: WorkerId, ends: Sequence[Ended]) -> Exchange:
+    def _exchanged(self, store: Store, worker: WorkerId, ends: Sequence[Ended]) -> tuple[Exchange, Written]:
         jobs = {one.lease: one.job for one in ends}
-
-        def instead(settlement: Settlement, error: Exception) -> Settlement:
-            job = jobs[Lease(settlement.job_id, settlement.attempt)]
-            return as_failed(job, settlement, error, self._roll())
-
+        instead = Instead(jobs.__getitem__, self._roll)
         settlements = [decide(one.job, one.outcome, self._roll()) for one in ends]
-        return exchange_all(store, worker, settlements, fallback=instead)
+        answer = exchange_all(store, worker, settlements, fallback=instead)
+        return answer, newly_settled(jobs, instead.ends(settlements), answer)
+
+    def _count(self, written: Written) -> None:
+        self._waiting.metrics.settled(written)
+        for job, _ in written:
+            self._waiting.presence.note(job.queue)
 
     # Time
 
@@ -237,6 +250,7 @@ class Consuming:
         job, now = await self._looked(job_id)
         if not renewal.renewed or job.lease_expires_at is None:
             raise _lost(job_id)
+        self._waiting.presence.note(job.queue)
         cancel = next((one.reason for one in renewal.cancels if one.job_id == job_id), None)
         return HeartbeatAnswer(
             lease_expires_at=moment_of(job.lease_expires_at),

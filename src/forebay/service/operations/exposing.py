@@ -66,11 +66,11 @@ def _families(figures: list[QueueFigures], totals: Mapping[QueueName, Totals]) -
         (("", {"queue": queue}, one.accepted) for queue, one in totals.items() if one.accepted is not None),
     )
     yield (
-        *("tasks_dequeued_total", "counter", "Jobs that workers have claimed, once for each attempt."),
+        *("tasks_dequeued_total", "counter", "Jobs that were claimed, once for each attempt."),
         (("", {"queue": queue}, one.count(Happened.CLAIMED)) for queue, one in totals.items()),
     )
     yield (
-        *("tasks_completed_total", "counter", "Jobs that workers have ended, by how."),
+        *("tasks_completed_total", "counter", "Jobs that have ended, by how."),
         (
             ("", {"queue": queue, "status": end.value}, one.count(end))
             for queue, one in totals.items()
@@ -114,7 +114,11 @@ def _gauges(figures: list[QueueFigures]) -> Iterator[Family]:
         (("", {"queue": one.queue}, one.counts.dead) for one in figures),
     )
     yield (
-        *("active_consumers", "gauge", "Workers that are alive and work for the queue."),
+        *(
+            "active_consumers",
+            "gauge",
+            "Workers that serve the queue, loops of programs and clients that claim.",
+        ),
         (("", {"queue": one.queue}, one.consumers) for one in figures),
     )
 

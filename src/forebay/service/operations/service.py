@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import random
 
 from forebay.app.consumer import new_worker
 from forebay.app.duty import Duty
+from forebay.app.metrics_recorder import MetricsRecorder
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import WorkerId
 from forebay.errors import StoreUnavailable
 from forebay.scheduler.standard import standard_duties
+from forebay.scheduler.sweeping import LEASE_MS
 from forebay.service.operations.administering import Administering
 from forebay.service.operations.alerting import Alerting
 from forebay.service.operations.consuming import Consuming
@@ -27,6 +30,7 @@ from forebay.service.operations.waiting import Waiting
 from forebay.service.operations.watching import Watching
 from forebay.service.schema.shared import LONGEST_WAIT_SECONDS
 from forebay.stores.protocol import Engine
+from forebay.telemetry.observing import End
 
 
 class Service:
@@ -46,10 +50,13 @@ class Service:
     ) -> None:
         used = clock or SystemClock()
         self.desk: Desk = Desk(engine, used)
-        if duties is None:
-            duties = standard_duties(sweeper=new_worker(), clock=used, roll=roll, engine=engine)
         worker = WorkerId(f"service-{new_worker()}")
-        self.waiting: Waiting = Waiting(self.desk, worker, duties, longest_wait, roll)
+        metrics = MetricsRecorder(worker, used)
+        if duties is None:
+            duties = standard_duties(
+                sweeper=new_worker(), clock=used, roll=roll, engine=engine, tell=partial(_count_lost, metrics)
+            )
+        self.waiting: Waiting = Waiting(self.desk, worker, duties, longest_wait, roll, metrics)
         self.watching: Watching = Watching(self.desk)
         self.looking: Looking = Looking(self.desk)
         self.requests: Requests = Requests(used)
@@ -79,6 +86,7 @@ class Service:
             await self.waiting.stop()
             await self.consuming.stop()
             await self.debugging.stop()
+            await self.waiting.write_metrics()
         finally:
             await self.desk.close()
 
@@ -87,3 +95,8 @@ class Service:
         if not self.waiting.is_running:
             raise StoreUnavailable("this server looks for no jobs: it has not started, or is about to end")
         await self.desk.read(lambda reader: reader.now())
+
+
+def _count_lost(metrics: MetricsRecorder, ends: Sequence[End]) -> None:
+    if ends:
+        metrics.swept(ends, (ends[0][0].lease_expires_at or 0) - LEASE_MS)

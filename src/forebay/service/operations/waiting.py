@@ -17,12 +17,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from forebay.app.codec import VERSION
 from forebay.app.duty import Duty, close_duties, run_due, tell_connected
+from forebay.app.metrics_recorder import MetricsRecorder
 from forebay.domain.gate import gates_of
 from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.service.operations.desk import Desk
+from forebay.service.operations.presence import Presence
 from forebay.stores.protocol import Exchange, Store, Wakeups, Want
 
 LOOK_SECONDS: Final = 1.0  # without a hint, while somebody waits; and for the duties, always
@@ -108,7 +110,8 @@ class Group:
 
 
 class Waiting:
-    """Claims for all clients of this process, under one worker id, and does the duties beside it.
+    """Claims for all clients of this process, under one worker id, and does the duties beside it. With the
+    duties it writes the metrics that `metrics` has collected.
 
     The id is never said to be alive: leases are the clients', and must not end with this process.
     """
@@ -120,9 +123,12 @@ class Waiting:
         duties: Sequence[Duty],
         longest: float,
         roll: Callable[[], float],
+        metrics: MetricsRecorder,
     ) -> None:
         self.worker = worker
         self.longest = longest
+        self.metrics = metrics
+        self.presence: Presence = Presence()
         self._desk = desk
         self._duties = duties
         self._roll = roll
@@ -330,10 +336,17 @@ class Waiting:
             answers = await self._desk.write(partial(self._exchanged, wanted))
         except Exception as exc:  # somebody waits for an answer, whatever it is
             answers = [exc] * len(wanted)
+        self._count(answers)
         left: list[Job] = []
         for (kind, room), answer in zip(wanted, answers, strict=True):
             left += self._answer(kind, room, answer)
         await self.give_back(left)
+
+    def _count(self, answers: Sequence[Exchange | Exception]) -> None:
+        now = self._desk.clock.monotonic()
+        for answer in answers:
+            if isinstance(answer, Exchange):
+                self.metrics.claimed(answer.jobs, now)
 
     def _exchanged(self, wanted: Sequence[tuple[Kind, int]], store: Store) -> list[Exchange | Exception]:
         """One exchange for each group; one that fails takes nothing away from those before it."""
@@ -368,16 +381,29 @@ class Waiting:
         return left
 
     async def _do_duties(self) -> None:
+        self.metrics.present(self.presence.take())
         try:
             # Each by itself: several are due every second, with a commit or two each, and whoever writes at
             # that moment would wait for all of them.
             for duty in self._duties:
                 await self._desk.keep(partial(self._do_duty, duty))
+            await self._desk.keep(self.metrics.record)
         except StoreError as exc:
             self._was_away = self._was_away or isinstance(exc, StoreUnavailable)
             logger.warning("duties are left to the next turn: %s", exc)
         except Exception:  # nobody else would hear of it
             logger.exception("duties went wrong; they are tried again within a second")
+
+    async def write_metrics(self) -> None:
+        """Write all metrics, because nothing comes any more. Not to a store that is away: a stop does not
+        wait for metrics."""
+        if self._task is None or self._was_away:
+            return
+        self.metrics.present(self.presence.take())
+        try:
+            await self._desk.keep(self.metrics.record_all)
+        except StoreError as exc:
+            logger.warning("the last metrics are not written: %s", exc)
 
     def _do_duty(self, duty: Duty, store: Store) -> None:
         if self._was_away:

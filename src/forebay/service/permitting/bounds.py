@@ -28,6 +28,7 @@ from forebay.stores.wire import JOBS_AT_ONCE
 MOST: Final = 10_000
 MAX_HOST: Final = 255
 # How far the start of a worker's figures may be from now, and what fits into a sum of very many of them.
+MOST_CONSUMERS: Final = 1_000_000
 FIGURES_MS: Final = 5 * MINUTE
 MOST_COUNTED: Final = 2**40
 MOST_US: Final = 2**57
@@ -87,6 +88,8 @@ def _check_figures(row: MetricRow) -> None:
     belongs to other queues: one that cannot be added up would spoil it for all."""
     if row.tier != TEN_SECONDS or row.start % TEN_SECONDS:
         raise InvalidJob("a worker keeps figures of ten seconds", field="start")
+    if not 0 <= row.consumers <= MOST_CONSUMERS:
+        raise InvalidJob(f"a queue has at most {MOST_CONSUMERS} consumers", field="consumers")
     if row.worker in (SAMPLE, TOGETHER) or row.stock is not None:
         raise InvalidJob("a worker keeps figures of its own, and counts no waiting jobs", field="worker")
     if len(row.tasks) > MAX_SERIES + 1:

@@ -177,6 +177,12 @@ def _connection_to(address: Address, url: str) -> Any:
         raise ConfigError(f"{address.place}: {exc}") from exc
 
 
+def _is_connected(raw: Any) -> bool:
+    """Return whether a connection of the driver is open. redis-py 7 has no `is_connected`; the attribute
+    behind it is the same in 7 and 8."""
+    return raw is not None and raw._sock is not None
+
+
 def translated(place: str, exc: Exception) -> StoreError:
     """An error of the driver in our words."""
     if isinstance(exc.__context__, ssl.SSLCertVerificationError):
@@ -263,7 +269,7 @@ class Connection:
 
     def _wait_for(self, seconds: float) -> None:
         self._answer_wait = seconds
-        if self._raw is not None and self._raw.is_connected:
+        if _is_connected(self._raw):
             self._raw.update_current_socket_timeout(seconds)
 
     def close(self) -> None:
@@ -302,7 +308,7 @@ class Connection:
             raise StoreError("this handle is closed; open another one")
         if self._raw is not None and monotonic() - self._used_at > IDLE_SECONDS:
             self._look()
-        if self._raw is None or not self._raw.is_connected:
+        if not _is_connected(self._raw):
             self._raw = self._opened()
         self._raw.send_command(*words)
         answer = self._raw.read_response()
@@ -320,7 +326,7 @@ class Connection:
         """Let go of a connection that was closed while nobody used it: a call that is sent there is lost, and
         its caller could not know whether it has happened."""
         try:
-            is_over = self._raw.is_connected and self._raw.can_read(0)
+            is_over = _is_connected(self._raw) and self._raw.can_read(0)
         except redis.RedisError:
             is_over = True
         if is_over:
