@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from forebay.app.alert_records import ALERTS, BOARDS, CHANNELS, RULES
 from forebay.app.blobs import Blobs
 from forebay.app.bulk import sweep
-from forebay.app.move_comparing import Comparing, check_agreement
+from forebay.app.move_comparison import Comparing, check_agreement
 from forebay.app.move_records import (
     Copied,
     Mark,
