@@ -216,9 +216,10 @@ def test_a_folder_beside_that_cannot_be_made_is_named_by_a_beat(tmp_path: Path) 
 
 
 def mountinfo(folder: Path, kind: str) -> str:
+    point = str(folder).replace(" ", "\\040")  # as the kernel writes a space
     return (
         "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
-        f"35 22 0:30 / {folder} rw,relatime shared:2 master:1 - {kind} server:/jobs rw,vers=4.2\n"
+        f"35 22 0:30 / {point} rw,relatime shared:2 master:1 - {kind} server:/jobs rw,vers=4.2\n"
     )
 
 
