@@ -20,6 +20,7 @@ from forebay.domain.workflow import (
     EdgeState,
     arranged,
     by_parent,
+    due_on_release,
     in_order,
     is_forgotten,
     missing_parent,
@@ -33,6 +34,7 @@ from forebay.domain.workflow import (
     without_parent,
 )
 from forebay.errors import InvalidJob
+from tests.domain.making import a_job
 
 A, B = JobId("a"), JobId("b")
 
@@ -73,6 +75,16 @@ def test_a_new_edge_stands_as_its_parent_does() -> None:
     assert starting_state(JobState.CANCELLED, OnFailure.HOLD) is EdgeState.HELD
     assert starting_state(JobState.DEAD, OnFailure.CANCEL) is EdgeState.OPEN
     assert EdgeState.HELD in WAITS
+
+
+def test_a_released_job_is_due_at_its_time_and_without_a_delay_at_once() -> None:
+    stored = {"created_at": 1_000, "updated_at": 1_000}
+    assert due_on_release(a_job(run_at=5_000, **stored), 2_000) == 5_000
+    assert due_on_release(a_job(run_at=5_000, **stored), 6_000) == 6_000
+    assert due_on_release(a_job(run_at=1_000, **stored), 2_000) == 2_000
+    # The clock was set back after it was stored, or after it was revived.
+    assert due_on_release(a_job(run_at=1_000, **stored), 10) == 10
+    assert due_on_release(a_job(run_at=3_000, created_at=1_000, updated_at=3_000), 2_000) == 2_000
 
 
 def test_reasons_name_the_parent() -> None:

@@ -10,7 +10,9 @@ import psycopg
 import pytest
 
 from forebay.domain.job import Need, QueueName
+from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
+from forebay.domain.workflow import needs_of
 from forebay.errors import StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.stores.postgres import connection as module
@@ -222,6 +224,69 @@ def test_an_exchange_whose_commit_fails_raises_an_error_of_ours_and_changes_noth
 
     answer = store.exchange(WORKER, [complete(second)], [Want(DEFAULT, 1)], 1)
     assert (answer.settled, len(answer.jobs)) == ((second.id,), 1)
+    assert problems(engine) == ()
+    store.close()
+
+
+@contextmanager
+def not_leased(engine: PostgresEngine, job_id: str, code: str) -> Iterator[None]:
+    """A claim of this job is refused with this code; claims of others are not."""
+    schema = engine.address.schema
+    with raw() as connection:
+        connection.execute(
+            f"create function {schema}.fault() returns trigger language plpgsql as"
+            f" $$ begin raise exception 'no' using errcode = '{code}'; end $$;"
+            f" create trigger fault before insert on {schema}.leases for each row"
+            f" when (new.id = '{job_id}') execute function {schema}.fault()"
+        )
+        try:
+            yield
+        finally:
+            connection.execute(f"drop function {schema}.fault cascade")
+
+
+@pytest.mark.parametrize("known", [None, ()])
+def test_a_released_job_that_cannot_be_claimed_does_not_hide_what_was_claimed_before(
+    engine: PostgresEngine, known: tuple[()] | None
+) -> None:
+    """By the fast path, and by the slow path, which a claim with known leases takes."""
+    store = engine.store()
+    for _ in range(2):
+        store.insert([new_job()])
+        store.exchange(WORKER, [complete(job) for job in claim(store)])
+    parent, child, other = (
+        str(receipt.id)
+        for receipt in store.insert([new_job(priority=1), new_job(depends_on=needs_of([1])), new_job()])
+    )
+    [job] = claim(store)
+    leases = known if known is None else [Lease(job.id, job.attempt)]
+
+    with not_leased(engine, child, "22000"):
+        answer = store.exchange(WORKER, [complete(job)], [Want(DEFAULT, 5)], 5, leases)
+
+    assert (answer.settled, [one.id for one in answer.jobs]) == ((parent,), [other])
+    assert [one.id for one in claim(store)] == [child]
+    assert problems(engine) == ()
+    store.close()
+
+
+@pytest.mark.parametrize(("code", "kind"), [("22000", StoreUnavailable), ("55P03", StoreUnavailable)])
+def test_an_exchange_that_fails_in_its_second_queue_is_in_doubt(
+    engine: PostgresEngine, code: str, kind: type[StoreError]
+) -> None:
+    """The first queue was claimed from by the fast path, in a transaction of its own."""
+    store, mail = engine.store(), QueueName("mail")
+    for queue in (DEFAULT, mail):
+        for _ in range(2):
+            store.insert([new_job(queue=queue)])
+            store.exchange(WORKER, [complete(job) for job in claim(store, queue=queue)])
+    first, second = (str(one.id) for one in store.insert([new_job(), new_job(queue=mail)]))
+
+    with not_leased(engine, second, code), pytest.raises(kind):
+        store.exchange(WORKER, (), [Want(DEFAULT, 1), Want(mail, 1)], 2)
+    answer = store.exchange(WORKER, known=[])
+
+    assert [job.id for job in answer.adopted] == [first]
     assert problems(engine) == ()
     store.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from types import ModuleType
 from typing import Any
@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.job import JobId, OnFailure, QueueName
+from forebay.domain.job import DEFAULT_QUEUE, JobId, OnFailure, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed
+from forebay.domain.settlement import Settlement
 from forebay.domain.workflow import EdgeState
-from forebay.stores.protocol import Reader, Store
+from forebay.errors import StoreError
+from forebay.stores.protocol import Exchange, Reader, Store, Want
 from forebay.stores.redis.store import RedisEngine, RedisStore
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import MAIL, W1, ended, look, put, settle, start, states
@@ -329,3 +331,24 @@ def test_children_are_released_though_those_of_another_parent_stand_between_them
     assert states(reader, children) == [JobState.PENDING] * 40
     assert reader.health().problems == ()
     run(store, *children)
+
+
+def test_a_released_job_that_cannot_be_claimed_does_not_hide_what_was_claimed_before(
+    store: RedisStore, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, child = put_graph(store, (), (0,), priority=1)
+    other = put(store)
+    job = start(store)
+    real = store._exchanging.exchange
+
+    def exchange(worker: WorkerId, ends: Sequence[Settlement], *rest: Any) -> Exchange:
+        if not ends:
+            raise StoreError("the second half of the call")
+        return real(worker, ends, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._exchanging, "exchange", exchange)
+        answer = store.exchange(W1, [complete(job)], [Want(DEFAULT_QUEUE, 5)], 5)
+
+    assert (answer.settled, [one.id for one in answer.jobs]) == ((parent,), [other])
+    assert states(reader, [child]) == [JobState.PENDING]

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.job import JobId, Need, NewJob, OnFailure, QueueName
+from forebay.domain.job import Job, JobId, Need, NewJob, OnFailure, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.ulid import ulid_created_at
@@ -128,6 +128,13 @@ def starting_state(state: JobState, on_failure: OnFailure) -> EdgeState:
     if state in (JobState.DEAD, JobState.CANCELLED) and on_failure in (OnFailure.IGNORE, OnFailure.HOLD):
         return _FAILURES[on_failure].edge
     return EdgeState.OPEN
+
+
+def due_on_release(job: Job, now: int) -> int:
+    """When a blocked job is due that is released now. One without a delay has no time to wait for: it is due
+    now, even if the clock was set back since it was stored, revived or amended."""
+    has_delay = job.run_at > max(job.created_at, job.updated_at)
+    return max(job.run_at, now) if has_delay else now
 
 
 def reopened_state(state: JobState | None, *, with_parent: bool) -> EdgeState:

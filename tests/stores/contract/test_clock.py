@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from forebay.domain.job import WorkerId
+from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Snoozed
 from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import decide
+from forebay.domain.workflow import needs_of
 from forebay.stores.clock_reading import ClockReading
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
-from tests.stores.contract.steps import look, put
-from tests.stores.support import claim
+from tests.stores.contract.steps import MAIL, look, put, put_many, states
+from tests.stores.support import WORKER, claim, complete
 
 HOUR = 3_600_000
 
@@ -49,6 +51,54 @@ def test_jobs_that_came_while_the_clock_was_ahead_hold_up_no_later_ones(
         pass
 
     assert look(reader, old).capped
+
+
+@pytest.mark.parametrize("children", [1, 40])
+def test_a_clock_set_back_does_not_hold_up_a_blocked_job_without_a_delay(
+    store: Store, reader: Reader, clock: ManualClock, children: int
+) -> None:
+    parent = put(store, priority=1)
+    blocked = put_many(store, children, depends_on=needs_of([parent]))
+    in_turn = [put(store, sequence="s", queue=MAIL) for _ in range(2)]
+    running = [*claim(store), *claim(store, queue=MAIL)]
+
+    clock.set(clock.now_ms() - 3 * HOUR)
+    store.exchange(WORKER, [complete(job) for job in running])
+
+    assert set(states(reader, [*blocked, in_turn[1]])) == {JobState.PENDING}
+    assert look(reader, blocked[0]).ready_at == clock.now_ms()
+    assert len(claim(store, 100)) == children
+
+
+def test_a_clock_set_back_does_not_hold_up_a_revived_job_without_a_delay(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    parent = put(store, priority=1)
+    child = put(store, depends_on=needs_of([parent]))
+    store.cancel([child])
+    clock.advance(ms=HOUR)
+    store.revive([child])
+    [job] = claim(store)
+
+    clock.set(clock.now_ms() - HOUR)
+    store.exchange(WORKER, [complete(job)])
+
+    assert states(reader, [child]) == [JobState.PENDING]
+
+
+def test_a_blocked_job_with_a_delay_waits_for_its_time_though_the_clock_was_set_back(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    parent = put(store, priority=1)
+    due_at = clock.now_ms() + HOUR
+    child = put(store, depends_on=needs_of([parent]), delay_ms=HOUR)
+    [job] = claim(store)
+
+    clock.set(clock.now_ms() - HOUR)
+    store.exchange(WORKER, [complete(job)])
+
+    found = look(reader, child)
+    assert (found.state, found.run_at) == (JobState.SCHEDULED, due_at)
 
 
 def test_a_delay_without_end_is_cut_to_a_year(store: Store, reader: Reader, clock: ManualClock) -> None:

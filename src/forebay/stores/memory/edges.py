@@ -13,6 +13,7 @@ from forebay.domain.workflow import (
     Aftermath,
     Edge,
     EdgeState,
+    due_on_release,
     is_forgotten,
     missing_parent,
     missing_place,
@@ -63,7 +64,7 @@ def reopen(state: State, child: JobId, together: Collection[JobId], *, with_pare
 def release(state: State, child: JobId) -> None:
     """Let a blocked job wait like any other."""
     job = state.jobs[child].job
-    ready_at = max(job.run_at, state.now)
+    ready_at = due_on_release(job, state.now)
     state.put_new(replace(job, ready_at=ready_at, run_at=ready_at, updated_at=state.now))
 
 

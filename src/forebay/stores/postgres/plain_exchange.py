@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -15,6 +16,7 @@ from psycopg.errors import UniqueViolation
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
 from forebay.domain.limits import scopes_of
 from forebay.domain.settlement import Settlement
+from forebay.stores.parts import as_lost_answer
 from forebay.stores.postgres.beside import Beside
 from forebay.stores.postgres.calling import Call, together
 from forebay.stores.postgres.connection import PASSING, Connection, Raw, Statements, TryAgain
@@ -42,6 +44,9 @@ PUT_OFF: Final = 8
 FEW: Final = 10
 _COLUMNS: Final = 20  # of a job; those of the last row follow
 _ANSWERS: Final = 31  # with these; what comes then is for the next statement
+
+
+_NOTHING: Final = nullcontext()
 
 
 class Part(NamedTuple):
@@ -213,7 +218,8 @@ class PlainExchange:
             most = max(0, min(want.most, room - part.claimed))
             is_limited = self._is_limited(want, ends)
             meets = bool(ends) and not is_limited and self._may_meet()
-            step = self._step(Asked(worker, ends, want, most, known or "", is_limited, meets))
+            with as_lost_answer() if part.claimed else _NOTHING:
+                step = self._step(Asked(worker, ends, want, most, known or "", is_limited, meets))
             if step is None or step.done is None:
                 break
             left = step.settlements if part.done is None else part.settlements

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -19,6 +19,7 @@ from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.stores.clock_reading import ClockReading
 from forebay.stores.following import StillListed
+from forebay.stores.parts import as_lost_answer, none_if_failed
 from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
 from forebay.stores.postgres.adopting import PostgresAdopting
 from forebay.stores.postgres.beside import Beside
@@ -208,11 +209,19 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
     ) -> Exchange:
         self._check_open()
         done = self._exchange(worker, settlements, wants, room, known, notes)
-        if self._unfinished and self._follow() and wants:
-            # What has just been released may be claimed at once, or be due before what was known so far.
-            left, rest = room - len(done.jobs), wants_left(wants, done.jobs)
-            return with_more(done, self._exchange(worker, (), rest, left, None, ()))
-        return done
+        if not self._unfinished:
+            return done
+        more = none_if_failed(lambda: self._released(worker, wants, room, done))
+        return done if more is None else with_more(done, more)
+
+    def _released(
+        self, worker: WorkerId, wants: Sequence[Want], room: int, done: Exchange
+    ) -> Exchange | None:
+        """What has just been released may be claimed at once, or be due before what was known so far."""
+        if not self._follow() or not wants:
+            return None
+        left, rest = room - len(done.jobs), wants_left(wants, done.jobs)
+        return self._exchange(worker, (), rest, left, None, ())
 
     def _exchange(
         self,
@@ -234,9 +243,10 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         whole = part.whole
         if whole is None:
             left = room - part.claimed
-            rest = self._transact(
-                lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
-            )
+            with as_lost_answer() if part.claimed else nullcontext():
+                rest = self._transact(
+                    lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
+                )
             whole = part.joined(rest)
             if self._beside is not None:
                 self._beside.gone(rest.jobs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note, as_kept
 from forebay.domain.outcome import AttemptError
 from forebay.domain.settlement import Ending, Settlement
+from forebay.stores.parts import as_lost_answer
 from forebay.stores.protocol import Cancel, Exchange, Refusal, Want
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.inserting import Intake, done
@@ -76,15 +78,17 @@ class Exchanging:
         plain, special = _sorted_out(settlements)
         for first in range(0, len(plain) or 1, MOST):
             is_last = first + MOST >= len(plain)
-            calls.run(
-                plain[first : first + MOST],
-                () if first else special,
-                () if first else notes,
-                known if is_last else None,
-                is_claiming=is_last,
-            )
+            with as_lost_answer() if first else nullcontext():
+                calls.run(
+                    plain[first : first + MOST],
+                    () if first else special,
+                    () if first else notes,
+                    known if is_last else None,
+                    is_claiming=is_last,
+                )
         while calls.may_claim_more:
-            calls.run(is_claiming=True)
+            with as_lost_answer():
+                calls.run(is_claiming=True)
         return calls.exchanged(notes)
 
 

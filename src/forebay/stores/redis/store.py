@@ -28,6 +28,7 @@ from forebay.stores import ids as job_ids
 from forebay.stores.clock_reading import EARLIER_MS, NAMES, PERIOD_MS, ClockReading
 from forebay.stores.following import StillListed
 from forebay.stores.ids import several_ids
+from forebay.stores.parts import none_if_failed
 from forebay.stores.protocol import (
     BATCH,
     Exchange,
@@ -218,14 +219,21 @@ class RedisStore(RedisSchedules, RedisLimits, RedisDocuments, RedisMetrics, Redi
         done = self._after_list(
             lambda: self._exchanging.exchange(worker, settlements, wants, room, known, notes)
         )
-        if not self._connection.has_listed or not self._follow():
+        if not self._connection.has_listed:
             return done
-        if not wants:
+        more = none_if_failed(lambda: self._released(worker, wants, room, done))
+        if more is None:
             return done
-        # What has just been released may be claimed at once, or be due before what was known so far.
-        left, rest = room - len(done.jobs), wants_left(wants, done.jobs)
-        more = self._exchanging.exchange(worker, (), rest, left, None, ())
         return replace(done, jobs=done.jobs + more.jobs, next_due_ms=more.next_due_ms)
+
+    def _released(
+        self, worker: WorkerId, wants: Sequence[Want], room: int, done: Exchange
+    ) -> Exchange | None:
+        """What has just been released may be claimed at once, or be due before what was known so far."""
+        if not self._follow() or not wants:
+            return None
+        left, rest = room - len(done.jobs), wants_left(wants, done.jobs)
+        return self._exchanging.exchange(worker, (), rest, left, None, ())
 
     def _after_list(self, call: Callable[[], T]) -> T:
         """Its answer; the list comes first where it has to do with the id of a new job. Nothing has happened

@@ -32,7 +32,9 @@ held as materialized (
     b.seq <= coalesce((select walked_to from forebay.duties where name = %(walk)s), 0) as is_walked_past, j.options
   from forebay.blocked b
   cross join lateral (
-    select priority, failures, deadline_at, run_at, created_at, options
+    select priority, failures, deadline_at, created_at, options,
+      -- Without a delay it has no time to wait for: see `due_on_release`.
+      case when run_at > greatest(created_at, updated_at) then run_at else 0 end as run_at
     from forebay.jobs
     where id = b.id
     offset 0

@@ -50,7 +50,9 @@ end
 -- Say in the head of a blocked job that it waits like any other, or behind this gate. Nearly every job runs before its age is capped; one that
 -- does not is found by its number, as those are that were never blocked, unless `rescore` has come past it already.
 local function let_wait(head, gate)
-  head[RUN_AT] = math.max(head[RUN_AT], now)
+  -- Without a delay it has no time to wait for, even if the clock was set back: `due_on_release` in domain/workflow.py.
+  local has_delay = head[RUN_AT] > math.max(head[CREATED_AT], head[UPDATED_AT])
+  head[RUN_AT] = has_delay and math.max(head[RUN_AT], now) or now
   head[READY_AT], head[UPDATED_AT] = head[RUN_AT], now
   begin_waiting(head, false, gate)
   if not head[DEADLINE_AT] and not is_walked_past(head[QUEUE], head[SEQ]) then

@@ -1,5 +1,6 @@
 -- blocked_among: those among jobs that are blocked, how many edges block each, whether a job before it in its sequence does,
 -- and what has to be known to release it; :children is an object with the id of each by the seq in it.
+-- A job without a delay has no time to wait for (see `due_on_release`).
 select
   job.unmet,
   job.id,
@@ -9,7 +10,9 @@ select
     where own.id = one.value
       and exists (select 1 from forebay_sequences as f where f.name = own.name and f.number < own.number)
   ),
-  job.seq, queue, priority, failures, deadline_at, run_at, options
+  job.seq, queue, priority, failures, deadline_at,
+  case when run_at > max(created_at, updated_at) then run_at else 0 end,
+  options
 from json_each(:children) as one cross join forebay_jobs as job
 where job.seq = one.key
   and job.id = one.value
