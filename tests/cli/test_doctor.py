@@ -44,7 +44,9 @@ def test_a_store_that_is_well(store: Store) -> None:
     findings = examined(status=0)
 
     assert about(findings, "settings") == [("ok", "url = sqlite:///jobs.db by forebay.toml")]
-    assert about(findings, "store")[0][1].startswith("sqlite:///jobs.db answers; engine sqlite, schema ")
+    whole = Path("jobs.db").absolute()
+    said = f"sqlite:///jobs.db ({whole}) answers; engine sqlite, schema "
+    assert about(findings, "store")[0][1].startswith(said)
     assert about(findings, "permissions") == [("ok", "this user may write")]
     assert about(findings, "consistency") == [("ok", "jobs, leases, keys and counts agree")]
     assert "All is well." in call("doctor").stdout

@@ -98,6 +98,33 @@ def test_naming_a_file_does_not_open_it(tmp_path: Path) -> None:
         ("sqlite:///", "sqlite:///relative.db or sqlite:////absolute.db"),
         ("sqlite:///folder/", "sqlite:///relative.db or sqlite:////absolute.db"),
         ("sqlite://folder/jobs.db", "sqlite:///relative.db or sqlite:////absolute.db"),
+        ("sqlite:jobs.db", "lacks // behind sqlite:; write sqlite:///relative.db or sqlite:////absolute.db"),
+        ("sqlite:/jobs.db", "lacks // behind sqlite:; write sqlite:///relative.db or sqlite:////absolute.db"),
+        ("SQLite:jobs.db", "lacks // behind sqlite:"),
+        ("sqlite:", "lacks // behind sqlite:"),
+        ("sqlite:////", "sqlite:///relative.db or sqlite:////absolute.db"),
+        ("sqlite:///.", "sqlite:///relative.db or sqlite:////absolute.db"),
+        ("sqlite:///folder/..", "sqlite:///relative.db or sqlite:////absolute.db"),
+        ("sqlite:///:memory:", "write memory://"),
+        ("sqlite:///~/jobs.db", "write the whole path"),
+        ("sqlite:///jobs.db ", "a space at its end"),
+        (" sqlite:///jobs.db", "a space at its end"),
+        ("sqlite:///jobs.db\n", "a space at its end"),
+        ("sqlite:///jo\nbs.db", "a sign that cannot be shown"),
+        ("memory:", "write memory://"),
+        ("memory:x", "write memory://"),
+        ("postgresql:jobs", "lacks // behind postgresql:; write postgresql://user@host/database"),
+        ("postgres:/jobs", "lacks // behind postgres:; write postgresql://user@host/database"),
+        ("redis:host", "lacks // behind redis:; write redis://user:password@host:6379/0"),
+        ("valkey:", "lacks // behind valkey:; write valkey://user:password@host:6379/0"),
+        ("redis+sentinel:host", "write redis+sentinel://host:26379/master/0"),
+        ("unix:/run/redis.sock", "write unix:///run/redis.sock?db=0"),
+        ("unix://", "names no socket; write unix:///run/redis.sock?db=0"),
+        ("unix://run/redis.sock", "names no socket; write unix:///run/redis.sock?db=0"),
+        ("unix:///run/", "names no socket; write unix:///run/redis.sock?db=0"),
+        ("http:host", "lacks // behind http:; write https://host:8080"),
+        ("https:host:8443", "lacks // behind https:; write https://host:8080"),
+        ("postgresql://host/jobs?redis=redis:host", "redis://user:password@host:6379/0"),
         ("sqlite:///jobs.db?timeout=3", "unknown option timeout; known are: durability, lock_wait"),
         ("sqlite:///jobs.db?durability=some", "one of default, relaxed, full"),
         ("sqlite:///jobs.db?durability=", "one of default, relaxed, full"),
@@ -169,7 +196,7 @@ def test_a_server_may_be_named_as_its_own_tools_do(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://me:pa/ss@host/jobs", "postgresql://host:port/jobs", "postgresql:/me:word@host"]
+    "url", ["postgresql://me:pa/ss@host/jobs", "postgresql://host:port/jobs", "postgresql:///me:word@host"]
 )
 def test_a_password_that_nobody_has_escaped_is_refused_before_anybody_is_asked(url: str) -> None:
     with pytest.raises(ConfigError, match=r"is not the address of a server: write postgresql://.*%2F"):

@@ -173,7 +173,9 @@ def of_engine(desk: Desk) -> Iterator[Finding]:
     """Whether the store can be used as it is."""
     schema = desk.store.migrate()
     engine = desk.engine.features.name
-    yield Finding(about="store", message=f"{desk.name} answers; engine {engine}, schema {schema}")
+    # The address may be an app's, or relative to this folder: the whole one tells which store that is.
+    name = desk.name if desk.engine.place in desk.name else f"{desk.name} ({desk.engine.place})"
+    yield Finding(about="store", message=f"{name} answers; engine {engine}, schema {schema}")
     # A real write, though nobody reads it: an empty one would find room on a full disk.
     desk.store.take_duty("doctor", 0)
     yield Finding(about="permissions", message="this user may write")

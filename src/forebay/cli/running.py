@@ -125,7 +125,7 @@ def run(app: Forebay, worker: Worker, drain: float, *, is_supervised: bool = Fal
     try:
         with _listening(hear, is_supervised=is_supervised):
             worker.start()
-            logger.info("worker %s runs", worker.id)
+            logger.info("worker %s runs on %s", worker.id, app.engine.place)
             _obey(worker, drain, heard, bell, is_supervised=is_supervised)
             logger.info("worker %s has stopped", worker.id)
     finally:

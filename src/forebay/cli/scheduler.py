@@ -58,7 +58,7 @@ def scheduler(
     bell = Bell()
     with heard_signals(bell) as heard:
         made.start()
-        logger.info("the scheduler runs")
+        logger.info("the scheduler runs on %s", desk.engine.place)
         while made.is_running and not heard:
             bell.wait(_LOOK_SECONDS)
         made.stop()

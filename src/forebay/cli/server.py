@@ -82,7 +82,8 @@ def server(
     serving = _loaded()
 
     def tell(address: str) -> None:
-        out.say({"address": address}, f"serving {desk.name} at {address}")
+        place = desk.engine.place
+        out.say({"address": address, "store": place}, f"serving {place} at {address}")
 
     address = serving.Address(options["host"], options["port"])
     security = serving.Security(

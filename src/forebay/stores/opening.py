@@ -46,6 +46,18 @@ _FORMS: Final = (
     "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/database, "
     "redis://host:6379/0, https://host"
 )
+# How the address of each kind of store is written.
+_FORM_OF: Final = {
+    "memory": "memory://",
+    "sqlite": "sqlite:///relative.db or sqlite:////absolute.db",
+    "postgresql": "postgresql://user@host/database",
+    "postgres": "postgresql://user@host/database",
+    "http": "https://host:8080",
+    "https": "https://host:8080",
+    "redis+sentinel": "redis+sentinel://host:26379/master/0",
+    "rediss+sentinel": "rediss+sentinel://host:26379/master/0",
+    "unix": "unix:///run/redis.sock?db=0",
+}
 _ESCAPED: Final = "with %2F, %40, %3A, %3F and %23 for /, @, :, ? and # in a password"
 _TLS_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
@@ -71,6 +83,7 @@ def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None)
     """
     parts = _split(url)
     shown = without_password(url)
+    _check_shape(url, shown, parts.scheme)
     if key is not None and parts.scheme not in _SERVICE:
         raise ConfigError(f"a key is for the store behind a service; {shown!r} is none")
     match parts.scheme:
@@ -113,6 +126,16 @@ def _split(url: str) -> SplitResult:
         raise ConfigError(f"{without_password(url)!r} is not a store URL; write one of {_FORMS}") from None
 
 
+def _check_shape(url: str, shown: str, scheme: str) -> None:
+    """Refuse an address whose scheme is known and that is not written as such addresses are: what stands
+    there would be taken for another host, path or file."""
+    if url != url.strip() or not url.isprintable():
+        raise ConfigError(f"{shown!r} has a space at its end, or a sign that cannot be shown; remove it")
+    form = _FORM_OF.get(scheme, f"{scheme}://user:password@host:6379/0")
+    if (scheme in _FORM_OF or scheme in _REDIS) and not url[len(scheme) :].startswith("://"):
+        raise ConfigError(f"{shown!r} lacks // behind {scheme}:; write {form}")
+
+
 def _memory(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
     if parts.netloc or parts.path:
         raise ConfigError(f"{url!r}: a memory store has no address; write memory://")
@@ -125,8 +148,12 @@ def _memory(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
 def _sqlite(url: str, parts: SplitResult, clock: Clock | None) -> Engine:
     path = unquote(parts.path[1:])
     # Two slashes make the first folder a host, and an empty path would be a database nobody finds again.
-    if parts.netloc or not path or path.endswith("/") or "\0" in path:
-        raise ConfigError(f"{url!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db")
+    if parts.netloc or path.rpartition("/")[2] in ("", ".", "..") or "\0" in path:
+        raise ConfigError(f"{url!r} names no file; write {_FORM_OF['sqlite']}")
+    if path == ":memory:":
+        raise ConfigError(f"{url!r}: for a store in the memory of this program write memory://")
+    if path.startswith("~"):
+        raise ConfigError(f"{url!r}: ~ is not replaced here; write the whole path, sqlite:////home/...")
     options = _options(url, parts, known=option_names("sqlite"))
     durability = _DURABILITIES.get(options.get("durability", "default"))
     if durability is None:
@@ -205,6 +232,8 @@ def _redis_address(url: str, parts: SplitResult, known: tuple[str, ...]) -> Redi
     if way:
         name = re.fullmatch(r"/([^/]+)(/[0-9]*)?", parts.path)
         master, path = (name[1], name[2] or "") if name else (None, "no name")
+    if scheme == "unix" and (parts.netloc or path.endswith("/") or not path):
+        raise ConfigError(f"{url!r} names no socket; write {_FORM_OF['unix']}")
     if scheme != "unix" and (not _is_server(parts) or not re.fullmatch(r"/?[0-9]*", path)):
         raise ConfigError(
             f"{url!r} is not the address of a server: write redis://user:password@host:6379/0, or "

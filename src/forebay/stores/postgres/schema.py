@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -27,6 +28,8 @@ from forebay.stores.statements import load_statements
 
 PACKAGE: Final = "forebay.stores.postgres"
 OLDEST_SERVER: Final = 150_000
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @cache
@@ -110,6 +113,8 @@ def _catch_up(connection: Connection, statements: Statements, known: Sequence[Mi
             (now,) = raw.execute(statements["now"]).fetchone() or (0,)
             for made in first_days(connection.address.schema, now):
                 raw.execute(made.encode())
+    if number == 0:
+        logger.info("created a new, empty store at %s", connection.place)
     return len(known)
 
 

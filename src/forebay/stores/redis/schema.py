@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,11 +14,15 @@ SCHEMA: Final = 4
 # The oldest layout that programs must know to work with what this one writes.
 READABLE_FROM: Final = 4
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 
 def prepare(connection: Connection) -> None:
     """Note our number in a namespace that is new, and refuse one that this program cannot work with."""
     found = connection.run("prepare", {"number": SCHEMA, "readable_from": READABLE_FROM})
     _check(connection.address.place, found)
+    if found[2]:
+        logger.info("created a new, empty store at %s", connection.address.place)
 
 
 def look_or_prepare(connection: Connection) -> None:

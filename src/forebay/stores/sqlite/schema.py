@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -16,6 +17,8 @@ from forebay.stores.sqlite.transaction import Runs
 
 PACKAGE: Final = "forebay.stores.sqlite"
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 
 def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> int:
     """Apply what is missing and answer the schema's number."""
@@ -28,14 +31,17 @@ def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> 
     if not steps:
         return max(number, len(known))
 
-    def catch_up(raw: sqlite3.Connection) -> None:
+    def catch_up(raw: sqlite3.Connection) -> bool:
         # Looked at again under the write lock: somebody else may have migrated meanwhile.
-        _, steps = _steps(connection, statements, known)
+        number, steps = _steps(connection, statements, known)
         raw.execute(statements["schema_create"])
         for migration in steps:
             _apply(raw, statements, migration, now)
+        return number == 0
 
-    connection.write(catch_up, durable=True)
+    if connection.write(catch_up, durable=True):
+        # A program in another folder, or with a mistyped name, has a store of its own: let its log say so.
+        logger.info("created a new, empty store at %s", connection.path)
     return len(known)
 
 

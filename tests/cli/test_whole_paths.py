@@ -1,0 +1,24 @@
+"""Programs that are started in a wrong folder show which store they use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calling import DEADLINE, TASKS, working
+from tests.worker.support import eventually
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_worker_shows_the_whole_path_of_its_file_and_that_it_made_it(
+    processes: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    path = tmp_path / "jobs.db"
+
+    with working(tmp_path, "tasks:app", "--processes", processes):
+        log = tmp_path / "worker.log"
+        eventually(lambda: f" runs on {path}" in log.read_text(), DEADLINE)
+
+        assert log.read_text().count(f"created a new, empty store at {path}") == 1
