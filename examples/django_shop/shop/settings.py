@@ -46,6 +46,15 @@ DATABASES = {
         "TEST": {"NAME": os.environ.get("SHOP_TEST_DATABASE", Path(__file__).parents[1] / "test.db")},
     }
 }
+if "SHOP_POSTGRES_PORT" in os.environ:  # the same shop on a PostgreSQL server of this machine
+    DATABASES["default"] = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": os.environ.get("SHOP_DATABASE", "shop"),
+        "HOST": "127.0.0.1",
+        "PORT": os.environ["SHOP_POSTGRES_PORT"],
+        "USER": os.environ.get("SHOP_POSTGRES_USER", "postgres"),
+        "TEST": {"NAME": os.environ.get("SHOP_TEST_DATABASE", "test_shop")},
+    }
 TASKS = {
     "default": {
         "BACKEND": "forebay.integrations.django.backend.ForebayBackend",

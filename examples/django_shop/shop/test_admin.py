@@ -9,6 +9,7 @@ from unittest.mock import patch
 from django.contrib.admin import site
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
+from django.db import connection
 from django.test import Client, RequestFactory, TransactionTestCase
 
 from forebay.integrations.django.admin import JobAdmin
@@ -24,7 +25,6 @@ class Admin(TransactionTestCase):
 
     def setUp(self) -> None:
         self.app = django_app()
-        self.app.client.write(lambda store: store.migrate())
 
     def client_of(self, name: str, *permissions: str) -> Client:
         user = User.objects.create_user(name, password="for a test", is_staff=True)  # noqa: S106
@@ -129,7 +129,9 @@ class Admin(TransactionTestCase):
         rare = self.app.enqueue("rare").id
         others = [self.app.registry["shop.tasks.count"].job([each]) for each in range(60)]
         self.app.enqueue_many(others[:30])
-        with patch("forebay.stores.sqlite.reader.ROWS_PER_LOOK", 10):  # as if there were thousands
+        # As if there were thousands.
+        look = "sqlite.reader" if connection.vendor == "sqlite" else "postgres.searching"
+        with patch(f"forebay.stores.{look}.ROWS_PER_LOOK", 10):
             self.assertContains(client.get(LIST, {"task": "rare"}), rare)
             self.app.enqueue_many(others[30:])
             page: Any = client.get(LIST, {"task": "rare"})

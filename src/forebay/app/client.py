@@ -379,6 +379,11 @@ class Client:
             self._close_handles()
         self._offload.close()
 
+    def close_handles(self) -> None:
+        """Close both handles; the next call opens them again. For an owner that is to drop the database."""
+        with self._writing, self._reading:
+            self._close_handles()
+
     def _close_handles(self) -> None:
         handles = (self._store, self._reader)
         self._store = self._reader = None

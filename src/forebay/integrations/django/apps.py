@@ -8,6 +8,8 @@ if TYPE_CHECKING:  # Django brings no types, and a base of an unknown type would
 
     class AppConfig:
         """What we use of Django's."""
+
+        def ready(self) -> None: ...
 else:
     from django.apps import AppConfig
 
@@ -18,3 +20,13 @@ class ForebayConfig(AppConfig):
     name = "forebay.integrations.django"
     label = "forebay"
     verbose_name = "Forebay"
+
+    def ready(self) -> None:
+        """Listen to the life of databases. Imported here: models and settings are not there before."""
+        from django.db.backends.signals import connection_created  # noqa: PLC0415
+        from django.db.models.signals import post_migrate  # noqa: PLC0415
+
+        from forebay.integrations.django.databases import create_tables, let_go  # noqa: PLC0415
+
+        post_migrate.connect(create_tables, sender=self)
+        connection_created.connect(let_go)

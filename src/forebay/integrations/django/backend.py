@@ -92,14 +92,14 @@ class ForebayBackend(_Backend):
             raise ConfigError(
                 f"TASKS[{alias!r}] has options that Forebay does not know: {', '.join(sorted(unknown))}"
             )
-        self._database: str | None = self.options.get("database")
-        if (self.options.get("url") is None) == (self._database is None):
+        self.database: str | None = self.options.get("database")
+        if (self.options.get("url") is None) == (self.database is None):
             raise ConfigError(f"TASKS[{alias!r}] needs one of the options 'url' and 'database'")
 
     @property
     def app(self) -> Forebay:
         """The store of this backend, with the tasks that are known so far."""
-        url = self.options["url"] if self._database is None else _url_of(self._database)
+        url = self.options["url"] if self.database is None else url_of(self.database)
         key = self.alias, repr(sorted(self.options.items())), url
         with _lock:
             if key not in _apps:
@@ -141,7 +141,7 @@ class ForebayBackend(_Backend):
         call = self._known(task).using(queue=task.queue_name, priority=task.priority)
         if task.run_after is not None:
             call = call.using(run_at=task.run_after)
-        connection = None if self._database is None else connections[self._database]
+        connection = None if self.database is None else connections[self.database]
         if connection is not None and (connection.in_atomic_block or not connection.get_autocommit()):
             handle = call.enqueue_within(connection, *args, **kwargs)
         else:
@@ -237,13 +237,27 @@ class ForebayBackend(_Backend):
         with _fresh_connections():
             result = as_result(task_of(job, self.alias), Timeline(job=job, attempts=(last,), events=()))
             object.__setattr__(result, "finished_at", timezone.now())
-            self._tell(signals.task_finished, result)
+            # Django's log of a failed task, and tools that listen there, take the error from sys.exc_info().
+            try:
+                raise _failure(error)
+            except Exception:
+                self._tell(signals.task_finished, result)
 
     def _tell(self, signal: Any, result: Any) -> None:
         """Whoever listens and fails must not make a job run again that has run, or be stored twice."""
         for receiver, answer in signal.send_robust(type(self), task_result=result):
             if isinstance(answer, Exception):
                 logger.error("%r has failed for the task %s", receiver, result.id, exc_info=answer)
+
+
+def _failure(error: AttemptError) -> Exception:
+    """The error of an attempt as an exception. The attempt may have run in another process, so its traceback
+    is a note of it."""
+    kind: type[Exception] = type(error.type, (Exception,), {"__module__": "builtins"})
+    made = kind(error.message)
+    if error.traceback:
+        made.add_note(error.traceback)
+    return made
 
 
 @contextmanager
@@ -256,7 +270,15 @@ def _fresh_connections(_: JobContext | None = None) -> Iterator[None]:
         close_old_connections()
 
 
-def _url_of(alias: str) -> str:
+def close_handles() -> None:
+    """Close the connections of all stores; the next call of each opens them again."""
+    with _lock:
+        apps = list(_apps.values())
+    for app in apps:
+        app.client.close_handles()
+
+
+def url_of(alias: str) -> str:
     """The address of one of Django's databases, as a store."""
     if alias not in connections:
         raise ConfigError(f"DATABASES has no {alias!r}, which the option 'database' of TASKS names")
