@@ -104,7 +104,9 @@ def test_a_lease_that_is_given_again_is_fresh_and_its_line_says_so() -> None:
     assert one.began(101.0)
     one.lost()
 
-    slots.renew(one, one.job, 200.0)
+    again = Assignment(one.job, claimed_at=201.0)
+    assert slots.held([again, an_assignment(id=JobId("other"))]) == [again]
+    assert slots.renew(again, 200.0) is one
 
     assert one.renew_at == pytest.approx(210.0)
     [entry] = page.entries()

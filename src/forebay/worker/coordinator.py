@@ -272,27 +272,7 @@ class Coordinator:
     def _dispatch(self, jobs: Sequence[Job], leased_at: float) -> None:
         tell_asked(self._asking, jobs)
         self._asking.given(jobs)
-        new = self._new(jobs, leased_at)
-        self._start(new, leased_at)
-        self._measuring.claimed(new, leased_at)
-
-    def _new(self, jobs: Sequence[Job], leased_at: float) -> Sequence[Job]:
-        """Those of the claimed jobs whose leases are not held here yet.
-
-        After a failover a store may not know of a claim that it has answered, and give the same attempt to
-        the same worker again. That attempt runs here, or its outcome is on its way: it has the lease that was
-        given now, and is not started a second time.
-        """
-        new = []
-        for job in jobs:
-            one = self._slots.held(Lease(job.id, job.attempt))
-            if one is None:
-                new.append(job)
-            else:
-                logger.warning("job %s, attempt %s, was given again; it goes on", *one.lease)
-                self._slots.renew(one, job, leased_at)
-                one.context.tell_regained(self._clock.now_ms())
-        return new
+        self._measuring.claimed(self._start(jobs, leased_at), leased_at)
 
     def _adopt(self, jobs: Sequence[Job]) -> None:
         """Take on what the store holds under our name and we did not know of: a claim whose answer was lost.
@@ -305,13 +285,13 @@ class Coordinator:
         asked_at = self._clock.monotonic()
         answer = self._store.renew(self._worker, [Lease(job.id, job.attempt) for job in jobs])
         lost = {refusal.lease for refusal in answer.refused}
-        ours = self._new([job for job in jobs if Lease(job.id, job.attempt) not in lost], asked_at)
-        self._start(ours, asked_at)
-        self._measuring.adopted(ours, asked_at)
+        ours = [job for job in jobs if Lease(job.id, job.attempt) not in lost]
+        self._measuring.adopted(self._start(ours, asked_at), asked_at)
         if not self.is_claiming:
             self.hand_back()
 
-    def _start(self, jobs: Sequence[Job], leased_at: float) -> None:
+    def _start(self, jobs: Sequence[Job], leased_at: float) -> Sequence[Job]:
+        """Start these, and answer which: not those whose leases are held here already."""
         now = self._clock.monotonic()
         by_task = {task: self._executors.executor(task) for task in {job.task for job in jobs}}
         executors = [by_task[job.task] for job in jobs]
@@ -319,6 +299,11 @@ class Coordinator:
             Assignment(job, now, leased_at=leased_at, kind=executor.kind)
             for job, executor in zip(jobs, executors, strict=True)
         ]
+        again = self._slots.held(assignments)
+        if again:
+            self._go_on(again, leased_at)
+            leases = {one.lease for one in again}
+            return self._start([one.job for one in assignments if one.lease not in leases], leased_at)
         for one in assignments:
             one.context.voice = self._noting
         self._slots.add(assignments)
@@ -329,6 +314,15 @@ class Coordinator:
                     self._inbox.put(one, Interrupted(started=False))
             elif self.is_claiming:
                 executor.submit(one)
+        return jobs
+
+    def _go_on(self, again: Sequence[Assignment], leased_at: float) -> None:
+        """After a failover a store may not know of a claim that it has answered, and give the same attempt to
+        the same worker again. That attempt runs here, or its outcome is on its way: it has the lease that was
+        given now, and is not started a second time."""
+        for one in again:
+            logger.warning("job %s, attempt %s, was given again; it goes on", *one.lease)
+            self._slots.renew(one, leased_at).context.tell_regained(self._clock.now_ms())
 
     def last_figures(self) -> None:
         """Write what was counted since the last time: there will be no other turn. Not to a store that is

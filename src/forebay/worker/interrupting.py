@@ -72,15 +72,12 @@ class Interrupting:
         now = self._clock.monotonic()
         self._warn(now)
         for one in self._slots:
-            if one.abandoned_at is not None:
-                continue
-            is_over = _is_over(one, now)
+            limit = one.job.timeout_ms
             if one.stop is not None:
-                self._insist(one, now)
-            elif is_over:
+                self._look_again(one, now)
+            elif one.started_at is not None and limit is not None and one.started_at + limit / 1_000 <= now:
                 self._stop(one, _too_long(one))
-            if is_over and not _is_killed_in_time(one):
-                self._limit(one, now)
+                one.abandon_at = now + GRACE_SECONDS
         if self._slots.abandoned:
             self._tidy()
 
@@ -110,26 +107,27 @@ class Interrupting:
             )
         self._soft = waiting
 
+    def _look_again(self, one: Assignment, now: float) -> None:
+        """At one that was asked to stop before."""
+        if one.abandoned_at is not None:
+            return
+        if one.abandon_at == inf and now >= _limit_at(one, now):  # it was cancelled before
+            one.abandon_at = now + GRACE_SECONDS
+        if now < one.abandon_at or _is_killed_in_time(one) or not self._abandon(one, now):
+            self._insist(one, now)
+
     def _due_at(self, one: Assignment, now: float) -> float:
+        if one.stop is None:
+            return _limit_at(one, now)
         if one.abandoned_at is not None:
             return inf
-        return min(self._limit_at(one, now), self._ask_at(one))
-
-    def _limit_at(self, one: Assignment, now: float) -> float:
-        limit = one.job.timeout_ms
-        if limit is None or (one.stop is not None and _is_killed_in_time(one)):
-            return inf
-        if one.abandon_at < inf:
-            return one.abandon_at
-        # What has not started yet may start at once, and nobody would say so.
-        return (now if one.started_at is None else one.started_at) + limit / 1_000
-
-    def _ask_at(self, one: Assignment) -> float:
-        if one.stop is None:
-            return inf
         if one.stopped_by is None:
-            return one.asked_at + one.asks * ASK_AGAIN_SECONDS
-        return inf if one.is_stuck or _is_killed_in_time(one) else one.asked_at + STUCK_SECONDS
+            ask_at = one.asked_at + one.asks * ASK_AGAIN_SECONDS
+        else:
+            ask_at = inf if one.is_stuck else one.asked_at + STUCK_SECONDS
+        if _is_killed_in_time(one):
+            return inf if one.stopped_by is not None else ask_at
+        return min(ask_at, one.abandon_at if one.abandon_at < inf else _limit_at(one, now))
 
     def _insist(self, one: Assignment, now: float) -> None:
         # An executor drops a request that comes before the job has taken its seat or after it has left it.
@@ -144,23 +142,19 @@ class Interrupting:
                 extra=job_fields(one.job),
             )
 
-    def _limit(self, one: Assignment, now: float) -> None:
-        """Settle an attempt that has not ended when its grace is over.
+    def _abandon(self, one: Assignment, now: float) -> bool:
+        """Settle an attempt that has not ended when its grace is over; false if it has just ended.
 
         Its code may end at this very moment. Whoever takes the ticket in `Assignment.conclude` tells the
         outcome; the other side drops its own. So there is one, and the slot is given back once.
         """
-        if one.abandon_at == inf:
-            one.abandon_at = now + GRACE_SECONDS
-        if now < one.abandon_at:
-            return
         # A job that was cancelled before, and did not hear of it, is cancelled now.
         is_cancelled = one.context.is_cancelled and isinstance(one.stop, JobInterrupted)
         reason = one.stop if is_cancelled and one.stop is not None else _too_long(one)
         outcome = self._executors.executor(one.job.task).abandon(one, reason)
         if outcome is None:  # it has just ended, or has not taken its seat yet
             one.abandon_at = now + ASK_AGAIN_SECONDS
-            return
+            return False
         self._slots.abandon(one, now)
         # For the code that still runs: its words and steps go nowhere from now on.
         one.context.tell_lost(f"{reason}, and its attempt was settled without it")
@@ -172,6 +166,7 @@ class Interrupting:
             "coroutine" if one.kind is Kind.COROUTINES else "thread",
             extra=job_fields(one.job),
         )
+        return True
 
     def _tidy(self) -> None:
         """Count what has come back, and have others take the places of the rest, as many as may be."""
@@ -205,10 +200,10 @@ def _is_killed_in_time(one: Assignment) -> bool:
     return one.kind is Kind.ISOLATED
 
 
-def _is_over(one: Assignment, now: float) -> bool:
-    """Whether its time is over."""
-    began, limit = one.started_at, one.job.timeout_ms
-    return began is not None and limit is not None and began + limit / 1_000 <= now
+def _limit_at(one: Assignment, now: float) -> float:
+    limit = one.job.timeout_ms
+    # What has not started yet may start at once, and nobody would say so.
+    return inf if limit is None else (now if one.started_at is None else one.started_at) + limit / 1_000
 
 
 def _too_long(one: Assignment) -> JobTimeout:

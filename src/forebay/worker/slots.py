@@ -194,16 +194,19 @@ class Slots:
             if self.page is not None:
                 one.line = self.page.write(one.job, one.leased_at)
 
-    def held(self, lease: Lease) -> Assignment | None:
-        """The assignment that has this lease here."""
-        return self._held.get(lease)
+    def held(self, assignments: Iterable[Assignment]) -> list[Assignment]:
+        """Those of the new assignments whose leases are held here by others."""
+        held = self._held
+        return [one for one in assignments if one.lease in held]
 
-    def renew(self, assignment: Assignment, job: Job, leased_at: float) -> None:
-        """The store has given the lease of this assignment a second time."""
-        assignment.job = job
-        assignment.renewed(leased_at)
-        if assignment.line is not None:
-            assignment.line.renew(leased_at)
+    def renew(self, again: Assignment, leased_at: float) -> Assignment:
+        """The store has given a lease a second time: the assignment that has it goes on with it."""
+        one = self._held[again.lease]
+        one.job = again.job
+        one.renewed(leased_at)
+        if one.line is not None:
+            one.line.renew(leased_at)
+        return one
 
     def end(self, assignment: Assignment) -> None:
         """Let go of a lease. Each assignment gives back its own slot and its own line, once."""
