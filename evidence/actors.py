@@ -3,7 +3,9 @@ only what runs the tasks is played."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from random import Random
 from typing import Final, Protocol, cast
@@ -20,6 +22,7 @@ from forebay.domain.outcome import (
     Outcome,
     Snoozed,
 )
+from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.scheduler.scheduler import PACE_SECONDS, Scheduler
@@ -36,6 +39,7 @@ from forebay.worker.slots import Assignment, Kind, Slots
 
 TICK_SECONDS: Final = 1.0
 LISTENS: Final = 0.8
+LATE: Final = "late settlement"
 LASTS: Final = (0.0, 0.1, 1.0, 3.0, 8.0, 15.0)
 BOOM: Final = AttemptError(type="Boom", message="on purpose")
 
@@ -46,6 +50,7 @@ class Stage(Protocol):
     clock: ManualClock
     dice: Random
     history: History
+    strikes: Counter[str]
 
     def later(self, seconds: float, act: Callable[[], None]) -> None:
         """Do something at a later time."""
@@ -214,6 +219,15 @@ class SimulatedWorker:
                 outcome = Cancelled(str(reason))
             self._stage.later(0.2, lambda: self._guarded(lambda: self._end(one, outcome)))
 
+    def abandon(self, one: Assignment, reason: BaseException) -> Outcome | None:
+        """A task that does not listen is given up at its time limit, and goes on by itself."""
+        if one.ended_at is not None or not one.give_up(reason):
+            return None
+        return Failed(BOOM) if isinstance(reason, JobTimeout) else Cancelled(str(reason))
+
+    def replace(self, one: Assignment) -> bool:
+        return True
+
     def _run(self, one: Assignment) -> None:
         if not one.take():
             return
@@ -247,8 +261,18 @@ class SimulatedWorker:
         one.ended_at = self.clock.monotonic()
         is_good = isinstance(outcome, Completed)
         self._stage.history.ends.append(End(lease=one.lease, at=self._stage.clock.now_ms(), is_good=is_good))
-        self._inbox.put(one, outcome)
-        self._turn()
+        if one.conclude():
+            self._inbox.put(one, outcome)
+            self._turn()
+        else:
+            self._settle_late(one, outcome)
+
+    def _settle_late(self, one: Assignment, outcome: Outcome) -> None:
+        """Say all the same how an abandoned attempt has ended. A worker drops that; if one did not, the fence
+        would have to."""
+        self._stage.strikes[LATE] += 1
+        with suppress(StoreUnavailable):
+            self._engine.store().exchange(self.id, [decide(one.job, outcome, self._dice.random())])
 
 
 class SimulatedScheduler:

@@ -13,6 +13,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.limits import GLOBAL, Limit, key_scope
 from forebay.domain.note import LogLine, Note, Progress, Step
 from forebay.domain.outcome import (
+    AttemptError,
     Cancelled,
     Completed,
     Discarded,
@@ -31,6 +32,7 @@ from forebay.errors import LeaseLost
 from forebay.stores.protocol import Want
 
 ROWS: Final = Rows()
+TIMEOUT: Final = AttemptError(type="Timeout", message="ran longer than 1 s")
 WANTS: Final = [Want(queue, 10) for queue in QUEUES]
 
 
@@ -181,6 +183,25 @@ def settle_refused(stage: Stage) -> Act:
     [swept] = stage.store.sweep(OTHER)
     stage.store.exchange(OTHER, [decide(swept, Lost("its worker died"), 0.0)])
     return lambda process: process.store.exchange(DYING, [decide(one, Completed(b"1"), 0.0)])
+
+
+def settling_late(*, is_claimed: bool) -> Scene:
+    """The call of an attempt that was settled at its time limit comes back, and is settled once more."""
+
+    def scene(stage: Stage) -> Act:
+        [one] = held(stage)
+        stage.store.exchange(DYING, [decide(one, Failed(TIMEOUT), 0.0)])
+        if is_claimed:
+            stage.clock.advance(MINUTE)
+            stage.run(1, DYING)
+        stage.returned(one)
+        return lambda process: process.store.exchange(DYING, [decide(one, Completed(b"1"), 0.0)])
+
+    return scene
+
+
+ROWS.add("exchange: settle what was abandoned", "exchange")(settling_late(is_claimed=False))
+ROWS.add("exchange: settle what was abandoned, its retry runs", "exchange")(settling_late(is_claimed=True))
 
 
 @ROWS.add("exchange: settle and claim at once", "exchange")

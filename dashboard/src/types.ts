@@ -1095,6 +1095,7 @@ export interface WorkerShape {
   running: string[];
   slots: number;
   stuck: number;
+  abandoned: number;
   completed: number;
   failed: number;
   memory: number | null;

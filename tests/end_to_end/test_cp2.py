@@ -19,7 +19,7 @@ MODULE: Final = """
 import asyncio
 import os
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 
 from forebay import Forebay
 
@@ -44,11 +44,10 @@ def hold(number: int) -> int:
     return number
 
 
-def linger(seconds: float) -> None:
-    say("pid")
-    ends = monotonic() + seconds
-    while monotonic() < ends:
-        sleep(0.01)
+def linger(number: int) -> None:
+    say(f"pid-{{number}}")
+    sleep(5)
+    say(f"woke-{{number}}")
 
 
 for mode, options in (("threads", {{}}), ("isolated", {{"isolated": True}})):
@@ -76,9 +75,8 @@ async def hold_soon(number: int) -> int:
 
 
 @app.task(name="coroutines linger")
-async def linger_soon(seconds: float) -> None:
-    say("pid")
-    await asyncio.sleep(seconds)
+async def linger_soon(number: int) -> None:
+    linger(number)  # which holds the event loop
 """
 
 
@@ -131,15 +129,23 @@ def test_cp2_5_with_room_for_three_of_five_long_jobs_three_run_and_then_two(
     assert [job.result(timeout=DEADLINE) for job in jobs] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.shows("R-TEST-15", "R-EDGE-78")
-def test_cp2_6_a_job_of_five_seconds_with_a_limit_of_one_is_stopped_and_fails_by_its_timeout(
+@pytest.mark.shows("R-TEST-15", "R-EDGE-78", "R-WORK-18")
+def test_cp2_6_a_sleep_of_five_seconds_with_a_limit_of_one_fails_by_its_timeout_while_it_still_sleeps(
     app: Forebay, tmp_path: Path, mode: str
 ) -> None:
-    job = app.enqueue(f"{mode} linger", [5.0], timeout=1, retries=0).wait(timeout=DEADLINE)
-
-    assert job.state is JobState.DEAD
-    assert job.reason == "Timeout: ran longer than 1 s"
+    # On a machine that is busy with other things a worker may come so late that a sleep is over: then again.
+    for number in range(5):
+        job = app.enqueue(f"{mode} linger", [number], timeout=1, retries=0).wait(timeout=DEADLINE)
+        has_woken = (tmp_path / f"woke-{number}").exists()
+        assert job.state is JobState.DEAD
+        assert job.reason == "Timeout: ran longer than 1 s"
+        if not has_woken:
+            break
+    else:
+        pytest.fail("no attempt was settled before its code came back")
     # Isolated jobs lose their process, the others share the worker's. One that was stopped before its first
     # line, on a busy machine, has not said which one it had.
-    for pid in [int(file.read_text()) for file in tmp_path.glob("pid")]:
+    for pid in [int(file.read_text()) for file in tmp_path.glob("pid-?")]:
         eventually(lambda pid=pid: is_alive(pid) is (mode != "isolated"), DEADLINE)  # type: ignore[misc]
+    again = app.enqueue(f"{mode} tell", [7, ["a"]], {"flag": True})
+    assert again.result(timeout=DEADLINE) == [mode, 7, ["a"], True]

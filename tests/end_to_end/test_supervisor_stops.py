@@ -238,10 +238,27 @@ def test_a_process_that_has_become_old_is_replaced(crew: Crew) -> None:
 
 
 @pytest.mark.shows("R-SWEEP-16")
+def test_a_process_with_more_abandoned_threads_than_it_may_have_is_replaced(crew: Crew) -> None:
+    program = crew.worker("--threads", "1", "--max-abandoned", "1", processes=1)
+    ignoring = [crew.enqueue("ignore", number, timeout=0.2, retries=0) for number in (1, 2)]
+    assert [crew.final(job).reason for job in ignoring] == ["Timeout: ran longer than 0.2 s"] * 2
+
+    program.says("retires, because it has 2 abandoned threads")
+    waiting = crew.enqueue("note", 3)
+
+    assert crew.final(waiting).state is JobState.COMPLETED
+    eventually(lambda: len(program.children()) > 1, DEADLINE)
+    program.tell(signal.SIGTERM)
+    assert program.ends() == 0
+    crew.nobody_is_left()
+
+
+@pytest.mark.shows("R-SWEEP-16")
 def test_a_process_whose_threads_are_all_stuck_is_replaced(crew: Crew) -> None:
     program = crew.worker("--threads", "1", processes=1)
-    crew.enqueue("ignore", 1, timeout=0.2, retries=0)
+    stuck = crew.enqueue("ignore", 1, timeout=None)
     crew.has_begun(1)
+    stuck.cancel("no need")
     waiting = crew.enqueue("note", 2)
 
     assert crew.final(waiting).state is JobState.COMPLETED
@@ -282,6 +299,7 @@ def test_several_processes_cannot_share_a_store_in_memory(crew: Crew) -> None:
         (["--max-jobs", "0"], "max_jobs must be a number above 0, not 0"),
         (["--max-memory", "-5"], "max_memory must be a number above 0, not -5"),
         (["--max-age", "nan", "--processes", "2"], "max_age must be a number above 0, not nan"),
+        (["--max-abandoned", "-1", "-p", "2"], "max_abandoned must be a number from 0 on, not -1"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused_before_anything_starts(

@@ -31,6 +31,7 @@ OURS = {
         "tell_in_doubt",
         "tell_lost",
         "tell_overdue",
+        "tell_regained",
         "tell_renewed",
         "voice",
     },

@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from forebay.app.duty import Duty
+from forebay.app.hooks import Hooks
 from forebay.domain.history import Timeline
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName
-from forebay.domain.outcome import Completed, Outcome
+from forebay.domain.outcome import AttemptError, Cancelled, Completed, Failed, Outcome
 from forebay.domain.worker import WorkerInfo
 from forebay.stores.protocol import Reader, Store
 from forebay.testing.clock import ManualClock
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.executors.protocol import Executor, Sorts
 from forebay.worker.inbox import Inbox
+from forebay.worker.invoke import JobTimeout
 from forebay.worker.slots import Assignment, Kind, Slots
 from tests.stores.support import WORKER, new_job
 
@@ -30,6 +32,8 @@ class FakeExecutor:
         self.given: list[Assignment] = []
         self.interrupts: list[tuple[Assignment, BaseException]] = []
         self.listens = True
+        self.replaced: list[Assignment] = []
+        self.is_replaceable = True
 
     def start(self) -> None:
         pass
@@ -45,6 +49,17 @@ class FakeExecutor:
         if self.listens:
             assignment.stopped_by = reason
 
+    def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
+        if not assignment.give_up(reason):
+            return None
+        if isinstance(reason, JobTimeout):
+            return Failed(AttemptError(type="Timeout", message=str(reason)))
+        return Cancelled(str(reason))
+
+    def replace(self, assignment: Assignment) -> bool:
+        self.replaced.append(assignment)
+        return self.is_replaceable
+
     def begin(self, most: int = 1_000) -> list[Assignment]:
         """Start what waits and was not handed back."""
         begun = []
@@ -56,7 +71,8 @@ class FakeExecutor:
 
     def finish(self, one: Assignment, outcome: Outcome | None = None) -> None:
         one.ended_at = self._clock.monotonic()
-        self._inbox.put(one, outcome or Completed(b"1"))
+        if one.conclude():
+            self._inbox.put(one, outcome or Completed(b"1"))
 
 
 class Rig:
@@ -80,7 +96,7 @@ class Rig:
     def gates(self) -> frozenset[str] | None:
         return None
 
-    def coordinator(
+    def coordinator(  # noqa: PLR0913 - what tests change, by name
         self,
         *,
         threads: int = 2,
@@ -91,6 +107,8 @@ class Rig:
         roll: Callable[[], float] = lambda: 1.0,
         is_lingering: bool = False,
         is_measuring: bool = True,
+        hooks: Hooks | None = None,
+        max_abandoned: int = 16,
     ) -> Coordinator:
         self.slots = Slots(threads, coroutines)
         return Coordinator(
@@ -104,6 +122,8 @@ class Rig:
             roll=roll,
             is_lingering=is_lingering,
             is_measuring=is_measuring,
+            hooks=hooks,
+            max_abandoned=max_abandoned,
         )
 
     def insert(self, count: int = 1, **changes: Any) -> list[JobId]:

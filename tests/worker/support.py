@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from threading import Event
@@ -49,7 +49,8 @@ def waiting_in_c() -> Iterator[tuple[Callable[[], object], Callable[[], object]]
     try:
         yield wait, end
     finally:
-        end()
+        with suppress(BrokenPipeError):  # it has ended, and nothing waits any more
+            end()
         os.close(said)
 
 

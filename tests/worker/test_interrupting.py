@@ -83,11 +83,11 @@ def test_an_interrupt_that_was_heard_is_not_repeated(rig: Rig) -> None:
 
 
 def test_an_interrupt_that_nobody_has_heard_is_repeated_each_second_and_not_in_a_busy_loop(rig: Rig) -> None:
-    rig.insert(timeout_ms=1_000)
+    [job] = rig.insert()
     coordinator = rig.coordinator()
     running(rig, coordinator)
     rig.threads.listens = False
-    rig.clock.advance(seconds=1)
+    rig.store.cancel([job], "no need")
 
     pauses = []
     for _ in range(8):
@@ -99,12 +99,13 @@ def test_an_interrupt_that_nobody_has_heard_is_repeated_each_second_and_not_in_a
 
 
 @pytest.mark.shows("R-WORK-19")
-def test_a_job_that_does_not_stop_is_reported_once_and_keeps_its_slot(
+def test_a_cancelled_job_that_does_not_stop_is_reported_once_and_keeps_its_slot(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ids = rig.insert(2, timeout_ms=1_000)
+    ids = rig.insert(2, timeout_ms=None)
     coordinator = rig.coordinator(threads=1)
     one = running(rig, coordinator)
+    rig.store.cancel([one.job.id], "no need")
 
     with caplog.at_level(logging.ERROR):
         for _ in range(20):

@@ -8,13 +8,13 @@ import pytest
 
 from forebay.errors import ConfigError
 from forebay.testing.clock import ManualClock
-from forebay.worker.recycling import Limits, Recycling, Retirement
+from forebay.worker.recycling import Limits, Recycling, Retirement, Wear
 from forebay.worker.slots import Assignment, Kind, Slots
 from tests.domain.making import a_job
 
 
 def recycling(clock: ManualClock, slots: Slots, memory: int = 0, **limits: float) -> Recycling:
-    return Recycling(Limits(**limits), slots, clock, lambda: memory)  # type: ignore[arg-type]  # all are numbers
+    return Recycling(Limits(**limits), slots, clock, lambda: memory, Wear(slots, 2))  # type: ignore[arg-type]  # all are numbers
 
 
 def test_without_limits_a_process_goes_on_for_ever() -> None:
@@ -74,6 +74,59 @@ def test_a_process_with_nothing_but_stuck_threads_has_limited_time_to_end() -> N
     clock.advance(1_000)
 
     assert chosen.due() == Retirement("each of its threads runs a job that does not stop", 25.0)
+
+
+def abandoned(slots: Slots, count: int) -> list[Assignment]:
+    """Attempts that were given up, with threads that others have replaced."""
+    given_up = [Assignment(a_job(id=f"abandoned {number}"), 0.0) for number in range(count)]
+    slots.add(given_up)
+    for one in given_up:
+        slots.abandon(one, 0.0)
+        slots.end(one)
+        slots.vacate(one)
+    return given_up
+
+
+@pytest.mark.shows("R-SWEEP-16")
+def test_a_process_with_more_abandoned_threads_than_it_may_have_lets_its_other_jobs_end() -> None:
+    clock, slots = ManualClock(), Slots(4)
+    chosen = recycling(clock, slots)
+    abandoned(slots, 2)
+    assert chosen.due() is None
+
+    [third] = abandoned(slots, 1)
+    clock.advance(1_000)
+
+    assert chosen.due() == Retirement("it has 3 abandoned threads", inf)
+    third.ended_at = 1.0
+    assert Wear(slots, 2).reason() is None
+
+
+def test_a_process_whose_event_loop_is_blocked_and_not_replaced_is_worn() -> None:
+    slots = Slots(4, 10)
+    blocked = Assignment(a_job(), 0.0, kind=Kind.COROUTINES)
+    slots.add([blocked])
+    slots.abandon(blocked, 0.0)
+    slots.end(blocked)
+    wear = Wear(slots)
+    assert wear.reason() is None
+
+    slots.occupy(blocked)
+
+    assert wear.reason() == Retirement("its event loop is blocked by a task beyond its time limit", inf)
+
+
+def test_a_process_that_nothing_would_replace_goes_on_with_the_slots_it_has() -> None:
+    clock, slots = ManualClock(), Slots(4)
+    chosen = Recycling(Limits(), slots, clock, lambda: 0)
+    abandoned(slots, 100)
+
+    assert chosen.due() is None
+
+
+def test_fewer_than_no_abandoned_threads_are_refused() -> None:
+    with pytest.raises(ConfigError, match="max_abandoned must be a number from 0 on, not -1"):
+        Wear(Slots(1), -1)
 
 
 @pytest.mark.parametrize("name", ["max_jobs", "max_memory", "max_age"])

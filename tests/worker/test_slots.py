@@ -7,6 +7,7 @@ from threading import Barrier, Thread
 import pytest
 
 from forebay.domain.job import JobId
+from forebay.worker.page import Page
 from forebay.worker.slots import Assignment, Kind, Slots
 from tests.domain.making import NOW, a_job
 from tests.worker.support import DEADLINE, an_assignment
@@ -76,3 +77,65 @@ def test_the_end_of_a_lost_attempt_leaves_the_next_attempt_at_the_same_job_alone
     assert list(slots) == [present]
     assert slots.leases() == [present.lease]
     assert slots.free(Kind.CALLS) == 1
+
+
+def test_each_assignment_gives_back_its_own_slot_and_line_however_many_have_its_lease() -> None:
+    slots = Slots(threads=4)
+    slots.page = page = Page.made(4)
+    first, second = an_assignment(), an_assignment()
+    assert first.lease == second.lease
+    slots.add([first])
+    slots.add([second])
+
+    slots.end(first)
+    assert list(slots) == [second]
+    slots.end(second)
+    slots.end(second)
+
+    assert (slots.free(Kind.CALLS), len(slots), page.entries()) == (4, 0, [])
+    page.close()
+
+
+def test_a_lease_that_is_given_again_is_fresh_and_its_line_says_so() -> None:
+    slots = Slots(threads=4)
+    slots.page = page = Page.made(4)
+    one = Assignment(a_job(started_at=NOW, lease_expires_at=NOW + 30_000), claimed_at=100.0)
+    slots.add([one])
+    assert one.began(101.0)
+    one.lost()
+
+    again = Assignment(one.job, claimed_at=201.0)
+    assert slots.held([again, an_assignment(id=JobId("other"))]) == [again]
+    assert slots.renew(again, 200.0) is one
+
+    assert one.renew_at == pytest.approx(210.0)
+    [entry] = page.entries()
+    assert (entry.leased_at, entry.started_at, entry.lease) == (200.0, 101.0, one.lease)
+    page.close()
+
+
+def test_one_side_alone_tells_the_outcome_and_one_alone_has_the_place() -> None:
+    threads, rounds = 8, 500
+    assignments = [an_assignment() for _ in range(rounds)]
+    barrier = Barrier(threads)
+    told: list[list[bool]] = [[] for _ in range(threads)]
+    placed: list[list[bool]] = [[] for _ in range(threads)]
+
+    def race(number: int) -> None:
+        barrier.wait(DEADLINE)
+        for one in assignments:
+            told[number].append(one.conclude() if number else one.give_up(TimeoutError()))
+
+    def place(number: int) -> None:
+        barrier.wait(DEADLINE)
+        placed[number].extend(one.take_place() for one in assignments)
+
+    for part in (race, place):
+        workers = [Thread(target=part, args=(number,)) for number in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(DEADLINE)
+
+    assert [sum(each) for each in zip(*told, strict=True)] == [1] * rounds
+    assert [sum(each) for each in zip(*placed, strict=True)] == [1] * rounds

@@ -75,7 +75,7 @@ def test_a_stop_hands_back_what_waits_for_a_thread(app: Forebay) -> None:
         go_on.wait(DEADLINE)
 
     worker = worker_of(app, threads=2)
-    worker._executors._calls._threads.pop()  # two slots, one thread: the second job waits in the executor
+    worker._executors._calls._missing -= 1  # two slots, one thread: the second job waits in the executor
     worker.start()
     jobs = app.enqueue_many([hold.job() for _ in range(2)])
     assert started.wait(DEADLINE)

@@ -38,7 +38,7 @@ HIDDEN: Final[dict[str, frozenset[str]]] = {
     "Visitor": frozenset({"key"}),
     "JobContext": frozenset({
         "client", "follow_ups", "is_within", "tell_cancelled", "tell_in_doubt", "tell_lost", "tell_overdue",
-        "tell_renewed", "voice",
+        "tell_regained", "tell_renewed", "voice",
     }),
 }  # fmt: skip
 _LONGEST: Final = 60

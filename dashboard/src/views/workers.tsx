@@ -160,7 +160,7 @@ export function Workers() {
             {found.map((worker) => (
               <tr key={worker.id}>
                 <td class="any" title={worker.id}>{nameOf(worker)}</td>
-                <td><Badge state={worker.pulse} /> <Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}{throttles.has(worker.id) && <span class="muted"> throttled by {throttles.get(worker.id)!.join(", ")}</span>}</td>
+                <td><Badge state={worker.pulse} /> <Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}{worker.abandoned > 0 && <span class="wrong"> {number(worker.abandoned)} abandoned</span>}{throttles.has(worker.id) && <span class="muted"> throttled by {throttles.get(worker.id)!.join(", ")}</span>}</td>
                 <td class="any">{worker.queues.join(", ")}{worker.paused.length > 0 && <span class="muted"> (paused: {worker.paused.join(", ")})</span>}</td>
                 <td><Runs worker={worker} running={running.data} /></td>
                 <td class="right">{number(worker.completed)}</td>

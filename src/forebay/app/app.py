@@ -318,12 +318,16 @@ class Forebay(Declares, Queueing):
         queues: Sequence[str] | Mapping[str, int | None] | None = None,
         strict: bool = False,
         metrics: bool = True,
+        max_abandoned: int = 16,
     ) -> Iterator[Worker]:
         """Run a worker inside this program while the block lasts; it is stopped in order at its end.
 
         `queues` is a list, or a table of weights: {"mail": 3, "reports": 1} gives mail three jobs for each
         one of reports. In a list, or with None, queues have the weights of their settings. With `strict` a
-        queue gets only what those named before it leave. Without `metrics` it keeps no figures."""
+        queue gets only what those named before it leave. Without `metrics` it keeps no figures.
+
+        A thread whose job does not stop at its time limit is abandoned, and another one takes its place; with
+        more than `max_abandoned` of them no more are replaced, and the worker is not healthy."""
         from forebay.worker.worker import Worker  # noqa: PLC0415 - programs that only enqueue never load it
 
         if isinstance(queues, str):
@@ -338,6 +342,7 @@ class Forebay(Declares, Queueing):
             clock=self.clock,
             strict=strict,
             metrics=metrics,
+            max_abandoned=max_abandoned,
         )
         worker.start()
         try:

@@ -445,6 +445,11 @@ class JobContext:
         self._is_overdue = True
 
     def tell_renewed(self, at: int) -> None:
+        # What is lost stays so: the answer to a renewal may come after an attempt was given up.
+        self._news = LeaseNews(renewed_at=at, lost_because=self._news.lost_because)
+
+    def tell_regained(self, at: int) -> None:
+        """The store has given this attempt the same lease again."""
         self._news = LeaseNews(renewed_at=at)
 
     def tell_in_doubt(self) -> None:

@@ -198,7 +198,8 @@ class Outlook:
     def _workers_healthy(self, queue: str | None) -> float | None:
         workers = self._serving(queue)
         well = sum(
-            one.pulse(self.now) is Pulse.ALIVE and not one.stuck and not one.is_overdue for one in workers
+            one.pulse(self.now) is Pulse.ALIVE and not one.stuck and not one.is_worn and not one.is_overdue
+            for one in workers
         )
         return well / len(workers) if workers else None
 

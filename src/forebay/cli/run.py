@@ -13,7 +13,7 @@ from forebay.cli.logs import log_options, set_up_logs
 from forebay.cli.system import not_on_windows
 from forebay.domain.worker import DEFAULT_BEAT_MS
 from forebay.errors import ConfigError
-from forebay.worker.recycling import Limits
+from forebay.worker.recycling import MAX_ABANDONED, Limits, check_abandoned
 from forebay.worker.stopping import DRAIN_SECONDS
 
 MAX_DRAIN_SECONDS: Final = 86_400
@@ -57,6 +57,13 @@ _OWN: Final = ("app", "processes", "reload", "child")
 @click.option("--max-jobs", type=int, help="Replace a worker process after this many jobs.")
 @click.option("--max-memory", type=float, help="Replace a worker process above this many MB of memory.")
 @click.option("--max-age", type=float, help="Replace a worker process after this many seconds.")
+@click.option(
+    "--max-abandoned",
+    default=MAX_ABANDONED,
+    show_default=True,
+    help="Threads of jobs that did not stop at their time limits; above this many a worker process is "
+    "replaced, or reports itself unhealthy without --processes.",
+)
 @click.option("--reload", is_flag=True, help="For development: replace worker processes when code changes.")
 @click.option(
     "--metrics/--no-metrics", default=True, show_default=True, help="Keep figures of the jobs that it runs."
@@ -93,6 +100,7 @@ def _check(*, drain: float, processes: int | None, **options: Any) -> None:
         raise ConfigError(f"drain must be a number of seconds from 0 to {MAX_DRAIN_SECONDS}, not {drain}")
     if processes is not None and not 1 <= processes <= MAX_PROCESSES:
         raise ConfigError(f"processes must be a number from 1 to {MAX_PROCESSES}, not {processes}")
+    check_abandoned(options["max_abandoned"])
     limits_of(options)
 
 

@@ -26,7 +26,7 @@ from forebay.worker.inbox import Bell
 from forebay.worker.page import Page
 from forebay.worker.parentage import die_with
 from forebay.worker.quieting import Quieting
-from forebay.worker.recycling import Limits
+from forebay.worker.recycling import MAX_ABANDONED, Limits
 from forebay.worker.stopping import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
 from forebay.worker.supervised import Leash
 from forebay.worker.worker import Worker
@@ -51,6 +51,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_jobs: int | None = None
     max_memory: float | None = None
     max_age: float | None = None
+    max_abandoned: int = MAX_ABANDONED
     metrics: bool = True
 
 
@@ -86,6 +87,7 @@ def _made(name: str, app: Forebay, options: Options) -> Worker:
         beat=options.beat,
         program=name,
         metrics=options.metrics,
+        max_abandoned=options.max_abandoned,
     )
     worker.limits = Limits(max_jobs=options.max_jobs, max_memory=options.max_memory, max_age=options.max_age)
     worker.drain_seconds = options.drain

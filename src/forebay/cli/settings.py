@@ -46,6 +46,7 @@ KINDS: Final[dict[str, Any]] = {
     "max_jobs": int,
     "max_memory": float,
     "max_age": float,
+    "max_abandoned": int,
     "metrics": bool,
     "encryption_keys": str,
     "blobs": str,

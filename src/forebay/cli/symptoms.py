@@ -93,6 +93,9 @@ def _troubles(one: WorkerInfo) -> Iterator[tuple[str, str, str]]:
         yield "lives, and its loop does not move: it claims and settles nothing", look, SILENT
     if one.stuck:
         yield f"has {jobs_of(one.stuck)} that did not stop when told to", look, RUNS_ON
+    if one.is_worn:
+        what = f"has {one.abandoned} abandoned threads, more than it may replace"
+        yield what, f"{look}; then restart it", RUNS_ON
     if one.is_overdue:
         kill = f"{look}; then kill {one.pid} on {one.host}"
         yield "is stopping for longer than it may", kill, "a-worker-does-not-stop"

@@ -86,6 +86,7 @@ def _show(one: WorkerInfo, now: int, depths: dict[QueueName, int]) -> None:
             "running": ", ".join(one.running),
             "ran last": ", ".join(one.recent) or None,
             "stuck": one.stuck or None,
+            "abandoned": one.abandoned or None,
             "completed": one.completed,
             "failed": one.failed,
             "memory": None if one.memory is None else f"{one.memory // _MEGABYTE} MB",

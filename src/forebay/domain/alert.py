@@ -42,7 +42,7 @@ _NOW: Final[Mapping[str, str]] = {
     "queue_fill": "pending jobs as a share of the queue's max_length; of the fullest queue",
     "workers": "workers that are alive, of a queue those that serve it",
     "consumers": "active consumers: workers, loops of programs, clients that claim over HTTP or gRPC",
-    "workers_healthy": "the share of the workers on the list that are alive and neither stuck nor overdue",
+    "workers_healthy": "the share of the workers on the list that are alive, and not stuck, worn or overdue",
     "enqueued": "jobs that came in the window",
     "late_schedules": "schedules that have been due for a minute and were not fired, up to 100",
     "store_memory": "bytes that a store keeps in memory (Redis)",

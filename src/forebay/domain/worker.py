@@ -44,10 +44,12 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `paused` are queues it does not claim from; `running` are jobs it runs, `recent` those that it ran last,
     the latest at the end; at most ten are named of each. `stuck` counts jobs that did not stop when they were
-    told to; `is_overdue` says that the worker itself should have
-    stopped by now. `memory` is in bytes, `cpu` is how much of one core it took since its last beat, both of
-    its process alone. `supervisor` is the pid of the process that keeps its leases, 0 where it does that.
-    One that `is_remote` beats through a server: the process that writes it down lives and dies by itself.
+    told to; `is_overdue` says that the worker itself should have stopped by now. `abandoned` counts calls
+    whose attempts were settled at their time limits and that still run; a worker that `is_worn` has more of
+    them than it may replace. `memory` is in bytes, `cpu` is how much of one core it took since its last beat,
+    both of its process alone. `supervisor` is the pid of the process that keeps its leases, 0 where it does
+    that. One that `is_remote` beats through a server: the process that writes it down lives and dies by
+    itself.
     """
 
     id: WorkerId
@@ -62,6 +64,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     running: tuple[JobId, ...] = ()
     slots: int = 0
     stuck: int = 0
+    abandoned: int = 0
+    is_worn: bool = False
     is_overdue: bool = False
     completed: int = 0
     failed: int = 0

@@ -83,6 +83,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     running: tuple[JobId, ...] = ()
     slots: int = 0
     stuck: int = 0
+    abandoned: int = 0
+    is_worn: bool = False
     is_overdue: bool = False
     completed: int = 0
     failed: int = 0

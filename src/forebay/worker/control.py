@@ -104,15 +104,18 @@ def stacks(slots: Slots) -> str:
 
 def _parts(slots: Slots) -> Iterator[str]:
     jobs = [one for one in slots if one.is_running]
-    seats = {getattr(one.seat, "thread", None): one for one in jobs}
+    left = [one for one in slots.abandoned if one.ended_at is None]
+    seats = {getattr(one.seat, "thread", None): one for one in (*left, *jobs)}
     frames = sys._current_frames()
     yield f"{len(jobs)} running jobs, {len(frames)} threads, {resident_memory() // 2**20} MB resident"
+    if left:
+        yield f"{len(left)} abandoned calls still run"
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     # Threads that run a job first: they are what somebody is looking for, and a long text is cut at its end.
     for ident, frame in sorted(frames.items(), key=lambda pair: pair[0] not in seats):
         yield f"\n{names.get(ident, 'a thread without a name')} ({ident}){_running(seats.get(ident))}"
         yield _stack(frame)
-    for one in jobs:
+    for one in (*left, *jobs):
         if hasattr(one.seat, "get_stack"):
             yield f"\ncoroutine{_running(one)}"
             yield from map(_stack, one.seat.get_stack(limit=1))
@@ -122,7 +125,10 @@ def _parts(slots: Slots) -> Iterator[str]:
 
 
 def _running(one: Assignment | None) -> str:
-    return "" if one is None else f" runs {one.job.task}, job {one.job.id}, attempt {one.job.attempt}"
+    if one is None:
+        return ""
+    verb = "runs" if one.abandoned_at is None else "was abandoned and runs"
+    return f" {verb} {one.job.task}, job {one.job.id}, attempt {one.job.attempt}"
 
 
 def _stack(frame: FrameType) -> str:

@@ -32,6 +32,7 @@ from forebay.worker.measuring import Measuring
 from forebay.worker.narrating import tell_asked, tell_ended
 from forebay.worker.noting import Noting
 from forebay.worker.pace import Pace
+from forebay.worker.recycling import MAX_ABANDONED
 from forebay.worker.slots import Assignment, Slots
 from forebay.worker.steering import Steering
 from forebay.worker.watchdog import Watchdog
@@ -70,6 +71,7 @@ class Coordinator:
         weighing: Weighing | None = None,
         is_lingering: bool = False,
         is_measuring: bool = True,
+        max_abandoned: int = MAX_ABANDONED,
     ) -> None:
         self._worker = worker.id
         self._store = store
@@ -87,7 +89,7 @@ class Coordinator:
         self._watchdog = watchdog or Watchdog(clock)
         self._measuring = Measuring(worker.id, clock, is_on=is_measuring, observers=self.hooks.observers)
         self._asking = Asking(self.steering, executors.sorts, executors.gates, slots, self._pace, clock)
-        self._interrupting = Interrupting(slots, inbox, executors, clock)
+        self._interrupting = Interrupting(slots, inbox, executors, clock, max_abandoned=max_abandoned)
         self._lingering = Lingering(is_needed=is_lingering)
         self._unsettled: list[tuple[Assignment, Outcome]] = []
         self._in_doubt = False
@@ -217,8 +219,8 @@ class Coordinator:
             self._slots.recent = (*self._slots.recent, *latest)[-SHOWN_JOBS:]
         for one, _ in endings:
             self._slots.end(one)
-            if one.started_at is not None and one.ended_at is not None:
-                self._pace.note(one.job.task, one.ended_at - one.started_at)
+            if (seconds := one.seconds) is not None:
+                self._pace.note(one.job.task, seconds)
 
     def _count(
         self,
@@ -236,8 +238,7 @@ class Coordinator:
                 slots.completed += 1
             elif end.ending in (Ending.FAILED, Ending.DISCARDED):
                 slots.failed += 1
-            began, ended = one.started_at, one.ended_at
-            counted.append((one.job, end, None if began is None or ended is None else ended - began))
+            counted.append((one.job, end, one.seconds))
         self._measuring.ended(counted, [one.job for one, _ in endings if one.lease in lost] if lost else ())
         tell_ended(counted)
 
@@ -281,8 +282,7 @@ class Coordinator:
     def _dispatch(self, jobs: Sequence[Job], leased_at: float) -> None:
         tell_asked(self._asking, jobs)
         self._asking.given(jobs)
-        self._start(jobs, leased_at)
-        self._measuring.claimed(jobs, leased_at)
+        self._measuring.claimed(self._start(jobs, leased_at), leased_at)
 
     def _adopt(self, jobs: Sequence[Job]) -> None:
         """Take on what the store holds under our name and we did not know of: a claim whose answer was lost.
@@ -296,12 +296,12 @@ class Coordinator:
         answer = self._store.renew(self._worker, [Lease(job.id, job.attempt) for job in jobs])
         lost = {refusal.lease for refusal in answer.refused}
         ours = [job for job in jobs if Lease(job.id, job.attempt) not in lost]
-        self._start(ours, asked_at)
-        self._measuring.adopted(ours, asked_at)
+        self._measuring.adopted(self._start(ours, asked_at), asked_at)
         if not self.is_claiming:
             self.hand_back()
 
-    def _start(self, jobs: Sequence[Job], leased_at: float) -> None:
+    def _start(self, jobs: Sequence[Job], leased_at: float) -> Sequence[Job]:
+        """Start these, and answer which: not those whose leases are held here already."""
         now = self._clock.monotonic()
         by_task = {task: self._executors.executor(task) for task in {job.task for job in jobs}}
         executors = [by_task[job.task] for job in jobs]
@@ -309,6 +309,11 @@ class Coordinator:
             Assignment(job, now, leased_at=leased_at, kind=executor.kind)
             for job, executor in zip(jobs, executors, strict=True)
         ]
+        again = self._slots.held(assignments)
+        if again:
+            self._go_on(again, leased_at)
+            leases = {one.lease for one in again}
+            return self._start([one.job for one in assignments if one.lease not in leases], leased_at)
         for one in assignments:
             one.context.voice = self._noting
         self._slots.add(assignments)
@@ -319,6 +324,15 @@ class Coordinator:
                     self._inbox.put(one, Interrupted(started=False))
             elif self.is_claiming:
                 executor.submit(one)
+        return jobs
+
+    def _go_on(self, again: Sequence[Assignment], leased_at: float) -> None:
+        """After a failover a store may not know of a claim that it has answered, and give the same attempt to
+        the same worker again. That attempt runs here, or its outcome is on its way: it has the lease that was
+        given now, and is not started a second time."""
+        for one in again:
+            logger.warning("job %s, attempt %s, was given again; it goes on", *one.lease)
+            self._slots.renew(one, leased_at).context.tell_regained(self._clock.now_ms())
 
     def last_figures(self) -> None:
         """Write what was counted since the last time: there will be no other turn. Not to a store that is

@@ -48,6 +48,8 @@ _STATE: Final = 0
 _WANTED: Final = 1
 _BODY: Final = Struct("=QdddH")  # attempt, leased at, length of the lease, time limit, length of the id
 _BODY_AT: Final = 8
+_LEASED: Final = Struct("=d")
+_LEASED_AT: Final = _BODY_AT + 8
 _STARTED: Final = Struct("=d")
 _STARTED_AT: Final = _BODY_AT + _BODY.size
 _ID_AT: Final = _STARTED_AT + _STARTED.size
@@ -90,6 +92,10 @@ class Line:
             memory[at + _STATE] = HELD
             return False
         return True
+
+    def renew(self, leased_at: float) -> None:
+        """The store has given this lease again."""
+        _LEASED.pack_into(self._page.memory, self._at + _LEASED_AT, leased_at)
 
     def free(self) -> None:
         self._page.memory[self._at + _STATE] = FREE

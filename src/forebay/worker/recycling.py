@@ -14,6 +14,7 @@ from forebay.worker.slots import Kind, Slots
 
 LOOK_SECONDS: Final = 1.0
 STUCK_DRAIN_SECONDS: Final = 25.0
+MAX_ABANDONED: Final = 16
 MEGABYTE: Final = 1_048_576
 
 
@@ -39,11 +40,49 @@ class Retirement(NamedTuple):
     drain: float = inf
 
 
+def check_abandoned(most: int) -> None:
+    """Raise ConfigError if this cannot be a number of abandoned threads."""
+    if most < 0:
+        raise ConfigError(f"max_abandoned must be a number from 0 on, not {most}")
+
+
+class Wear:
+    """Threads that cannot be used any more, because what they run does not stop. Asked from any thread."""
+
+    def __init__(self, slots: Slots, max_abandoned: int = MAX_ABANDONED) -> None:
+        check_abandoned(max_abandoned)
+        self._slots = slots
+        self.max_abandoned = max_abandoned
+
+    def reason(self) -> Retirement | None:
+        """Why this process should be replaced; it is not healthy then."""
+        abandoned = self._slots.abandoned_now
+        if abandoned > self.max_abandoned:
+            return Retirement(f"it has {abandoned} abandoned threads")
+        if any(one.slots_taken > 1 and one.ended_at is None for one in self._slots.abandoned):
+            return Retirement("its event loop is blocked by a task beyond its time limit")
+        # A thread cannot be killed. When every one of them runs a job that does not listen, nothing else will
+        # ever run here; and since such jobs may never end, they get no more than the time of a drain.
+        stuck = sum(one.is_stuck and one.kind is Kind.CALLS for one in self._slots)
+        if stuck < max(self._slots.sizes[Kind.CALLS], 1):
+            return None
+        return Retirement("each of its threads runs a job that does not stop", STUCK_DRAIN_SECONDS)
+
+
 class Recycling:
     """Asked by the coordinator's thread after each turn; looks once a second, and at once for jobs."""
 
-    def __init__(self, limits: Limits, slots: Slots, clock: Clock, memory: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        slots: Slots,
+        clock: Clock,
+        memory: Callable[[], int],
+        wear: Wear | None = None,
+    ) -> None:
+        """Without `wear` a worn process goes on, because nothing would replace it."""
         self._limits = limits
+        self._wear = wear
         self._slots = slots
         self._clock = clock
         self._memory = memory
@@ -58,7 +97,7 @@ class Recycling:
         if now < self._look_at:
             return None
         self._look_at = now + LOOK_SECONDS
-        return self._by_age(now) or self._by_memory() or self._by_stuck_threads()
+        return self._by_age(now) or self._by_memory() or self._by_wear()
 
     def _by_age(self, now: float) -> Retirement | None:
         most, age = self._limits.max_age, now - self._began
@@ -73,10 +112,5 @@ class Recycling:
         used = self._memory() / MEGABYTE
         return Retirement(f"it uses {used:.0f} MB of memory") if used >= most else None
 
-    def _by_stuck_threads(self) -> Retirement | None:
-        """A thread cannot be killed. When every one of them runs a job that does not listen, nothing else
-        will ever run here; and since such jobs may never end, they get no more than the time of a drain."""
-        stuck = sum(one.is_stuck and one.kind is Kind.CALLS for one in self._slots)
-        if stuck < max(self._slots.sizes[Kind.CALLS], 1):
-            return None
-        return Retirement("each of its threads runs a job that does not stop", STUCK_DRAIN_SECONDS)
+    def _by_wear(self) -> Retirement | None:
+        return None if self._wear is None else self._wear.reason()

@@ -14,6 +14,7 @@ from forebay.domain.job import QueueName
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo, WorkerState
 from forebay.worker.executors.memory import most_resident, resident
 from forebay.worker.keeping import Renewals
+from forebay.worker.recycling import Wear
 from forebay.worker.slots import Slots
 from forebay.worker.steering import Steering
 from forebay.worker.watchdog import Watchdog
@@ -23,7 +24,8 @@ LOAD_SECONDS: Final = 1.0
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker is, by its own account. `depths` are the pending jobs of its queues, None while the store
-    does not answer; `is_healthy` is false when its beats fail, its loop hangs or has crashed."""
+    does not answer; `is_healthy` is false when its beats fail, its loop hangs or has crashed, and when more
+    threads are abandoned than it may replace."""
 
     info: WorkerInfo
     renewals: Renewals
@@ -35,9 +37,16 @@ class Reporting:
     """Made by the worker; asked from any thread."""
 
     def __init__(
-        self, worker: WorkerInfo, slots: Slots, steering: Steering, watchdog: Watchdog, clock: Clock
+        self,
+        worker: WorkerInfo,
+        slots: Slots,
+        steering: Steering,
+        watchdog: Watchdog,
+        clock: Clock,
+        wear: Wear | None = None,
     ) -> None:
         self._worker = worker
+        self.wear = wear or Wear(slots)
         self._slots = slots
         self._steering = steering
         self._watchdog = watchdog
@@ -58,6 +67,8 @@ class Reporting:
             slots=sum(self._slots.sizes.values()),
             is_overdue=self._clock.monotonic() > self.stop_by,
             stuck=sum(one.is_stuck for one in self._slots),
+            abandoned=self._slots.abandoned_now,
+            is_worn=self.wear.reason() is not None,
             completed=self._slots.completed,
             failed=self._slots.failed,
             memory=resident_memory(),

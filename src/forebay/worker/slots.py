@@ -23,14 +23,24 @@ class Kind(IntEnum):
 class Assignment:
     """One claimed job on its way through an executor.
 
-    Whoever takes the ticket decides: the executor, which then runs the job, or the coordinator, which then
-    hands it back. Taking it is one bytecode, so no lock is needed.
+    Three questions are decided by tickets. Taking one is one bytecode, so no lock is needed, and each is
+    taken once.
 
-    `stop` is why it shall stop, `stopped_by` is what its executor has raised in it.
+    - `take`: the executor runs the job, or the coordinator hands it back.
+    - `conclude`: the executor tells the outcome, or the coordinator gives the attempt up and settles it.
+    - `take_place`: the thread of an attempt that was given up goes on with other jobs when it comes back, or
+      the coordinator has another thread take its place, and it ends.
+
+    `stop` is why it shall stop, `stopped_by` is what its executor has raised in it. `abandon_at` is when it
+    is given up, `abandoned_at` when it was.
     """
 
     __slots__ = (
+        "_outcomes",
+        "_places",
         "_tickets",
+        "abandon_at",
+        "abandoned_at",
         "asked_at",
         "asks",
         "claimed_at",
@@ -44,6 +54,7 @@ class Assignment:
         "line",
         "renew_at",
         "seat",
+        "slots_taken",
         "start_by",
         "started_at",
         "stop",
@@ -71,12 +82,42 @@ class Assignment:
         self.asks: int = 0
         self.stopped_by: BaseException | None = None
         self.is_stuck: bool = False
+        self.abandon_at: float = inf
+        self.abandoned_at: float | None = None
+        self.slots_taken: int = 0
         self._tickets = [None]
+        self._outcomes = [None]
+        self._places: list[None] | None = None  # few are ever given up
 
     def take(self) -> bool:
         """Whether the job is the caller's now, to run it or to hand it back."""
         try:
             self._tickets.pop()
+        except IndexError:
+            return False
+        return True
+
+    def conclude(self) -> bool:
+        """Whether the outcome is the caller's to tell. False for an attempt that was given up, or has one."""
+        try:
+            self._outcomes.pop()
+        except IndexError:
+            return False
+        return True
+
+    def give_up(self, reason: BaseException) -> bool:
+        """Take the outcome from the code that still runs; false if that has told it."""
+        # Before the ticket is gone: the thread looks for its place as soon as it finds no ticket.
+        self._places = [None]
+        if not self.conclude():
+            return False
+        self.stopped_by = reason
+        return True
+
+    def take_place(self) -> bool:
+        """Whether the place of the thread that runs this abandoned attempt is the caller's."""
+        try:
+            (self._places or []).pop()
         except IndexError:
             return False
         return True
@@ -88,6 +129,12 @@ class Assignment:
             return False
         self.started_at = now
         return True
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the attempt has run until it ended or was given up."""
+        ended = self.ended_at if self.abandoned_at is None else self.abandoned_at
+        return None if self.started_at is None or ended is None else ended - self.started_at
 
     @property
     def is_waiting(self) -> bool:
@@ -119,6 +166,9 @@ class Slots:
     while the lost one still runs, and each has a slot.
 
     With a page, each lease has a line there while it is held: see `worker.page`.
+
+    `abandoned` is code of attempts that were given up and that still runs. Such an attempt has no lease, and
+    its slot is free from the moment at which another thread has taken the place of its own.
     """
 
     def __init__(self, threads: int, coroutines: int = 0, isolated: int = 0) -> None:
@@ -129,23 +179,75 @@ class Slots:
         }
         self._held: dict[Lease, Assignment] = {}
         self._free = dict(self.sizes)
+        self._abandoned: tuple[Assignment, ...] = ()
         self.page: Page | None = None
         self.completed = 0
         self.failed = 0
         self.recent: tuple[JobId, ...] = ()  # what has run here last, for those who ask from other threads
 
     def add(self, assignments: Iterable[Assignment]) -> None:
+        """Hold these leases. None of them is held already: see `held`."""
         for one in assignments:
             self._held[one.lease] = one
             self._free[one.kind] -= 1
+            one.slots_taken = 1
             if self.page is not None:
                 one.line = self.page.write(one.job, one.leased_at)
 
+    def held(self, assignments: Iterable[Assignment]) -> list[Assignment]:
+        """Those of the new assignments whose leases are held here by others."""
+        held = self._held
+        return [one for one in assignments if one.lease in held]
+
+    def renew(self, again: Assignment, leased_at: float) -> Assignment:
+        """The store has given a lease a second time: the assignment that has it goes on with it."""
+        one = self._held[again.lease]
+        one.job = again.job
+        one.renewed(leased_at)
+        if one.line is not None:
+            one.line.renew(leased_at)
+        return one
+
     def end(self, assignment: Assignment) -> None:
-        if self._held.pop(assignment.lease, None) is not None:
-            self._free[assignment.kind] += 1
-            if assignment.line is not None:
-                assignment.line.free()
+        """Let go of a lease. Each assignment gives back its own slot and its own line, once."""
+        if self._held.get(assignment.lease) is assignment:
+            del self._held[assignment.lease]
+        if assignment.abandoned_at is None:
+            self.vacate(assignment)
+        line, assignment.line = assignment.line, None
+        if line is not None:
+            line.free()
+
+    def abandon(self, assignment: Assignment, now: float) -> None:
+        """The attempt was given up and its code still runs."""
+        assignment.abandoned_at = now
+        self._abandoned = (*self._abandoned, assignment)
+
+    def returned(self, assignment: Assignment) -> None:
+        """The code of an abandoned attempt has ended."""
+        self._abandoned = tuple(one for one in self._abandoned if one is not assignment)
+        self.vacate(assignment)
+
+    def occupy(self, assignment: Assignment) -> None:
+        """No other event loop can be started: all slots of this kind are taken while this code runs."""
+        more = self.sizes[assignment.kind] - assignment.slots_taken
+        self._free[assignment.kind] -= more
+        assignment.slots_taken += more
+
+    def vacate(self, assignment: Assignment) -> None:
+        """The slot is free again, whatever becomes of the lease; doing this twice is fine."""
+        self._free[assignment.kind] += assignment.slots_taken
+        assignment.slots_taken = 0
+
+    @property
+    def abandoned(self) -> tuple[Assignment, ...]:
+        """What was given up, as of the coordinator's last look."""
+        return self._abandoned
+
+    @property
+    def abandoned_now(self) -> int:
+        """How many abandoned calls still run. From any thread."""
+        return sum(one.ended_at is None for one in self._abandoned)
 
     def free(self, kind: Kind) -> int:
         """How many more could run at once; below 0 when some wait."""

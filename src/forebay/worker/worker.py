@@ -35,7 +35,7 @@ from forebay.worker.invoke import attempt_error
 from forebay.worker.keeping import Renewals
 from forebay.worker.noting import Noting
 from forebay.worker.quieting import Quieting
-from forebay.worker.recycling import Limits, Recycling
+from forebay.worker.recycling import MAX_ABANDONED, Limits, Recycling, Wear
 from forebay.worker.renewal import Renewal
 from forebay.worker.reporting import Reporting, WorkerStatus, resident_memory
 from forebay.worker.slots import Slots
@@ -72,6 +72,7 @@ class Worker:
         beat: float = DEFAULT_BEAT_MS / 1_000,
         program: str | None = None,
         metrics: bool = True,
+        max_abandoned: int = MAX_ABANDONED,
     ) -> None:
         weights = weighed(queues)
         _check(threads, coroutines, isolated, beat)
@@ -90,7 +91,10 @@ class Worker:
         self._slots = Slots(threads, coroutines, isolated or usable_cores())
         self._steering = Steering(weights, self._slots, self._inbox, strict=strict)
         self._watchdog = Watchdog(self._clock)
-        self._reporting = Reporting(self._info, self._slots, self._steering, self._watchdog, self._clock)
+        self._wear = Wear(self._slots, max_abandoned)
+        self._reporting = Reporting(
+            self._info, self._slots, self._steering, self._watchdog, self._clock, self._wear
+        )
         self._health = HealthLog(self._clock, self._reporting.info, self._depths)
         self.control: Control = Control(self, self._slots)
         self.drain_seconds = DRAIN_SECONDS
@@ -170,7 +174,9 @@ class Worker:
             raise
 
     def _begin(self) -> None:
-        self._recycling = Recycling(self.limits, self._slots, self._clock, resident_memory)
+        # Nothing replaces a worker without a supervisor, so it goes on with the slots that it has.
+        wear = self._wear if isinstance(self._renewal, Supervised) else None
+        self._recycling = Recycling(self.limits, self._slots, self._clock, resident_memory, wear)
         self._renewal.start()
         # Before the store is opened: a hook may fork, and nothing is claimed if one fails.
         self._hooks.start(self._executors.run)
@@ -200,6 +206,7 @@ class Worker:
             weighing=Weighing(self._steering, self._engine.reader, self._clock),
             is_lingering=self._engine.features.holds_hints_back,
             is_measuring=self._is_measuring,
+            max_abandoned=self._wear.max_abandoned,
         )
         self._executors.start()
         if self._wakeups is not None:
@@ -295,8 +302,14 @@ class Worker:
             info=self._reporting.info(),
             renewals=self.renewals,
             depths=self._depths(),
-            is_healthy=self._crash is None and self._renewal.is_beating and not self._watchdog.is_silent,
+            is_healthy=self._is_healthy,
         )
+
+    @property
+    def _is_healthy(self) -> bool:
+        if self._crash is not None or self._watchdog.is_silent:
+            return False
+        return self._renewal.is_beating and self._wear.reason() is None
 
     def _depths(self) -> dict[QueueName, int] | None:
         try:

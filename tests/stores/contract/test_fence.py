@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
 from forebay.domain.gate import gates_of
@@ -10,7 +12,16 @@ from forebay.domain.job import Amendment
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit
-from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lost, Outcome, Snoozed
+from forebay.domain.outcome import (
+    AttemptError,
+    Completed,
+    Discarded,
+    Failed,
+    Interrupted,
+    Lost,
+    Outcome,
+    Snoozed,
+)
 from forebay.domain.retry import RetryPolicy
 from forebay.domain.settlement import Ending
 from forebay.stores.protocol import Reader, Refusal, Store, Want
@@ -38,6 +49,7 @@ from tests.stores.contract.steps import (
 )
 from tests.stores.support import claim, complete, fail, new_job
 
+TIMEOUT: Final = AttemptError(type="Timeout", message="ran longer than 1 s")
 ENDS: list[Outcome] = [Completed(b"stale"), Failed(BOOM, 5), Snoozed(5), Interrupted(), Discarded(BOOM)]
 
 
@@ -53,6 +65,28 @@ def test_another_worker_cannot_settle_an_attempt(store: Store, reader: Reader, o
     assert answer.refused == (Refusal(lease=Lease(job.id, 1), reason="other worker"),)
     assert record(reader, job.id) == before
     assert attempts_of(reader, job.id) == []
+
+
+@pytest.mark.shows("R-LEASE-22", "R-EDGE-15")
+@pytest.mark.parametrize("outcome", ENDS)
+def test_an_attempt_that_was_settled_as_timed_out_is_not_settled_when_its_code_comes_back(
+    store: Store, reader: Reader, clock: ManualClock, outcome: Outcome
+) -> None:
+    job = started(store, W1)
+    assert settle(store, job, Failed(TIMEOUT, 5), W1).settled == (job.id,)
+    before = record(reader, job.id)
+
+    late = settle(store, job, outcome, W1)
+
+    assert late.settled == ()
+    assert record(reader, job.id) == before
+    clock.advance(1_000)
+    store.promote()
+    [again] = claim(store, 1, worker=W1)
+    assert (again.id, again.attempt) == (job.id, 2)
+    before = record(reader, job.id)
+    assert settle(store, job, outcome, W1).settled == ()
+    assert record(reader, job.id) == before
 
 
 @pytest.mark.shows("R-LEASE-20", "R-LEASE-21", "R-LEASE-22", "R-LEASE-26", "R-JOB-27", "R-LEASE-34")

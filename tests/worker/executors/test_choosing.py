@@ -66,8 +66,8 @@ def test_the_event_loop_starts_with_the_first_coroutine(choosing: Choosing) -> N
     before = [thread.name for thread in threading.enumerate()]
     choosing.executor("coroutine")
 
-    assert "forebay-loop" not in before
-    assert "forebay-loop" in [thread.name for thread in threading.enumerate()]
+    assert "forebay-loop-0" not in before
+    assert "forebay-loop-0" in [thread.name for thread in threading.enumerate()]
 
 
 def test_threads_of_isolated_tasks_start_with_the_first_and_processes_with_its_first_job(

@@ -10,11 +10,11 @@ in calls that wait, threads change places. So these are the cases:
    returning, in the first `try` of `_run`. Either way the attempt was stopped, and that is its outcome.
 3. The thread has left the first `try`, but `seat.assignment` still names the job: up to the line that clears
    it there is no call and no loop, so nothing is heard and no other thread runs.
-4. `seat.assignment` is cleared: `interrupt` compares it under the lock, so nothing new is raised. One that
-   had compared before is still under the lock; the thread waits for the lock, and from then on there is at
-   most one interrupt on its way. It is heard inside the second `try`, or taken back there.
+4. `seat.assignment` is cleared: `interrupt` has said that it raises before it compares, so nothing new is
+   raised. One that had compared before still says that it raises; the thread waits until it has, and from
+   then on at most one interrupt is on its way. It is heard inside the second block, or taken back there.
 
-After the second `try` nothing is on its way any more, so the next job starts clean, and the outcome is
+After the second block nothing is on its way any more, so the next job starts clean, and the outcome is
 written down undisturbed. What would break it: a seat that is published outside of the first block, a call
 between the two, or an interrupt without a look at `seat.assignment`. The last two were tried, and made this
 test fail at once; the first leaves a gap of one bytecode, which no test can be made to hit.

@@ -282,7 +282,7 @@ def test_a_closed_loop_takes_requests_without_complaint() -> None:
     with loop(1) as running:
         one = running.submit(seven)
         running.ends.of(one)
-    eventually(lambda: not running.executor._thread.is_alive())
+    eventually(lambda: running.executor._lane.is_over)
 
     running.executor.interrupt(one, JobInterrupted())
     running.executor.close()

@@ -470,3 +470,29 @@ def test_the_last_answer_of_a_worker_comes_before_it_is_taken_off_the_list(scene
     assert answered is not None
     assert answered.answer == "halting"
     scene.engine.fails_before.clear()
+
+
+def test_a_lost_lease_that_the_child_was_given_again_is_renewed_again(scene: Scene) -> None:
+    [job] = scene.claim(1)
+    line = scene.write(job, is_begun=True)
+    scene.welcomed()
+    scene.store.exchange(WORKER, [])
+    lost = replace(job, attempt=job.attempt + 1)  # as if the store did not know of this attempt
+    scene.child.page.free.append(line)
+    line = scene.write(lost, is_begun=True)
+    scene.clock.advance(seconds=10)
+    assert scene.keeper.play()
+    assert [one.refused[0].lease for one in scene.heard() if isinstance(one, Kept)] == [
+        Lease(job.id, lost.attempt)
+    ]
+    scene.clock.advance(seconds=10)
+    assert scene.keeper.play()
+    assert not scene.heard()
+
+    line.renew(scene.clock.monotonic())
+    scene.clock.advance(seconds=10)
+    assert scene.keeper.play()
+
+    assert [one.refused[0].lease for one in scene.heard() if isinstance(one, Kept)] == [
+        Lease(job.id, lost.attempt)
+    ]

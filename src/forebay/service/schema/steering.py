@@ -217,7 +217,9 @@ class LimitList(Shape, frozen=True, kw_only=True):
 
 class WorkerShape(Shape, frozen=True, kw_only=True):
     """A worker as it has described itself with its last beat. `memory` is in bytes; `cpu` is how much of one
-    core its process took since the beat before. `recent` are the jobs that it ran last, at most ten."""
+    core its process took since the beat before. `recent` are the jobs that it ran last, at most ten.
+    `abandoned` counts calls that did not stop at their time limits, and still run though their attempts are
+    settled."""
 
     id: str
     host: str
@@ -229,6 +231,7 @@ class WorkerShape(Shape, frozen=True, kw_only=True):
     running: list[str]
     slots: int
     stuck: int
+    abandoned: int
     completed: int
     failed: int
     memory: int | None
@@ -340,7 +343,19 @@ def use_shape(one: Throttle) -> LimitUse:
 
 
 def worker_shape(worker: WorkerInfo, now_ms: int) -> WorkerShape:
-    plain = ("id", "host", "pid", "state", "slots", "stuck", "completed", "failed", "memory", "cpu")
+    plain = (
+        "id",
+        "host",
+        "pid",
+        "state",
+        "slots",
+        "stuck",
+        "abandoned",
+        "completed",
+        "failed",
+        "memory",
+        "cpu",
+    )
     fields: Values = {name: getattr(worker, name) for name in plain}
     return WorkerShape(
         **fields,

@@ -176,7 +176,7 @@ class Child:
         if news.lost_because is not None:
             context.tell_lost(news.lost_because)
         elif news.renewed_at is not None and not news.failures:
-            context.tell_renewed(news.renewed_at)
+            context.tell_regained(news.renewed_at)  # the worker knows what is lost
         for _ in range(news.failures - context.renewals.failures):
             context.tell_in_doubt()
 

@@ -82,6 +82,13 @@ class IsolatedExecutor:
         if isinstance(seat, Seat):
             seat.ask(assignment, reason)
 
+    def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
+        """Nothing here is ever given up: the process is killed, and that is the outcome."""
+        return None
+
+    def replace(self, assignment: Assignment) -> bool:
+        return False
+
     def close(self) -> None:
         """Let the processes run their hooks and end, for a moment; what still runs there is killed."""
         self._closing.set()

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
+from itertools import count
 from threading import Event, Thread
 from typing import Any, Final
 
@@ -19,14 +20,114 @@ from forebay.worker.invoke import Invoke
 from forebay.worker.slots import Assignment, Kind
 
 BLOCKED_SECONDS: Final = 1.0
+SILENT_SECONDS: Final = 0.5  # a loop that has not answered for so long is held by a task
+MAX_LOOPS: Final = 16
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+
+class Lane:
+    """One event loop on a thread of its own, with what waits for it.
+
+    A coroutine that does not await holds its loop, and nobody can stop it. Where one does so beyond its time
+    limit the loop is retired: it gets no more jobs, and another loop begins. The coroutines on it go on when
+    it does, and it ends with the last of them.
+    """
+
+    def __init__(self, consume: Callable[[Lane], Coroutine[Any, Any, None]], size: int, number: int) -> None:
+        self.waiting: deque[Assignment] = deque()
+        self.is_closed = False
+        self.has_left = False  # some coroutine on it was given up
+        self._asked_at: float | None = None
+        self._sleeping: deque[asyncio.Future[None]] = deque()
+        self._consume = consume
+        self._size = size
+        self._consumers: set[asyncio.Task[None]] = set()
+        self.loop: asyncio.AbstractEventLoop
+        self._is_up = Event()
+        self._thread = Thread(target=self._run, name=f"forebay-loop-{number}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._is_up.wait()
+
+    @property
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def call(self, what: Callable[[], object]) -> None:
+        """On the loop's own thread, soon."""
+        with suppress(RuntimeError):  # closed: all consumers have ended
+            self.loop.call_soon_threadsafe(what)
+
+    def ask(self, what: Callable[[], object], now: float) -> None:
+        """`call`, and remember since when there was no answer."""
+
+        def answer() -> None:
+            self._asked_at = None
+            what()
+
+        if self._asked_at is None:
+            self._asked_at = now
+        self.call(answer)
+
+    def is_blocked(self, now: float) -> bool:
+        """Whether it has not answered for a while."""
+        asked_at = self._asked_at
+        return asked_at is not None and now - asked_at >= SILENT_SECONDS
+
+    async def sleep(self) -> None:
+        bell = self.loop.create_future()
+        self._sleeping.append(bell)
+        await bell
+
+    def wake(self) -> None:
+        while self._sleeping:
+            bell = self._sleeping.popleft()
+            if not bell.done():
+                bell.set_result(None)
+                return
+
+    def wake_all(self) -> None:
+        while self._sleeping:
+            self.wake()
+
+    def close(self) -> None:
+        """End the consumers, when nothing waits any more."""
+        self.is_closed = True
+        self.call(self.wake_all)
+
+    def add_consumer(self) -> None:
+        self._consumers.add(asyncio.create_task(self._consume(self)))
+
+    async def _main(self) -> None:
+        for _ in range(self._size):
+            self.add_consumer()
+        self._is_up.set()
+        while self._consumers:
+            ended, _ = await asyncio.wait(self._consumers, return_when=asyncio.FIRST_COMPLETED)
+            self._consumers -= ended
+
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            self.loop = runner.get_loop()
+            main = self.loop.create_task(self._main())
+            while not main.done():
+                try:
+                    self.loop.run_until_complete(main)
+                except BaseException:
+                    # A task of the job's own that ends with SystemExit stops the loop, and the job hears of
+                    # it when it awaits that task. Nothing else is hurt, so the loop goes on.
+                    logger.exception("a coroutine has stopped the event loop; it goes on")
 
 
 class LoopExecutor:
     """A fixed number of consumer coroutines on one deque; no task object per job.
 
     A task that blocks the loop delays the other coroutines, and nobody else: leases are renewed elsewhere.
+
+    A consumer needs a place to run a job. There are as many places as consumers, so nobody waits for one,
+    unless coroutines still run on a loop that was retired: all loops together have these places.
     """
 
     kind = Kind.COROUTINES
@@ -36,35 +137,95 @@ class LoopExecutor:
         self._invoke = invoke
         self._inbox = inbox
         self._now = clock.monotonic
-        self._waiting: deque[Assignment | None] = deque()
-        self._sleeping: deque[asyncio.Future[None]] = deque()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_up = Event()
-        self._thread = Thread(target=self._run, name="forebay-loop", daemon=True)
+        self._places: list[None] = [None] * consumers
+        self._has_guests = False
+        self._lanes: list[Lane] = []  # the present one is the last
+        self._numbers = count()
 
     def start(self) -> None:
-        self._thread.start()
-        self._is_up.wait()
+        self._begin_lane()
+
+    @property
+    def _lane(self) -> Lane:
+        return self._lanes[-1]
+
+    def _begin_lane(self) -> Lane:
+        lane = Lane(self._consume, self._consumers, next(self._numbers))
+        lane.start()
+        self._lanes = [*self._lanes, lane]
+        return lane
+
+    def _lane_of(self, seat: object) -> Lane | None:
+        """The loop on which this consumer runs; None if none does."""
+        if not isinstance(seat, asyncio.Task):
+            return None
+        loop = seat.get_loop()
+        return next((lane for lane in self._lanes if lane.loop is loop), None)
 
     def submit(self, assignment: Assignment) -> None:
-        self._waiting.append(assignment)
-        self._call(self._wake)
+        lane = self._lane
+        if lane.has_left and lane.is_blocked(self._now()):
+            self._retire(lane)
+            lane = self._lane
+        lane.waiting.append(assignment)
+        lane.call(lane.wake)
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
-        self._call(lambda: _cancel(assignment, reason))
+        lane = self._lane_of(assignment.seat)
+        if lane is not None:
+            lane.ask(lambda: _cancel(assignment, reason), self._now())
+
+    def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
+        """The outcome of an attempt that is settled without its coroutine; None if that has one itself."""
+        lane = self._lane_of(assignment.seat)
+        if lane is None or not assignment.give_up(reason):
+            return None
+        lane.has_left = True
+        return self._invoke.stopped(assignment)
+
+    def replace(self, assignment: Assignment) -> bool:
+        """Let another consumer take the place of an abandoned one: on the same loop if that answers, else on
+        a new one. False if there cannot be a new one."""
+        lane = self._lane
+        if lane.has_left and lane.is_blocked(self._now()) and not self._retire(lane):
+            return False
+        if assignment.take_place():
+            self._places.append(None)
+            self._lane.ask(self._lane.add_consumer, self._now())
+        return True
+
+    def _retire(self, lane: Lane) -> bool:
+        """Begin with a new loop. Not where hooks of the program have run on the present one: what they have
+        opened belongs to it, and its tasks would fail on another."""
+        self._lanes = [one for one in self._lanes if not one.is_over]
+        if self._has_guests or len(self._lanes) >= MAX_LOOPS:
+            return False
+        try:
+            new = self._begin_lane()
+        except RuntimeError as exc:
+            logger.error("no other event loop can be started now: %s", exc)
+            return False
+        logger.error("an event loop is blocked by a task beyond its time limit; another one begins")
+        with suppress(IndexError):  # it may wake up at this moment and take some itself
+            while True:
+                new.waiting.append(lane.waiting.popleft())
+        lane.close()
+        new.call(new.wake_all)
+        return True
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine that is no job on this loop, and wait for it; not from the loop's own thread.
         Raises RuntimeError if it cannot even begin, because a task that does not await holds the loop."""
-        if self._loop is None:
+        if not self._lanes:
             raise RuntimeError("the event loop was not started")
+        self._has_guests = True
         begun = Event()
 
         async def begin() -> Any:
             begun.set()
             return await coroutine
 
-        future = asyncio.run_coroutine_threadsafe(begin(), self._loop)
+        future = asyncio.run_coroutine_threadsafe(begin(), self._lane.loop)
         if not begun.wait(BLOCKED_SECONDS):
             future.cancel()
             coroutine.close()
@@ -72,63 +233,58 @@ class LoopExecutor:
         return future.result()
 
     def close(self) -> None:
-        self._waiting.extend([None] * self._consumers)
-        self._call(self._wake_all)
+        for lane in self._lanes:
+            lane.close()
 
-    def _call(self, what: Callable[[], None]) -> None:
-        if self._loop is not None:
-            with suppress(RuntimeError):  # closed: all consumers have ended
-                self._loop.call_soon_threadsafe(what)
-
-    def _run(self) -> None:
-        with asyncio.Runner() as runner:
-            self._loop = runner.get_loop()
-            main = self._loop.create_task(self._main())
-            while not main.done():
-                try:
-                    self._loop.run_until_complete(main)
-                except BaseException:
-                    # A task of the job's own that ends with SystemExit stops the loop, and the job hears of
-                    # it when it awaits that task. Nothing else is hurt, so the loop goes on.
-                    logger.exception("a coroutine has stopped the event loop; it goes on")
-
-    async def _main(self) -> None:
-        consumers = [asyncio.create_task(self._consume()) for _ in range(self._consumers)]
-        self._is_up.set()
-        await asyncio.gather(*consumers)
-
-    async def _consume(self) -> None:
-        """One place: a consumer whose job has set context variables is followed by one that does not see
-        them. A coroutine's context is that of its task, so it takes a new task, and only then."""
-        while await asyncio.create_task(self._consume_until_touched(), context=Context()):
+    async def _consume(self, lane: Lane) -> None:
+        """One consumer: if its job has set context variables it is followed by one that does not see them.
+        A coroutine's context is that of its task, so it takes a new task, and only then."""
+        while await asyncio.create_task(self._consume_until_touched(lane), context=Context()):
             pass
 
-    async def _consume_until_touched(self) -> bool:
+    async def _consume_until_touched(self, lane: Lane) -> bool:
         """Run jobs until one leaves something behind in the context; false when there are no more."""
-        while (assignment := await self._next()) is not None:
-            if assignment.take():  # else it was handed back before it was started
-                self._inbox.put(assignment, await self._outcome(assignment))
-                if is_touched():
-                    return True
+        while (assignment := await self._next(lane)) is not None:
+            is_over = assignment.take() and not await self._ran(assignment)
+            if is_over:
+                return False
+            self._places.append(None)
+            if lane is not self._lane:  # the present loop may have waited for this place
+                self._lane.call(self._lane.wake)
+            if is_touched():
+                return True
         return False
 
-    async def _next(self) -> Assignment | None:
-        while not self._waiting:
-            bell = asyncio.get_running_loop().create_future()
-            self._sleeping.append(bell)
-            await bell
-        return self._waiting.popleft()
+    async def _ran(self, assignment: Assignment) -> bool:
+        """Run a job; false if this consumer was abandoned with it and another one has its place."""
+        outcome = await self._outcome(assignment)
+        if assignment.conclude():
+            self._inbox.put(assignment, outcome)
+            return True
+        has_place = assignment.take_place()
+        self._inbox.ring()  # the coordinator counts what it has abandoned
+        return has_place
 
-    def _wake(self) -> None:
-        while self._sleeping:
-            bell = self._sleeping.popleft()
-            if not bell.done():
-                bell.set_result(None)
-                return
+    async def _next(self, lane: Lane) -> Assignment | None:
+        while True:
+            if not lane.waiting:
+                if lane.is_closed:
+                    return None
+            elif self._take_place():
+                try:
+                    return lane.waiting.popleft()
+                except IndexError:  # this loop was just retired, and what waited is elsewhere
+                    self._places.append(None)
+                    continue
+            await lane.sleep()
 
-    def _wake_all(self) -> None:
-        while self._sleeping:
-            self._wake()
+    def _take_place(self) -> bool:
+        """One bytecode, since loops that were retired take and give back places on threads of their own."""
+        try:
+            self._places.pop()
+        except IndexError:
+            return False
+        return True
 
     async def _outcome(self, assignment: Assignment) -> Outcome:
         now = self._now()

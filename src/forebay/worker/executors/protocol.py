@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from forebay.domain.job import QueueName
+from forebay.domain.outcome import Outcome
 from forebay.worker.slots import Assignment, Kind
 
 # Which kinds of tasks wait in a queue.
@@ -28,6 +29,15 @@ class Executor(Protocol):
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
         """Ask a running assignment to stop; it may take its time, or never listen. Sets its `stopped_by`
         once it has been told; a request that comes too early or too late is dropped."""
+        ...
+
+    def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
+        """Give up a running assignment whose time is over, so that it can be settled: its outcome, or None if
+        it tells one itself or has none yet. What its code does later is dropped."""
+        ...
+
+    def replace(self, assignment: Assignment) -> bool:
+        """Let another thread take the place of an assignment that was given up; whether one could."""
         ...
 
     def close(self) -> None:

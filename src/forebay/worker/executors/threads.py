@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import sys
 from contextvars import Context
+from itertools import count
 from queue import SimpleQueue
-from threading import Lock, Thread, get_ident
+from threading import Thread, get_ident
+from time import sleep
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -23,6 +26,9 @@ from forebay.worker.slots import Assignment, Kind
 _started: Final[WeakSet[ThreadExecutor]] = WeakSet()
 
 _CALLS_ON_ALL: Final = sys.version_info < (3, 13)
+RAISING_SECONDS: Final = 0.000_1  # an interrupt takes some microseconds to raise
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def _note_fork() -> None:
@@ -35,16 +41,29 @@ if hasattr(os, "register_at_fork"):
 
 
 class Seat:
-    """One thread, and what it runs now. Whoever interrupts it holds the lock."""
+    """One thread, and the assignment that it runs now.
+
+    There is no lock: the thread may be interrupted anywhere, also between taking a lock and the `try` that
+    gives it back. (From Python 3.14 on `with lock` has this gap too.) Instead each side writes first and then
+    reads. `interrupt` adds to `raising` and then reads `assignment`; the thread clears `assignment` and then
+    reads `raising`. So either `interrupt` sees that the job is over, or the thread sees that an interrupt is
+    being raised and waits until it has been. The thread takes nothing, so it can leave nothing taken.
+    """
+
+    __slots__ = ("assignment", "raising", "thread")
 
     def __init__(self) -> None:
-        self.lock: Lock = Lock()
         self.thread: int = get_ident()
         self.assignment: Assignment | None = None
+        self.raising: list[None] = []
 
 
 class ThreadExecutor:
-    """A fixed number of threads on one queue; no future and no timer per job."""
+    """A fixed number of threads on one queue; no future and no timer per job.
+
+    A thread cannot be killed. One whose attempt was settled without it is abandoned: another thread takes its
+    place, and it ends as soon as its call returns.
+    """
 
     kind = Kind.CALLS
 
@@ -54,33 +73,63 @@ class ThreadExecutor:
         self._now = clock.monotonic
         self.is_copy = False  # made by a fork
         self._waiting: SimpleQueue[Assignment | None] = SimpleQueue()
-        self._threads = [
-            Thread(target=self._work, name=f"forebay-task-{number}", daemon=True) for number in range(threads)
-        ]
+        self._size = threads
+        self._missing = threads  # threads that are to be started
+        self._numbers = count()
 
     def start(self) -> None:
         _started.add(self)
-        for thread in self._threads:
-            thread.start()
+        while self._missing:
+            self._start_one()
 
     def submit(self, assignment: Assignment) -> None:
+        if self._missing:
+            self._start_missing()
         self._waiting.put(assignment)
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
         """Raise at the thread's next bytecode. Code that waits in C hears of it when it comes back."""
         seat = assignment.seat
-        if isinstance(seat, Seat):
-            with seat.lock:
-                # Under the lock, because the thread may just be leaving this job for the next one, which
-                # must not be hit.
-                if seat.assignment is assignment:
-                    if assignment.stopped_by is None:
-                        assignment.stopped_by = reason
-                    _raise_in(seat.thread, type(reason))
+        if not isinstance(seat, Seat):
+            return
+        seat.raising.append(None)
+        try:
+            # The thread may just be leaving this job for the next one, which must not be hit: see `Seat`.
+            if seat.assignment is assignment:
+                if assignment.stopped_by is None:
+                    assignment.stopped_by = reason
+                _raise_in(seat.thread, type(reason))
+        finally:
+            seat.raising.pop()
+
+    def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
+        """The outcome of an attempt that is settled without its thread; None if the thread has one itself."""
+        if not isinstance(assignment.seat, Seat) or not assignment.give_up(reason):
+            return None
+        return self._invoke.stopped(assignment)
+
+    def replace(self, assignment: Assignment) -> bool:
+        """Let another thread take the place of an abandoned one; always true. If the abandoned thread has
+        come back just now, it stays and no other is started."""
+        if assignment.take_place():
+            self._missing += 1
+            self._start_missing()
+        return True
 
     def close(self) -> None:
-        for _ in self._threads:
+        for _ in range(self._size):
             self._waiting.put(None)
+
+    def _start_missing(self) -> None:
+        try:
+            while self._missing:
+                self._start_one()
+        except RuntimeError as exc:  # no memory, or no more threads for this user: it may pass
+            logger.error("%s threads for tasks cannot be started now: %s", self._missing, exc)
+
+    def _start_one(self) -> None:
+        Thread(target=self._work, name=f"forebay-task-{next(self._numbers)}", daemon=True).start()
+        self._missing -= 1
 
     def _work(self) -> None:
         seat = Seat()
@@ -94,12 +143,23 @@ class ThreadExecutor:
         """Run jobs until one leaves something behind in the context; false when there are no more."""
         while (assignment := self._waiting.get()) is not None:
             if assignment.take():  # else it was handed back before it was started
-                self._inbox.put(assignment, self._run(seat, assignment))
+                outcome = self._run(seat, assignment)
+                is_counted = assignment.conclude()
+                if is_counted:
+                    self._inbox.put(assignment, outcome)
                 if self.is_copy:
                     os._exit(0)
+                if not is_counted and not self._stays(assignment):
+                    return False
                 if is_touched():
                     return True
         return False
+
+    def _stays(self, assignment: Assignment) -> bool:
+        """Whether this thread, which comes back from an abandoned call, is still needed."""
+        stays = assignment.take_place()
+        self._inbox.ring()  # the coordinator counts abandoned threads, and may have one to replace
+        return stays
 
     def _run(self, seat: Seat, assignment: Assignment) -> Outcome:
         now = self._now()
@@ -123,12 +183,22 @@ class ThreadExecutor:
         except BaseException as exc:
             raised = exc
         seat.assignment = None  # from here on no interrupt begins
-        try:
-            with seat.lock:  # one that had begun before is finished now
-                if assignment.stopped_by is not None:
-                    _raise_in(seat.thread, None)  # takes back what was raised and has not arrived yet
-        except BaseException:  # noqa: S110 - it has arrived after all, and the call is over
-            pass
+        # In this order: if nothing is being raised now, whatever was raised before has left its reason.
+        if seat.raising or assignment.stopped_by is not None:
+            # At most two are on their way: one that has been raised, and one that had begun to be when the
+            # line above was reached. The inner block hears the first, and the outer one the other, which may
+            # come as the loop goes round.
+            try:
+                while True:
+                    try:
+                        while seat.raising:  # one that had begun before is finished first
+                            sleep(RAISING_SECONDS)
+                        _raise_in(seat.thread, None)  # takes back what has not arrived yet
+                        break
+                    except BaseException:  # noqa: S112 - it has arrived, and the call is over
+                        continue
+            except BaseException:  # noqa: S110 - so has the other one
+                pass
         assignment.ended_at = self._now()
         try:
             return self._invoke.ended(assignment, call, value, raised)

@@ -35,7 +35,7 @@ class Child:
         self.is_silent = False
         self.leave_by = inf
         # The keeper's own
-        self.renew_at: dict[Lease, float] = {}
+        self.renew_at: dict[tuple[Lease, float], float] = {}
         self.beat_at: float = 0.0
         self.shown: object = None
         self.wanted_at: dict[Lease, float] = {}

@@ -230,10 +230,14 @@ class Keeper:
     def _renew(self, store: Store, child: Child) -> None:
         now = self._clock.monotonic()
         entries = child.page.entries()
+        # By the time of the lease too: one that was lost may be given again after a failover.
         child.renew_at = {
-            one.lease: child.renew_at.get(one.lease, one.leased_at + one.lease_seconds / 3) for one in entries
+            (one.lease, one.leased_at): child.renew_at.get(
+                (one.lease, one.leased_at), one.leased_at + one.lease_seconds / 3
+            )
+            for one in entries
         }
-        due = [one for one in entries if now >= child.renew_at[one.lease]]
+        due = [one for one in entries if now >= child.renew_at[one.lease, one.leased_at]]
         if not due or child.info is None:
             return
         leases = tuple(one.lease for one in due)
@@ -243,8 +247,11 @@ class Keeper:
             doubt = InDoubt(leases=leases, failures=self._failures + 1)
             child.channel.send(doubt, may_be_missed=True)
             raise
-        child.renew_at.update((one.lease, now + one.lease_seconds / 3) for one in due)
-        child.renew_at.update((refusal.lease, inf) for refusal in answer.refused)
+        lost = {refusal.lease for refusal in answer.refused}
+        child.renew_at.update(
+            ((one.lease, one.leased_at), inf if one.lease in lost else now + one.lease_seconds / 3)
+            for one in due
+        )
         self._tell(
             child, Kept(at=self._clock.now_ms(), since=now, renewed=answer.renewed, refused=answer.refused)
         )

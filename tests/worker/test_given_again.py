@@ -1,0 +1,102 @@
+"""A lease that the store gives a second time, because it has forgotten the first: after a failover."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.domain.job import Job
+from forebay.domain.lifecycle import JobState
+from forebay.stores.protocol import Exchange, Store
+from forebay.worker.slots import Kind
+from tests.worker.rig import Rig
+
+
+class Forgetful:
+    """A store that gives some jobs again, under the same attempt, in the answer to its next exchange."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.again: Sequence[Job] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def exchange(self, *args: Any) -> Exchange:
+        answer = self._store.exchange(*args)
+        again, self.again = self.again, ()
+        return replace(answer, jobs=(*again, *answer.jobs))
+
+
+@pytest.fixture
+def forgetful(rig: Rig) -> Forgetful:
+    return Forgetful(rig.store)
+
+
+@pytest.mark.shows("R-LEASE-21")
+def test_an_attempt_that_runs_here_is_not_started_again_and_leaks_no_slot(
+    rig: Rig, forgetful: Forgetful
+) -> None:
+    [job] = rig.insert()
+    coordinator = rig.coordinator(threads=4, store=cast(Store, forgetful))
+    coordinator.turn()
+    [one] = rig.threads.begin()
+    one.lost()  # the store has refused to renew what it did not know
+    one.context.tell_lost()
+    forgetful.again = [one.job]
+
+    rig.clock.advance(seconds=1)
+    coordinator.turn()
+
+    assert rig.threads.given == [one]
+    assert not one.context.is_lost
+    assert one.renew_at < float("inf")
+    assert (rig.slots.free(Kind.CALLS), rig.slots.leases()) == (3, [one.lease])
+    rig.threads.finish(one)
+    coordinator.turn()
+    assert (rig.slots.free(Kind.CALLS), len(rig.slots)) == (4, 0)
+    assert rig.job(job).state is JobState.COMPLETED
+
+
+def test_an_attempt_that_waits_for_a_thread_is_started_once(rig: Rig, forgetful: Forgetful) -> None:
+    rig.insert()
+    coordinator = rig.coordinator(threads=4, store=cast(Store, forgetful))
+    coordinator.turn()
+    [one] = rig.threads.given
+    forgetful.again = [one.job]
+
+    rig.insert()
+    coordinator.turn()
+
+    assert [given.job.id for given in rig.threads.given].count(one.job.id) == 1
+    assert rig.slots.free(Kind.CALLS) == 2
+    rig.finish_all()
+    coordinator.turn()
+    assert rig.slots.free(Kind.CALLS) == 4
+
+
+def test_an_attempt_whose_outcome_is_on_its_way_is_settled_with_that(rig: Rig, forgetful: Forgetful) -> None:
+    [job] = rig.insert()
+    coordinator = rig.coordinator(threads=4, store=cast(Store, forgetful))
+    coordinator.turn()
+    [one] = rig.threads.begin()
+    forgetful.again = [one.job]
+    original = forgetful.exchange
+
+    def end_meanwhile(*args: Any) -> Exchange:
+        answer = original(*args)
+        rig.threads.finish(one)
+        return answer
+
+    forgetful.exchange = end_meanwhile  # type: ignore[method-assign]
+    rig.clock.advance(seconds=1)
+    coordinator.turn()
+    forgetful.exchange = original  # type: ignore[method-assign]
+    coordinator.turn()
+
+    assert rig.threads.given == [one]
+    assert rig.job(job).state is JobState.COMPLETED
+    assert rig.slots.free(Kind.CALLS) == 4
