@@ -14,6 +14,9 @@ from weakref import WeakSet
 from forebay.app.current import is_touched
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
+from forebay.interrupts import be_interruptible
+from forebay.telemetry.logs import defer_interrupts_in_logging
+from forebay.worker.executors.hiding import TaskThread
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import Call, Invoke
 from forebay.worker.slots import Assignment, Kind
@@ -41,6 +44,7 @@ class Seat:
         self.lock: Lock = Lock()
         self.thread: int = get_ident()
         self.assignment: Assignment | None = None
+        self.hiding = TaskThread(_raise_in)
 
 
 class ThreadExecutor:
@@ -60,6 +64,7 @@ class ThreadExecutor:
 
     def start(self) -> None:
         _started.add(self)
+        defer_interrupts_in_logging()
         for thread in self._threads:
             thread.start()
 
@@ -76,7 +81,7 @@ class ThreadExecutor:
                 if seat.assignment is assignment:
                     if assignment.stopped_by is None:
                         assignment.stopped_by = reason
-                    _raise_in(seat.thread, type(reason))
+                    seat.hiding.interrupt(type(reason))  # not while it is in code of ours
 
     def close(self) -> None:
         for _ in self._threads:
@@ -84,6 +89,7 @@ class ThreadExecutor:
 
     def _work(self) -> None:
         seat = Seat()
+        be_interruptible(seat.hiding)
         # What a job sets in context variables (fields for its logs, a decimal precision) is its own affair:
         # the next job must not see it. Few do, so a context is left only after one that did: the look costs
         # 60 ns a job, a new context for each would cost 150.
@@ -129,6 +135,7 @@ class ThreadExecutor:
                     _raise_in(seat.thread, None)  # takes back what was raised and has not arrived yet
         except BaseException:  # noqa: S110 - it has arrived after all, and the call is over
             pass
+        seat.hiding.start_over()  # what was deferred and not raised is not for what follows
         assignment.ended_at = self._now()
         try:
             return self._invoke.ended(assignment, call, value, raised)
@@ -140,11 +147,13 @@ class _Heard(BaseException):
     """Raised by a thread in itself."""
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+def _raise_in(thread: int | ctypes.c_ulong, kind: type[BaseException] | None) -> bool:
+    """Raise in this thread; false if there is none."""
     raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
-    raise_in(ctypes.c_ulong(thread), ctypes.py_object() if kind is None else ctypes.py_object(kind))
-    if not _CALLS_ON_ALL:
-        return
+    target = ctypes.c_ulong(thread) if isinstance(thread, int) else thread
+    is_there = bool(raise_in(target, ctypes.py_object() if kind is None else ctypes.py_object(kind)))
+    if not (is_there and _CALLS_ON_ALL):
+        return is_there
     # Before 3.13 this calls on all threads to listen, until one has heard something. While the one that is
     # meant sleeps in C nobody does: all others listen at every step, and one that is traced or profiled
     # goes round in circles, because it listens before a step and then begins that step anew. So we hear
@@ -159,3 +168,4 @@ def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
     except BaseException:  # a signal came first
         raise_in(ctypes.c_ulong(get_ident()), ctypes.py_object())
         raise
+    return True
