@@ -16,10 +16,9 @@ region ends. A region is for work that ends soon: one store call, one change und
 long (for a result, for a hint) are made in slices, with the end of a region between two of them. Whatever is
 taken in a region is given back in the same one: an interrupt may come between two regions.
 
-Why no interrupt arrives within a region. `__enter__` and `Interruptible.hold` are Python functions: one that
-was raised before is heard when they begin, before anything has changed. From the beginning of `hold` to the
-assignment that hides the thread there is no check, so no other thread runs and nothing is raised. Once it is
-hidden the executor cannot raise (`Interruptible`), so nothing is on its way between there and `listen`.
+Why no interrupt arrives within a region. `Interruptible.hold` first hides the thread, so that the executor
+cannot raise in it, and then makes CPython check. One that was raised before is heard by that check, and the
+region is not entered. So nothing is on its way when `hold` returns, and nothing is raised before `listen`.
 An interrupt at the end of a region is an ordinary exception, raised by the thread itself in `__exit__`.
 
 A thread without an `Interruptible` (any thread that is no task thread) pays two calls, 0.1 us each.
@@ -47,7 +46,8 @@ class Interruptible(Protocol):
     depth: int
 
     def hold(self) -> None:
-        """Hide the thread by a single assignment: no interrupt is raised in it from then on."""
+        """Hide the thread: no interrupt is raised in it from then on, and none is on its way. Raises one that
+        came before."""
         ...
 
     def listen(self) -> None:

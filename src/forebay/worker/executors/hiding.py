@@ -47,6 +47,13 @@ class TaskThread:
 
     def hold(self) -> None:
         self._target.value = _HIDDEN
+        # From here on nothing is raised, but one may have been just before. From Python 3.13 on, a check that
+        # lets another thread run does not hear what that thread has raised: the next check does.
+        try:
+            _check_for_interrupts()
+        except BaseException:
+            self._target.value = self._id
+            raise
 
     def listen(self) -> None:
         # Still hidden, so no interrupt is heard between taking the lock and giving it back. While it is held
@@ -65,3 +72,7 @@ class TaskThread:
 
     def listen_later(self) -> None:
         self._target.value = self._id
+
+
+def _check_for_interrupts() -> None:
+    """CPython checks when a function begins."""
