@@ -24,6 +24,7 @@ from forebay.errors import (
     StoreUnavailable,
     TooManyRequests,
 )
+from forebay.interrupts import uninterrupted, wait_for
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import Receipt
 
@@ -74,7 +75,7 @@ class Buffer:
                 return self._client.enqueue([named])[0]
             except StoreUnavailable as exc:
                 logger.warning("jobs wait in memory for their store: %s", exc)
-        with self._change:
+        with uninterrupted, self._change:
             self._keep(named)
         return JobHandle(self._client, Receipt(id=named.id, is_new=True))
 
@@ -97,14 +98,14 @@ class Buffer:
             while batch := self._next(pause):
                 gone = self._sent(batch)
                 pause = FIRST_PAUSE_SECONDS if gone else min(2 * pause, LONGEST_PAUSE_SECONDS)
-                with self._change:
+                with uninterrupted, self._change:
                     self._under_way = ()
                     self._waiting = deque(job for job in self._waiting if job.id not in gone)
                     if self._is_closed and not gone:
                         self._end()
                         return
         finally:
-            with self._change:
+            with uninterrupted, self._change:
                 # Whatever has stopped this one, the next who keeps a job starts another one.
                 if self._sender is current_thread():
                     self._end()
@@ -112,7 +113,7 @@ class Buffer:
     def _next(self, pause: float) -> Sequence[NewJob]:
         """The first of those that wait, after a pause. If there is none this sender ends: it says so under
         the lock, so that the next who keeps a job starts another one."""
-        with self._change:
+        with uninterrupted, self._change:
             if self._waiting:
                 self._change.wait_for(lambda: self._is_closed, pause)
             self._under_way = batch = list(islice(self._waiting, AT_ONCE))
@@ -162,10 +163,11 @@ class Buffer:
         """Try once more to send what waits, for so long; answers how many jobs are lost. Those that the store
         is asked for at that moment are not among them: they may be stored yet, or be lost with this process.
         What can be stored is stored also afterwards. Closing twice is fine."""
-        with self._change:
+        with uninterrupted, self._change:
             self._is_closed = True
             self._change.notify_all()
-            self._change.wait_for(lambda: self._sender is None, length_ms("timeout", timeout) / 1_000)
+        wait_for(self._change, lambda: self._sender is None, length_ms("timeout", timeout) / 1_000)
+        with uninterrupted, self._change:
             in_doubt = self._under_way
             lost = len(self._waiting) - len(in_doubt)
             self._waiting = deque(in_doubt)

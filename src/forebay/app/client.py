@@ -18,6 +18,7 @@ from forebay.clock import Clock
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.workflow import arranged
 from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreError, StoreUnavailable
+from forebay.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from forebay.domain.history import Timeline
@@ -64,6 +65,7 @@ class _Forking(local):
     """What the thread that forks holds meanwhile."""
 
     held: Sequence[Lock] = ()
+    is_in_region: bool = False
 
 
 class Client:
@@ -114,7 +116,7 @@ class Client:
     def move(self, engine: Engine, clock: Clock, stored: Callable[[], None] | None = None) -> None:
         """Use another store and another time from now on, as tests do; what was enqueued stays where it is.
         `stored` is called whenever jobs were stored, by who has enqueued them."""
-        with self._writing, self._reading:
+        with uninterrupted, self._writing, self._reading:
             self._close_handles()
             self._engine, self._clock, self._stored = engine, clock, stored
 
@@ -143,7 +145,7 @@ class Client:
         elif (stored := self._at_once(jobs, on_conflict)) is not None:
             receipts = stored
         else:
-            with self._asked(Request(jobs, on_conflict)) as request:
+            with uninterrupted, self._asked(Request(jobs, on_conflict)) as request:
                 receipts = self._answered(request)
         return self._handles(receipts)
 
@@ -155,22 +157,22 @@ class Client:
     def _at_once(self, jobs: list[NewJob], on_conflict: OnConflict) -> list[Receipt] | None:
         """Store jobs if nobody else is at it; None if somebody is, and they have to wait."""
         # Whoever forks waits for the lock too, and must not lose it for ever to threads that need not wait.
-        if self._is_forking or not self._writing.acquire(blocking=False):
+        if self._is_forking or self._writing.locked():
             return None
-        try:
+        # Another thread may be faster since that look. Then this one waits for one call of the store.
+        with uninterrupted, self._writing:
             # Whoever waits has come before us and is taken along by the next holder of the lock.
             if self._waiting:
                 return None
             return self._opened_store().insert(jobs, on_conflict=on_conflict)
-        finally:
-            self._writing.release()
 
     def enqueue_within(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
     ) -> list[JobHandle[Any]]:
         """Store jobs in the caller's own open transaction: with its commit they are there, and not before."""
         placed, went = arranged(self.outgoing(_checked(jobs)))
-        receipts = self._engine.insert_within(connection, placed, on_conflict=on_conflict)
+        with uninterrupted:
+            receipts = self._engine.insert_within(connection, placed, on_conflict=on_conflict)
         return [JobHandle(self, receipts[place]) for place in went]
 
     async def enqueue_within_async(
@@ -183,7 +185,8 @@ class Client:
 
     def complete_within(self, connection: object, worker: WorkerId, settlement: Settlement) -> None:
         """End a lease as completed in the caller's own open transaction."""
-        self._engine.complete_within(connection, worker, settlement)
+        with uninterrupted:
+            self._engine.complete_within(connection, worker, settlement)
 
     async def complete_within_async(
         self, connection: object, worker: WorkerId, settlement: Settlement
@@ -241,7 +244,7 @@ class Client:
 
     def _answered(self, request: Request) -> list[Receipt]:
         # Whoever waits here finds its request answered when the holder before took it along.
-        with self._writing:
+        with uninterrupted, self._writing:
             if not request.is_answered:
                 self._take_along()
         return request.answer()
@@ -351,12 +354,12 @@ class Client:
 
     def write(self, call: Callable[[Store], T]) -> T:
         """Use the one handle to write."""
-        with self._writing:
+        with uninterrupted, self._writing:
             return call(self._opened_store())
 
     def read(self, call: Callable[[Reader], T]) -> T:
         """Use the one handle to look."""
-        with self._reading:
+        with uninterrupted, self._reading:
             self._check_open()
             if self._reader is None:
                 self._reader = self._engine.reader()
@@ -374,7 +377,7 @@ class Client:
 
     def close(self) -> None:
         """Let go of both handles. What was enqueued is stored; nothing can be enqueued from now on."""
-        with self._writing, self._reading:
+        with uninterrupted, self._writing, self._reading:
             self._closed_because = self._closed_because or "this app is closed"
             self._close_handles()
         self._offload.close()
@@ -399,6 +402,9 @@ class Client:
         SQLite remembers in memory which locks its process holds. A child inherits the memory and not the
         locks: it would write to a log that others delete under it, or wait for a lock that nobody holds.
         """
+        # To the end of the fork. Python swallows an interrupt that it raises here, and the locks would stay.
+        uninterrupted.__enter__()
+        self._forking.is_in_region = True
         locks = (self._writing, self._reading)
         self._is_forking = True
         self._forking.held = [lock for lock in locks if lock.acquire(timeout=FORK_WAIT_SECONDS)]
@@ -410,6 +416,7 @@ class Client:
         self._is_forking = False
         for lock in self._forking.held:
             lock.release()
+        self._forked()
 
     def after_fork_in_child(self) -> None:
         """Start over with locks that nobody holds; what waits in the parent is stored by the parent."""
@@ -417,6 +424,13 @@ class Client:
             self._closed_because = "this process was forked while its parent used the store; start it anew"
             _left_behind.append((self._store, self._reader))
         self._start_over()
+        self._forked()
+
+    def _forked(self) -> None:
+        self._forking.held = ()
+        if self._forking.is_in_region:  # else the interrupt came before all this, and Python has swallowed it
+            self._forking.is_in_region = False
+            uninterrupted.leave_quietly()
 
 
 # Handles that were in use during a fork. Kept, because closing them would disturb the parent.

@@ -46,6 +46,7 @@ from forebay.domain.outcome import (
 from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreError, StoreUnavailable
+from forebay.interrupts import uninterrupted
 from forebay.stores.protocol import Engine, Reader, Store, Want
 from forebay.telemetry.observing import End, Observers
 
@@ -109,7 +110,7 @@ class Consumer:
         name = QueueName(queue or self._default_queue)
         check_queue_name(name)
         want = Want(name, most, _lease_ms(lease))
-        with self._lock:
+        with uninterrupted, self._lock:
             store = self._opened()
             try:
                 answer = store.exchange(self.id, wants=[want], room=most)
@@ -140,7 +141,7 @@ class Consumer:
 
     def do_duties(self) -> None:
         """Do what is due by the clock, as each claim does: for whoever claims by other ways."""
-        with self._lock:
+        with uninterrupted, self._lock:
             self._do_duties(self._opened())
 
     def _do_duties(self, store: Store) -> None:
@@ -161,7 +162,7 @@ class Consumer:
         claimed = list(jobs)
         leases = [Lease(job.id, job.attempt) for job in claimed]
         lease_ms = _lease_ms(lease)
-        with self._lock:
+        with uninterrupted, self._lock:
             store = self._opened()
             answer = store.renew(self.id, leases, lease_ms)
             if self._metrics is not None:
@@ -176,7 +177,7 @@ class Consumer:
         The answer is of the past when it arrives: only a settlement that is not refused counts.
         """
         claimed = list(jobs)
-        with self._lock:
+        with uninterrupted, self._lock:
             reader = self._opened_reader()
             found = reader.jobs([job.id for job in claimed])
             # The clock last: a lease that ends between the two questions is not called held.
@@ -199,8 +200,9 @@ class Consumer:
         """The job is done, in your own open transaction on the store's database: with its commit, together
         with what else it does there. Raises LeaseLost if the lease is lost: roll back then."""
         end = _completed(job, result)
-        self._engine.complete_within(connection, self.id, end)
-        self._count_settled([(job, end)])
+        with uninterrupted:
+            self._engine.complete_within(connection, self.id, end)
+            self._count_settled([(job, end)])
 
     async def complete_within_async(self, connection: object, job: Job, result: Any = None) -> None:
         """`complete_within` with a connection that lives on this event loop."""
@@ -231,7 +233,7 @@ class Consumer:
         jobs = {Lease(job.id, job.attempt): job for job, _ in endings}
         instead = Instead(lambda lease: jobs[lease], _roll)
         settlements = [decide(job, outcome, _roll()) for job, outcome in endings]
-        with self._lock:
+        with uninterrupted, self._lock:
             store = self._opened()
             answer = exchange_all(store, self.id, settlements, fallback=instead)
             ends = instead.ends(settlements)
@@ -258,7 +260,7 @@ class Consumer:
         return self._say(Note(lease=_lease(job), lines=(made_line(job, text, level),)))
 
     def _say(self, note: Note) -> bool:
-        with self._lock:
+        with uninterrupted, self._lock:
             return not self._opened().exchange(self.id, notes=[note]).unnoted
 
     # Any job, held or not
@@ -278,7 +280,7 @@ class Consumer:
         others = [_id(job) for job in wanted if not (isinstance(job, Job) and self._claimed(job))]
         done = {job.id for job, kept in zip(held, self._cancel_held(held, reason), strict=True) if kept}
         if others:
-            with self._lock:
+            with uninterrupted, self._lock:
                 verdicts = self._opened().cancel(others, reason, actor=self.id)
             done |= {verdict.job_id for verdict in verdicts if verdict.done}
         return [_id(job) in done for job in wanted]
@@ -296,13 +298,13 @@ class Consumer:
     def revive_many(self, jobs: Iterable[Job | str]) -> list[bool]:
         """Put dead and cancelled jobs back with fresh retries; False for others, and where a key is taken."""
         ids = [_id(job) for job in jobs]
-        with self._lock:
+        with uninterrupted, self._lock:
             verdicts = self._opened().revive(ids, actor=self.id)
         return [verdict.done for verdict in verdicts]
 
     def close(self) -> None:
         """Let go of the store for good. Leases that are still held run out. Closing twice is fine."""
-        with self._lock:
+        with uninterrupted, self._lock:
             # Set under the lock that every other call holds: none opens the store again behind our back.
             self._is_closed = True
             self._write_metrics()

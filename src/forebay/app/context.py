@@ -27,6 +27,7 @@ from forebay.errors import (
     NewerPayload,
     StoreUnavailable,
 )
+from forebay.interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from asyncio import Lock
@@ -188,11 +189,13 @@ class JobContext:
     @property
     def logger(self) -> LoggerAdapter[Logger]:
         """A logger whose lines carry the job's id, task, queue, attempt and correlation id."""
-        from logging import LoggerAdapter, getLogger  # noqa: PLC0415 - programs that only enqueue need none
+        # An import, and `getLogger`, take locks that the whole process shares.
+        with uninterrupted:
+            from logging import LoggerAdapter, getLogger  # noqa: PLC0415 - programs that only enqueue need none
 
-        from forebay.telemetry.logs import job_fields  # noqa: PLC0415 - it needs logging as well
+            from forebay.telemetry.logs import job_fields  # noqa: PLC0415 - it needs logging as well
 
-        return LoggerAdapter(getLogger("forebay.task"), job_fields(self.job))
+            return LoggerAdapter(getLogger("forebay.task"), job_fields(self.job))
 
     # Say
 
@@ -279,8 +282,11 @@ class JobContext:
         Commit right after this. Raises LeaseLost if this attempt counts no more: roll back then. If the task
         returns and the transaction was rolled back, the attempt has failed. What the task returns is ignored.
         """
-        self._joining().complete_within(connection, self.token.worker, self._completed(result))
-        self._owned().is_within = True
+        client, settlement = self._joining(), self._completed(result)
+        # An interrupt between the two would leave a transaction open of which the worker does not know.
+        with uninterrupted:
+            client.complete_within(connection, self.token.worker, settlement)
+            self._owned().is_within = True
 
     async def complete_within_async(self, connection: object, result: Any = None) -> None:
         """`complete_within` with a connection that lives on this event loop."""

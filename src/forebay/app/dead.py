@@ -18,6 +18,7 @@ from forebay.domain.group import NEWEST, Groups, RetryStats
 from forebay.domain.job import DAY_MS
 from forebay.domain.query import JobQuery
 from forebay.domain.ramp import MAX_BATCH, MIN_EVERY_MS, Pace, Ramp
+from forebay.interrupts import heard_between, uninterrupted
 from forebay.stores.protocol import Engine, Reader, Store
 from forebay.stores.reviving import Revival
 
@@ -165,12 +166,16 @@ class DeadLetters:
     # meanwhile.
 
     def _look(self, call: Callable[[Reader], T]) -> T:
-        with closing(self._engine.reader()) as reader:
-            return call(reader)
+        with uninterrupted, closing(self._engine.reader()) as reader:
+            return call(heard_between(reader))
 
     def _both(self, call: Callable[[Store, Reader], T]) -> T:
-        with closing(self._engine.store()) as store, closing(self._engine.reader()) as reader:
-            return call(store, reader)
+        with (
+            uninterrupted,
+            closing(self._engine.store()) as store,
+            closing(self._engine.reader()) as reader,
+        ):
+            return call(heard_between(store), heard_between(reader))
 
 
 def _revive(store: Store, reader: Reader, *, query: JobQuery | None, group: str | None, actor: str) -> int:

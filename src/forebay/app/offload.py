@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from forebay.interrupts import uninterrupted
+
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -32,11 +34,13 @@ class Offload:
         # Here, because most programs that enqueue have no event loop, and loading asyncio takes 25 ms.
         import asyncio  # noqa: PLC0415
 
-        running = self._running()
-        try:
-            return None if running is None else asyncio.get_running_loop().run_in_executor(running, call)
-        except RuntimeError:  # closed, perhaps between these two lines
-            return None
+        # A pool takes a lock that all pools of this process share, and a task may have a loop of its own.
+        with uninterrupted:
+            running = self._running()
+            try:
+                return None if running is None else asyncio.get_running_loop().run_in_executor(running, call)
+            except RuntimeError:  # closed, perhaps between these two lines
+                return None
 
     def _running(self) -> ThreadPoolExecutor | None:
         if os.getpid() not in self._threads:
@@ -50,6 +54,7 @@ class Offload:
 
     def close(self) -> None:
         """End the thread when it has done what it was given; closing twice, or before the start, is fine."""
-        running = self._threads.setdefault(os.getpid(), None)
-        if running is not None:
-            running.shutdown()
+        with uninterrupted:
+            running = self._threads.setdefault(os.getpid(), None)
+            if running is not None:
+                running.shutdown()

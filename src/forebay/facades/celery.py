@@ -25,6 +25,7 @@ from forebay.facades.celery_results import AsyncResult
 from forebay.facades.celery_running import MaxRetriesExceededError, Request
 from forebay.facades.celery_task import Task, name_of
 from forebay.facades.celery_words import Conf, call_options, refuse
+from forebay.interrupts import uninterrupted
 
 __all__ = ["AsyncResult", "Celery", "MaxRetriesExceededError", "Request", "Task", "shared_task"]
 
@@ -56,7 +57,7 @@ class Celery:
 
     def finish(self) -> None:
         """Register the tasks that are there."""
-        with self._finishing:  # two threads may use the app for the first time
+        with uninterrupted, self._finishing:  # two threads may use the app for the first time
             self._is_used = self.conf.is_used = True
             while self._waiting:
                 self._waiting.pop(0).register(self._forebay)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
 
+from forebay.interrupts import uninterrupted, wait_for
+
 
 class Entrance:
     """Lets any number of threads in at once, until it is closed."""
@@ -18,15 +20,19 @@ class Entrance:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Be inside while the block lasts; raises RuntimeError once it is closed."""
-        with self._change:
+        """Be inside while the block lasts; raises RuntimeError once it is closed.
+
+        On a task thread the block must be within an `uninterrupted` region, or an interrupt between two lines
+        here would keep the count up for ever.
+        """
+        with uninterrupted, self._change:
             if not self._is_open:
                 raise RuntimeError(self._closed)
             self._inside += 1
         try:
             yield
         finally:
-            with self._change:
+            with uninterrupted, self._change:
                 self._inside -= 1
                 self._change.notify_all()
 
@@ -36,6 +42,6 @@ class Entrance:
         Coming in and closing look at the same flag under one lock, so whoever came in has been counted
         before it was closed and is waited for here; everybody else gets the error.
         """
-        with self._change:
+        with uninterrupted, self._change:
             self._is_open = False
-            self._change.wait_for(lambda: self._inside == 0, timeout)
+        wait_for(self._change, lambda: self._inside == 0, timeout)

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from forebay.app.app import Forebay
 from forebay.app.task import Task
 from forebay.errors import InvalidJob
+from forebay.interrupts import uninterrupted
 
 # Errors that another attempt would only repeat. Other OSErrors, ConnectionError and TimeoutError among them,
 # may pass and are tried again.
@@ -110,7 +111,7 @@ class Functions:
 
     def _known(self, path: str, func: Callable[..., Any]) -> Task[..., Any]:
         # Two threads may meet the same function for the first time; a second task of one name is an error.
-        with self._lock:
+        with uninterrupted, self._lock:
             if path not in self._app.registry:
                 make = self._app.task(
                     name=path, queue=self._queue, no_retry_for=NOT_RETRIED, retry_on_timeout=False

@@ -32,6 +32,7 @@ from forebay.errors import ConfigError, JobSignal, PermanentError
 from forebay.errors import Retry as Again
 from forebay.facades.rq_job import Job, get_current_job
 from forebay.facades.rq_words import INTERVALS, Dependency, Retry, aware, length, options_of, refuse, seconds
+from forebay.interrupts import uninterrupted
 
 __all__ = ["Dependency", "Job", "Queue", "Retry", "get_current_job", "job"]
 
@@ -152,7 +153,7 @@ class Queue:
     def _task(self, function: Callable[..., Any]) -> Task[..., Any]:
         function = getattr(function, "__wrapped__", function) if isinstance(function, Decorated) else function
         name = _path_of(function)
-        with _learning:  # two threads may enqueue a function for the first time
+        with uninterrupted, _learning:  # two threads may enqueue a function for the first time
             if name not in self.app.registry:
                 self.app.task(name=name, queue=self.name, retries=0, retry_on_timeout=True)(_runner(function))
         return self.app.registry[name]

@@ -48,6 +48,7 @@ from forebay.facades.job_result import (
     stored_result,
 )
 from forebay.facades.queues import configure
+from forebay.interrupts import uninterrupted
 from forebay.worker.stopping import INTERRUPT_SECONDS
 from forebay.worker.worker import Worker
 
@@ -185,7 +186,7 @@ class TaskQueue:
         call = called(func, args, kwargs)
         options = _options(priority, max_retries, timeout_seconds, task_name, job_id)
         options["lease"] = self._lease
-        with self._entrance.entered(), renamed():
+        with uninterrupted, self._entrance.entered(), renamed():
             task = self._functions.task(call.func).using(**options)
             return task.enqueue(*call.args, **call.kwargs).id
 

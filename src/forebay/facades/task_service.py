@@ -48,6 +48,7 @@ from forebay.facades.service_task import (
     token_of,
     visible_ms,
 )
+from forebay.interrupts import uninterrupted, wait_for
 from forebay.stores.protocol import Exchange, Reader, Receipt, Store, Wakeups, Want
 
 WAIT_SECONDS: Final = 20.0
@@ -334,10 +335,10 @@ class Hints:
 
     def wait(self, seen: int, seconds: float) -> None:
         """Until there is a hint that was not seen, or the time is up."""
-        with self._change:
+        with uninterrupted, self._change:
             if self._wakeups is None and not self.is_closed:
                 self._listen()
-            self._change.wait_for(lambda: self.count != seen or self.is_closed, seconds)
+        wait_for(self._change, lambda: self.count != seen or self.is_closed, seconds)
 
     def _listen(self) -> None:
         """Without hints whoever waits looks again after a time, and so does this."""
@@ -352,18 +353,19 @@ class Hints:
             self._wakeups = wakeups
 
     def _poke(self) -> None:
-        with self._change:
+        with uninterrupted, self._change:
             self.count += 1
             self._change.notify_all()
 
     def close(self) -> None:
-        with self._change:
-            self.is_closed = True
-            wakeups, self._wakeups = self._wakeups, None
-            self._change.notify_all()
-        # Not under the lock: the listener may be about to take it.
-        if wakeups is not None:
-            wakeups.close()
+        with uninterrupted:
+            with self._change:
+                self.is_closed = True
+                wakeups, self._wakeups = self._wakeups, None
+                self._change.notify_all()
+            # Not under the lock: the listener may be about to take it.
+            if wakeups is not None:
+                wakeups.close()
 
 
 def _read(token: str) -> tuple[int, WorkerId]:

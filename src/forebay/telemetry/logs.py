@@ -14,6 +14,7 @@ from forebay.domain.job import Job
 from forebay.domain.lease import Lease
 from forebay.domain.text import clean
 from forebay.errors import ConfigError
+from forebay.interrupts import uninterrupted
 
 LogFormat: TypeAlias = Literal["text", "json"]
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -40,6 +41,18 @@ def job_fields(job: Job) -> dict[str, Any]:
 def lease_fields(lease: Lease) -> dict[str, Any]:
     """The same where no more is known."""
     return {"job_id": lease.job_id, "attempt": lease.attempt}
+
+
+def defer_interrupts_in_logging() -> None:
+    """In a process that interrupts tasks: no interrupt comes while a logging handler has its lock.
+
+    A task that is stopped in the middle of a log line would keep that lock for ever, and every thread of the
+    worker that logs would wait for it. `Logger.handle` calls all handlers, those of the program too, so it
+    is wrapped for the whole process. Once is enough.
+    """
+    handle = logging.Logger.handle
+    if not hasattr(handle, "__wrapped__"):
+        logging.Logger.handle = uninterrupted(handle)  # type: ignore[method-assign]
 
 
 def component_of(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from math import inf
 from typing import Final
 
@@ -14,6 +15,7 @@ from forebay.app.saying import Pending
 from forebay.clock import Clock
 from forebay.domain.lease import Lease
 from forebay.domain.note import MAX_LINES, LogLine, Note, Progress, Step
+from forebay.interrupts import uninterrupted
 from forebay.stores.protocol import Reader, Refusal
 from forebay.worker.slots import Assignment
 
@@ -101,10 +103,9 @@ class Noting:
     """Collects words from any thread and hands them to the coordinator: latest progress, last lines, at most
     one write a second for each attempt, except for steps. Jobs that say nothing cost nothing.
 
-    There is no lock: task threads may be interrupted anywhere, and would leave it locked. Every change is one
-    operation on a dict or a deque. A speaker first adds and then looks whether its attempt is listed as one
-    with news; the coordinator takes it off that list first and then empties it. So no word is left behind.
-    Only an interrupt between the two leaves one unlisted: it goes with the attempt's next word, or its end.
+    There is no lock. Every change is one operation on a dict or a deque. A speaker first adds and then looks
+    whether its attempt is listed as one with news; the coordinator takes it off that list first and then
+    empties it. So no word is left behind; no interrupt comes between the two.
     """
 
     def __init__(
@@ -124,24 +125,26 @@ class Noting:
         """Keep this with the job, soon."""
         if context.is_lost:  # a thread that a job has left behind would have the store asked without end
             return
-        lease, said = self._of(context)
-        if isinstance(what, Progress):
-            said.progress = what
-        else:
-            said.lines.append(what)
-        if lease not in self._news:
-            self._news[lease] = said
-            self._ring()
+        with uninterrupted:
+            lease, said = self._of(context)
+            if isinstance(what, Progress):
+                said.progress = what
+            else:
+                said.lines.append(what)
+            if lease not in self._news:
+                self._news[lease] = said
+                self._ring()
 
     def keep(self, context: JobContext, step: Step, tell: Callable[[], object] | None = None) -> Pending:
         """Store a step; the answer comes when it is committed, or refused."""
-        lease, said = self._of(context)
-        pending = Pending(tell)
-        said.steps.append((step, pending))
-        self._news[lease] = said
-        self._ring()  # always: it may be listed already, for later
-        if said.is_over or self._is_closed:
-            pending.answer("the attempt is over")
+        with uninterrupted:
+            lease, said = self._of(context)
+            pending = Pending(tell)
+            said.steps.append((step, pending))
+            self._news[lease] = said
+            self._ring()  # always: it may be listed already, for later
+            if said.is_over or self._is_closed:
+                pending.answer("the attempt is over")
         return pending
 
     def steps(self, context: JobContext) -> Mapping[str, bytes]:
@@ -149,11 +152,8 @@ class Noting:
         thread and this one may be interrupted."""
         if self._open_reader is None:
             return {}
-        reader = self._open_reader()
-        try:
+        with uninterrupted, closing(self._open_reader()) as reader:
             return {step.name: step.result for step in reader.notes(context.id).steps}
-        finally:
-            reader.close()
 
     def _of(self, context: JobContext) -> tuple[Lease, Said]:
         lease = Lease(context.id, context.attempt)

@@ -9,6 +9,7 @@ from typing import Final
 from forebay.domain.job import QueueName, check_queue_name
 from forebay.domain.outcome import Interrupted
 from forebay.errors import ConfigError
+from forebay.interrupts import uninterrupted
 from forebay.worker.inbox import Inbox
 from forebay.worker.slots import Slots
 
@@ -72,7 +73,7 @@ class Steering:
     def pause(self, queue: str | None = None) -> None:
         """Claim nothing more of one queue, or of all. What runs goes on; what waits here is handed back."""
         names = self._named(queue)
-        with self._lock:
+        with uninterrupted, self._lock:
             self._paused |= names
         for one in self._slots:
             if one.job.queue in names and one.take():
@@ -82,7 +83,7 @@ class Steering:
     def resume(self, queue: str | None = None) -> None:
         """Claim again, at once."""
         names = self._named(queue)
-        with self._lock:
+        with uninterrupted, self._lock:
             self._paused -= names
         self._inbox.poke()
 

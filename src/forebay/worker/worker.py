@@ -20,6 +20,7 @@ from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
 from forebay.domain.outcome import AttemptError
 from forebay.domain.worker import DEFAULT_BEAT_MS, MAX_BEAT_MS, MIN_BEAT_MS, WorkerInfo, WorkerState
 from forebay.errors import ConfigError, StoreError
+from forebay.interrupts import uninterrupted
 from forebay.scheduler.standard import standard_duties
 from forebay.stores.ids import new_worker_id
 from forebay.stores.protocol import Engine, Store, Wakeups
@@ -262,6 +263,7 @@ class Worker:
             crash, self._crash = self._crash, None
             raise crash
 
+    @uninterrupted
     def ask_to_stop(self, drain: float | None = None) -> None:
         """Begin to stop as `stop` does, and return at once. Asked again, it stops at the earliest time that
         anybody has named; who names none takes what was said before, or the worker's own drain time."""
@@ -273,6 +275,7 @@ class Worker:
         self._changes(WorkerState.STOPPING)
         self._inbox.poke()
 
+    @uninterrupted
     def stop_now(self) -> None:
         """Begin to stop, or go on with it, and let nothing drain. Not from a signal handler: what it sets may
         be locked by the very thread that the handler has interrupted."""
@@ -285,12 +288,14 @@ class Worker:
     def _drain_until(self) -> float:
         return min(self._drain_ends, default=inf)
 
+    @uninterrupted
     def pause(self, queue: str | None = None) -> None:
         """Claim nothing more, of one queue or of all, until `resume`. What runs goes on; what was claimed and
         not started is handed back, and nothing of it is started after this call. From any thread."""
         self._steering.pause(queue)
         self._renewal.beat_soon()
 
+    @uninterrupted
     def resume(self, queue: str | None = None) -> None:
         """Claim again, at once. From any thread."""
         self._steering.resume(queue)
@@ -311,6 +316,7 @@ class Worker:
             return False
         return self._renewal.is_beating and self._wear.reason() is None
 
+    @uninterrupted
     def _depths(self) -> dict[QueueName, int] | None:
         try:
             with closing(self._engine.reader()) as reader:

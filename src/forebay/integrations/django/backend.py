@@ -35,6 +35,7 @@ from forebay.integrations.django.tasks_api import (
     signals,
     task_backends,
 )
+from forebay.interrupts import uninterrupted
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class ForebayBackend(_Backend):
         """The store of this backend, with the tasks that are known so far."""
         url = self.options["url"] if self.database is None else url_of(self.database)
         key = self.alias, repr(sorted(self.options.items())), url
-        with _lock:
+        with uninterrupted, _lock:
             if key not in _apps:
                 _apps[key] = self._new_app(url)
             return _apps[key]
@@ -124,7 +125,7 @@ class ForebayBackend(_Backend):
 
     def _known(self, task: Any) -> Any:
         name = task.module_path
-        with _lock:
+        with uninterrupted, _lock:
             app = self.app
             if name not in app.registry:
                 try:

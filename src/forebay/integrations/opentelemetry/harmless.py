@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
+from forebay.interrupts import uninterrupted
+
 
 class Harmless:
-    """Lets nothing through that is raised within it, and logs the first of it. Any thread may use it."""
+    """Lets nothing through that is raised within it, and logs the first of it. Any thread may use it.
+
+    That code takes locks of its own (a span processor, an instrument), so it is not interrupted either.
+    """
 
     def __init__(self, logger: logging.Logger, message: str) -> None:
         self._logger = logger
@@ -19,13 +24,14 @@ class Harmless:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception:
-            if self._is_first():
-                self._logger.exception(self._message)
+        with uninterrupted:
+            try:
+                yield
+            except Exception:
+                if self._is_first():
+                    self._logger.exception(self._message)
 
     def _is_first(self) -> bool:
-        with self._lock:
+        with uninterrupted, self._lock:
             was_told, self._is_told = self._is_told, True
         return not was_told

@@ -29,6 +29,7 @@ from forebay.domain.worker import Pulse, WorkerInfo
 from forebay.errors import ConfigError, StoreError
 from forebay.integrations.opentelemetry.around import Around
 from forebay.integrations.opentelemetry.harmless import Harmless
+from forebay.interrupts import uninterrupted
 from forebay.stores.protocol import Engine, Reader, Receipt, Store
 from forebay.stores.scheduling import Fired
 from forebay.telemetry.observing import End
@@ -88,7 +89,7 @@ class _Names:
         return self._added(queue, task) if found is None else found
 
     def _added(self, queue: str, task: str) -> Attributes:
-        with self._lock:
+        with uninterrupted, self._lock:
             task = task if len(self._series) < MAX_SERIES else OTHER
             made = {
                 "messaging.system": "forebay",
@@ -100,7 +101,7 @@ class _Names:
     def error(self, name: str) -> str:
         name = name[:MAX_ERROR_TYPE]
         if name not in self._errors:
-            with self._lock:
+            with uninterrupted, self._lock:
                 if len(self._errors) >= MAX_ERROR_TYPES:
                     return OTHER
                 self._errors.add(name)
@@ -247,7 +248,7 @@ class Gauges:
 
     def _look(self) -> tuple[dict[str, Counts], Tallies[str]] | None:
         """What the store says; nothing while it cannot be asked."""
-        with self._lock:
+        with uninterrupted, self._lock:
             now = self._app.clock.monotonic()
             if now < self._look_at:
                 return self._seen

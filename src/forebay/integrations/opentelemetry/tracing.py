@@ -33,6 +33,7 @@ from forebay.domain.settlement import Settlement
 from forebay.errors import Cancel, ConfigError, InvalidJob, Snooze
 from forebay.integrations.opentelemetry.around import Around
 from forebay.integrations.opentelemetry.harmless import Harmless
+from forebay.interrupts import uninterrupted
 from forebay.stores.protocol import Engine, Exchange, Receipt, Refusal, Store
 
 TRACEPARENT: Final = "traceparent"
@@ -68,17 +69,17 @@ class _Recent(Generic[K, V]):
         self._found: OrderedDict[K, V] = OrderedDict()
 
     def put(self, key: K, value: V) -> None:
-        with self._lock:
+        with uninterrupted, self._lock:
             self._found[key] = value
             if len(self._found) > MOST_KNOWN:
                 self._found.popitem(last=False)
 
     def get(self, key: K) -> V | None:
-        with self._lock:
+        with uninterrupted, self._lock:
             return self._found.get(key)
 
     def pop(self, key: K) -> V | None:
-        with self._lock:
+        with uninterrupted, self._lock:
             return self._found.pop(key, None)
 
 

@@ -22,6 +22,8 @@ from forebay.app.middleware import name_jobs_in_logs
 from forebay.app.records import from_dict
 from forebay.domain.job import Job
 from forebay.domain.outcome import Discarded, Failed, Outcome
+from forebay.interrupts import be_interruptible
+from forebay.telemetry.logs import defer_interrupts_in_logging
 from forebay.worker.executors.finding import Finding
 from forebay.worker.executors.memory import limited, out_of_memory, resident
 from forebay.worker.executors.origin import Here
@@ -82,6 +84,33 @@ class Current:
         return reason
 
 
+class MainThread:
+    """The thread that runs jobs. While it is in a region of `forebay.interrupts` the handler of the signal
+    raises nothing; it runs on this very thread, so there is nobody else to agree with."""
+
+    def __init__(self, catch_up: Callable[[], None]) -> None:
+        self._catch_up = catch_up
+        self.is_hidden: bool = False
+        self.depth: int = 0
+
+    def hold(self) -> None:
+        self.is_hidden = True
+
+    def listen(self) -> None:
+        self.is_hidden = False
+        self._catch_up()
+
+    def check(self) -> None:
+        self.is_hidden = False
+        try:
+            self._catch_up()
+        finally:
+            self.is_hidden = True
+
+    def listen_later(self) -> None:
+        self.is_hidden = False
+
+
 class Child:
     """Two threads: this one runs jobs, the other reads what the worker says."""
 
@@ -91,11 +120,14 @@ class Child:
         self._voice = LineVoice(self._line, self._catch_up)
         self._jobs: SimpleQueue[Run | None] = SimpleQueue()
         self._current = Current()
+        self._hiding = MainThread(self._catch_up)
         self._frames = Frames()
         self._pieces: list[bytes] = []
 
     def work(self) -> int:
         hello = self._first()
+        be_interruptible(self._hiding)
+        defer_interrupts_in_logging()
         signal.signal(INTERRUPT, self._interrupted)
         if hello.origin.logs is not None:
             hello.origin.logs.set_up()
@@ -187,7 +219,9 @@ class Child:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Raise what was asked for, if the call that it is meant for still runs."""
+        """Raise what was asked for, if the call that it is meant for still runs and is not in a region."""
+        if self._hiding.is_hidden:
+            return
         if self._current.cancel is None and (reason := self._current.reason()) is not None:
             raise reason
 

@@ -17,6 +17,9 @@ from weakref import WeakSet
 from forebay.app.current import is_touched
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
+from forebay.interrupts import be_interruptible
+from forebay.telemetry.logs import defer_interrupts_in_logging
+from forebay.worker.executors.hiding import TaskThread
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import Call, Invoke
 from forebay.worker.slots import Assignment, Kind
@@ -50,12 +53,13 @@ class Seat:
     being raised and waits until it has been. The thread takes nothing, so it can leave nothing taken.
     """
 
-    __slots__ = ("assignment", "raising", "thread")
+    __slots__ = ("assignment", "hiding", "raising", "thread")
 
     def __init__(self) -> None:
         self.thread: int = get_ident()
         self.assignment: Assignment | None = None
         self.raising: list[None] = []
+        self.hiding = TaskThread(_raise_in)
 
 
 class ThreadExecutor:
@@ -79,6 +83,7 @@ class ThreadExecutor:
 
     def start(self) -> None:
         _started.add(self)
+        defer_interrupts_in_logging()
         while self._missing:
             self._start_one()
 
@@ -98,7 +103,7 @@ class ThreadExecutor:
             if seat.assignment is assignment:
                 if assignment.stopped_by is None:
                     assignment.stopped_by = reason
-                _raise_in(seat.thread, type(reason))
+                seat.hiding.interrupt(type(reason))  # not while it is in code of ours
         finally:
             seat.raising.pop()
 
@@ -133,6 +138,7 @@ class ThreadExecutor:
 
     def _work(self) -> None:
         seat = Seat()
+        be_interruptible(seat.hiding)
         # What a job sets in context variables (fields for its logs, a decimal precision) is its own affair:
         # the next job must not see it. Few do, so a context is left only after one that did: the look costs
         # 60 ns a job, a new context for each would cost 150.
@@ -199,6 +205,7 @@ class ThreadExecutor:
                         continue
             except BaseException:  # noqa: S110 - so has the other one
                 pass
+        seat.hiding.start_over()  # what was deferred and not raised is not for what follows
         assignment.ended_at = self._now()
         try:
             return self._invoke.ended(assignment, call, value, raised)
@@ -210,11 +217,13 @@ class _Heard(BaseException):
     """Raised by a thread in itself."""
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+def _raise_in(thread: int | ctypes.c_ulong, kind: type[BaseException] | None) -> bool:
+    """Raise in this thread; false if there is none."""
     raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
-    raise_in(ctypes.c_ulong(thread), ctypes.py_object() if kind is None else ctypes.py_object(kind))
-    if not _CALLS_ON_ALL:
-        return
+    target = ctypes.c_ulong(thread) if isinstance(thread, int) else thread
+    is_there = bool(raise_in(target, ctypes.py_object() if kind is None else ctypes.py_object(kind)))
+    if not (is_there and _CALLS_ON_ALL):
+        return is_there
     # Before 3.13 this calls on all threads to listen, until one has heard something. While the one that is
     # meant sleeps in C nobody does: all others listen at every step, and one that is traced or profiled
     # goes round in circles, because it listens before a step and then begins that step anew. So we hear
@@ -229,3 +238,4 @@ def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
     except BaseException:  # a signal came first
         raise_in(ctypes.c_ulong(get_ident()), ctypes.py_object())
         raise
+    return True
