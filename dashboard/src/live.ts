@@ -48,6 +48,14 @@ export function sampled(found: QueueShape[], at: number): Sample {
   };
 }
 
+/** Whether jobs of a queue could run and no live worker serves it; unknown workers count as there. Consumers are in no
+ * list of workers, so a queue with running jobs is served. */
+export function isUnserved(queue: QueueShape, known: WorkerShape[] | undefined): boolean {
+  const isOpen = queue.state === "active" || queue.state === "draining";
+  if (!known || !isOpen || !queue.counts.pending || queue.counts.running) return false;
+  return !known.some((worker) => worker.pulse !== "dead" && worker.queues.includes(queue.name));
+}
+
 /** The queues after news of them, by name. */
 export function merged(known: QueueShape[], news: QueueNews): QueueShape[] {
   const byName = new Map((news.is_all ? [] : known).map((queue) => [queue.name, queue]));

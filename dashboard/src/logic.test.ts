@@ -5,7 +5,7 @@ vi.stubGlobal("EventSource", class { addEventListener() {} close() {} });
 
 const { covers, may, session } = await import("./api");
 const live = await import("./live");
-const { merged, sampled } = live;
+const { isUnserved, merged, sampled } = live;
 const { addressOf, placeOf } = await import("./router");
 const { fitting } = await import("./views/alerts");
 const { isExact, read } = await import("./views/enqueue");
@@ -28,6 +28,18 @@ test("news of queues are put into what is known", () => {
   const next = merged(known, { queues: [queue("a", { pending: 3 })], gone: ["b"], is_all: false });
   expect(known.map((one) => one.name)).toEqual(["a", "b"]);
   expect(next.map((one) => [one.name, one.counts.pending])).toEqual([["a", 3]]);
+});
+
+test("a queue with jobs that no live worker serves is unserved", () => {
+  const worker = (pulse: string, ...served: string[]) => ({ pulse, queues: served }) as never;
+  const waiting = queue("mail", { pending: 2 });
+  expect(isUnserved(waiting, [])).toBe(true);
+  expect(isUnserved(waiting, [worker("dead", "mail"), worker("alive", "other")])).toBe(true);
+  expect(isUnserved(waiting, [worker("stale", "mail")])).toBe(false);
+  expect(isUnserved(waiting, undefined)).toBe(false);
+  expect(isUnserved(queue("mail"), [])).toBe(false);
+  expect(isUnserved(queue("mail", { pending: 2, running: 1 }), [])).toBe(false);
+  expect(isUnserved({ ...(waiting as object), state: "paused" } as never, [])).toBe(false);
 });
 
 test("samples and rates", () => {

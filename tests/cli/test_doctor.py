@@ -155,8 +155,24 @@ def test_jobs_that_were_put_aside_are_a_problem() -> None:
 
     assert (finding.level, finding.message) == (
         "problem",
-        "3 jobs put aside for a worker that can pass task:x",
+        "3 jobs wait for a worker that has the task x",
     )
+    assert "aliases=['x']" in finding.todo
+
+
+@pytest.mark.parametrize(
+    ("gate", "said"),
+    [
+        ("payload:3", "1 job waits for a worker that reads payloads of version 3"),
+        ("needs:blobs", "1 job waits for a worker that has the blobs"),
+        ("needs:key 2025.a", "1 job waits for a worker that has the key 2025.a"),
+    ],
+)
+def test_what_a_worker_lacks_is_said_in_plain_words(gate: str, said: str) -> None:
+    [finding] = of_held([HeldJobs(queue=QueueName("mail"), gate=gate, jobs=1)])
+
+    assert finding.message == said
+    assert finding.todo.endswith("; or cancel the jobs")
 
 
 def test_jobs_that_wait_for_the_turn_of_their_share_or_for_a_limit_are_no_finding() -> None:

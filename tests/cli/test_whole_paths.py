@@ -22,3 +22,13 @@ def test_a_worker_shows_the_whole_path_of_its_file_and_that_it_made_it(
         eventually(lambda: f" runs on {path}" in log.read_text(), DEADLINE)
 
         assert log.read_text().count(f"created a new, empty store at {path}") == 1
+
+
+def test_a_worker_for_a_mistyped_queue_names_the_nearest_one(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    log = tmp_path / "worker.log"
+
+    with working(tmp_path, "tasks:app", "--queues", "maill,default"):
+        eventually(lambda: "there is no queue maill yet; did you mean mail?" in log.read_text(), DEADLINE)
+
+    assert "no queue default" not in log.read_text()

@@ -33,6 +33,7 @@ def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
         "measure",
         "ramp",
         "alert",
+        "unserved",
     ]
 
 

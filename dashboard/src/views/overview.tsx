@@ -3,7 +3,7 @@
 import { useEffect } from "preact/hooks";
 import { enc, get, may } from "../api";
 import { number, plural, rate, short } from "../format";
-import { queues, samples, workers, type Sample } from "../live";
+import { isUnserved, queues, samples, workers, type Sample } from "../live";
 import { useLoad } from "../load";
 import { addressOf } from "../router";
 import { Badge, Empty, Page, Panel, QueueLink, StateBar, Table } from "../ui";
@@ -80,7 +80,10 @@ export function Overview() {
               {found.map((queue) => (
                 <tr key={queue.name}>
                   <td><QueueLink name={queue.name} /></td>
-                  <td><Badge state={queue.state} /></td>
+                  <td>
+                    <Badge state={queue.state} />
+                    {isUnserved(queue, workers.value) && <Badge state="dead">no worker</Badge>}
+                  </td>
                   <td><StateBar counts={queue.counts} states={["pending", "running", "retrying", "scheduled", "blocked"]} /></td>
                   <td class="right">{number(queue.counts.pending)}</td>
                   <td class="right">{number(queue.counts.running)}</td>

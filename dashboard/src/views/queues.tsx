@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { may, post } from "../api";
 import { length, number } from "../format";
-import { queues } from "../live";
+import { isUnserved, queues, workers } from "../live";
 import { act, Badge, Button, Dialog, Empty, Field, Page, Panel, QueueLink, StateBar, Table } from "../ui";
 import { QueueButtons } from "./queue";
 
@@ -18,7 +18,10 @@ export function Queues() {
             {found.map((queue) => (
               <tr key={queue.name}>
                 <td><QueueLink name={queue.name} /></td>
-                <td><Badge state={queue.state} /></td>
+                <td>
+                  <Badge state={queue.state} />
+                  {isUnserved(queue, workers.value) && <Badge state="dead">no worker</Badge>}
+                </td>
                 <td><StateBar counts={queue.counts} /></td>
                 <td class="right">{number(queue.counts.pending)}</td>
                 <td class="right">{number(queue.counts.running)}</td>

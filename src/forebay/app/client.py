@@ -14,6 +14,7 @@ from forebay.app.graphs import MayRaise, has_needs, inheriting, raise_ancestors
 from forebay.app.handle import JobHandle
 from forebay.app.looking import Looks
 from forebay.app.offload import Offload
+from forebay.app.unserved import why_waiting
 from forebay.clock import Clock
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.workflow import arranged
@@ -308,6 +309,10 @@ class Client:
     def notes(self, job_id: JobId) -> Notes:
         """What attempts at one job have said."""
         return self.read(lambda reader: reader.notes(job_id))
+
+    def why_waiting(self, job: Job) -> str | None:
+        """Say why a job is not claimed, if its queue is the reason."""
+        return self.read(lambda reader: why_waiting(reader, job))
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         """Jobs that fit, newest first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
@@ -43,6 +44,8 @@ class Desk(Protocol):
     def parents(self, ids: Sequence[JobId]) -> list[Edge]: ...
 
     def dependants(self, ids: Sequence[JobId], *, limit: int = 1_000) -> list[Edge]: ...
+
+    def why_waiting(self, job: Job) -> str | None: ...
 
     def cancel(
         self, ids: Sequence[JobId], reason: str = "cancelled", *, dependants: bool = False
@@ -103,7 +106,11 @@ class JobHandle(Generic[R]):
         """Wait until the job is final; raises WaitTimeout after `timeout` seconds, 0 meaning one look."""
         patience = Patience(timeout)
         while not (job := self.refresh()).is_final:
-            time.sleep(patience.pause(job))
+            try:
+                pause = patience.pause(job)
+            except WaitTimeout as exc:
+                raise self._explained(exc, job, patience) from None
+            time.sleep(pause)
         return job
 
     async def wait_async(self, timeout: Length | None = None) -> Job:
@@ -112,8 +119,21 @@ class JobHandle(Generic[R]):
 
         patience = Patience(timeout)
         while not (job := await self.refresh_async()).is_final:
-            await sleep(patience.pause(job))
+            try:
+                pause = patience.pause(job)
+            except WaitTimeout as exc:
+                raise await self._client.offloaded(self._explained, exc, job, patience) from None
+            await sleep(pause)
         return job
+
+    def _explained(self, exc: WaitTimeout, job: Job, patience: Patience) -> WaitTimeout:
+        """The same with the reason, if the queue of the job is it. Not after a single look: a caller that
+        looks again and again would ask for it each time."""
+        why = None
+        if not patience.is_one_look:
+            with suppress(ForebayError):  # a key of a service may not show workers
+                why = self._client.why_waiting(job)
+        return exc if why is None else WaitTimeout(f"{exc}; {why}", job_id=exc.job_id, state=exc.state)
 
     def result(self, timeout: Length | None = None) -> R:
         """Wait for the job and give what its task returned; raises JobFailed or JobCancelled instead."""
@@ -262,6 +282,10 @@ class Patience:
         self._timeout = None if timeout is None else length_ms("timeout", timeout) / 1_000
         self._ends = None if self._timeout is None else time.monotonic() + self._timeout
         self._next = FIRST_LOOK_SECONDS
+
+    @property
+    def is_one_look(self) -> bool:
+        return self._timeout == 0
 
     def pause(self, job: Job, words: str = "it goes on") -> float:
         """How long to wait before the next look at a job that is not final; raises if the time is up."""

@@ -266,13 +266,30 @@ def of_held(held: Iterable[HeldJobs]) -> Iterator[Finding]:
     for gate in held:
         if is_fair_gate(gate.gate) or is_limit_gate(gate.gate):
             continue  # they wait for the turn of their share, or for room under a limit, as they should
+        needed, todo = _passing(gate.gate)
+        wait = "waits" if gate.jobs == 1 else "wait"
         yield Finding(
             about=f"queue {gate.queue}",
-            message=f"{jobs_of(gate.jobs)} put aside for a worker that can pass {gate.gate}",
+            message=f"{jobs_of(gate.jobs)} {wait} for a worker that {needed}",
             level="problem",
-            todo="start a worker whose app has this task and reads these payloads, or cancel the jobs",
+            todo=f"{todo}; or cancel the jobs",
             see=DO_NOT_START,
         )
+
+
+def _passing(gate: str) -> tuple[str, str]:
+    """What a worker needs to run jobs behind a gate, and what to do about it."""
+    kind, _, name = gate.partition(":")
+    if kind == "task":
+        return (
+            f"has the task {name}",
+            f"start a worker whose app has it; if the function was renamed, give its task aliases=[{name!r}]",
+        )
+    if kind == "payload":
+        return f"reads payloads of version {name}", "upgrade the workers of this queue"
+    if name == "blobs":
+        return "has the blobs", "start workers with blobs=, and check that their place can be reached"
+    return f"has the {name}", "start workers with it in encryption_keys="
 
 
 def of_running(desk: Desk, now: int) -> Iterator[Finding]:

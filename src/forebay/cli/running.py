@@ -9,8 +9,8 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from math import inf
 from typing import Final
 
@@ -18,9 +18,10 @@ import msgspec
 
 from forebay.app.app import Forebay
 from forebay.app.middleware import name_jobs_in_logs
+from forebay.cli.guessing import perhaps
 from forebay.cli.loading import load_app
 from forebay.domain.worker import DEFAULT_BEAT_MS
-from forebay.errors import ConfigError, StoreUnavailable, WorkersDied
+from forebay.errors import ConfigError, ForebayError, StoreUnavailable, WorkersDied
 from forebay.worker.channel import TO_WORKER, Channel
 from forebay.worker.inbox import Bell
 from forebay.worker.page import Page
@@ -71,7 +72,8 @@ def work(app: str, options: Options, child: str | None) -> None:
         features = found.engine.features
         leash = Leash(channel, Page(tie[2]), found._url, features.is_shared, found._key)
         worker.be_supervised(leash)
-    run(found, worker, options.drain, is_supervised=tie is not None)
+    named = weights_of(options.queues) if options.queues else ()
+    run(found, worker, options.drain, is_supervised=tie is not None, named=named)
 
 
 def _made(name: str, app: Forebay, options: Options) -> Worker:
@@ -109,9 +111,13 @@ def _weighed(part: str) -> tuple[str, int | None]:
     return name.strip(), int(weight)
 
 
-def run(app: Forebay, worker: Worker, drain: float, *, is_supervised: bool = False) -> None:
-    """Run a worker until a signal comes. Raises StoreUnavailable if its results could not be written at the
-    stop, or if that takes longer than it may, because a store that does not answer holds it up."""
+def run(
+    app: Forebay, worker: Worker, drain: float, *, is_supervised: bool = False, named: Iterable[str] = ()
+) -> None:
+    """Run a worker until a signal comes; `named` are queues that the command line names.
+
+    Raises StoreUnavailable if its results could not be written at the stop, or if that takes longer than it
+    may, because a store that does not answer holds it up."""
     # A handler may come between any two bytecodes of the main thread, also where that holds the lock of an
     # Event; setting the same Event would then wait for ever. Appending takes no lock, and a bell none either.
     # (SimpleQueue was tried: its get with a timeout may wait for ever when a signal comes near its end, seen
@@ -128,10 +134,26 @@ def run(app: Forebay, worker: Worker, drain: float, *, is_supervised: bool = Fal
         with _listening(hear, is_supervised=is_supervised):
             worker.start()
             logger.info("worker %s runs on %s", worker.id, app.engine.place)
+            _tell_unknown(app, named)
             _obey(worker, drain, heard, bell, is_supervised=is_supervised)
             logger.info("worker %s has stopped", worker.id)
     finally:
         app.close()
+
+
+def _tell_unknown(app: Forebay, named: Iterable[str]) -> None:
+    """Log queues that the command line names, and that neither the store nor a task of the app has: their
+    names may be mistyped."""
+    own = set(app.queues())
+    asked = [name for name in named if name not in own]
+    if not asked:
+        return
+    with suppress(ForebayError), closing(app.engine.reader()) as reader:
+        known = own | {queue.name for queue in reader.queues()}
+        for name in asked:
+            if name not in known:
+                hint = perhaps(name, known, otherwise="the first job in it makes it")
+                logger.warning("there is no queue %s yet%s", name, hint)
 
 
 def _obey(worker: Worker, drain: float, heard: deque[int], bell: Bell, *, is_supervised: bool) -> None:

@@ -17,6 +17,7 @@ from forebay.scheduler.pruning import Pruning
 from forebay.scheduler.ramping import Ramping
 from forebay.scheduler.rescoring import Rescoring
 from forebay.scheduler.sweeping import Sweeping, Tell
+from forebay.scheduler.telling import TellingUnserved
 from forebay.stores.protocol import Engine
 
 
@@ -33,12 +34,13 @@ def standard_duties(
 ) -> list[Duty]:
     """Promote, fire, sweep, rescore, prune and, unless told otherwise, measure. The sweeper sweeps under a
     worker id of its own; for the dead alone only where the store notices a death. Who is given no engine
-    cannot look, and leaves ramps and alerts to others; the latter are about what was measured. `tell` hears
-    of attempts that were lost."""
+    cannot look, and leaves ramps, alerts and queues without workers to others; alerts are about what was
+    measured. `tell` hears of attempts that were lost."""
     sweep = partial(Sweeping, sweeper=sweeper, clock=clock, roll=roll, hooks=hooks, tell=tell)
     sweeps = [sweep(), sweep(only_dead=True)] if notices_death else [sweep()]
     measuring: list[Duty] = [Measuring(clock)] if measures else []
     ramps: list[Duty] = [] if engine is None else [Ramping(engine.reader, clock)]
     alerts: list[Duty] = [Alerting(engine, clock)] if engine is not None and measures else []
-    others: list[Duty] = [Rescoring(), Pruning(), *measuring, *ramps, *alerts]
+    telling: list[Duty] = [] if engine is None else [TellingUnserved(engine.reader)]
+    others: list[Duty] = [Rescoring(), Pruning(), *measuring, *ramps, *alerts, *telling]
     return [Promoting(), FiringSchedules(roll=roll), *sweeps, *others]

@@ -1,0 +1,42 @@
+"""Duty: name the queues that no worker serves in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from forebay.app.unserved import unserved_queues
+from forebay.domain.job import QueueName
+from forebay.stores.protocol import Reader, Store
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class TellingUnserved:
+    """Looks once a minute; each queue is named once, and again after a worker has served it meanwhile."""
+
+    name = "unserved"
+    every_ms = 60_000
+    is_ready = True
+
+    def __init__(self, reader: Callable[[], Reader]) -> None:
+        self._new_reader = reader
+        self._told: frozenset[QueueName] = frozenset()
+
+    def run(self, store: Store) -> bool:
+        reader = self._new_reader()
+        try:
+            found = unserved_queues(reader)
+        finally:
+            reader.close()
+        for queue in found:
+            if queue.name not in self._told:
+                wait = "1 job waits" if queue.pending == 1 else f"{queue.pending:,} jobs wait"
+                logger.warning(
+                    "%s in queue %s, and no worker serves it; start one with --queues %s",
+                    wait,
+                    queue.name,
+                    queue.name,
+                )
+        self._told = frozenset(queue.name for queue in found)
+        return False
