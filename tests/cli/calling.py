@@ -49,9 +49,20 @@ _APART: Final[dict[str, Any]] = (
 )
 
 
+class _Both(Result):
+    """A result of click 8.1 whose `output` has both, as that of later ones."""
+
+    @property
+    def output(self) -> str:
+        return f"{self.stdout}{self.stderr}"
+
+
 def call(*words: str) -> Result:
     """Run a command in this process."""
-    return CliRunner(**_APART).invoke(main, list(words))
+    result = CliRunner(**_APART).invoke(main, list(words))
+    if _APART:
+        result.__class__ = _Both
+    return result
 
 
 def answer(*words: str) -> Any:
