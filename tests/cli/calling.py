@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,9 +43,26 @@ def fail(why: str) -> None:
 """
 
 
+# Up to click 8.1 a runner puts both outputs into one unless it is told not to; later ones never do.
+_APART: Final[dict[str, Any]] = (
+    {"mix_stderr": False} if "mix_stderr" in signature(CliRunner).parameters else {}
+)
+
+
+class _Both(Result):
+    """A result of click 8.1 whose `output` has both, as that of later ones."""
+
+    @property
+    def output(self) -> str:
+        return f"{self.stdout}{self.stderr}"
+
+
 def call(*words: str) -> Result:
     """Run a command in this process."""
-    return CliRunner().invoke(main, list(words))
+    result = CliRunner(**_APART).invoke(main, list(words))
+    if _APART:
+        result.__class__ = _Both
+    return result
 
 
 def answer(*words: str) -> Any:

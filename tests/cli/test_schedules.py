@@ -154,7 +154,14 @@ def test_a_schedule_is_removed_after_a_question(store: Store, reader: Reader) ->
     assert reader.schedules() == []
 
 
-def test_the_next_runs_of_a_line_can_be_looked_at_before_it_is_saved(store: Store) -> None:
+def test_the_next_runs_of_a_saved_schedule_are_shown(store: Store) -> None:
+    save(store, "nightly")
+
+    assert len(answer("schedules", "next", "nightly", "--runs", "2")["next_runs"]) == 2
+    assert call("schedules", "next", "weekly").exit_code != 0
+
+
+def test_the_next_runs_of_a_line_can_be_looked_at_without_any_store() -> None:
     found = answer("schedules", "next", "--cron", "0 0 1 1 *", "--runs", "2")["next_runs"]
     page = call("schedules", "next", "--cron", "30 2 * * *", "--tz", "America/New_York").stdout
 

@@ -180,6 +180,20 @@ def test_what_cannot_be_carried_over_is_named_and_stays(
         assert ran(app, ["celery"], [plain, compressed]) == [3, 7]
 
 
+def test_headers_and_membership_of_a_group_are_said_to_be_dropped(producer: celery.Celery, url: str) -> None:
+    add = producer.tasks[f"{PLACE}.add"]
+    add.apply_async((1, 2), headers={"tenant": "acme", "trace": "1"})
+    celery.group(add.s(1, 2), add.s(3, 4)).apply_async()
+    add.delay(5, 6)
+
+    done = bring("celery", "--from", old_url(), "--to", url)
+
+    assert done["dropped"] == {
+        "headers of your own: tenant, trace": 1,
+        "membership of a group (kept as a note)": 2,
+    }
+
+
 def test_a_message_of_protocol_1_is_read(old: redis.Redis, url: str) -> None:
     app = celery.Celery("old", broker=old_url(), set_as_current=False)
     app.conf.task_protocol = 1

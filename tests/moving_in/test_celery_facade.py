@@ -262,7 +262,14 @@ def test_what_is_not_offered_is_refused_with_the_way_out(app: Celery) -> None:
         (lambda: task.apply_async(countdown=1, eta=datetime.now(UTC))): "not both",  # noqa: TID251
         (lambda: task.apply_async(priority=10)): "from 0, which comes first",
         (lambda: task.apply_async(serializer="pickle")): "always 'json'",
-        (lambda: task.delay().forget()): "not offered here",
+        (lambda: task.delay().forget()): "results are kept in the store",
+        (lambda: task.apply_async(headers={"x": 1})): "as an argument of the task",
+        (lambda: app.on_after_configure): "declare schedules",
+        (lambda: app.add_periodic_task(1, 2)): "declare schedules",
+        (lambda: app.task(lambda: None, name="f", base=object)): "use hooks of app.forebay",
+        (lambda: setattr(app.conf, "worker_concurrency", 3)): "forebay worker",
+        (lambda: task.apply_async(routing_key="x")): "name the queue",
+        (lambda: app.teapot): "docs/guide/moving-in.md lists",
         (lambda: app.task(lambda: None, name="a", rate_limit="1/s")): "forebay limits",
         (lambda: app.task(lambda: None, name="b", soft_time_limit=3)): "is_overdue",
         (lambda: app.task(lambda: None, name="c", acks_late=False)): "always True",
@@ -294,3 +301,29 @@ def test_shared_tasks_need_an_app_and_belong_to_all(here: Path) -> None:
             result = shared.delay("b")
             assert isinstance(result, AsyncResult)
             assert result.get(timeout=DEADLINE) == "bb"
+
+
+@pytest.mark.parametrize("name", ["chain", "group", "chord", "signals", "signature", "current_app", "Reject"])
+def test_an_import_of_what_is_not_offered_says_the_way_out(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"the name {name} of Celery is not offered here: [a-z]"):
+        exec(f"from forebay.facades.celery import {name}", {})  # noqa: S102 - the words of a program
+
+
+def test_a_name_that_nobody_knows_is_an_ordinary_import_error() -> None:
+    with pytest.raises(ImportError, match="teapot"):
+        exec("from forebay.facades.celery import teapot", {})  # noqa: S102 - as above
+
+
+def test_a_result_is_looked_up_by_the_id_of_its_job(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task
+    def double(number: int) -> int:
+        return number * 2
+
+    asked = double.delay(4)
+    with app.forebay.working():
+        assert AsyncResult(asked.id).get(timeout=DEADLINE) == 8
+    assert AsyncResult(asked.id, app=app) == asked
+
+    monkeypatch.setattr("forebay.facades.celery_results.APPS", [])
+    with pytest.raises(ConfigError, match=r"belongs to no app yet: make a Celery\(...\) first"):
+        AsyncResult(asked.id)

@@ -39,7 +39,8 @@ def shop(own: RedisServer, folder: Path) -> Path:
         client.flushall()
     for block in fenced(text(PAGE)):
         if block.language == "python":
-            [name] = re.findall(r"^# (\w+\.py)$", block.body.partition("\n")[0])
+            [name] = re.findall(r"^# ([\w/]+\.py)$", block.body.partition("\n")[0])
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(block.body.replace(ADDRESS, f"redis://127.0.0.1:{own.port}/"))
     return folder
 
@@ -132,3 +133,20 @@ def test_tasks_of_huey_come_over_as_the_page_says(shop: Path, own: RedisServer) 
         app.task(name=f"{__name__}.add")(add)
         with app.working():
             assert [app.job(each).result(timeout=DEADLINE) for each in ids] == [23, 23]
+
+
+def test_tasks_of_celery_run_inside_a_project_of_django(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "proj.settings")
+    (shop / "proj" / "__init__.py").write_text("from proj.celery import app\n")
+    (shop / "orders" / "__init__.py").touch()
+    settings = "INSTALLED_APPS = ['orders']\nSHOP = 'a shop'\nDATABASES = {}\nSECRET_KEY = 'x'\n"
+    (shop / "proj" / "settings.py").write_text(settings)
+    ask = (
+        "import django; django.setup(); from orders.tasks import send; "
+        f"print(send.delay(11).get(timeout={DEADLINE}))"
+    )
+
+    with working(shop, "proj.queue:queue"):
+        asked = run(shop, "-c", ask)
+
+    assert (asked.stdout, asked.stderr) == ("order 11 sent by a shop\n", "")

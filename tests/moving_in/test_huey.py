@@ -272,3 +272,20 @@ def test_a_file_that_is_none_of_hueys_is_refused(make: Make, place: str, url: st
     assert "there is no file" in missing.stderr
     assert "holds no tasks of Huey" in other.stderr
     assert not (folder / "nothing.db").exists()
+
+
+def test_a_queue_is_named_as_its_program_names_it(make: Make, place: str, url: str) -> None:
+    old = make("simple.test")
+    old.task()(shop.add)(1, 2)
+
+    done = bring(*words(place, url), "--queue", "simple.test=default", "--only", "simple.test")
+
+    assert (done["queues"], done["unmatched"], done["remaining"]) == ({"default": 1}, [], 0)
+
+
+def test_a_name_that_huey_was_told_not_to_clean_is_found_as_it_is(old: redis.Redis, url: str) -> None:
+    huey.RedisHuey("simple.test", url=old_url(), clean_name=False).task()(shop.add)(1, 2)
+
+    done = bring(*words(old_url(), url), "--queue", "simple.test=default")
+
+    assert (done["queues"], done["unmatched"]) == ({"default": 1}, [])

@@ -12,6 +12,7 @@ import redis
 import rq
 from rq.decorators import job as their_job
 from rq.job import Dependency as TheirDependency
+from rq.job import JobStatus as TheirStatus
 from rq.job import get_current_job as their_current_job
 
 from forebay import ConfigError, Forebay
@@ -181,3 +182,13 @@ def test_what_is_not_offered_is_refused_with_the_way_out(app: Forebay, folder: P
 
 
 async def _coroutine() -> None: ...
+
+
+def test_a_status_is_one_of_the_words_that_rq_has(app: Forebay) -> None:
+    queue = ours.Queue(connection=app)
+    queue.learn(shop.add)
+    job = queue.enqueue(shop.add, 1, 2)
+
+    assert job.get_status() is ours.JobStatus.QUEUED
+    assert job.get_status() == "queued"
+    assert [one.value for one in ours.JobStatus] == [one.value for one in TheirStatus]

@@ -331,3 +331,10 @@ def test_a_store_that_does_without_redis_says_so(is_away: bool, value: int) -> N
 
 def test_a_store_that_never_had_redis_says_nothing_of_it() -> None:
     assert store_exposed(Vitals(connections=1)) == ""
+
+
+def test_a_check_of_the_address_that_prometheus_reads_is_answered(plain: Served) -> None:
+    answer = plain.ask("HEAD", "/metrics")
+
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"] == plain.ask("GET", "/metrics").headers["content-type"]

@@ -109,15 +109,23 @@ def huey(old: str, only: tuple[str, ...], trust_pickle: bool, local_time: bool, 
     """
     from forebay.integrations.moving_in.huey_reading import Reading  # noqa: PLC0415 - `--help` stays quick
 
-    reading = Reading(only, trust_pickle, local_time)
     if old.startswith(_FILE):
         from forebay.integrations.moving_in.huey_file_source import HueyFileSource  # noqa: PLC0415 - as above
 
+        reading = Reading(only, trust_pickle, local_time)
         _import(old, HueyFileSource(unquote(old.removeprefix(_FILE)), reading), Chosen(only=only, **chosen))
         return
     side = _redis_side(old)
-    from forebay.integrations.moving_in.huey_redis_source import HueyRedisSource  # noqa: PLC0415 - it needs redis
+    from forebay.integrations.moving_in.huey_redis_source import (  # noqa: PLC0415 - it needs redis
+        HueyRedisSource,
+        stored_name,
+    )
 
+    # Before anything is imported: under another name jobs would come to another queue than the one named.
+    only = tuple(stored_name(side, name) for name in only)
+    pairs = (each.partition("=") for each in chosen["queues"])
+    chosen["queues"] = tuple(f"{stored_name(side, name)}{equals}{new}" for name, equals, new in pairs)
+    reading = Reading(only, trust_pickle, local_time)
     _import(old, HueyRedisSource(side, reading), Chosen(only=only, **chosen))
 
 

@@ -16,11 +16,22 @@ from forebay.app.schedules import Schedules, all_schedules, declare
 from forebay.cli.enqueue import call_arguments
 from forebay.cli.guessing import perhaps
 from forebay.cli.loading import load_app
-from forebay.cli.opening import Desk
-from forebay.cli.options import Command, Length, QueueParam, TaskParam, at_store, limit_option, yes_option
+from forebay.cli.opening import Desk, opened
+from forebay.cli.options import (
+    Command,
+    Length,
+    QueueParam,
+    TaskParam,
+    at_store,
+    limit_option,
+    url_options,
+    yes_option,
+)
 from forebay.cli.output import Output, confirm, length, moment, record, table
+from forebay.cli.settings import read_settings
 from forebay.cli.shapes import arguments, firing_json, iso, schedule_json
 from forebay.cli.workers import ListByDefault
+from forebay.clock import SystemClock
 from forebay.domain.firing import next_runs
 from forebay.domain.job import NewJob
 from forebay.domain.schedule import (
@@ -225,15 +236,25 @@ def _misses_table(found: dict[str, Misses]) -> None:
 @click.argument("name", metavar="[SCHEDULE]", required=False)
 @RUNS
 @_when_options
-@at_store()
-def next_times(desk: Desk, out: Output, name: str | None, runs: int, **given: Any) -> None:
-    """Show when a schedule will run next; or, without one, what a line would mean."""
+@url_options
+def next_times(
+    name: str | None, runs: int, url: str | None, app: str | None, as_json: bool, **given: Any
+) -> None:
+    """Show when a schedule will run next; or, without one, what a line would mean.
+
+    A line needs no store: it is counted from the time of this machine.
+    """
     when = _when(given)
     if (name is None) == (not when):
         raise click.UsageError("Name a schedule, or give --cron, --every or --at.")
-    definition = _existing(desk, name).definition if name is not None else _tried(when)
-    coming = _coming(desk, definition, runs)
-    out.answer(
+    if name is None:
+        definition, now = _tried(when), SystemClock().now_ms()
+    else:
+        settings = read_settings({"url": url, "app": app}, config=click.get_current_context().find_root().obj)
+        with opened(settings) as desk:
+            definition, now = _existing(desk, name).definition, desk.reader.now()
+    coming = list(islice(next_runs(definition, now), runs))
+    Output(as_json=as_json).answer(
         {"next_runs": [iso(at) for at in coming]},
         lambda: table(("next runs", definition.timezone), [_both(definition, at) for at in coming]),
     )

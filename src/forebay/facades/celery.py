@@ -21,10 +21,11 @@ from typing import Any, Final, NoReturn, overload
 
 from forebay.app.app import Forebay
 from forebay.errors import ConfigError
+from forebay.facades.celery_results import APPS as _APPS
 from forebay.facades.celery_results import AsyncResult
 from forebay.facades.celery_running import MaxRetriesExceededError, Request
 from forebay.facades.celery_task import Task, name_of
-from forebay.facades.celery_words import Conf, call_options, refuse
+from forebay.facades.celery_words import Conf, call_options, knows, refuse, why_not
 from forebay.interrupts import uninterrupted
 
 __all__ = ["AsyncResult", "Celery", "MaxRetriesExceededError", "Request", "Task", "shared_task"]
@@ -107,7 +108,6 @@ class Celery:
 
 # `shared_task` belongs to no app: Celery keeps such tasks for every app of the process, and so must we.
 _SHARED: Final[list[tuple[Callable[..., Any], dict[str, Any]]]] = []
-_APPS: Final[list[Celery]] = []
 
 
 class SharedTask:
@@ -129,7 +129,8 @@ class SharedTask:
             raise ConfigError(
                 f"{self._name} is a shared task, and there is no app yet: make a Celery(...) first"
             )
-        return _APPS[-1].tasks[self._name]
+        task: Task = _APPS[-1].tasks[self._name]
+        return task
 
 
 def shared_task(func: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -140,3 +141,11 @@ def shared_task(func: Callable[..., Any] | None = None, /, **options: Any) -> An
     for app in _APPS:
         app.task(func, **options)
     return SharedTask(options.get("name") or name_of(func, None))
+
+
+def __getattr__(name: str) -> Any:
+    """Answer for names that Celery's package has and this has not, also in `from ... import`."""
+    if name.startswith("__") or not knows(name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # No AttributeError: Python would say of an import that it cannot import the name, without the way out.
+    raise ConfigError(why_not(name, "the name"))

@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 from forebay.app.handle import JobHandle
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
-from forebay.errors import JobCancelled, JobFailed, JobNotFound
+from forebay.errors import ConfigError, JobCancelled, JobFailed, JobNotFound
 from forebay.facades.celery_words import refuse
 
 _STATES: Final = {
@@ -18,12 +18,24 @@ _STATES: Final = {
     JobState.CANCELLED: "REVOKED",
 }
 
+# The apps of this process, the newest last; made known by `Celery`.
+APPS: Final[list[Any]] = []
+
+
+def _looked_up(task_id: str, app: Any) -> JobHandle[Any]:
+    if app is None and not APPS:
+        raise ConfigError(f"AsyncResult({task_id!r:.60}) belongs to no app yet: make a Celery(...) first")
+    handle: JobHandle[Any] = (APPS[-1] if app is None else app).forebay.job(task_id)
+    return handle
+
 
 class AsyncResult:
     """What Celery gives for a job; `handle` is ours, which can do more."""
 
-    def __init__(self, handle: JobHandle[Any]) -> None:
-        self.handle = handle
+    def __init__(self, handle: JobHandle[Any] | str, app: Any = None) -> None:
+        """The result of a job: of its handle, or of its id as Celery's users look it up. An id belongs to
+        `app`, or to the app that was made last."""
+        self.handle: JobHandle[Any] = _looked_up(handle, app) if isinstance(handle, str) else handle
 
     @property
     def id(self) -> JobId:

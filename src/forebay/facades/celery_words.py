@@ -13,33 +13,79 @@ from forebay.facades.not_offered import NotOffered
 
 LOWEST: Final = 9
 # What is refused, with what to do instead.
+_PARTS: Final = "put jobs together with task.job(...) and forebay's workflow, chain and group"
+_FOLLOW: Final = "use a workflow, or enqueue a follow-up in the task"
+_SCHEDULES: Final = "declare schedules: @app.forebay.cron(...) and @app.forebay.every(...)"
+_IMPORTS: Final = "import the modules of your tasks where the app is made"
+_WORKER: Final = "run `forebay worker MODULE:QUEUE`, with its options for threads and processes"
+_HOOKS: Final = "use hooks of app.forebay: on_start, on_stop, on_error and middleware"
+_SOFT: Final = "use soft_timeout of a task of forebay and ask current_job().is_overdue"
+_CONTROL: Final = "use app.forebay, `forebay workers` and `forebay jobs`"
+_KEPT: Final = "finished jobs are kept as long as their queue says: `forebay queues configure`"
+_RESULT: Final = "results are kept in the store: leave it out"
+_SETTLED: Final = "leave it out: a job is acknowledged when it has ended, and runs again if its worker dies"
+_LIMIT: Final = "set a limit: `forebay limits set`"
+_ROUTES: Final = "name the queue: queue=..., task_routes or task_default_queue"
+_WAITS: Final = "leave it out: programs and workers wait for their store by themselves"
+_TESTING: Final = "use forebay.testing, which runs jobs in the test itself"
+_DATA: Final = (
+    "give it as an argument of the task, or as metadata of a task of forebay: task.using(metadata=...)"
+)
+_HANDLE: Final = "use the JobHandle: `.handle` of the result, or app.forebay.job(id)"
 _WAYS_OUT: Final = {
-    "s": "put jobs together with task.job(...) and forebay's workflow, chain and group",
-    "si": "put jobs together with task.job(...) and forebay's workflow, chain and group",
-    "signature": "put jobs together with task.job(...) and forebay's workflow, chain and group",
-    "link": "use a workflow, or enqueue a follow-up in the task",
+    **dict.fromkeys(("s", "si", "signature", "subtask", "chunks", "map", "starmap"), _PARTS),
+    **dict.fromkeys(("chain", "group", "chord", "xmap", "xstarmap", "maybe_signature", "canvas"), _PARTS),
+    **dict.fromkeys(("replace", "add_to_chord", "GroupResult", "ResultSet", "children", "parent"), _PARTS),
+    **dict.fromkeys(("link", "add_callback"), _FOLLOW),
     "link_error": "use a workflow with on_failure, or app.forebay.on_error",
-    "chord": "use a workflow: chain(group(...), last)",
-    "soft_time_limit": "use soft_timeout of a task of forebay and ask current_job().is_overdue",
-    "rate_limit": "set a limit: forebay limits set",
-    "beat_schedule": "declare schedules: app.forebay.cron and app.forebay.every",
-    "apply": "call the task itself, or use forebay.testing",
+    **dict.fromkeys(("soft_time_limit", "task_soft_time_limit", "SoftTimeLimitExceeded"), _SOFT),
+    **dict.fromkeys(("rate_limit", "task_default_rate_limit", "worker_disable_rate_limits"), _LIMIT),
+    **dict.fromkeys(("beat_schedule", "add_periodic_task", "on_after_configure"), _SCHEDULES),
+    **dict.fromkeys(("on_after_finalize", "crontab", "schedules", "beat_scheduler"), _SCHEDULES),
+    **dict.fromkeys(("autodiscover_tasks", "include", "imports", "add_defaults"), _IMPORTS),
+    **dict.fromkeys(("start", "worker_main", "Worker", "worker_concurrency", "worker_pool"), _WORKER),
+    **dict.fromkeys(("worker_max_tasks_per_child", "worker_max_memory_per_child", "bootsteps"), _WORKER),
+    **dict.fromkeys(("worker_prefetch_multiplier", "worker_autoscaler"), _WORKER),
+    **dict.fromkeys(("signals", "on_failure", "on_success", "on_retry", "after_return"), _HOOKS),
+    **dict.fromkeys(("before_start", "user_options", "steps", "base", "Task"), _HOOKS),
+    **dict.fromkeys(("task_always_eager", "apply", "task_eager_propagates"), _TESTING),
+    **dict.fromkeys(("result_expires", "result_extended", "store_errors_even_if_ignored"), _KEPT),
+    **dict.fromkeys(("result_backend", "backend", "result_persistent", "forget"), _RESULT),
+    **dict.fromkeys(("task_acks_on_failure_or_timeout", "acks_on_failure_or_timeout"), _SETTLED),
+    **dict.fromkeys(("task_publish_retry", "retry", "retry_policy", "broker_transport_options"), _WAITS),
+    **dict.fromkeys(("broker_connection_retry_on_startup", "broker_connection_retry"), _WAITS),
+    **dict.fromkeys(("broker_pool_limit", "broker_heartbeat", "connection", "producer", "pool"), _WAITS),
+    **dict.fromkeys(("headers", "reply_to", "correlation_id", "shadow", "compression"), _DATA),
+    **dict.fromkeys(("task_queues", "exchange", "routing_key", "router", "add_to_queues"), _ROUTES),
+    **dict.fromkeys(("task_create_missing_queues", "task_default_exchange", "amqp"), _ROUTES),
+    **dict.fromkeys(("task_default_routing_key", "task_queue_max_priority"), _ROUTES),
+    **dict.fromkeys(("control", "events", "Inspect", "inspect"), _CONTROL),
+    **dict.fromkeys(("info", "traceback", "date_done", "collect", "iterdeps", "then"), _HANDLE),
     "update_state": "use current_job().progress",
-    "autodiscover_tasks": "import the modules of your tasks",
-    "start": "run `forebay worker`",
-    "worker_main": "run `forebay worker`",
-    "config_from_object": "set app.conf, name by name",
-    "control": "use app.forebay, `forebay workers` and `forebay jobs`",
-    "include": "import the modules of your tasks",
+    "send_event": "use current_job().progress or current_job().log",
+    "config_from_object": "set app.conf, name by name: app.conf.update(task_default_queue=...)",
+    "config_from_envvar": "set app.conf, name by name: app.conf.update(task_default_queue=...)",
     "broker_url": "say broker=... to Celery()",
-    "broker_connection_retry_on_startup": "leave it out: a worker waits for its store by itself",
-    "worker_prefetch_multiplier": "leave it out: a worker takes what it has room for",
-    "task_always_eager": "use forebay.testing",
-    "task_soft_time_limit": "use soft_timeout of a task of forebay and ask current_job().is_overdue",
-    "result_expires": "finished jobs are kept as long as their queue says: `forebay queues configure`",
-    "result_backend": "results are kept in the store: leave it out",
-    "backend": "results are kept in the store: leave it out",
+    "current_app": "import your app where you need it",
+    "current_task": "take the task itself with bind=True, or ask forebay's current_job()",
+    "uuid": "leave it out: a job gets an id; `task_id` gives your own",
+    "Ignore": "return from the task: its result is None",
+    "Reject": "raise forebay.PermanentError, which goes to the dead letters at once",
+    "Retry": "use self.retry(...), or raise forebay.Retry",
+    "exceptions": "see forebay.errors: Retry, PermanentError, JobFailed",
+    "throw": "leave it out: self.retry(...) always ends the attempt",
+    "pydantic": "annotate the arguments of a task of forebay: they are checked and made by their types",
+    "typing": "leave it out: arguments are checked when a job is enqueued",
+    "send_events": "leave it out: `forebay top` and the dashboard read the store",
+    "worker_send_task_events": "leave it out: `forebay top` and the dashboard read the store",
+    "task_send_sent_event": "leave it out: `forebay top` and the dashboard read the store",
+    "task_annotations": "give the options to the tasks themselves",
+    "task_store_errors_even_if_ignored": "leave it out: errors of attempts are always kept",
 }
+# A word that is none of Celery's, or is newer than this list.
+_NO_WAY_KNOWN: Final = (
+    "`app.forebay` is the whole app of Forebay; docs/guide/moving-in.md lists what is offered"
+)
 # Settings and options that are so here anyway: other values are refused.
 _ALWAYS: Final[dict[str, tuple[Any, ...]]] = {
     "task_serializer": ("json",),
@@ -62,8 +108,17 @@ _SETTINGS: Final = ("task_default_queue", "task_routes", "task_time_limit", "tas
 
 def refuse(name: str, where: str) -> NoReturn:
     """Say that this is not offered, and the way out."""
-    way = _WAYS_OUT.get(name, "see docs/guide/moving-in.md for what there is")
-    raise NotOffered(f"{where} {name} of Celery is not offered here: {way}")
+    raise NotOffered(why_not(name, where))
+
+
+def why_not(name: str, where: str) -> str:
+    """The words in which this is refused."""
+    return f"{where} {name} of Celery is not offered here: {_WAYS_OUT.get(name, _NO_WAY_KNOWN)}"
+
+
+def knows(name: str) -> bool:
+    """Return whether this is a word of Celery that is refused with a way out of its own."""
+    return name in _WAYS_OUT
 
 
 def check_always(given: Mapping[str, Any], where: str) -> None:

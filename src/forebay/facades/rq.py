@@ -30,11 +30,11 @@ from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.queue import QueueSettings
 from forebay.errors import ConfigError, JobSignal, PermanentError
 from forebay.errors import Retry as Again
-from forebay.facades.rq_job import Job, get_current_job
+from forebay.facades.rq_job import Job, JobStatus, get_current_job
 from forebay.facades.rq_words import INTERVALS, Dependency, Retry, aware, length, options_of, refuse, seconds
 from forebay.interrupts import uninterrupted
 
-__all__ = ["Dependency", "Job", "Queue", "Retry", "get_current_job", "job"]
+__all__ = ["Dependency", "Job", "JobStatus", "Queue", "Retry", "get_current_job", "job"]
 
 DEFAULT_TIMEOUT: Final = 180
 _learning: Final = Lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, Final, NoReturn
 
 from forebay.app.codec import decode_call
@@ -12,15 +13,31 @@ from forebay.domain.job import JobId, Json
 from forebay.domain.lifecycle import JobState
 from forebay.facades.rq_words import refuse
 
+
+class JobStatus(StrEnum):
+    """RQ's words for the state of a job. CREATED and STOPPED are there for programs that name them: no job
+    has them here."""
+
+    CREATED = "created"
+    QUEUED = "queued"
+    FINISHED = "finished"
+    FAILED = "failed"
+    STARTED = "started"
+    DEFERRED = "deferred"
+    SCHEDULED = "scheduled"
+    STOPPED = "stopped"
+    CANCELED = "canceled"
+
+
 _STATES: Final = {
-    JobState.SCHEDULED: "scheduled",
-    JobState.BLOCKED: "deferred",
-    JobState.PENDING: "queued",
-    JobState.RUNNING: "started",
-    JobState.RETRYING: "scheduled",
-    JobState.COMPLETED: "finished",
-    JobState.DEAD: "failed",
-    JobState.CANCELLED: "canceled",
+    JobState.SCHEDULED: JobStatus.SCHEDULED,
+    JobState.BLOCKED: JobStatus.DEFERRED,
+    JobState.PENDING: JobStatus.QUEUED,
+    JobState.RUNNING: JobStatus.STARTED,
+    JobState.RETRYING: JobStatus.SCHEDULED,
+    JobState.COMPLETED: JobStatus.FINISHED,
+    JobState.DEAD: JobStatus.FAILED,
+    JobState.CANCELLED: JobStatus.CANCELED,
 }
 
 
@@ -42,7 +59,7 @@ class Job:
         """The job as it is now."""
         return self.handle.refresh()
 
-    def get_status(self) -> str:
+    def get_status(self) -> JobStatus:
         """queued, scheduled (also between two attempts), deferred, started, finished, failed or canceled."""
         return _STATES[self.record.state]
 

@@ -25,6 +25,14 @@ _LINKS: Final = {
     "chord": "a chord",
 }
 _OWN: Final = "celery."
+# Headers that Celery and its transports write themselves.
+_HEADERS: Final = frozenset(
+    {
+        *("argsrepr", "compression", "eta", "expires", "group", "group_index", "id", "ignore_result"),
+        *("kwargsrepr", "lang", "origin", "parent_id", "redelivered", "replaced_task_nesting", "retries"),
+        *("root_id", "shadow", "stamped_headers", "stamps", "task", "timelimit", "x-match"),
+    }
+)
 _TYPES: Final[dict[str, Callable[[Any], Any]]] = {
     "bytes": lambda value: value.encode(),
     "base64": b64decode,
@@ -78,7 +86,7 @@ def _waiting(message: Mapping[str, Any], queue: str) -> Waiting:
         priority=_priority(properties.get("priority")),
         timeout_ms=_limit(said),
         notes=_notes(said, queue),
-        dropped=_dropped(said),
+        dropped=_dropped(said, headers),
     )
 
 
@@ -177,13 +185,17 @@ def _notes(said: Mapping[str, Any], queue: str) -> dict[str, Json]:
     return notes
 
 
-def _dropped(said: Mapping[str, Any]) -> tuple[str, ...]:
+def _dropped(said: Mapping[str, Any], headers: Mapping[str, Any]) -> tuple[str, ...]:
     dropped = []
     match said.get("timelimit"):
         case [_, soft] if soft:
             dropped.append("soft time limit")
     if said.get("retries"):
         dropped.append("retries made so far")
+    if said.get("group"):
+        dropped.append("membership of a group (kept as a note)")
+    if own := sorted(name for name in headers if name not in _HEADERS):
+        dropped.append(f"headers of your own: {', '.join(own):.200}")
     return tuple(dropped)
 
 

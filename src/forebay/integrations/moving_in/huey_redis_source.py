@@ -7,6 +7,7 @@ stored elsewhere is noted in `forebay.import.huey`, which is gone when all of it
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -29,6 +30,14 @@ _KEPT_SECONDS: Final = REMEMBERED_MS // 1_000
 
 _NOTES: Final = "forebay.import.huey"
 _SCRIPTS: Final = load_statements("forebay.integrations.moving_in", "lua", ".lua")
+
+
+def stored_name(side: RedisSide, name: str) -> str:
+    """The name under which Redis has the tasks of a Huey. Huey takes all but letters, digits and underscores
+    out of it, unless it was made with clean_name=False."""
+    with side.asked() as client:
+        is_there = client.exists(_QUEUE + name, _SCHEDULE + name)
+    return name if is_there else re.sub("[^A-Za-z0-9_]", "", name)
 
 
 class Kept(NamedTuple):

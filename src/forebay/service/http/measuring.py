@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from litestar import get
+from litestar import get, head
 from litestar.params import QueryParameter
 
 from forebay.app.figures import LONGEST_WINDOW_MS, USUAL_WINDOW_MS
@@ -89,4 +89,10 @@ async def exposition(request: Asking) -> str:
     return await permitted.exposition(permit_of(request))
 
 
-ROUTES = (exposition, all_metrics, queue_metrics, metric_series, system_metrics)
+@head("/metrics", include_in_schema=False, media_type=CONTENT_TYPE)
+async def exposition_head(request: Asking) -> None:
+    """Answer a check of the address as GET would, without the text."""
+    await permitted.exposition(permit_of(request))
+
+
+ROUTES = (exposition, exposition_head, all_metrics, queue_metrics, metric_series, system_metrics)
