@@ -2,9 +2,9 @@
 
 Each run is a world of its own, made from one number: some workers with their coordinators, renewals and
 duties, producers, operators and schedules on one memory store, and faults at every call to it; workers are
-killed, frozen and stopped, clocks jump, the store goes away. When everything has ended the history is held
-against the promises. A run that breaks one is played again exactly by its number. From 2,000 runs on it is an
-error too if a move between states or a fault at a call was never seen.
+killed, frozen and stopped, clocks jump, also the store's, and it goes away. When everything has ended the
+history is held against the promises. A run that breaks one is played again exactly by its number. From 2,000
+runs on it is an error too if a move between states or a fault at a call was never seen.
 
     python -m evidence.simulate                  1,000 runs from a number by chance
     python -m evidence.simulate --runs 100000    as many as you like; 0 goes on until you stop it

@@ -44,6 +44,7 @@ LEAST_FAULTS: Final = 5
 PATIENCE_SECONDS: Final = 1_800.0
 CALM_SECONDS: Final = 1.0  # between looks whether all is over
 LEASE_MS: Final = 5_000
+STEP_MS: Final = 60_000  # of the store's clock, beyond a lease
 FAILURES: Final = (OnFailure.CANCEL, OnFailure.FAIL, OnFailure.IGNORE, OnFailure.HOLD)
 KEYS: Final[tuple[dict[str, str], ...]] = (
     {}, {"tenant": "1"}, {"tenant": "2"}, {"share": "x"}, {"share": "y", "tenant": "1"},
@@ -320,6 +321,7 @@ class World:
             "freeze": self._freeze,
             "stop": lambda: self.dice.choice(living).stop(),
             "clock": self._move_clock,
+            "store clock": self._step_store_clock,
             "outage": self._begin_outage,
         }
         name = self.dice.choice(tuple(strikes))
@@ -337,6 +339,10 @@ class World:
     def _move_clock(self) -> None:
         living = [worker for worker in self._workers if worker.is_alive]
         self.dice.choice(living).clock.wrong_ms += self.dice.choice((-600_000, -2_000, 2_000, 600_000))
+
+    def _step_store_clock(self) -> None:
+        """Only ahead: the checkers compare times of the store, and a step back has no order to compare."""
+        self.clock.set(self.clock.now_ms() + STEP_MS)
 
     def _begin_outage(self) -> None:
         self.faults.is_away = True

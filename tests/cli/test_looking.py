@@ -16,7 +16,7 @@ from tests.cli.calling import answer, call, program, refusal
 LOOKING = [
     ("stats",),
     ("stuck",),
-    ("sweep",),
+    ("sweep", "--now"),
     ("inspect", "mail"),
     ("jobs", "list"),
     ("jobs", "cancel", "x", "--yes"),

@@ -258,7 +258,7 @@ def test_every_other_command(app_folder: Path) -> None:
     assert json_of(app_folder, "stats")["total"]["total"] == 0
     assert json_of(app_folder, "top", "--once")["total"]["total"] == 0
     assert json_of(app_folder, "stuck")["jobs"] == []
-    assert json_of(app_folder, "sweep") == {"swept": 0}
+    assert json_of(app_folder, "sweep", "--now") == {"swept": 0}
     assert (
         json_of(app_folder, "move", "--from", "sqlite:///jobs.db", "--to", "sqlite:///new.db")["moved"][
             "jobs"

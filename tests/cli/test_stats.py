@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -12,6 +13,7 @@ from forebay.clock import SystemClock
 from forebay.domain.histogram import histogram_of
 from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName, WorkerId
+from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import TEN_SECONDS, MetricRow, Tally, start_of
 from forebay.domain.worker import WorkerInfo
@@ -80,12 +82,33 @@ def test_a_sweep_by_hand_settles_attempts_whose_lease_has_ended(
     past.close()
 
     assert answer("sweep", "--dead-workers") == {"swept": 0}
-    assert answer("sweep") == {"swept": 1}
+    assert answer("sweep", "--now") == {"swept": 1}
 
     assert steps.look(reader, held.id).state is JobState.RUNNING
     job = steps.look(reader, lost.id)
     assert (job.state, job.crashes) == (JobState.PENDING, 1)
     assert EventKind.SWEPT in steps.kinds_of(reader, lost.id)
+
+
+def test_a_sweep_by_hand_waits_for_workers_that_renew_after_an_outage(
+    store: Store, past: Store, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, living = steps.started(past, queue=MAIL), steps.started(past)
+    past.close()
+    waited: list[float] = []
+
+    def renew_meanwhile(seconds: float) -> None:
+        waited.append(seconds)
+        store.renew(steps.W1, [Lease(living.id, living.attempt)])
+        sleep(seconds)
+
+    monkeypatch.setattr("forebay.cli.sweep.time.sleep", renew_meanwhile)
+
+    assert answer("sweep") == {"swept": 1}
+
+    assert waited
+    assert steps.look(reader, living.id).state is JobState.RUNNING
+    assert steps.look(reader, lost.id).state is JobState.PENDING
 
 
 @pytest.mark.shows("R-CLI-07")

@@ -6,10 +6,11 @@ import pytest
 
 from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.domain.workflow import needs_of
-from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnusable
+from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnavailable, StoreUnusable
 from forebay.stores.migrations import Migration, load_migrations
-from forebay.stores.postgres import schema
-from forebay.stores.postgres.connection import Address
+from forebay.stores.postgres import connection, schema
+from forebay.stores.postgres import engine as opening
+from forebay.stores.postgres.connection import Address, Connection
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import check_version, statements_for
 from forebay.stores.postgres.store import PostgresStore
@@ -71,6 +72,77 @@ def test_a_schema_that_has_outgrown_this_program_is_refused(engine: PostgresEngi
         engine.store()
     with pytest.raises(SchemaNewer, match="upgrade Forebay"):
         engine.check_schema()
+
+
+def outgrow(engine: PostgresEngine, oldest: int = NEWEST + 1) -> None:
+    """Write down that a newer program has been here."""
+    with raw() as connection:
+        connection.execute(
+            f"insert into {engine.address.schema}.schema values ({NEWEST + 1}, 'later', {oldest}, 0)"
+        )
+
+
+@pytest.mark.shows("R-EXT-15")
+def test_a_handle_that_connects_again_is_refused_once_the_schema_has_outgrown_its_program(
+    engine: PostgresEngine,
+) -> None:
+    store, reader = engine.store(), engine.reader()
+    store.insert([new_job()])
+    outgrow(engine)
+    store._connection.drop()
+    reader._connection.drop()
+
+    for _ in range(2):  # not only at the first call after it
+        for call in (lambda: store.insert([new_job()]), reader.counts, lambda: store.take_duty("sweep", 0)):
+            with pytest.raises(SchemaNewer, match="upgrade Forebay"):
+                call()
+    store.close()
+    reader.close()
+
+
+def test_an_open_handle_looks_at_the_schema_by_and_by(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = engine.store()
+    store.insert([new_job()])
+    outgrow(engine)
+    monkeypatch.setattr(connection, "SCHEMA_SECONDS", 0.0)
+
+    with pytest.raises(SchemaNewer, match="upgrade Forebay"):
+        store.insert([new_job()])
+    store.close()
+
+
+def test_a_caller_of_a_program_that_is_too_old_is_refused_in_a_transaction_of_its_own(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with raw(engine.address.dsn) as caller:
+        with caller.transaction():
+            engine.insert_within(caller, [new_job()])
+        outgrow(engine)
+        monkeypatch.setattr(opening, "SCHEMA_SECONDS", 0.0)
+
+        with pytest.raises(SchemaNewer, match="upgrade Forebay"), caller.transaction():
+            engine.insert_within(caller, [new_job()])
+
+
+@pytest.mark.shows("R-EXT-15")
+def test_a_step_that_old_programs_cannot_work_with_ends_their_sessions(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = engine.store()
+    old.insert([new_job()])
+    later = Migration(NEWEST + 1, "later", NEWEST + 1, "create table forebay.later ();")
+    monkeypatch.setattr(schema, "load_migrations", lambda package: (*load_migrations(package), later))
+    newer = Connection(engine.address)
+    assert schema.migrate(newer, schema.statements_for(engine.address.schema)) == NEWEST + 1
+    newer.close()
+
+    with pytest.raises((SchemaNewer, StoreUnavailable)):  # its session has ended, perhaps unseen until now
+        old.insert([new_job()])
+    with pytest.raises(SchemaNewer, match="upgrade Forebay"):
+        old.insert([new_job()])
+    old.close()
 
 
 def test_a_newer_schema_that_bears_this_program_is_used(engine: PostgresEngine) -> None:

@@ -17,6 +17,7 @@ from forebay.domain.query import Counts
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import SchemaNewer, StoreError
 from forebay.stores.migrations import Migration, load_migrations
+from forebay.stores.protocol import Want
 from forebay.stores.sqlite import schema
 from forebay.stores.sqlite.schema import PACKAGE, split_statements
 from forebay.stores.sqlite.store import SqliteEngine, SqliteStore
@@ -130,6 +131,38 @@ def test_a_schema_that_is_too_new_is_refused_and_left_alone(store: SqliteStore, 
 
     assert jobs == 1
     assert applied(path)[-1] == (NEWEST + 1, "later")
+
+
+@pytest.mark.shows("R-EXT-15")
+def test_an_open_handle_is_refused_once_the_schema_has_outgrown_its_program(
+    store: SqliteStore, path: Path
+) -> None:
+    [receipt] = store.insert([new_job()])
+    assert receipt.id is not None
+    reader = SqliteEngine(str(path)).reader()
+    reader.jobs([receipt.id])
+    pretend(path, NEWEST + 1, NEWEST + 1)
+
+    for _ in range(2):  # not only at the first call after it
+        with pytest.raises(SchemaNewer, match="upgrade Forebay"):
+            store.insert([new_job()])
+        with pytest.raises(SchemaNewer, match="upgrade Forebay"):
+            store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1)], room=1)
+        with pytest.raises(SchemaNewer, match="upgrade Forebay"):
+            reader.jobs([receipt.id])
+    reader.close()
+    with raw(path) as connection:
+        (jobs,) = connection.execute("select count(*) from forebay_jobs").fetchone()
+
+    assert jobs == 1
+
+
+@pytest.mark.shows("R-EXT-15")
+def test_an_open_handle_works_on_with_a_newer_schema_that_bears_it(store: SqliteStore, path: Path) -> None:
+    store.insert([new_job()])
+    pretend(path, NEWEST + 3, NEWEST)
+
+    assert store.insert([new_job()])[0].is_new
 
 
 @pytest.mark.shows("R-EXT-15")

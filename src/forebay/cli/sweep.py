@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Sequence
 
 import click
 
@@ -10,21 +12,49 @@ from forebay.app.bulk import sweep as swept_once
 from forebay.cli.opening import Desk
 from forebay.cli.options import at_store
 from forebay.cli.output import Output, jobs_of
+from forebay.clock import SystemClock
+from forebay.domain.job import WorkerId
+from forebay.scheduler.sweeping import Sweeping
 from forebay.stores.ids import new_worker_id
+from forebay.telemetry.observing import End
 
 
 @click.command()
 @click.option("--dead-workers", is_flag=True, help="Only the jobs of workers that are known to be dead.")
+@click.option("--now", "at_once", is_flag=True, help="Do not wait for workers that may still renew.")
 @at_store()
-def sweep(desk: Desk, out: Output, dead_workers: bool) -> None:
+def sweep(desk: Desk, out: Output, dead_workers: bool, at_once: bool) -> None:
     """Settle attempts whose worker is dead or whose lease has ended.
 
     Each job is tried again or goes to the dead letters, as its retry policy says. Workers do this once a
-    second by themselves. After an outage of the store wait for a third of a lease, so that workers that were
-    cut off can renew first; --dead-workers can be used at any time.
+    second by themselves.
+
+    The command waits for ten seconds first: after an outage, or a step of the store's clock, workers that
+    live renew their leases meanwhile. With --now it does not wait, and takes jobs from such workers.
+    --dead-workers never waits.
     """
-    sweeper, swept, is_over = new_worker_id(), 0, False
-    while not is_over:
-        batch = swept_once(desk.store, sweeper, random.random, only_dead=dead_workers)
-        swept, is_over = swept + batch, batch == 0
+    sweeper = new_worker_id()
+    if dead_workers or at_once:
+        swept, is_over = 0, False
+        while not is_over:
+            batch = swept_once(desk.store, sweeper, random.random, only_dead=dead_workers)
+            swept, is_over = swept + batch, batch == 0
+    else:
+        swept = _swept_after_a_while(desk, sweeper)
     out.say({"swept": swept}, f"{jobs_of(swept)} swept")
+
+
+def _swept_after_a_while(desk: Desk, sweeper: WorkerId) -> int:
+    """Sweep as a worker does that has just started: it holds back, longer if the clock steps meanwhile."""
+    settled: list[End] = []
+
+    def count(ends: Sequence[End]) -> None:
+        settled.extend(ends)
+
+    sweeping = Sweeping(sweeper=sweeper, clock=SystemClock(), roll=random.random, tell=count)
+    sweeping.run(desk.store)
+    while sweeping.quiet_seconds:
+        time.sleep(sweeping.quiet_seconds)
+        while sweeping.run(desk.store):
+            pass
+    return len(settled)

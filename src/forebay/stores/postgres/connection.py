@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from math import ceil
+from math import ceil, inf
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -37,6 +37,9 @@ KEEPING_SECONDS: Final = 10.0
 # A session that was not used for so long is looked at before it is: a server that was started again, a
 # failover or a balancer may have ended it meanwhile. Whoever is busy need not look, and hears of it anyway.
 IDLE_SECONDS: Final = 1.0
+# A newer program may migrate the schema under a handle that is open. A step that old programs cannot work
+# with ends their sessions; those that it may not end find out by a look at the schema's number this often.
+SCHEMA_SECONDS: Final = 5.0
 # The narrow tables look small when a statement is planned and are full of dead rows while another transaction
 # keeps the vacuum from its work. Whatever reads a whole table, or builds a hash of it, is wrong here.
 _PLANNING: Final = {
@@ -107,6 +110,11 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         """What a statement may take: less than an answer is waited for, so that a server that runs says so
         itself, and the statement ends there too."""
         return f"{max(self.answer_wait - 5, self.answer_wait / 2) * 1_000:.0f}ms"
+
+    @property
+    def application(self) -> str:
+        """The name of our sessions on the server. It tells stores of one database apart."""
+        return "forebay" if self.schema == "forebay" else f"forebay {self.schema}"
 
     @property
     def channel(self) -> str:
@@ -197,6 +205,8 @@ class Connection:
         self._pid = os.getpid()
         self._used_at = 0.0
         self.generation: int = 0  # how often it was made
+        self._schema_check: Callable[[Raw], None] | None = None
+        self._checked_at = -inf
 
     @property
     def place(self) -> str:
@@ -214,8 +224,25 @@ class Connection:
         if self._raw is None or self._raw.closed:
             self._raw = self._connected()
             self.generation += 1
+            self._checked_at = -inf
         self._raw.patience = self._patience_seconds
+        self._check_schema(self._raw)
         return self._raw
+
+    def watch_schema(self, check: Callable[[Raw], None]) -> None:
+        """Look at the schema with each new connection and every few seconds. `check` raises if it has
+        outgrown this program."""
+        self._schema_check = check
+        self._checked_at = time.monotonic()
+
+    def _check_schema(self, raw: Raw) -> None:
+        """Look if it is time, and not inside a transaction, which has looked when it began. A refusal is
+        repeated, since it leaves the time of the last look alone."""
+        is_due = self._used_at - self._checked_at >= SCHEMA_SECONDS
+        is_idle = raw.pgconn.transaction_status == TransactionStatus.IDLE
+        if self._schema_check is not None and is_due and is_idle:
+            self._schema_check(raw)
+            self._checked_at = self._used_at
 
     @contextmanager
     def hasty(self) -> Iterator[None]:
@@ -235,7 +262,7 @@ class Connection:
             autocommit=True,
             prepare_threshold=None if pooled else 0,
             connect_timeout=self.address.connect_timeout,
-            application_name="forebay",
+            application_name=self.address.application,
             client_encoding="utf8",
             keepalives_idle=30,
             keepalives_interval=5,

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from math import inf
+from time import monotonic
 
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.stores.completing import check_completed
 from forebay.stores.ids import new_id as next_id
 from forebay.stores.postgres.borrowed import Borrowed, borrow_async, borrowed
-from forebay.stores.postgres.connection import Address, Connection
+from forebay.stores.postgres.connection import SCHEMA_SECONDS, Address, Connection
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.reader import PostgresReader
-from forebay.stores.postgres.schema import check_borrowed, check_schema, open_schema, statements_for
+from forebay.stores.postgres.schema import (
+    check_borrowed,
+    check_schema,
+    open_schema,
+    statements_for,
+    watch_schema,
+)
 from forebay.stores.postgres.settling import settle_all
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Memory, Transaction
@@ -41,7 +49,7 @@ class PostgresEngine:
         self._new_id = new_id or next_id
         self._statements = statements_for(address.schema)
         # What callers' transactions need not look for again.
-        self._has_tables = False
+        self._checked_at = -inf  # when a caller's transaction has looked at the schema
         self._queues: set[QueueName] = set()
 
     @property
@@ -113,9 +121,10 @@ class PostgresEngine:
 
     def _joined(self, caller: Borrowed, queues: Collection[QueueName]) -> Transaction:
         """A transaction of ours inside the caller's, which may name these queues."""
-        if not self._has_tables:
+        now = monotonic()
+        if now - self._checked_at >= SCHEMA_SECONDS:
             check_borrowed(caller, self.place, self._statements)
-            self._has_tables = True
+            self._checked_at = now
         tx = Transaction(caller, self._statements, self._new_id, Memory())
         tx.is_borrowed = True
         if queues:
@@ -144,6 +153,7 @@ class PostgresEngine:
         connection = Connection(self.address, reads=reads)
         try:
             open_schema(connection, self._statements)
+            watch_schema(connection, self._statements)
         except BaseException:
             connection.close()
             raise

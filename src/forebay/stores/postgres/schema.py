@@ -65,6 +65,18 @@ def check_borrowed(raw: Runs, place: str, statements: Statements) -> None:
         raise SchemaOutdated(f"{place} has schema {number}, which is too old; run `forebay migrate`")
 
 
+def watch_schema(connection: Connection, statements: Statements) -> None:
+    """Let a handle refuse to go on once the schema has outgrown this program."""
+    known = load_migrations(PACKAGE)
+
+    def check(raw: Raw) -> None:
+        number, oldest = raw.execute(statements["schema_number"]).fetchone() or (0, 0)
+        if oldest > len(known):
+            _missing(connection, known, number, oldest)
+
+    connection.watch_schema(check)
+
+
 def schema_number(raw: Runs, statements: Statements) -> int:
     """How far a schema is."""
     return _present(raw, statements)[0]
@@ -76,7 +88,13 @@ def migrate(connection: Connection, statements: Statements) -> int:
     number, steps = _look(connection, statements)
     if steps:
         try:
+            is_breaking = 0 < number < max(step.oldest for step in steps)
             number = _caught_up(connection, statements, known)
+            if is_breaking:
+                # After the commit: an old program that connects again sees the step, and is refused.
+                connection.opened().execute(
+                    statements["sessions_end"], {"name": connection.address.application}
+                )
         except DRIVER_ERRORS as exc:
             connection.drop()
             raise translated(connection.place, exc) from exc
@@ -140,8 +158,14 @@ def _steps(
 ) -> tuple[int, Sequence[Migration]]:
     """The schema's number and the migrations it still needs."""
     number, oldest = _present(raw, statements)
+    return number, _missing(connection, known, number, oldest)
+
+
+def _missing(
+    connection: Connection, known: Sequence[Migration], number: int, oldest: int
+) -> Sequence[Migration]:
     try:
-        return number, missing(known, number, oldest)
+        return missing(known, number, oldest)
     except SchemaNewer as exc:
         raise SchemaNewer(f"{connection.place}: {exc}") from exc
 

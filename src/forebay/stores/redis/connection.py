@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -26,6 +27,8 @@ ANSWER_SECONDS: Final = 30.0
 # The same for what keeps leases: a third of the usual one, after which they are renewed.
 KEEPING_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 1.0
+# How often a handle looks whether a newer program has changed the layout under it.
+SCHEMA_SECONDS: Final = 5.0
 # History lies in memory here, so besides its time it has a number.
 MOST_KEPT: Final = 10_000
 REDIRECTIONS: Final = 5
@@ -224,6 +227,8 @@ class Connection:
         # A job has ended that others depend on, and `follow` was not called since.
         self.has_listed: bool = False
         self._used_at = monotonic()
+        self._schema_check: Callable[[Connection], None] | None = None
+        self._checked_at = self._used_at
 
     def run(self, name: str, ask: dict[str, Any], *arguments: bytes | str) -> Any:
         """Call a script with a request."""
@@ -240,6 +245,8 @@ class Connection:
     def call(self, name: str, *arguments: bytes | str) -> Any:
         """Call a script with these arguments. One that the server does not know, because it was restarted or
         its scripts were flushed, has not run; so it is loaded and called again."""
+        if self._raw is None or monotonic() - self._checked_at >= SCHEMA_SECONDS:
+            self._check_schema()
         try:
             return self._called(self._scripts[name], (b"1", self._key, *arguments))
         except UnicodeEncodeError as exc:  # before anything was sent
@@ -255,6 +262,18 @@ class Connection:
             raise _unwritable(exc) from exc
         except redis.RedisError as exc:
             raise translated(self.address.place, exc) from exc
+
+    def watch_schema(self, check: Callable[[Connection], None]) -> None:
+        """Look at the layout with each new connection and every few seconds. `check` raises if it has
+        outgrown this program."""
+        self._schema_check = check
+        self._checked_at = monotonic()
+
+    def _check_schema(self) -> None:
+        # A refusal is repeated, since it leaves the time of the last look alone.
+        if self._schema_check is not None:
+            self._schema_check(self)
+        self._checked_at = monotonic()
 
     @contextmanager
     def hasty(self) -> Iterator[None]:
@@ -318,6 +337,7 @@ class Connection:
     def _opened(self) -> Any:
         with self._breaker.attempt():
             raw = opened(self.address, self._url, self._answer_wait)
+        self._checked_at = -inf  # this may be another server; where the call knew before, it has looked
         # What was shared with all that had not got through; from now on this handle's attempts are its own.
         self._breaker = Breaker(self._breaker.sight)
         return raw

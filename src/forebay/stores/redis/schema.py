@@ -42,6 +42,13 @@ def check_schema(connection: Connection) -> None:
     _check(connection.address.place, found)
 
 
+def refuse_newer(connection: Connection) -> None:
+    """Raise if the namespace has outgrown this program. One without a number was emptied: it is not newer."""
+    found = _stored(connection)
+    if found[0] is not None:
+        _check(connection.address.place, found)
+
+
 def _stored(connection: Connection) -> list[Any]:
     found: list[Any] = connection.ask("HMGET", f"{connection.address.tag}:schema", "number", "readable_from")
     return found

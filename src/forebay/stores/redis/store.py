@@ -63,7 +63,7 @@ from forebay.stores.redis.pruning import Pruning
 from forebay.stores.redis.reader import RedisReader
 from forebay.stores.redis.rows import FRESH_QUEUE, event_row, job_from_row
 from forebay.stores.redis.scheduling import RedisSchedules
-from forebay.stores.redis.schema import SCHEMA, check_schema, look_or_prepare, prepare
+from forebay.stores.redis.schema import SCHEMA, check_schema, look_or_prepare, prepare, refuse_newer
 from forebay.stores.redis.server import Watch, check_server
 from forebay.stores.redis.wakeups import RedisWakeups
 from forebay.stores.reviving import Revival
@@ -146,6 +146,7 @@ class RedisEngine:
         try:
             for check in checks:
                 check(connection)
+            connection.watch_schema(refuse_newer)
         except BaseException:
             connection.close()
             raise

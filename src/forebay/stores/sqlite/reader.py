@@ -58,7 +58,7 @@ from forebay.stores.sqlite.limiting import LooksAtSqliteLimits
 from forebay.stores.sqlite.measuring import LooksAtSqliteMetrics
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.scheduling import LooksAtSqliteSchedules
-from forebay.stores.sqlite.schema import PACKAGE, schema_number
+from forebay.stores.sqlite.schema import PACKAGE, SchemaGuard, schema_number
 from forebay.stores.sqlite.transaction import Asking
 from forebay.stores.statements import load_statements
 
@@ -82,6 +82,7 @@ class SqliteReader(
         self._connection = connection
         self._clock = clock
         self._statements = load_statements(PACKAGE)
+        self._guard = SchemaGuard(connection.path, self._statements)
         self._is_closed = False
 
     @contextmanager
@@ -89,7 +90,8 @@ class SqliteReader(
         if self._is_closed:
             raise StoreError("this handle is closed; open another one")
         try:
-            with self._connection.reading():
+            with self._connection.reading() as raw:
+                self._guard.check_if_moved(raw)
                 yield
         except DRIVER_ERRORS as exc:
             raise translated(self._connection.path, exc) from exc

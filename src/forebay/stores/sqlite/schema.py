@@ -78,6 +78,34 @@ def look_at_schema(path: Path, statements: Mapping[str, str]) -> None:
         )
 
 
+class SchemaGuard:
+    """Refuses work with a file whose schema has outgrown this program since it was opened."""
+
+    def __init__(self, path: str, statements: Mapping[str, str]) -> None:
+        self._path = path
+        self._statements = statements
+        self._known = load_migrations(PACKAGE)
+        self._version: int | None = None
+
+    def check(self, raw: Runs) -> None:
+        """Raise SchemaNewer if a newer program has migrated the file. Under the write lock, and after each
+        commit of another connection, so no transaction of ours comes after a step that it does not know."""
+        (number,) = raw.execute(self._statements["schema_newest"]).fetchone()
+        if number > len(self._known):
+            _, oldest = raw.execute(self._statements["schema_number"]).fetchone()
+            try:
+                missing(self._known, number, oldest)
+            except SchemaNewer as exc:
+                raise SchemaNewer(f"{self._path}: {exc}") from exc
+
+    def check_if_moved(self, raw: Runs) -> None:
+        """The same for a handle that only reads, if another connection has committed since."""
+        (version,) = raw.execute("pragma data_version").fetchone()
+        if version != self._version:
+            self.check(raw)
+            self._version = version
+
+
 def schema_number(connection: Runs, statements: Mapping[str, str]) -> int:
     """How far the schema of a file is."""
     return _present(connection, statements)[0]

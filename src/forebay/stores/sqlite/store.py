@@ -49,7 +49,7 @@ from forebay.stores.sqlite.measuring import SqliteMetrics
 from forebay.stores.sqlite.places import Places
 from forebay.stores.sqlite.reader import SqliteReader
 from forebay.stores.sqlite.scheduling import SqliteSchedules
-from forebay.stores.sqlite.schema import PACKAGE, check_schema, look_at_schema, migrate
+from forebay.stores.sqlite.schema import PACKAGE, SchemaGuard, check_schema, look_at_schema, migrate
 from forebay.stores.sqlite.settling import settle_all
 from forebay.stores.sqlite.transaction import Seen, Transaction
 from forebay.stores.sqlite.wakeups import Pokes, SqliteWakeups
@@ -167,6 +167,7 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
         self._new_id = new_id
         self._statements = load_statements(PACKAGE)
         self._seen = Seen()
+        self._guard = SchemaGuard(connection.path, self._statements)
         self._liveness = Liveness(places)
         self._pokes = Pokes(places)
         self._is_closed = False
@@ -186,7 +187,7 @@ class SqliteStore(SqliteSchedules, SqliteLimits, SqliteDocuments, SqliteMetrics,
 
         def transact(raw: sqlite3.Connection) -> T:
             nonlocal has_news
-            self._seen.refresh(raw)
+            self._seen.refresh(raw, self._guard.check)
             # The clock is read under the write lock, so no transaction is older than the one before.
             tx = Transaction(raw, self._statements, self._seen, self._clock.now_ms())
             if moves:

@@ -69,10 +69,11 @@ class Seen:
         self.has_limits: bool | None = None
         self.has_shares: bool | None = None
 
-    def refresh(self, raw: sqlite3.Connection) -> None:
+    def refresh(self, raw: sqlite3.Connection, check: Callable[[sqlite3.Connection], None]) -> None:
         # data_version changes with every commit of somebody else; our own changes pass through here.
         (version,) = raw.execute("pragma data_version").fetchone()
         if version != self._version:
+            check(raw)
             self.clear()
             self._version = version
 
