@@ -142,7 +142,8 @@ class JobContext:
 
     @property
     def attempt(self) -> int:
-        """Which try this is; 1 at the first."""
+        """The number of this attempt. It grows with each claim, also of a job that was handed back unstarted:
+        it tells attempts apart, and does not count runs."""
         return self.job.attempt
 
     @property
