@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -197,11 +198,33 @@ def test_an_unknown_option_is_named_with_the_list(app: Forebay) -> None:
         app.task(nothing).using(**wrong)
 
 
+@pytest.mark.parametrize(("wrong", "right"), [("dealy", "delay"), ("retires", "retries"), ("que", "queue")])
+def test_a_mistyped_option_of_a_call_is_guessed(app: Forebay, wrong: str, right: str) -> None:
+    options: Any = {wrong: 1}
+
+    with pytest.raises(ConfigError, match=f"no option '{wrong}'; did you mean {right}\\? The options are "):
+        app.task(nothing).using(**options)
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("isolate", "isolated"), ("alias", "aliases")])
+def test_a_mistyped_option_of_a_task_is_guessed_and_all_are_listed(
+    app: Forebay, wrong: str, right: str
+) -> None:
+    options: Any = {wrong: 1}
+
+    with pytest.raises(ConfigError, match=f"did you mean {right}\\?") as refusal:
+        app.task(**options)
+
+    [_, listed] = str(refusal.value).split("The options are ")
+    taken = [name for name in inspect.signature(app.task).parameters if name not in ("func", "options")]
+    assert set(listed.split(", ")) == {*taken, *TaskOptions.__annotations__}
+
+
 @pytest.mark.parametrize("name", ["id", "delay", "run_at", "unique", "once", "correlation_id"])
 def test_what_belongs_to_one_call_is_no_option_of_a_task(app: Forebay, name: str) -> None:
     wrong: Any = {name: "x"}
 
-    with pytest.raises(ConfigError, match=f"there is no option '{name}'"):
+    with pytest.raises(ConfigError, match=rf"there is no option '{name}' of a task; .* task\.using\({name}="):
         app.task(**wrong)
 
 

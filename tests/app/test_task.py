@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from copy import copy
 from functools import partial, wraps
 from typing import Any, cast
 
@@ -325,3 +326,24 @@ def test_too_many_arguments_are_refused(
         app.task(take).enqueue(*args, **kwargs)
 
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("word", ["delay", "apply_async"])
+def test_the_words_of_celery_are_no_attributes_and_the_error_names_ours(app: Forebay, word: str) -> None:
+    task: Any = app.task(name="send")(lambda: None)
+
+    with pytest.raises(
+        AttributeError, match=rf"no attribute '{word}'; write task\.enqueue\(.*facades\.celery"
+    ):
+        getattr(task, word)
+    assert not hasattr(task, word)
+
+
+def test_an_attribute_that_a_task_has_not_is_refused_as_everywhere(app: Forebay) -> None:
+    task: Any = app.task(name="send")(lambda: None)
+
+    with pytest.raises(AttributeError, match=r"^'Task' object has no attribute 'colour'$") as refusal:
+        _ = task.colour
+    assert (refusal.value.name, refusal.value.obj) == ("colour", task)
+    assert not hasattr(task, "colour")
+    assert copy(task).name == "send"

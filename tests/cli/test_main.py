@@ -237,10 +237,10 @@ def test_an_app_that_cannot_be_imported_shows_where_and_no_password(folder: Path
         ),
         ("task:app", "there is no module 'task' here or on the path; did you mean tasks?"),
         ("shop.jobs:app", "there is no module 'shop.jobs' here or on the path; did you mean shops?"),
-        ("tasks:ap", "tasks:ap is nothing, not a Forebay app; did you mean tasks:app?"),
+        ("tasks:ap", "there is no 'ap' in tasks; did you mean tasks:app?"),
         ("json", "'json' does not name an app; write package.module:app"),
         (".json:x", "'.json:x' does not name an app; write package.module:app"),
-        ("json:app", f"json:app is nothing, not a Forebay app; {WRITE_ONE}"),
+        ("json:app", f"there is no 'app' in json; {WRITE_ONE}"),
         ("json:loads", f"json:loads is a function, not a Forebay app; {WRITE_ONE}"),
     ],
 )

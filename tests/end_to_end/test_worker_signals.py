@@ -254,7 +254,7 @@ def test_a_worker_that_takes_the_signals_gives_them_back_at_its_end(tmp_path: Pa
         ("nowhere:app", "there is no module 'nowhere'"),
         ("jobs", "does not name an app; write package.module:app"),
         ("jobs:folder", "not a Forebay app"),
-        ("jobs:missing", "jobs:missing is nothing, not a Forebay app"),
+        ("jobs:missing", "there is no 'missing' in jobs"),
         ("broken:app", "broken could not be imported: ZeroDivisionError"),
         ("needy:app", "No module named 'not_installed'"),
     ],

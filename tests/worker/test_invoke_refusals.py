@@ -62,6 +62,7 @@ def test_a_call_that_does_not_fit_the_signature_is_not_tried_again(args: tuple[i
 
     assert isinstance(outcome, Discarded)
     assert "cannot be called like this" in outcome.error.message
+    assert "the function may have changed since the job was enqueued" in outcome.error.message
 
 
 @pytest.mark.parametrize("error", [UnknownTask("x"), NewerPayload("x"), CorruptPayload("x")])

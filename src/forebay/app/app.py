@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from forebay.app.by_name import ByName
 from forebay.app.client import Client
@@ -144,7 +144,7 @@ class Forebay(Declares, Queueing):
         after it was asked to stop; then it is killed.
         """
         chosen: Any = options
-        check_names(chosen, TaskOptions)
+        check_names(chosen, TaskOptions, _TASK_WORDS)
         manner = conduct(no_retry_for, soft_timeout, retry_on_timeout, isolated, memory, grace)
         maker = TaskMaker(self, name, _checked_aliases(aliases), manner, chosen)
         return maker if func is None else maker(func)
@@ -420,6 +420,19 @@ class Forebay(Declares, Queueing):
         # Not the address: it may hold a password, and this ends up in logs.
         tasks = {self.registry[name].name for name in self.registry}
         return f"<Forebay on {self.engine.features.name}, {len(tasks)} tasks>"
+
+
+# What `app.task` takes besides `TaskOptions`.
+_TASK_WORDS: Final = (
+    "name",
+    "aliases",
+    "no_retry_for",
+    "soft_timeout",
+    "retry_on_timeout",
+    "isolated",
+    "memory",
+    "grace",
+)
 
 
 class TaskMaker:

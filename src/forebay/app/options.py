@@ -195,12 +195,22 @@ def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_names(options: CallOptions, kind: type[TaskOptions]) -> None:
-    """Raise ConfigError for an option that does not exist, or not for a task."""
+def check_names(options: CallOptions, kind: type[TaskOptions], others: Iterable[str] = ()) -> None:
+    """Raise ConfigError for an option that does not exist, or not for a task; `others` exist too."""
     known = kind.__annotations__
     for name in options:
         if name not in known:
-            raise ConfigError(f"there is no option {name!r}; the options are {', '.join(sorted(known))}")
+            raise ConfigError(_no_option(name, sorted({*known, *others})))
+
+
+def _no_option(name: str, known: Sequence[str]) -> str:
+    if name in CallOptions.__annotations__:
+        return f"there is no option {name!r} of a task; give it to one call: task.using({name}=...)"
+    from difflib import get_close_matches  # noqa: PLC0415 - only when an option was mistyped
+
+    near = get_close_matches(name, known, n=1, cutoff=0.75)
+    guess = f"did you mean {near[0]}? The" if near else "the"
+    return f"there is no option {name!r}; {guess} options are {', '.join(known)}"
 
 
 def _length(name: str, value: Length | None, least_ms: int, most_ms: int) -> int | None:

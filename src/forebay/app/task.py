@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from msgspec.structs import replace
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_CELERY_WORDS: Final = frozenset({"apply_async", "delay"})
 
 
 class Call(Generic[P, R]):
@@ -133,6 +135,14 @@ class Task(Generic[P, R]):
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.func(*args, **kwargs)
+
+    if not TYPE_CHECKING:  # to type checkers every name would exist
+
+        def __getattr__(self, name: str) -> Any:
+            words = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _CELERY_WORDS:
+                words += "; write task.enqueue(...), or import Celery from forebay.facades.celery"
+            raise AttributeError(words, name=name, obj=self)
 
     def fitted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Stored arguments as the function wants them."""

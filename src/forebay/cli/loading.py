@@ -24,8 +24,10 @@ def load_app(target: str) -> Forebay:
     module = _imported(module_name)
     found = getattr(module, name, None)
     if not isinstance(found, Forebay):
-        what = "nothing" if found is None else f"a {type(found).__name__}"
-        raise ConfigError(f"{target} is {what}, not a Forebay app{_apps_of(module_name, module)}")
+        apps = _apps_of(module_name, module)
+        if found is None and not hasattr(module, name):
+            raise ConfigError(f"there is no {name!r} in {module_name}{apps}")
+        raise ConfigError(f"{target} is a {type(found).__name__}, not a Forebay app{apps}")
     return found
 
 

@@ -48,6 +48,7 @@ from forebay.telemetry.logs import job_fields
 from forebay.worker.slots import Assignment
 
 LONGEST_DELAY_MS: Final = 366 * DAY_MS
+CHANGED: Final = "the function may have changed since the job was enqueued: it takes other arguments now"
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -99,8 +100,10 @@ class Invoke:
         task = self._registry[assignment.job.task]
         assignment.context.client = task.client
         args, kwargs = decode_call(assignment.job.payload)
-        # Who enqueued it may have had another version of the function.
-        task.check_fit(args, kwargs)
+        try:
+            task.check_fit(args, kwargs)
+        except PayloadError as exc:
+            raise PayloadError(f"{exc}; {CHANGED}", field="args") from exc
         args, kwargs = task.fitted(args, kwargs)
         layers = self._registry.middleware
         if not layers:
