@@ -14,7 +14,6 @@ from forebay.app.graphs import MayRaise, has_needs, inheriting, raise_ancestors
 from forebay.app.handle import JobHandle
 from forebay.app.looking import Looks
 from forebay.app.offload import Offload
-from forebay.app.unserved import why_waiting
 from forebay.clock import Clock
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.workflow import arranged
@@ -312,6 +311,8 @@ class Client:
 
     def why_waiting(self, job: Job) -> str | None:
         """Say why a job is not claimed, if its queue is the reason."""
+        from forebay.app.unserved import why_waiting  # noqa: PLC0415 - only where a wait was too short
+
         return self.read(lambda reader: why_waiting(reader, job))
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
