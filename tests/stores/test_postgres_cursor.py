@@ -238,6 +238,7 @@ def with_lock_held(engine: PostgresEngine, job_id: JobId, work: Any) -> None:
     with transaction() as connection:
         connection.execute(f"select * from {engine.address.schema}.ready where id = %s for update", [job_id])
         work()
+        connection.rollback()  # a server frees locks some time after a connection was closed
 
 
 @pytest.mark.parametrize("known", [None, ()])
