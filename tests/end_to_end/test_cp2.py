@@ -46,8 +46,10 @@ def hold(number: int) -> int:
 
 def linger(number: int) -> None:
     say(f"pid-{{number}}")
-    sleep(5)
-    say(f"woke-{{number}}")
+    try:
+        sleep(5)
+    finally:
+        say(f"woke-{{number}}")
 
 
 for mode, options in (("threads", {{}}), ("isolated", {{"isolated": True}})):

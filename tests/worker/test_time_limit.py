@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import sleep
 
 import pytest
 
@@ -121,19 +120,21 @@ def test_an_attempt_that_was_abandoned_is_tried_again_while_its_code_still_runs(
         assert (ended.attempt, ended.failures) == (2, 2)
 
 
-def nap() -> None:
-    sleep(5)
+def wait_for(descriptor: int) -> None:
+    os.read(descriptor, 1)
 
 
 def test_the_facade_of_a_queue_in_a_file_keeps_time_limits_too(tmp_path: Path) -> None:
+    heard, said = os.pipe()
     queue = TaskQueue(str(tmp_path / "queue.db"), num_workers=1)
     try:
-        job = queue.submit(nap, timeout_seconds=1)
+        job = queue.submit(wait_for, heard, timeout_seconds=1)
         after = queue.submit(abs, -1)
 
         assert queue.get_result(after, timeout=DEADLINE) == 1
         assert "ran longer than 1 s" in (queue.get_status(job).error_message or "")
     finally:
+        os.close(said)
         queue.shutdown()
 
 
