@@ -27,9 +27,10 @@ A thread without an `Interruptible` (any thread that is no task thread) pays two
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 from math import inf
-from threading import Condition, local
+from threading import Condition, Lock, local
 from time import monotonic
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
@@ -83,7 +84,7 @@ class Uninterrupted:
                 thread.hold()
             thread.depth += 1
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         thread = _here.thread
         if thread is not None:
             thread.depth -= 1
@@ -116,6 +117,28 @@ class Uninterrupted:
 
 
 uninterrupted: Final = Uninterrupted()
+
+
+class _Locked:
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        with uninterrupted:
+            self._lock.acquire()
+            uninterrupted.__enter__()  # ends with the lock
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._lock.release()
+        uninterrupted.__exit__(kind, error, trace)
+
+
+def locked(lock: Lock) -> AbstractContextManager[object]:
+    """The same as `with uninterrupted, lock:` where every tenth of a microsecond counts: a thread that is no
+    task thread takes the bare lock."""
+    return lock if _here.thread is None else _Locked(lock)
 
 
 class _HeardBetween:

@@ -18,7 +18,7 @@ from forebay.clock import Clock
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.workflow import arranged
 from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreError, StoreUnavailable
-from forebay.interrupts import uninterrupted
+from forebay.interrupts import locked, uninterrupted
 
 if TYPE_CHECKING:
     from forebay.domain.history import Timeline
@@ -160,7 +160,7 @@ class Client:
         if self._is_forking or self._writing.locked():
             return None
         # Another thread may be faster since that look. Then this one waits for one call of the store.
-        with uninterrupted, self._writing:
+        with locked(self._writing):
             # Whoever waits has come before us and is taken along by the next holder of the lock.
             if self._waiting:
                 return None

@@ -18,7 +18,7 @@ import uuid_utils
 from forebay.domain.job import JobId, WorkerId
 from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulids
 from forebay.errors import InvalidJob
-from forebay.interrupts import uninterrupted
+from forebay.interrupts import locked
 
 SEQS_PER_MS: Final = 2**15
 RANDOM_BITS: Final = 59
@@ -39,7 +39,7 @@ class IdMaker:
         _makers.add(self)
 
     def __call__(self) -> JobId:
-        with uninterrupted, self._lock:
+        with locked(self._lock):
             # The clock may be set back; the order of ids must not follow it.
             bits = max(uuid_utils.uuid7().int, self._last + 1)
             self._last = bits
@@ -47,7 +47,7 @@ class IdMaker:
 
     def several(self, count: int) -> list[JobId]:
         """As many at once. They follow each other: 0.2 us each instead of 1.9."""
-        with uninterrupted, self._lock:
+        with locked(self._lock):
             first = max(uuid_utils.uuid7().int, self._last + 1)
             self._last = first + count - 1
         return [JobId(text) for text in encode_ulids(first, count)]
