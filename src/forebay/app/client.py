@@ -390,7 +390,7 @@ class Client:
 
     def close_handles(self) -> None:
         """Close both handles; the next call opens them again. For an owner that is to drop the database."""
-        with self._writing, self._reading:
+        with uninterrupted, self._writing, self._reading:
             self._close_handles()
 
     def _close_handles(self) -> None:

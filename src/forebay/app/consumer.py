@@ -321,6 +321,7 @@ class Consumer:
         if self._metrics is not None and self._store is not None and not self._was_away:
             self._metrics.record_all(self._store)
 
+    @uninterrupted
     def _at_exit(self) -> None:
         """The program ends and has not closed this consumer: write its metrics, unless a thread uses it."""
         if self._lock.acquire(timeout=EXIT_SECONDS):

@@ -12,6 +12,7 @@ from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.metrics import TEN_SECONDS, MetricRow
 from forebay.domain.settlement import Ending, Settlement
 from forebay.errors import StoreError
+from forebay.interrupts import uninterrupted
 from forebay.stores.protocol import Store
 from forebay.telemetry.gathering import LATE_MS, Gathering
 from forebay.telemetry.observing import End
@@ -41,13 +42,13 @@ class MetricsRecorder:
     def claimed(self, jobs: Sequence[Job], now: float, *, is_new: bool = True) -> None:
         """Count jobs that were claimed at this moment of the monotonic clock, or earlier if not `is_new`."""
         if jobs:
-            with self._lock:
+            with uninterrupted, self._lock:
                 self._gathering.claimed(jobs, now, is_new=is_new)
 
     def ended(self, ends: Sequence[End]) -> None:
         """Count settled attempts whose run times are known or unknown."""
         if ends:
-            with self._lock:
+            with uninterrupted, self._lock:
                 self._gathering.ended(ends, self._clock.monotonic())
 
     def settled(self, ends: Sequence[tuple[Job, Settlement]]) -> None:
@@ -55,7 +56,7 @@ class MetricsRecorder:
         if not ends:
             return
         now = self._clock.monotonic()
-        with self._lock:
+        with uninterrupted, self._lock:
             # A server may settle before it has claimed anything: another server has.
             self._gathering.learn(self._clock.now_ms(), now)
             store_ms = self._gathering.store_ms(now)
@@ -63,28 +64,28 @@ class MetricsRecorder:
 
     def swept(self, ends: Sequence[End], store_ms: int) -> None:
         """Count attempts of other claimants that were settled as lost at about this time of the store."""
-        with self._lock:
+        with uninterrupted, self._lock:
             self._gathering.learn(store_ms, self._clock.monotonic())
         self.ended(ends)
 
     def present(self, consumers: Mapping[QueueName, int]) -> None:
         """Note that so many consumers of each queue are active now."""
         now = self._clock.monotonic()
-        with self._lock:
+        with uninterrupted, self._lock:
             self._gathering.learn(self._clock.now_ms(), now)
             self._gathering.present(consumers, now)
 
     def record(self, store: Store) -> None:
         """Write the rows of spans that are over, if there are some."""
         now = self._clock.monotonic()
-        with self._lock:
+        with uninterrupted, self._lock:
             self._unwritten += self._gathering.take(now)
         if self._unwritten and now >= self._again_at:
             self._write(store, now)
 
     def record_all(self, store: Store) -> None:
         """Write everything, because nothing comes any more."""
-        with self._lock:
+        with uninterrupted, self._lock:
             self._unwritten += self._gathering.take_all()
         self._write(store, self._clock.monotonic())
 

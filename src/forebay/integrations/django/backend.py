@@ -273,7 +273,7 @@ def _fresh_connections(_: JobContext | None = None) -> Iterator[None]:
 
 def close_handles() -> None:
     """Close the connections of all stores; the next call of each opens them again."""
-    with _lock:
+    with uninterrupted, _lock:
         apps = list(_apps.values())
     for app in apps:
         app.client.close_handles()
