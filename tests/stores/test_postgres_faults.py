@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from forebay.domain.job import QueueName
-from forebay.errors import StoreError, StoreUnavailable, StoreUnusable
+from forebay.errors import StoreBusy, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.stores.postgres import connection as module
 from forebay.stores.postgres.connection import Address
@@ -143,7 +143,7 @@ def said(engine: PostgresEngine, code: str) -> Iterator[None]:
         ("53100", StoreUnavailable, "no room left"),
         ("53200", StoreUnavailable, "cannot be reached"),
         ("53300", StoreUnavailable, "no connection left"),
-        ("55P03", StoreUnavailable, "somebody holds a lock"),
+        ("55P03", StoreBusy, "an open transaction holds a lock"),
         ("57014", StoreUnavailable, "took too long"),
         ("57P01", StoreUnavailable, "cannot be reached"),
         ("57P03", StoreUnavailable, "cannot be reached"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from threading import Lock
 from typing import Any, Final
 from weakref import WeakSet
@@ -13,7 +13,7 @@ from weakref import WeakSet
 from forebay.app.codec import decode_call, encode_result
 from forebay.app.duty import Duty, close_duties, run_due, tell_connected
 from forebay.app.saying import made_line, made_progress
-from forebay.app.settling import Instead, exchange_all
+from forebay.app.settling import Instead, check_not_busy, exchange_all
 from forebay.app.times import Length, length_within
 from forebay.domain.job import (
     DAY_MS,
@@ -182,7 +182,8 @@ class Consumer:
         return self.settle([(job, Interrupted())])[0]
 
     def settle(self, endings: Sequence[tuple[Job, Outcome]]) -> list[bool]:
-        """End many leases at once; False for those that were lost."""
+        """End many leases at once; False for those that were lost. Raises StoreBusy if another transaction
+        holds one of the jobs: the others are settled then, and all can be settled again."""
         jobs = {Lease(job.id, job.attempt): job for job, _ in endings}
         instead = Instead(lambda lease: jobs[lease], _roll)
         settlements = [decide(job, outcome, _roll()) for job, outcome in endings]
@@ -192,15 +193,24 @@ class Consumer:
         # By lease: of two attempts at one job, one may have been lost.
         lost = {one.lease for one in answer.refused}
         done = [job.id in kept and Lease(job.id, job.attempt) not in lost for job, _ in endings]
-        self._tell([job for job, _ in endings], instead.ends(settlements), done)
+        self._tell([job for job, _ in endings], instead.ends(settlements), done, answer.busy)
+        check_not_busy(answer)
         return done
 
-    def _tell(self, jobs: Sequence[Job], ends: Sequence[Settlement], done: Sequence[bool]) -> None:
+    def _tell(
+        self,
+        jobs: Sequence[Job],
+        ends: Sequence[Settlement],
+        done: Sequence[bool],
+        busy: Collection[Lease],
+    ) -> None:
         # How long its program was at a job is not known here: it may have claimed many at once.
         self._observers.ended(
             (job, end, None) for job, end, is_done in zip(jobs, ends, done, strict=True) if is_done
         )
-        self._observers.lost([job for job, is_done in zip(jobs, done, strict=True) if not is_done])
+        self._observers.lost(
+            [job for job, is_done in zip(jobs, done, strict=True) if not is_done and _lease(job) not in busy]
+        )
 
     def progress(self, job: Job, done: float, total: float | None = None, message: str = "") -> bool:
         """Say how far a claimed job has come, for whoever looks at it; False if its lease is lost."""

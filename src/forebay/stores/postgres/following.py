@@ -160,16 +160,20 @@ def _check(tx: Transaction, lines: Sequence[Line]) -> int:
 
     One that lives is held, and so ends after us and finds the edge open. What has completed or is gone says
     so to these edges alone: others that lead from it were told, and are not written, so a line of the list
-    would lower the numbers of their children once more.
+    would lower the numbers of their children once more. Lines of jobs with a parent that a caller's open
+    transaction completes stay on the list, with these edges as they are.
     """
     children = [line.parent for line in lines]
     _move_up(tx, sequences.number(tx, children))
     parents = [parent for (parent,) in tx.all("unsure_parents", {"children": children})]
-    states = held_states(tx, parents)
+    states, busy = held_states(tx, parents)
     rows = tx.all("edges_unsure", {"children": sorted(children)}) if parents else []
     settled: dict[Aftermath, list[Row]] = {Aftermath.COMPLETED: [], Aftermath.DELETED: []}
     still: list[str] = []
+    waiting = {row[0] for row in rows if row[2] in busy}
     for row in rows:
+        if row[2] in busy:
+            continue
         word = _aftermath(states.get(row[2]))
         if word in settled:
             settled[word].append(row)
@@ -181,10 +185,12 @@ def _check(tx: Transaction, lines: Sequence[Line]) -> int:
         edges = _written(tx, aftermath, some)
         if edges:
             _move_children(tx, aftermath, edges)
-    failed = [(parent, word) for parent in parents if (word := _aftermath(states.get(parent)))]
+    looked_at = [parent for parent in parents if parent not in busy]
+    failed = [(parent, word) for parent in looked_at if (word := _aftermath(states.get(parent)))]
     tx.list_aftermaths([(parent, word.value) for parent, word in failed if word not in settled])
-    _remove(tx, lines)
-    return len(lines)
+    done = [line for line in lines if line.parent not in waiting]
+    _remove(tx, done)
+    return len(done)
 
 
 def _remove(tx: Transaction, lines: Sequence[Line], states: Sequence[str] = ()) -> None:
@@ -334,7 +340,7 @@ def _written(tx: Transaction, aftermath: Aftermath, rows: Sequence[Row]) -> list
 
 def _revive(tx: Transaction, edges: Sequence[Edge]) -> None:
     failed = dict.fromkeys(edge.child for edge in edges if edge.state is EdgeState.FAILED)
-    ended = held_jobs(tx, failed)
+    ended, _ = held_jobs(tx, failed)
     jobs = [ended[child] for child in failed if child in ended]
     revive(tx, jobs, Revival(dependants=True), with_parent=True)
 

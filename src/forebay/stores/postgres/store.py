@@ -16,7 +16,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
-from forebay.errors import StoreError, StoreUnavailable
+from forebay.errors import StoreBusy, StoreError, StoreUnavailable
 from forebay.stores.following import StillListed
 from forebay.stores.postgres import commanding, duties, following, leasing, operating, partitions
 from forebay.stores.postgres.adopting import PostgresAdopting
@@ -210,7 +210,8 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         if self._unfinished and self._follow() and wants:
             # What has just been released may be claimed at once, or be due before what was known so far.
             left, rest = room - len(done.jobs), wants_left(wants, done.jobs)
-            return with_more(done, self._exchange(worker, (), rest, left, None, ()))
+            with suppress(StoreBusy):  # the first half is committed, and its answer must not be lost
+                return with_more(done, self._exchange(worker, (), rest, left, None, ()))
         return done
 
     def _exchange(
@@ -233,9 +234,15 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         whole = part.whole
         if whole is None:
             left = room - part.claimed
-            rest = self._transact(
-                lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
-            )
+            try:
+                rest = self._transact(
+                    lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
+                )
+            except StoreBusy as exc:
+                if part.done is None:
+                    raise
+                # StoreBusy says that nothing has happened. Here a part has, as when an answer is lost.
+                raise StoreUnavailable(str(exc)) from exc
             whole = part.joined(rest)
             if self._beside is not None:
                 self._beside.gone(rest.jobs)

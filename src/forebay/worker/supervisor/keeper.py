@@ -348,8 +348,9 @@ class Keeper:
             decide(job, self._lost(lease, started, ended), random.random())  # noqa: S311 - jitter
             for lease, job in self._taken.items()
         ]
-        exchange_all(store, self._sweeper, settlements, fallback=self._instead)
-        self._taken.clear()
+        answer = exchange_all(store, self._sweeper, settlements, fallback=self._instead)
+        # What another transaction holds is offered again with the next worker that dies, or is swept again.
+        self._taken = {lease: self._taken[lease] for lease in answer.busy}
 
     def _lost(self, lease: Lease, started: dict[Lease, bool], ended: Ended) -> Lost:
         reason = f"worker process {ended.child.pid} {ended.reason}"
