@@ -60,6 +60,7 @@ def open_caller() -> Iterator[psycopg.Connection[Any]]:
     try:
         yield connection
     finally:
+        connection.rollback()  # a server notices the end of a connection some time after it
         connection.close()
 
 

@@ -28,9 +28,11 @@ def open_caller(engine: Engine) -> Iterator[Any]:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("begin immediate")
             yield connection
+            connection.rollback()
     else:
         with closing(psycopg.connect(engine.address.dsn)) as connection:  # type: ignore[attr-defined]  # of this engine
             yield connection
+            connection.rollback()  # a server notices the end of a connection some time after it
 
 
 def test_an_open_transaction_holds_up_what_needs_it_and_that_has_changed_nothing(
