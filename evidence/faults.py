@@ -36,7 +36,7 @@ class Faults:
         if self.is_away:
             fault = Fault.AWAY
         elif self._dice.random() < self._share * RARE.get(operation, 1.0):
-            fault = self._dice.choice(FAULTS if is_process else (Fault.AWAY, Fault.LOST))
+            fault = self._dice.choice(FAULTS if is_process else (Fault.AWAY, Fault.BUSY, Fault.LOST))
         else:
             return None
         self.counts[operation, fault] += 1

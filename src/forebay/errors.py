@@ -33,6 +33,8 @@ ForebayError
   LeaseLost                stop: raised in a task whose lease is gone, and what it does counts no more
   StoreError               see its kinds; of itself: what asks the store is closed
     StoreUnavailable       try again later; workers do so by themselves
+      StoreBusy            try again once the transaction that holds a key, an id or a job has ended
+      StoreLocked          end the transaction of the program that locks the whole store
     StoreRefused           change the value: it can never be stored here
     StoreUnusable          mend the file, the server or the address; the message says what is wrong
     SchemaOutdated         run `forebay migrate`
@@ -230,6 +232,16 @@ class StoreError(ForebayError):
 
 class StoreUnavailable(StoreError):
     """The store does not answer now (locked, full, away); the same call may work later."""
+
+
+class StoreBusy(StoreUnavailable):
+    """Another transaction holds a key, an id or a job that the call needs. Nothing has happened. The same
+    call works once that transaction ends, and calls that do not need what it holds work now."""
+
+
+class StoreLocked(StoreUnavailable):
+    """A transaction of another program locks the whole store, and every call waits for its end. Nothing has
+    happened."""
 
 
 class StoreRefused(StoreError):

@@ -279,7 +279,7 @@ def test_the_audit_log_says_who_has_raised_a_job(engine: Engine, clock: ManualCl
     client.close()
 
 
-def test_when_the_merged_call_is_refused_each_request_is_tried_alone(
+def test_when_the_merged_call_is_refused_its_halves_are_tried_down_to_the_culprit(
     engine: Engine, clock: ManualClock, gate: Gate
 ) -> None:
     error = StoreRefused("cannot hold this")
@@ -291,7 +291,7 @@ def test_when_the_merged_call_is_refused_each_request_is_tried_alone(
     with pytest.raises(type(error), match=str(error)):
         to_blame()
     assert all(other()[0].is_new for other in others)
-    assert watched.inserts == [1, 3, 1, 1, 1]
+    assert watched.inserts == [1, 3, 1, 2]
     client.close()
 
 

@@ -259,7 +259,7 @@ def test_a_job_that_waits_is_cancelled_with_a_reason(store: Store, reader: Reade
     assert done == {
         "cancelled": 1,
         "asked": 0,
-        "jobs": [{"id": job_id, "done": True, "state": "cancelled", "reason": ""}],
+        "jobs": [{"id": job_id, "done": True, "state": "cancelled", "reason": "", "is_busy": False}],
     }
     assert steps.look(reader, job_id).reason == "no longer wanted"
 

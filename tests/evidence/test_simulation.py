@@ -51,6 +51,10 @@ def test_the_runs_are_long_and_eventful(played: Found) -> None:
     assert {*played.strikes} == {"kill", "freeze", "stop", "clock", "store clock", "outage", LATE}
 
 
+def test_lock_time_outs_are_among_what_exchanges_meet(played: Found) -> None:
+    assert played.points["exchange", "busy"] > 0
+
+
 def test_every_call_of_the_seam_is_played_or_left_out_on_purpose() -> None:
     calls = {name for name in dir(Store) if not name.startswith("_")}
 

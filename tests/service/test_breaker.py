@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forebay.domain.job import Job, JobId
-from forebay.errors import StoreUnavailable
+from forebay.errors import StoreBusy, StoreUnavailable
 from forebay.service.operations import waiting
 from forebay.service.operations.breaker import FAILURES, PAUSE_SECONDS, Breaker
 from forebay.service.operations.desk import Desk
@@ -32,6 +32,19 @@ class Calls:
         if self.is_away:
             raise StoreUnavailable("away")
         return "there"
+
+
+def test_a_store_that_is_busy_for_one_call_answers_and_stops_no_other() -> None:
+    breaker = Breaker(ManualClock())
+
+    def busy() -> str:
+        raise StoreBusy("another transaction holds this key")
+
+    for _ in range(2 * FAILURES):
+        with pytest.raises(StoreBusy):
+            breaker(busy)
+
+    assert breaker(lambda: "there") == "there"
 
 
 @pytest.mark.shows("R-RATE-14", "R-CFG-61")

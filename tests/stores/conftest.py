@@ -37,6 +37,14 @@ def postgres() -> Iterator[ModuleType]:
 
 
 @pytest.fixture
+def patient_locks(postgres: ModuleType) -> Iterator[None]:
+    """Sessions wait for a lock for as long as a test holds it: for tests of what comes after the wait. On a
+    machine with much to do the two seconds that users have may be over before the test goes on."""
+    with postgres.patient_locks():
+        yield
+
+
+@pytest.fixture
 def redis() -> Iterator[ModuleType]:
     """What makes stores on the Redis server of the tests, started when somebody first asks for it."""
     support = import_module("tests.stores.redis_support")

@@ -27,10 +27,6 @@ from tests.stores.postgres_sessions import KeepingEngine, end_kept
 from tests.stores.sqlite_support import Program
 from tests.stores.sqlite_support import program as any_program
 
-# On a busy machine somebody may hold a lock for longer than usual and mean no harm. What becomes of one that
-# is not let go of is shown with `hasty_locks`.
-connection._PATIENCE["lock_timeout"] = "60s"
-
 _numbers: Final = count(1)
 
 _free: Final[list[str]] = []
@@ -184,6 +180,13 @@ def raw(url: str | None = None) -> Iterator[psycopg.Connection[Any]]:
     """A plain connection, to look behind the store or to spoil it."""
     with psycopg.connect(url or server().url(), autocommit=True) as connection:
         yield connection
+
+
+@contextmanager
+def patient_locks() -> Iterator[None]:
+    """Sessions that are made meanwhile wait a minute for a lock."""
+    with patch.dict(connection._PATIENCE, {"lock_timeout": "60s"}):
+        yield
 
 
 @contextmanager

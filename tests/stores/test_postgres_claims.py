@@ -57,7 +57,7 @@ say("end")
 
 
 @pytest.fixture
-def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
+def engine(clock: ManualClock, patient_locks: object) -> PostgresEngine:
     return make_engine(clock)
 
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from forebay.domain.job import QueueName
-from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+from forebay.errors import ConfigError, StoreBusy, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.stores.postgres import connection as module
 from forebay.stores.postgres.connection import Address
@@ -141,7 +141,7 @@ def test_a_lock_that_somebody_holds_is_not_waited_for_without_end(engine: Postgr
         connection.execute("begin")
         connection.execute(f"select * from {engine.address.schema}.queues for update")
 
-        with hasty_locks(store), pytest.raises(StoreUnavailable, match="lock"):
+        with hasty_locks(store), pytest.raises(StoreBusy, match="lock"):
             store.insert([new_job()])
         connection.execute("rollback")
 
@@ -156,7 +156,8 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
     keys = {one.id: "a", two.id: "b"}
     first, second = sorted(keys)
     session = store._connection.opened()
-    session.execute("set deadlock_timeout = '3s'", prepare=False)  # a busy machine takes its time
+    # A busy machine takes its time: the deadlock is found before the lock time-out, and not too early.
+    session.execute("set deadlock_timeout = '3s'; set lock_timeout = '60s'", prepare=False)
     with raw() as connection:
         connection.execute("begin")
         # Ours settles the first and waits for us with the second one's key; then we want the first. Nobody
@@ -174,7 +175,9 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
         connection.execute("commit")
 
     assert sorted(answer().settled) == [first, second]
-    session.execute("reset deadlock_timeout", prepare=False)  # the session stays for other tests
+    session.execute(
+        "reset deadlock_timeout; reset lock_timeout", prepare=False
+    )  # the session stays for other tests
     assert problems(engine) == ()
     store.close()
 

@@ -30,7 +30,7 @@ KEPT = {"keep_finished_ms": 2 * DAY_MS}
 
 
 @pytest.fixture
-def engine(clock: ManualClock, postgres: object) -> Iterator[PostgresEngine]:
+def engine(clock: ManualClock, patient_locks: object) -> Iterator[PostgresEngine]:
     engine = make_engine(clock)
     yield engine
     assert problems(engine) == ()

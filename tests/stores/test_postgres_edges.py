@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import Event
+from time import sleep
 
 import pytest
 
@@ -28,7 +30,7 @@ from tests.stores.support import WORKER, claim, complete, new_job
 
 
 @pytest.fixture
-def engine(clock: ManualClock, postgres: object) -> Iterator[PostgresEngine]:
+def engine(clock: ManualClock, patient_locks: object) -> Iterator[PostgresEngine]:
     engine = make_engine(clock)
     yield engine
     assert problems(engine) == ()
@@ -590,23 +592,30 @@ def blocked(engine: PostgresEngine) -> list[tuple[JobId | None, int]]:
 @pytest.mark.shows("R-PRI-10", "R-DEP-11")
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_job_that_is_released_while_its_amendment_waits_for_it_is_amended_where_it_is_then(
-    engine: PostgresEngine, store: PostgresStore, release: str
+    engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, release: str
 ) -> None:
+    is_locked = Event()
+
+    def noted(seconds: float) -> None:
+        is_locked.set()
+        sleep(seconds)
+
+    monkeypatch.setattr(holding, "sleep", noted)
     first, second, ending = RELEASES[release]
     others = engine.store()
     _, child = put(store, first, second)
     [parent] = claim(store)
     [rival] = put(store, new_job(priority=5))
     schema = engine.address.schema
-    with raw() as holding:
-        holding.autocommit = False
-        # Who releases has the blocked row when it comes to this one, and who amends waits for that row.
-        holding.execute(f"select 1 from {schema}.jobs where id = %s for update", [child])
+    with raw() as held:
+        held.autocommit = False
+        # Who releases has the blocked row when it comes to this one, and who amends tries that row again.
+        held.execute(f"select 1 from {schema}.jobs where id = %s for update", [child])
         ended = in_thread(lambda: store.exchange(WORKER, [ending(parent)]))
         wait_for_a_lock(schema)
         amended = in_thread(lambda: others.amend(child, Amendment(priority=9)))
-        wait_for_a_lock(schema, sessions=2)
-        holding.commit()
+        assert is_locked.wait(60)
+        held.commit()
     ended()
 
     assert amended().state is JobState.PENDING

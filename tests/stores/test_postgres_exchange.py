@@ -26,7 +26,7 @@ QUEUES: Final = (DEFAULT, QueueName("mail"), QueueName("images"))
 
 
 @pytest.fixture
-def engine(clock: ManualClock, postgres: object) -> Iterator[PostgresEngine]:
+def engine(clock: ManualClock, patient_locks: object) -> Iterator[PostgresEngine]:
     engine = make_engine(clock)
     yield engine
     assert problems(engine) == ()

@@ -13,7 +13,7 @@ from forebay.domain.job import Need, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
 from forebay.domain.workflow import needs_of
-from forebay.errors import StoreError, StoreUnavailable, StoreUnusable
+from forebay.errors import StoreBusy, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.opening import open_engine
 from forebay.stores.postgres import connection as module
 from forebay.stores.postgres.connection import Address
@@ -146,7 +146,7 @@ def said(engine: PostgresEngine, code: str) -> Iterator[None]:
         ("53100", StoreUnavailable, "no room left"),
         ("53200", StoreUnavailable, "cannot be reached"),
         ("53300", StoreUnavailable, "no connection left"),
-        ("55P03", StoreUnavailable, "somebody holds a lock"),
+        ("55P03", StoreBusy, "an open transaction holds a lock"),
         ("57014", StoreUnavailable, "took too long"),
         ("57P01", StoreUnavailable, "cannot be reached"),
         ("57P03", StoreUnavailable, "cannot be reached"),

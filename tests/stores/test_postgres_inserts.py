@@ -22,7 +22,7 @@ NEW_QUEUE = (
 
 
 @pytest.fixture
-def engine(clock: ManualClock, postgres: object) -> Iterator[PostgresEngine]:
+def engine(clock: ManualClock, patient_locks: object) -> Iterator[PostgresEngine]:
     engine = make_engine(clock)
     yield engine
     assert problems(engine) == ()

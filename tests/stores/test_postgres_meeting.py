@@ -32,7 +32,7 @@ COMPLETED, BLOCKED, PENDING = JobState.COMPLETED, JobState.BLOCKED, JobState.PEN
 
 
 @pytest.fixture
-def engine(clock: ManualClock, postgres: object) -> Iterator[PostgresEngine]:
+def engine(clock: ManualClock, patient_locks: object) -> Iterator[PostgresEngine]:
     engine = make_engine(clock)
     yield engine
     assert problems(engine) == ()

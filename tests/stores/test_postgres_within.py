@@ -25,7 +25,7 @@ TENANT = key_scope("tenant")
 
 
 @pytest.fixture
-def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
+def engine(clock: ManualClock, patient_locks: object) -> PostgresEngine:
     return make_engine(clock)
 
 

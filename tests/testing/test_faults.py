@@ -46,7 +46,7 @@ def test_an_answer_that_is_lost_has_stored_it_all_the_same(app: Forebay, trial: 
     trial.assert_enqueued("work", count=1)
 
 
-@pytest.mark.parametrize("fault", [Fault.AWAY, Fault.LOST])
+@pytest.mark.parametrize("fault", [Fault.AWAY, Fault.BUSY, Fault.LOST])
 def test_a_worker_tries_again_until_the_store_answers(fault: Fault, app: Forebay, trial: Trial) -> None:
     job = app.enqueue("work")
     trial.faults.plan("exchange", fault, times=3)
@@ -55,6 +55,15 @@ def test_a_worker_tries_again_until_the_store_answers(fault: Fault, app: Forebay
 
     assert job.refresh().state is JobState.COMPLETED
     assert (job.refresh().attempt, trial.faults.left) == (1, 0)
+
+
+def test_a_lock_that_is_soon_let_go_of_is_waited_for(app: Forebay, trial: Trial) -> None:
+    trial.faults.plan("insert", Fault.BUSY, times=2)
+
+    app.enqueue("work")
+
+    trial.assert_enqueued("work", count=1)
+    assert trial.faults.left == 0
 
 
 @pytest.mark.parametrize("fault", [Fault.KILLED, Fault.KILLED_AFTER])

@@ -19,6 +19,7 @@ from forebay.errors import (
     InvalidJob,
     QueueFull,
     RateLimited,
+    StoreBusy,
     StoreError,
     StoreRefused,
     StoreUnavailable,
@@ -73,6 +74,8 @@ class Buffer:
         if not self._waiting or self._is_closed:
             try:
                 return self._client.enqueue([named])[0]
+            except StoreBusy:
+                raise  # the store is there: another transaction holds the key of this job
             except StoreUnavailable as exc:
                 logger.warning("jobs wait in memory for their store: %s", exc)
         with uninterrupted, self._change:
@@ -197,13 +200,13 @@ def _check(job: NewJob) -> None:
 
 def _is_of_store(error: Exception) -> bool:
     """Whether this would befall any job: the store is to blame, and none of those that wait for it."""
-    return isinstance(error, StoreError) and not isinstance(error, StoreRefused)
+    return isinstance(error, StoreError) and not isinstance(error, (StoreRefused, StoreBusy))
 
 
 def _waits_on(job: NewJob, error: Exception | None) -> bool:
     """Whether what is refused now may be accepted later. If not, whoever enqueued it has gone on, so nobody
     but the log can be told."""
-    if isinstance(error, (QueueFull, RateLimited, TooManyRequests)):
+    if isinstance(error, (QueueFull, RateLimited, TooManyRequests, StoreBusy)):
         return True
     if error is not None:
         logger.error("job %s of %s has waited, and is refused: %s", job.id, job.task, error)

@@ -14,10 +14,11 @@ from forebay.app.graphs import MayRaise, has_needs, inheriting, raise_ancestors
 from forebay.app.handle import JobHandle
 from forebay.app.looking import Looks
 from forebay.app.offload import Offload
+from forebay.app.patience import call_again, call_again_async
 from forebay.clock import Clock
 from forebay.domain.job import Amendment, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.workflow import arranged
-from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreError, StoreUnavailable
+from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreBusy, StoreError, StoreUnavailable
 from forebay.interrupts import locked, uninterrupted
 
 if TYPE_CHECKING:
@@ -138,6 +139,13 @@ class Client:
     ) -> list[JobHandle[Any]]:
         """Store jobs; a handle each, in order. Without `atomic`, handles of refused jobs hold the error."""
         jobs = self.outgoing(_checked(jobs))
+        try:
+            return self._enqueue(jobs, on_conflict, atomic=atomic)
+        except StoreBusy as exc:
+            # Not under the lock: others of this process store their jobs meanwhile.
+            return call_again(lambda: self._enqueue(jobs, on_conflict, atomic=atomic), exc)
+
+    def _enqueue(self, jobs: list[NewJob], on_conflict: OnConflict, *, atomic: bool) -> list[JobHandle[Any]]:
         if has_needs(jobs):
             return self.enqueue_graph(jobs, on_conflict=on_conflict, atomic=atomic)
         if not atomic:
@@ -202,8 +210,16 @@ class Client:
         One that is cancelled while it waits has stored nothing, unless the store was already at it.
         """
         jobs = self.outgoing(_checked(jobs))
+        try:
+            return await self._enqueue_async(jobs, on_conflict, atomic=atomic)
+        except StoreBusy as exc:
+            return await call_again_async(lambda: self._enqueue_async(jobs, on_conflict, atomic=atomic), exc)
+
+    async def _enqueue_async(
+        self, jobs: list[NewJob], on_conflict: OnConflict, *, atomic: bool
+    ) -> list[JobHandle[Any]]:
         if not atomic or has_needs(jobs):
-            return await self._offload(self.enqueue, jobs, on_conflict=on_conflict, atomic=atomic)
+            return await self._offload(self._enqueue, jobs, on_conflict, atomic=atomic)
         with self._asked(Request(jobs, on_conflict)) as request:
             receipts = await self._offload(self._answered, request)
         return self._handles(receipts)
@@ -250,11 +266,11 @@ class Client:
         return request.answer()
 
     def _take_along(self) -> None:
-        """Insert all that waits: plain requests in one call, and each by itself if that is refused."""
+        """Insert all that waits: plain requests in one call, and by halves if that is refused."""
         requests = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:
             plain = [request for request in requests if request.on_conflict == "return"]
-            if len(plain) > 1:
+            if plain:
                 self._together(plain)
             for request in requests:
                 if not request.is_answered:
@@ -267,13 +283,21 @@ class Client:
                     request.error.__cause__ = exc
 
     def _together(self, requests: list[Request]) -> None:
+        """Insert requests in one call. If one of them is to blame for an error, go on by halves, so that the
+        others are stored and only that one gets the error."""
+        if len(requests) == 1:
+            self._alone(requests[0])
+            return
         jobs = [job for request in requests for job in request.jobs]
         try:
             receipts = self._opened_store().insert(jobs)
-        except StoreUnavailable:
-            raise
-        except ForebayError:
-            return  # nothing was stored, and one of them is to blame: each will hear of its own
+        except ForebayError as exc:
+            if isinstance(exc, StoreUnavailable) and not isinstance(exc, StoreBusy):
+                raise
+            middle = len(requests) // 2
+            self._together(requests[:middle])
+            self._together(requests[middle:])
+            return
         start = 0
         for request in requests:
             request.receipts = receipts[start : start + len(request.jobs)]
@@ -282,6 +306,8 @@ class Client:
     def _alone(self, request: Request) -> None:
         try:
             request.receipts = self._opened_store().insert(request.jobs, on_conflict=request.on_conflict)
+        except StoreBusy as exc:
+            request.error = exc  # a transaction holds its key or id, and nobody else's
         except StoreUnavailable:
             raise
         except Exception as exc:  # whatever it is, it is the answer to this request and to no other

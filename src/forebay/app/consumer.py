@@ -16,7 +16,7 @@ from forebay.app.codec import decode_call, encode_result
 from forebay.app.duty import Duty, close_duties, run_due, tell_connected
 from forebay.app.metrics_recorder import MetricsRecorder
 from forebay.app.saying import made_line, made_progress
-from forebay.app.settling import Instead, exchange_all, kept_ends, newly_settled
+from forebay.app.settling import Instead, check_not_busy, exchange_all, kept_ends, newly_settled
 from forebay.app.times import Length, length_within
 from forebay.clock import Clock, SystemClock
 from forebay.domain.job import (
@@ -229,7 +229,8 @@ class Consumer:
 
     def settle(self, endings: Sequence[tuple[Job, Outcome]]) -> list[bool]:
         """End many leases at once; False for those that were lost, and for an end that contradicts an earlier
-        one."""
+        one. Raises StoreBusy if another transaction holds one of the jobs: the others are settled then, and
+        all can be settled again."""
         jobs = {Lease(job.id, job.attempt): job for job, _ in endings}
         instead = Instead(lambda lease: jobs[lease], _roll)
         settlements = [decide(job, outcome, _roll()) for job, outcome in endings]
@@ -241,15 +242,24 @@ class Consumer:
                 self._metrics.settled(newly_settled(jobs, ends, answer))
                 self._metrics.record(store)
         done = kept_ends(answer, [(_lease(job), type(outcome)) for job, outcome in endings])
-        self._tell([job for job, _ in endings], ends, done)
+        self._tell([job for job, _ in endings], ends, done, answer.busy)
+        check_not_busy(answer)
         return done
 
-    def _tell(self, jobs: Sequence[Job], ends: Sequence[Settlement], done: Sequence[bool]) -> None:
+    def _tell(
+        self,
+        jobs: Sequence[Job],
+        ends: Sequence[Settlement],
+        done: Sequence[bool],
+        busy: Collection[Lease],
+    ) -> None:
         # How long its program was at a job is not known here: it may have claimed many at once.
         self._observers.ended(
             (job, end, None) for job, end, is_done in zip(jobs, ends, done, strict=True) if is_done
         )
-        self._observers.lost([job for job, is_done in zip(jobs, done, strict=True) if not is_done])
+        self._observers.lost(
+            [job for job, is_done in zip(jobs, done, strict=True) if not is_done and _lease(job) not in busy]
+        )
 
     def progress(self, job: Job, done: float, total: float | None = None, message: str = "") -> bool:
         """Say how far a claimed job has come, for whoever looks at it; False if its lease is lost."""

@@ -284,16 +284,31 @@ class JobContext:
         returns and the transaction was rolled back, the attempt has failed. What the task returns is ignored.
         """
         client, settlement = self._joining(), self._completed(result)
-        # An interrupt between the two would leave a transaction open of which the worker does not know.
-        with uninterrupted:
+        with uninterrupted, self._being_within():
             client.complete_within(connection, self.token.worker, settlement)
-            self._owned().is_within = True
 
     async def complete_within_async(self, connection: object, result: Any = None) -> None:
         """`complete_within` with a connection that lives on this event loop."""
         client = self._joining()
-        await client.complete_within_async(connection, self.token.worker, self._completed(result))
-        self._owned().is_within = True
+        with self._being_within():
+            await client.complete_within_async(connection, self.token.worker, self._completed(result))
+
+    @contextmanager
+    def _being_within(self) -> Iterator[None]:
+        """Around the statement that completes the job in the caller's transaction.
+
+        Set before it: an interrupt may come right behind the statement. The worker would then know nothing
+        of the open transaction, and its settlement would wait for the lock of the lease. Cleared only for an
+        error of the statement's own, after which the savepoint is undone. After an interrupt it stays set: a
+        worker that asks in vain finds the lease held and settles as usual.
+        """
+        own = self._owned()
+        was_within, own.is_within = own.is_within, True
+        try:
+            yield
+        except Exception:
+            own.is_within = was_within
+            raise
 
     @property
     def is_within(self) -> bool:

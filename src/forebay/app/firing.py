@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from forebay.domain.firing import Move, advance
 from forebay.domain.schedule import Firing, FiringStatus
-from forebay.errors import PayloadError, StoreRefused
+from forebay.errors import PayloadError, StoreBusy, StoreRefused
 from forebay.stores.protocol import Store
 from forebay.stores.scheduling import Fired
 
@@ -32,6 +32,12 @@ def fire_due(store: Store, roll: Callable[[], float], most: int = FIRED_AT_ONCE)
 def _fired(store: Store, moves: Sequence[Move]) -> list[Fired]:
     try:
         return store.fire(moves)
+    except StoreBusy as exc:
+        if len(moves) > 1:
+            return [one for move in moves for one in _fired(store, [move])]
+        # A transaction holds the key of its job. The schedule stays due, and the next look fires it.
+        logger.warning("schedule %r has to wait: %s", moves[0].name, exc)
+        return []
     except (StoreRefused, PayloadError) as exc:  # the second is of what was wrapped before it got there
         if len(moves) > 1:
             return [one for move in moves for one in _fired(store, [move])]

@@ -13,7 +13,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.note import Note
 from forebay.domain.outcome import AttemptError, Failed
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreError, StoreRefused
+from forebay.errors import StoreBusy, StoreError, StoreRefused
 from forebay.stores.protocol import Exchange, Refusal, Store, Want
 from forebay.telemetry.logs import lease_fields
 
@@ -40,6 +40,9 @@ def exchange_all(
     well, it is answered as refused with the store's reason; its lease runs out and the sweep decides. All
     answers come in the order of the settlements. The claim happens once, at the end. Notes come first, as in
     the store; one that cannot be held is dropped alone, and answered as unnoted with the reason.
+
+    A settlement that needs what another transaction holds, such as the key of a follow-up, is left undone and
+    answered as `busy`. All others are settled, and the claim happens: a transaction may stay open for hours.
     """
     try:
         return store.exchange(worker, settlements, wants, room, known, notes)
@@ -47,7 +50,7 @@ def exchange_all(
         if not (settlements or notes) or not _may_have_a_culprit(error):
             raise
         refusal = error
-    if not isinstance(refusal, StoreRefused):
+    if not isinstance(refusal, (StoreRefused, StoreBusy)):
         # A fault of our own. If one settlement is behind it, the batch would never be settled as a whole, and
         # with it the work of all others be lost; so we look for that one, as for one that is refused. But a
         # bug that has nothing to do with them must not end a single one: it shows in an exchange without any
@@ -62,7 +65,9 @@ def exchange_all(
         unnoted = [refused for note in notes for refused in _noted(store, worker, note)]
         answer = exchange_all(store, worker, settlements, wants, room, known, fallback=fallback)
         return replace(answer, unnoted=tuple(unnoted))
-    answers = list(_settled(store, worker, _halves(settlements), fallback))
+    # All together first where it may have been the claim that met a lock; then by halves.
+    batches = [settlements] if isinstance(refusal, StoreBusy) else _halves(settlements)
+    answers = list(_settled(store, worker, batches, fallback))
     if known is not None:
         # What was refused twice is still running under this worker; it must not be adopted and run again.
         known = [*known, *map(_lease, settlements)]
@@ -90,6 +95,7 @@ def _together(answers: Sequence[Exchange], last: Exchange) -> Exchange:
         settled=tuple(job_id for answer in answers for job_id in answer.settled),
         repeated=tuple(job_id for answer in answers for job_id in answer.repeated),
         refused=tuple(one for answer in answers for one in answer.refused),
+        busy=tuple(lease for answer in answers for lease in answer.busy),
     )
 
 
@@ -102,6 +108,16 @@ def as_failed(job: Job, settlement: Settlement, error: Exception, roll: float) -
         traceback=writable(f"{was.type}: {was.message}\n{was.traceback}") if was else "",
     )
     return decide(job, Failed(failure), roll)
+
+
+def check_not_busy(answer: Exchange) -> None:
+    """Raise StoreBusy if a settlement was left undone: for callers that cannot offer it again by themselves.
+    What was settled beside it is answered as repeated when all are offered again."""
+    if answer.busy:
+        raise StoreBusy(
+            f"another transaction holds what the end of job {answer.busy[0].job_id} needs: "
+            "try again once that has ended"
+        )
 
 
 class Instead:
@@ -154,6 +170,10 @@ def _settled(
             if len(batch) > 1:
                 yield from _settled(store, worker, _halves(batch), fallback)
                 continue
+            if isinstance(error, StoreBusy):
+                # Its own ending is right, so it gets no other one; only its time has not come.
+                yield Exchange(busy=(_lease(batch[0]),))
+                continue
             if not isinstance(error, StoreRefused):
                 lease = _lease(batch[0])
                 fields = lease_fields(lease)
@@ -170,6 +190,9 @@ def _noted(store: Store, worker: WorkerId, note: Note) -> tuple[Refusal, ...]:
     """Keep one note by itself; what came of it if it was not kept."""
     try:
         return store.exchange(worker, notes=[note]).unnoted
+    except StoreBusy:
+        # Nothing else holds the row that a note is written to, but a transaction that ends this very job.
+        return (Refusal(lease=note.lease, reason="another transaction holds the job"),)
     except Exception as error:
         if not _may_have_a_culprit(error):
             raise
@@ -185,6 +208,8 @@ def _settled_instead(
 ) -> Exchange:
     try:
         return store.exchange(worker, [fallback(culprit, refusal)])
+    except StoreBusy:
+        return Exchange(busy=(_lease(culprit),))
     except Exception as error:
         if not _may_have_a_culprit(error):
             raise
@@ -193,7 +218,7 @@ def _settled_instead(
 
 def _may_have_a_culprit(error: Exception) -> bool:
     """Whether it may be because of one settlement. A store that is away or broken is so for all of them."""
-    return isinstance(error, StoreRefused) or not isinstance(error, StoreError)
+    return isinstance(error, (StoreRefused, StoreBusy)) or not isinstance(error, StoreError)
 
 
 def _lease(settlement: Settlement) -> Lease:

@@ -30,6 +30,7 @@ from forebay.errors import (
     RateLimited,
     RuleNotFound,
     ScheduleNotFound,
+    StoreBusy,
     StoreError,
     StoreRefused,
     StoreUnavailable,
@@ -99,6 +100,7 @@ _STATUSES: Final[tuple[tuple[type[Exception], Status], ...]] = (
     (InvalidJob, Status.BAD_INPUT),
     (UnknownTask, Status.BAD_INPUT),
     (StoreRefused, Status.BAD_INPUT),  # a value that no store of this kind can hold
+    (StoreBusy, Status.REFUSED),  # another transaction holds the job or the key; the store is there
     (StoreError, Status.NO_STORE),
     (TimeoutError, Status.TIMED_OUT),
     (WorkersDied, Status.GAVE_UP),

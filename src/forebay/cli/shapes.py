@@ -174,4 +174,10 @@ def ramp_json(ramp: Ramp) -> dict[str, Any]:
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
     """What became of an operator's wish about one job."""
-    return {"id": verdict.job_id, "done": verdict.done, "state": verdict.state, "reason": verdict.reason}
+    return {
+        "id": verdict.job_id,
+        "done": verdict.done,
+        "state": verdict.state,
+        "reason": verdict.reason,
+        "is_busy": verdict.is_busy,
+    }

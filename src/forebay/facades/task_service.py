@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from forebay.app.app import Forebay
 from forebay.app.codec import VERSION, encode_result
-from forebay.app.settling import Instead, exchange_all, newly_settled
+from forebay.app.settling import Instead, check_not_busy, exchange_all, newly_settled
 from forebay.app.times import Instant, Length, length_within
 from forebay.clock import SystemClock
 from forebay.domain.gate import gates_of
@@ -299,6 +299,7 @@ class TaskService:
             return exchange_all(store, worker, ends, fallback=instead)
 
         answer = self._app.client.write(exchange)
+        check_not_busy(answer)
         is_kept = job.id in (*answer.settled, *answer.repeated)
         made = instead.ends(ends)
         self._consumer._count_settled(newly_settled({Lease(held.id, attempt): held}, made, answer))

@@ -18,6 +18,7 @@ from forebay.errors import (
     Forbidden,
     ForebayError,
     InvalidJob,
+    StoreBusy,
     StoreError,
     StoreRefused,
     TooManyRequests,
@@ -196,7 +197,7 @@ def _is_other(job: NewJob, holder: Job) -> bool:
 def _check_is_about_jobs(error: ForebayError) -> None:
     """Raise what is wrong with the queue as a whole: then all rows wait for it."""
     if isinstance(error, StoreError | Unauthenticated | TooManyRequests) and not isinstance(
-        error, StoreRefused
+        error, StoreRefused | StoreBusy
     ):
         raise error
 

@@ -132,8 +132,10 @@ class Sweeping:
             # Refused ones were swept from us in turn, or ended by force: no business of ours any more.
             instead = Instead(lambda lease: self._held[lease.job_id], self._roll)
             answer = exchange_all(store, self._sweeper, settlements, fallback=instead)
-            held, self._held = self._held, {}
-            ends = instead.ends(settlements)
+            busy = {lease.job_id for lease in answer.busy}  # offered again with the next batch
+            held, self._held = self._held, {job_id: self._held[job_id] for job_id in busy}
+            ends = [end for end in instead.ends(settlements) if end.job_id not in busy]
+            held = {job_id: job for job_id, job in held.items() if job_id not in busy}
             self._hooks.report_dead(held.values(), ends, answer)
             self._tell(list(_written(held.values(), ends, answer.refused)))
         return len(swept) >= self._batch

@@ -17,10 +17,10 @@ from forebay.domain.workflow import (
     sequel,
     why_ended,
 )
-from forebay.errors import StoreUnavailable
+from forebay.errors import StoreBusy
 
 
-class StillListed(StoreUnavailable):
+class StillListed(StoreBusy):
     """A new job has the id of one that is gone, and the list still has to do with that one's end. By its id
     the new one would be taken for it, so the list comes first."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from forebay.errors import StoreUnavailable
+from forebay.errors import StoreBusy, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -17,10 +17,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 def none_if_failed(part: Callable[[], T]) -> T | None:
     """The answer of a part that a call can do without; None, with a line in the log, if it has failed.
 
-    StoreUnavailable passes. Then the part may have happened, and the caller has to look for its leases.
+    None too if it needs what another transaction holds: then it has not happened. StoreUnavailable passes.
+    Then the part may have happened, and the caller has to look for its leases.
     """
     try:
         return part()
+    except StoreBusy:
+        return None
     except StoreUnavailable:
         raise
     except Exception:

@@ -7,7 +7,8 @@ retries or policies; the suite in `tests/stores/contract` speaks for this page.
 Rules that hold for every method of `Store`:
 
 - One call is one transaction: it happens whole or not at all. A call that raises `StoreUnavailable` may
-  have happened if the answer was lost; all others that raise have changed nothing.
+  have happened if the answer was lost; all others that raise have changed nothing. Nor has one that
+  raises `StoreBusy`: another transaction, mostly a caller's own, holds a key, an id or a job that it needs.
 - Every time is the store's own clock; callers speak in delays.
 - Every transition is guarded in the statement that makes it, by the state the job must be in and, for
   lease holders, by job id, attempt and worker id. What the guard refuses is reported, never half done.
@@ -33,7 +34,7 @@ from forebay.domain.note import Note
 from forebay.domain.query import Health, Vitals
 from forebay.domain.settlement import Settlement
 from forebay.domain.share import is_fair_gate
-from forebay.errors import ForebayError, IllegalTransition, JobNotFound
+from forebay.errors import ForebayError, IllegalTransition, JobNotFound, StoreBusy
 from forebay.stores.clock_reading import ReadsClock
 from forebay.stores.crewing import KeepsWorkers, LooksAtWorkers
 from forebay.stores.documents import KeepsDocuments, LooksAtDocuments
@@ -125,7 +126,9 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """What an exchange did. `jobs` come in the order they should run; `adopted` are leases held under
     this worker id that the caller did not know of; `next_due_ms` is the wait until the next scheduled or
     retrying job of the wanted queues is due or a rate lets another one start, None when there is none;
-    `unnoted` are leases whose notes were not kept because they are not held."""
+    `unnoted` are leases whose notes were not kept because they are not held. `busy` are leases whose
+    settlement was left undone, because another transaction holds what it needs: offer it again later. Only
+    `exchange_all` answers that; a store raises StoreBusy for the whole call."""
 
     settled: tuple[JobId, ...] = ()
     repeated: tuple[JobId, ...] = ()
@@ -135,6 +138,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     cancels: tuple[Cancel, ...] = ()
     next_due_ms: int | None = None
     unnoted: tuple[Refusal, ...] = ()
+    busy: tuple[Lease, ...] = ()
 
 
 class Renewal(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,17 +158,21 @@ class Standing(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer about one job to an operator's wish. `state` is the job's state after it."""
+    """The answer about one job to an operator's wish. `state` is the job's state after it. `is_busy` means
+    that nothing was done because another transaction holds the job: try again once that has ended."""
 
     job_id: JobId
     done: bool
     state: JobState | None
     reason: str = ""
+    is_busy: bool = False
 
     def check(self) -> None:
-        """Raise JobNotFound or IllegalTransition if the wish was refused."""
+        """Raise JobNotFound, StoreBusy or IllegalTransition if the wish was refused."""
         if self.done:
             return
+        if self.is_busy:
+            raise StoreBusy(f"job {self.job_id}: {self.reason}")
         if self.state is None:
             raise JobNotFound(f"there is no job {self.job_id}")
         raise IllegalTransition(f"job {self.job_id}: {self.reason}")

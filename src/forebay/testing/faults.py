@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, cast
 
-from forebay.errors import ConfigError, StoreUnavailable
+from forebay.errors import ConfigError, StoreBusy, StoreUnavailable
 from forebay.stores.protocol import Engine, Store
 
 
@@ -19,6 +19,7 @@ class Fault(StrEnum):
     """What may happen to one call. It has happened in the store with the last two."""
 
     AWAY = "away"  # the store is not reached
+    BUSY = "busy"  # a lock time-out: another transaction holds what the call needs
     KILLED = "killed before"
     LOST = "answer lost"
     KILLED_AFTER = "killed after"
@@ -97,6 +98,8 @@ class FaultyStore:
         fault = self._faults.next(name, is_process=self._is_process)
         if fault is Fault.AWAY:
             raise StoreUnavailable("the store cannot be reached")
+        if fault is Fault.BUSY:
+            raise StoreBusy("another transaction holds what this call needs")
         if fault is Fault.KILLED:
             raise Killed
         answer = method(*args, **options)

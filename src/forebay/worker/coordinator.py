@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from typing import Final
 
@@ -13,12 +13,13 @@ from forebay.app.settling import Instead, exchange_all
 from forebay.clock import Clock
 from forebay.domain.job import Job
 from forebay.domain.lease import Lease
+from forebay.domain.note import Note
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.domain.settlement import Ending, Settlement, decide
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.scheduler.sweeping import LEASE_MS
-from forebay.stores.protocol import Exchange, Refusal, Store
+from forebay.stores.protocol import Exchange, Refusal, Store, Want
 from forebay.telemetry.logs import job_fields
 from forebay.telemetry.observing import End
 from forebay.worker.asking import Asking
@@ -26,12 +27,13 @@ from forebay.worker.executors.protocol import Executors
 from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
 from forebay.worker.interrupting import Interrupting
 from forebay.worker.invoke import attempt_error
-from forebay.worker.joining import look_at, looked_at
+from forebay.worker.joining import Endings, look_at, looked_at
 from forebay.worker.lingering import Lingering
 from forebay.worker.measuring import Measuring
 from forebay.worker.narrating import tell_asked, tell_ended
 from forebay.worker.noting import Noting
 from forebay.worker.pace import Pace
+from forebay.worker.put_off import PutOff
 from forebay.worker.recycling import MAX_ABANDONED
 from forebay.worker.slots import Assignment, Slots
 from forebay.worker.steering import Steering
@@ -92,6 +94,7 @@ class Coordinator:
         self._interrupting = Interrupting(slots, inbox, executors, clock, max_abandoned=max_abandoned)
         self._lingering = Lingering(is_needed=is_lingering)
         self._unsettled: list[tuple[Assignment, Outcome]] = []
+        self._put_off = PutOff(clock)
         self._in_doubt = False
         self._was_away = False
         self._due_at = inf
@@ -104,7 +107,8 @@ class Coordinator:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is held, nothing waits to be settled, and nothing is held without our knowing."""
-        return not len(self._slots) and not self._unsettled and not self._in_doubt
+        waiting = self._unsettled or len(self._put_off)
+        return not len(self._slots) and not waiting and not self._in_doubt
 
     @property
     def is_cut_off(self) -> bool:
@@ -114,7 +118,7 @@ class Coordinator:
     @property
     def unwritten(self) -> int:
         """How many attempts have ended whose results the store has not taken."""
-        return sum(one.started_at is not None for one, _ in self._unsettled)
+        return sum(one.started_at is not None for one, _ in self._unsettled) + len(self._put_off)
 
     def turn(self) -> float:
         """Settle, claim, dispatch; answers how many seconds there is nothing to do."""
@@ -159,6 +163,8 @@ class Coordinator:
             self._dispatch(answer.jobs, asked_at)
         self._adopt(answer.adopted)
         self._interrupting.cancel(answer.cancels)
+        if again := self._put_off.due():
+            self._settle(again, self._unsettled)
         self._measuring.record(self._store)
         self._retry_seconds = self._retry_at = 0.0
         if answer.jobs:
@@ -171,19 +177,32 @@ class Coordinator:
 
     def _exchange(self) -> Exchange:
         endings, still_open = looked_at(self._store, self._worker, self._unsettled)
-        settlements = [decide(one.job, outcome, self._roll()) for one, outcome in endings]
         # In doubt we ask for nothing new before we know what we have.
         is_asking = self.is_claiming and not self._in_doubt
         wants, room = self._asking.wants(one for one, _ in endings) if is_asking else ([], 0)
         notes = self._noting.take(one for one, _ in endings)
-        if not (settlements or wants or notes or self._in_doubt or self._is_look_due()):
+        if not (endings or wants or notes or self._in_doubt or self._is_look_due()):
             return Exchange()
         if endings or self._inbox.is_poked:
             self._lingering.begin()
         self._inbox.unpoke()  # before the look: what happens from here on is worth another one
-        instead = Instead(lambda lease: _job_of(lease, endings), self._roll)
         # After a lost answer the store may hold leases for us that we do not know of.
         known = self._slots.leases() if self._in_doubt else None
+        return self._settle(endings, still_open, wants, room, known, notes)
+
+    def _settle(
+        self,
+        endings: Endings,
+        still_open: Endings,
+        wants: Sequence[Want] = (),
+        room: int = 0,
+        known: Sequence[Lease] | None = None,
+        notes: Sequence[Note] = (),
+    ) -> Exchange:
+        """Exchange, and end the assignments whose settlement the store has answered. What is `still_open` is
+        left for another turn."""
+        settlements = [decide(one.job, outcome, self._roll()) for one, outcome in endings]
+        instead = Instead(lambda lease: _job_of(lease, endings), self._roll)
         answer = exchange_all(
             self._store, self._worker, settlements, wants, room, known, notes, fallback=instead
         )
@@ -193,9 +212,12 @@ class Coordinator:
             tell_connected(self._duties)
         self._in_doubt = False
         self._looked_at = self._clock.monotonic()
+        self._unsettled = still_open
+        if answer.busy or len(self._put_off):
+            endings = self._put_off.keep(endings, answer.busy)
+            settlements = _without(settlements, answer.busy)
         self._noting.kept(answer.unnoted)
         self._noting.forget(one for one, _ in endings)
-        self._unsettled = still_open
         self._note(endings)
         ends = instead.ends(settlements)
         self._count(endings, ends, answer.refused)
@@ -396,6 +418,7 @@ class Coordinator:
             self._duties_at,
             self._interrupting.next_at(),
             self._noting.next_at(),
+            self._put_off.next_at,
             look_at(self._unsettled, now),
         ]
         if self._asking.has_room:
@@ -411,6 +434,11 @@ class Coordinator:
 
 def _job_of(lease: Lease, endings: Iterable[tuple[Assignment, Outcome]]) -> Job:
     return next(one.job for one, _ in endings if one.lease == lease)
+
+
+def _without(settlements: Sequence[Settlement], busy: Collection[Lease]) -> list[Settlement]:
+    """Leave out the settlements of these leases."""
+    return [end for end in settlements if Lease(end.job_id, end.attempt) not in busy]
 
 
 def _taken_back(assignments: Iterable[Assignment]) -> list[tuple[Assignment, Outcome]]:

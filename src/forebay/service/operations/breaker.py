@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from forebay.clock import Clock
-from forebay.errors import StoreUnavailable
+from forebay.errors import StoreBusy, StoreUnavailable
 
 FAILURES: Final = 5
 PAUSE_SECONDS: Final = 1.0
@@ -34,16 +34,23 @@ class Breaker:
         self._ask()
         try:
             answer = call()
+        except StoreBusy:
+            # The store has answered: a transaction holds one key or job, and other calls go through.
+            self._answered()
+            raise
         except StoreUnavailable as exc:
             self._failures += 1
             self._next_at = self._clock.monotonic() + PAUSE_SECONDS
             if self._failures == FAILURES:
                 logger.critical("the store has not answered %d times in a row: %s", FAILURES, exc)
             raise
+        self._answered()
+        return answer
+
+    def _answered(self) -> None:
         if self._failures >= FAILURES:
             logger.warning("the store answers again")
         self._failures = 0
-        return answer
 
     def _ask(self) -> None:
         if self._failures < FAILURES:

@@ -16,7 +16,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.note import Note, Progress
 from forebay.domain.outcome import Outcome
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import ForebayError, JobNotFound, LeaseLost, StoreError, StoreUnavailable
+from forebay.errors import ForebayError, JobNotFound, LeaseLost, StoreBusy, StoreError, StoreUnavailable
 from forebay.service.operations.desk import Desk
 from forebay.service.operations.merging import Merging
 from forebay.service.operations.telling import problem_of
@@ -181,8 +181,9 @@ class Consuming:
             ]
         )
 
-    async def _settle_together(self, ends: Sequence[Ended]) -> Sequence[bool]:
-        """Whether each was kept. Each holder by itself: settlements name one."""
+    async def _settle_together(self, ends: Sequence[Ended]) -> Sequence[bool | Exception]:
+        """Whether each was kept, or StoreBusy where another transaction holds the job. Each holder by itself:
+        settlements name one."""
         by_worker: dict[WorkerId, list[Ended]] = defaultdict(list)
         for one in ends:
             by_worker[one.worker].append(one)
@@ -199,13 +200,17 @@ class Consuming:
             worker: iter(kept_ends(one, [(end.lease, type(end.outcome)) for end in by_worker[worker]]))
             for worker, one in answers.items()
         }
+        busy = {lease for one in answers.values() for lease in one.busy}
         found = [next(kept[one.worker]) for one in ends]
         # Not what was refused: its attempt may go on in other hands. If it is over a look will find that out.
         self._windows.tell_ended(one.lease for one, is_kept in zip(ends, found, strict=True) if is_kept)
         for one, is_kept in zip(ends, found, strict=True):
-            if not is_kept:
+            if not is_kept and one.lease not in busy:
                 logger.warning("the end of attempt %d of job %s comes too late", one.job.attempt, one.job.id)
-        return found
+        return [
+            _busy(one.job.id) if one.lease in busy else is_kept
+            for one, is_kept in zip(ends, found, strict=True)
+        ]
 
     def _exchanged(self, store: Store, worker: WorkerId, ends: Sequence[Ended]) -> tuple[Exchange, Written]:
         jobs = {one.lease: one.job for one in ends}
@@ -291,11 +296,15 @@ def _ended(job: Job, ending: EndingRequest, outcome: Outcome) -> Ended:
     return Ended(replace(job, attempt=token.attempt), token.worker, outcome)
 
 
-def _settled(job_id: str, answer: bool | ForebayError) -> Settled:
+def _settled(job_id: str, answer: bool | Exception) -> Settled:
     if answer is True:
         return Settled(id=job_id, is_kept=True)
     error = answer if isinstance(answer, ForebayError) else _lost(job_id)
     return Settled(id=job_id, is_kept=False, problem=problem_of(error))
+
+
+def _busy(job_id: str) -> StoreBusy:
+    return StoreBusy(f"another transaction holds job {job_id}: send its end again once that has ended")
 
 
 def _lost(job_id: str) -> LeaseLost:

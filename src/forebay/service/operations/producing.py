@@ -11,6 +11,7 @@ from msgspec.structs import astuple
 from forebay.app.codec import decode_call
 from forebay.app.graphs import MayRaise, has_needs
 from forebay.app.handle import JobHandle, Patience
+from forebay.app.patience import call_again_async
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.errors import (
@@ -22,6 +23,7 @@ from forebay.errors import (
     PayloadError,
     QueueNotFound,
     RateLimited,
+    StoreBusy,
     StoreUnavailable,
     WaitTimeout,
 )
@@ -69,10 +71,11 @@ class Producing:
         """Store one job. Requests that come together are stored together, and answered one by one.
         Jobs that it waits for get its priority, in queues that `may_raise` allows."""
         job = new_job(request)
-        if has_needs([job]):
-            [receipt] = await self._insert([job], atomic=True, may_raise=may_raise)
-        else:
-            receipt = await self._enqueue(job)
+        try:
+            receipt = await self._insert_one(job, may_raise)
+        except StoreBusy as exc:
+            # On the loop, so that no other request waits for the transaction that holds its key.
+            receipt = await call_again_async(lambda: self._insert_one(job, may_raise), exc)
         [receipt] = await self._compared([job], [receipt])
         if receipt.error is not None:
             self._requests.refused(receipt.error)
@@ -81,6 +84,15 @@ class Producing:
         self._waiting.poke({job.queue})
         return await self._placed(answer) if with_position else answer
 
+    async def _insert_one(self, job: NewJob, may_raise: MayRaise | None) -> Receipt:
+        if has_needs([job]):
+            [receipt] = await self._insert([job], atomic=True, may_raise=may_raise)
+        else:
+            receipt = await self._enqueue(job)
+        if isinstance(receipt.error, StoreBusy):
+            raise receipt.error
+        return receipt
+
     async def enqueue_many(
         self, request: EnqueueManyRequest, *, may_raise: MayRaise | None = None
     ) -> EnqueueManyAnswer:
@@ -88,7 +100,12 @@ class Producing:
         receipts: Sequence[Receipt | ForebayError]
         if request.atomic:
             jobs = new_jobs(request.jobs)
-            stored = await self._insert(jobs, atomic=True, may_raise=may_raise)
+            try:
+                stored = await self._insert(jobs, atomic=True, may_raise=may_raise)
+            except StoreBusy as exc:
+                stored = await call_again_async(
+                    lambda: self._insert(jobs, atomic=True, may_raise=may_raise), exc
+                )
             receipts = await self._compared(jobs, stored)
             made: list[NewJob | None] = [*jobs]
         else:

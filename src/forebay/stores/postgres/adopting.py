@@ -13,10 +13,12 @@ from forebay.domain.moving import Whole, waiting_state
 from forebay.domain.note import MAX_STEPS
 from forebay.domain.share import SHARE, gate_of
 from forebay.domain.workflow import Aftermath
+from forebay.errors import StoreBusy
 from forebay.stores.adopting import attempt_values, edges_as_they_stand, job_values
 from forebay.stores.moving import GathersWholes
 from forebay.stores.postgres.connection import TryAgain
-from forebay.stores.postgres.edges import Old, held_states
+from forebay.stores.postgres.edges import Old, held_or_busy
+from forebay.stores.postgres.inserting import busy_key
 from forebay.stores.postgres.scheduling import Looks
 from forebay.stores.postgres.sequences import rejoin
 from forebay.stores.postgres.sharing import come
@@ -85,6 +87,8 @@ def _take_in(tx: Transaction, whole: Whole, seq: int) -> None:
         holder = tx.key_holders([key]).get(key)
         if holder is not None:
             whole = whole.without_key(holder)
+        elif key in tx.busy_keys:
+            raise StoreBusy(busy_key(key))
         elif not tx.take_keys([(key, job.id, None)]):
             raise TryAgain
     if job.once_key is not None and whole.once_until is not None and whole.once_until > tx.now:
@@ -100,7 +104,7 @@ def _keep_edges(tx: Transaction, whole: Whole) -> int:
     new job are: one that we find alive ends after us, and so finds the edge."""
     if not whole.edges:
         return 0
-    edges = edges_as_they_stand(whole.edges, held_states(tx, {edge.parent for edge in whole.edges}))
+    edges = edges_as_they_stand(whole.edges, held_or_busy(tx, {edge.parent for edge in whole.edges}))
     for edge in edges.all:
         alike = {"on_failure": edge.on_failure.value, "state": edge.state.value}
         row = {"children": [edge.child], "numbers": [edge.number], "parents": [edge.parent]}

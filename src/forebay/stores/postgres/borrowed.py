@@ -10,7 +10,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from forebay.errors import ConfigError, StoreError, StoreUnavailable
+from forebay.errors import ConfigError, StoreBusy, StoreError
 from forebay.stores.callers import (
     BEGIN_FIRST,
     driver_connection,
@@ -82,7 +82,7 @@ class Borrowed:
                     continue
         except DRIVER_ERRORS as exc:
             raise self._translated(exc) from exc
-        raise StoreUnavailable(
+        raise StoreBusy(
             f"{self._address.place} is too busy: others took the same keys {TRIES} times; "
             "roll back and begin again"
         )

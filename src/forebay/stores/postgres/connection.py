@@ -18,7 +18,7 @@ from psycopg.adapt import AdaptersMap
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
-from forebay.errors import ConfigError, StoreError, StoreUnavailable
+from forebay.errors import ConfigError, StoreBusy, StoreError
 from forebay.stores.postgres.meaning import DRIVER_ERRORS, translated
 from forebay.stores.postgres.packing import Lists
 from forebay.stores.postgres.session import Session
@@ -385,7 +385,7 @@ class Connection:
     def _gave_up(self, exc: Exception) -> StoreError:
         if isinstance(exc, psycopg.Error):
             return translated(self.place, exc)
-        return StoreUnavailable(f"{self.place} is too busy: others changed the same jobs {TRIES} times")
+        return StoreBusy(f"{self.place} is too busy: others changed the same jobs {TRIES} times")
 
     def drop(self) -> None:
         """Let go of the connection; the next call makes another one."""

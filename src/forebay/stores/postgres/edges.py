@@ -19,6 +19,7 @@ from forebay.domain.workflow import (
     reopened_state,
     starting_state,
 )
+from forebay.errors import StoreBusy
 from forebay.stores.following import StillListed
 from forebay.stores.postgres.connection import Values
 from forebay.stores.postgres.transaction import UNSURE, Transaction
@@ -29,25 +30,44 @@ CHECK: Final = "check"  # in the list: a new job whose parents nobody has looked
 Parents = Sequence[tuple[JobId, EdgeState]]
 
 
-def held_states(tx: Transaction, ids: Collection[JobId]) -> dict[JobId, JobState]:
+def held_states(tx: Transaction, ids: Collection[JobId]) -> tuple[dict[JobId, JobState], set[JobId]]:
     """The states of jobs that others are going to depend on: whether they live or how they have ended. Live
-    ones are marked, and neither these nor failed ones change before the transaction ends.
+    ones are marked, and neither these nor failed ones change before the transaction ends. Second come the
+    jobs that a caller's open transaction completes: how they end is known when that does.
 
     A job may end just before it would have been held; then a later statement finds it among those that
     ended. It may be revived just then; then a third look finds it alive again.
     """
     states: dict[JobId, JobState] = {}
+    busy: set[JobId] = set()
     for _ in range(3):
-        left = sorted(set(ids) - states.keys())
+        left = sorted(set(ids) - states.keys() - busy)
         if not left:
             break
+        rows = tx.all("parents_hold", {"ids": left})
         # Which of the live states it is does not matter here.
-        states |= {row[0]: JobState.PENDING for row in tx.all("parents_hold", {"ids": left})}
-        left = sorted(set(left) - states.keys())
+        states |= {row[0]: JobState.PENDING for row in rows if row[1]}
+        busy.update(row[0] for row in rows if not row[1])
+        left = sorted(set(left) - states.keys() - busy)
         if left:
             for name in ("dead_hold", "cancelled_hold", "completed_among"):
                 states |= {row[0]: STATES[row[1]] for row in tx.all(name, {"ids": left})}
+    return states, busy
+
+
+def held_or_busy(tx: Transaction, ids: Collection[JobId]) -> dict[JobId, JobState]:
+    """The same for callers that need all of them; raises StoreBusy if that cannot be."""
+    states, busy = held_states(tx, ids)
+    for job_id in busy:
+        raise busy_parent(job_id)
     return states
+
+
+def busy_parent(job_id: JobId) -> StoreBusy:
+    """Tell that a caller's open transaction completes a job, and the way out."""
+    return StoreBusy(
+        f"job {job_id} is completed in an open transaction: try again once that is committed or rolled back"
+    )
 
 
 class Told:
@@ -113,7 +133,7 @@ def reopened(tx: Transaction, ids: Sequence[JobId], *, with_parent: bool) -> Cou
     asked = {parent for _, _, parent, state, _ in rows if state in (EdgeState.FAILED, EdgeState.OPEN)}
     # These are put back in this transaction.
     parents = dict.fromkeys(asked.intersection(ids), JobState.PENDING)
-    parents |= held_states(tx, asked - parents.keys())
+    parents |= held_or_busy(tx, asked - parents.keys())
     told = Told(parents, asked, lambda ended: tx.all("aftermaths_lock", {"parents": ended}))
     tx.listed += [line[0] for line in told.lines]
     unmet: Counter[JobId] = Counter()
@@ -172,12 +192,16 @@ class Edges:
         self._rows: dict[tuple[OnFailure, str], tuple[list[JobId], list[int], list[JobId]]] = {}
         self._aftermaths: dict[JobId, str] = {}
         self._states: dict[JobId, JobState] = {}
+        self._busy: set[JobId] = set()
         needs = [need for job in jobs for need in job.depends_on]
         self.is_used: bool = bool(needs)
         if needs:
             named = {need.parent for need in needs if not isinstance(need.parent, int)}
             wanted = named.union(holders)
-            self._states = tx.states(wanted) if is_borrowed else held_states(tx, wanted)
+            if is_borrowed:
+                self._states = tx.states(wanted)
+            else:
+                self._states, self._busy = held_states(tx, wanted)
 
     def needed(
         self, job: NewJob, queue: Queue, before: Sequence[Receipt], new: Collection[JobId]
@@ -198,6 +222,8 @@ class Edges:
             state = self._states[parent]
             is_unsure = self._is_borrowed and state is not JobState.COMPLETED
             return EdgeState.OPEN if is_unsure else starting_state(state, on_failure)
+        if parent in self._busy:
+            raise busy_parent(parent)
         if job.allow_missing and is_forgotten(parent, queue.settings.keep_finished_ms, self._tx.now):
             return EdgeState.MET
         raise missing_parent(job.task, parent, job.allow_missing)

@@ -111,7 +111,7 @@ class PostgresEngine:
 
     def _complete_within(self, caller: Borrowed, worker: WorkerId, settlement: Settlement) -> None:
         def complete() -> None:
-            tx = self._joined(caller, {job.queue for job in settlement.follow_ups})
+            tx = self._joined(caller, {job.queue for job in settlement.follow_ups}, settlement.job_id)
             ended = settle_all(tx, worker, [settlement])
             ended.look()
             check_completed(settlement, ended.settled, ended.refused)
@@ -119,14 +119,17 @@ class PostgresEngine:
 
         caller.whole(complete, is_fenced=True)
 
-    def _joined(self, caller: Borrowed, queues: Collection[QueueName]) -> Transaction:
-        """A transaction of ours inside the caller's, which may name these queues."""
+    def _joined(
+        self, caller: Borrowed, queues: Collection[QueueName], completes: JobId | None = None
+    ) -> Transaction:
+        """A transaction of ours inside the caller's, which may name these queues, and completes a job."""
         now = monotonic()
         if now - self._checked_at >= SCHEMA_SECONDS:
             check_borrowed(caller, self.place, self._statements)
             self._checked_at = now
-        tx = Transaction(caller, self._statements, self._new_id, Memory())
-        tx.is_borrowed = True
+        tx = Transaction(
+            caller, self._statements, self._new_id, Memory(), is_borrowed=True, completes=completes
+        )
         if queues:
             self._make_queues(tx, queues)
         return tx

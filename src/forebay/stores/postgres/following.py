@@ -160,7 +160,8 @@ def _check(tx: Transaction, lines: Sequence[Line]) -> int:
 
     One that lives is held, and so ends after us and finds the edge open. What has completed or is gone says
     so to these edges alone: others that lead from it were told, and are not written, so a line of the list
-    would lower the numbers of their children once more.
+    would lower the numbers of their children once more. Lines of jobs with a parent that a caller's open
+    transaction completes stay on the list, with these edges as they are.
 
     A parent that is gone had completed, unless it was deleted before that: it was there when its child was
     inserted, and no edge kept it from being forgotten.
@@ -168,12 +169,15 @@ def _check(tx: Transaction, lines: Sequence[Line]) -> int:
     children = [line.parent for line in lines]
     _move_up(tx, sequences.number(tx, children))
     parents = [parent for (parent,) in tx.all("unsure_parents", {"children": children})]
-    states = held_states(tx, parents)
-    deleted = _deleted(tx, [parent for parent in parents if parent not in states])
+    states, busy = held_states(tx, parents)
+    deleted = _deleted(tx, [parent for parent in parents if parent not in states and parent not in busy])
     rows = tx.all("edges_unsure", {"children": sorted(children)}) if parents else []
     settled: dict[Aftermath, list[Row]] = {Aftermath.COMPLETED: [], Aftermath.DELETED: []}
     still: list[str] = []
+    waiting = {row[0] for row in rows if row[2] in busy}
     for row in rows:
+        if row[2] in busy:
+            continue
         word = Aftermath.DELETED if row[2] in deleted else _aftermath(states.get(row[2]))
         if word in settled:
             settled[word].append(row)
@@ -185,10 +189,12 @@ def _check(tx: Transaction, lines: Sequence[Line]) -> int:
         edges = _written(tx, aftermath, some)
         if edges:
             _move_children(tx, aftermath, edges)
-    failed = [(parent, word) for parent in parents if (word := _aftermath(states.get(parent)))]
+    looked_at = [parent for parent in parents if parent not in busy]
+    failed = [(parent, word) for parent in looked_at if (word := _aftermath(states.get(parent)))]
     tx.list_aftermaths([(parent, word.value) for parent, word in failed if word not in settled])
-    _remove(tx, lines)
-    return len(lines)
+    done = [line for line in lines if line.parent not in waiting]
+    _remove(tx, done)
+    return len(done)
 
 
 def _deleted(tx: Transaction, gone: Sequence[JobId]) -> set[JobId]:
@@ -343,7 +349,7 @@ def _written(tx: Transaction, aftermath: Aftermath, rows: Sequence[Row]) -> list
 
 def _revive(tx: Transaction, edges: Sequence[Edge]) -> None:
     failed = dict.fromkeys(edge.child for edge in edges if edge.state is EdgeState.FAILED)
-    ended = held_jobs(tx, failed)
+    ended, _ = held_jobs(tx, failed)
     jobs = [ended[child] for child in failed if child in ended]
     revive(tx, jobs, Revival(dependants=True), with_parent=True)
 

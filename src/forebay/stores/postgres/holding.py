@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic, sleep
 from typing import Final
 
 import psycopg
@@ -16,39 +17,67 @@ from forebay.stores.protocol import Verdict
 from forebay.stores.rows import Row
 
 LOOKS: Final = 20
+# As long as a lock is waited for elsewhere (`lock_timeout`).
+PATIENCE_SECONDS: Final = 2.0
+FIRST_PAUSE_SECONDS: Final = 0.001
+LONGEST_PAUSE_SECONDS: Final = 0.05
+BUSY: Final = "another transaction holds it: try again once that is committed or rolled back"
 
 
-def held_job(tx: Transaction, job_id: JobId) -> Job | None:
-    """One job as it is now, held like several."""
-    return held_jobs(tx, [job_id]).get(job_id)
-
-
-def held_jobs(tx: Transaction, ids: Iterable[JobId]) -> Mapping[JobId, Job]:
+def held_jobs(tx: Transaction, ids: Iterable[JobId]) -> tuple[Mapping[JobId, Job], Mapping[JobId, Job]]:
     """Jobs as they are now; live ones are held by the lock of their narrow row until the transaction ends.
+    Second come jobs that another transaction holds, which are left alone.
 
     The narrow row says what state a job is in, so who holds it keeps everybody else from moving the job. It
     is looked for where the job was seen; if it has moved on meanwhile, we look again. After the lock the job
     is read once more: it may have moved away and come back in between.
 
-    They are locked in the order of their ids, as everybody does who locks more than one: so two callers do
-    not wait for each other. Only for what has moved on they might; then the server ends one of the two, and
-    its transaction is made again.
+    No lock is waited for (SKIP LOCKED): a caller's transaction that completes a job may stay open for hours,
+    and the other jobs of the batch must not fail because of it. Such a job is known by the lock of its number
+    (`ids_busy`), and given up at once. Transactions of Forebay's own are short: a row that one of these holds
+    is tried again for as long as a lock is waited for elsewhere. Nobody waits for a lock here, so two callers
+    do not wait for each other, in whichever order they lock.
     """
     held: dict[JobId, Job] = {}
+    busy: dict[JobId, Job] = {}
     left = sorted(set(ids))
-    for _ in range(LOOKS):
-        seen = _found(tx, left)
-        held.update((job.id, job) for job in seen.values() if is_final(job.state))
-        live = [job for job in seen.values() if job.id not in held]
-        locks = [_lock(tx, job) for job in live]  # all sent before the first is waited for
-        found = _found(tx, [job.id for job in live])
-        for job, lock in zip(live, locks, strict=True):
-            if lock.fetchone() is not None and job.id in found and _stands(found[job.id]) == _stands(job):
-                held[job.id] = found[job.id]
+    moves, until, pause = 0, monotonic() + PATIENCE_SECONDS, FIRST_PAUSE_SECONDS
+    while left and moves < LOOKS:
+        seen, locked = _looked_at(tx, left, held)
         left = [job_id for job_id in left if job_id in seen and job_id not in held]
-        if not left:
-            return held
-    raise TryAgain
+        if locked:
+            is_over = monotonic() >= until
+            taken = (
+                locked.keys() if is_over else {row[0] for row in tx.all("ids_busy", {"ids": sorted(locked)})}
+            )
+            busy.update((job_id, locked[job_id]) for job_id in taken)
+            left = [job_id for job_id in left if job_id not in busy]
+            if left:
+                sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        else:
+            moves += 1
+    if left:
+        raise TryAgain
+    return held, busy
+
+
+def _looked_at(
+    tx: Transaction, ids: Sequence[JobId], held: dict[JobId, Job]
+) -> tuple[Mapping[JobId, Job], dict[JobId, Job]]:
+    """Hold those of these jobs that can be held now. Answers all that are there, and those among them that
+    stand where they stood and that another transaction holds."""
+    seen = _found(tx, ids)
+    held.update((job.id, job) for job in seen.values() if is_final(job.state))
+    live = [job for job in seen.values() if job.id not in held]
+    locks = [_lock(tx, job) for job in live]  # all sent before the first is waited for
+    found = _found(tx, [job.id for job in live])
+    locked: dict[JobId, Job] = {}
+    for job, lock in zip(live, locks, strict=True):
+        is_held = lock.fetchone() is not None
+        if job.id in found and _stands(found[job.id]) == _stands(job):
+            (held if is_held else locked)[job.id] = found[job.id]
+    return seen, locked
 
 
 def _found(tx: Transaction, ids: Sequence[JobId]) -> dict[JobId, Job]:
@@ -87,20 +116,26 @@ def hold_failed(tx: Transaction, ids: Sequence[JobId]) -> None:
             raise TryAgain
 
 
+def busy_verdict(job: Job) -> Verdict:
+    """The answer about a job that another transaction holds."""
+    return Verdict(job_id=job.id, done=False, state=job.state, reason=BUSY, is_busy=True)
+
+
 def judged(
     tx: Transaction, ids: Sequence[JobId], act: Callable[[Sequence[Job]], Sequence[Verdict]]
 ) -> list[Verdict]:
     """Do something to jobs that are there, all of which are held; a verdict for each id, in the order asked.
-    What is named twice has its second turn after all others."""
+    Those that another transaction
+    holds are left alone and answered as busy. What is named twice has its second turn after all others."""
     places: dict[JobId, int] = {}
     again: list[int] = []
     for place, job_id in enumerate(ids):
         if places.setdefault(job_id, place) != place:
             again.append(place)
-    held = held_jobs(tx, places)
-    answers = {
-        verdict.job_id: verdict for verdict in act([held[job_id] for job_id in places if job_id in held])
-    }
+    held, busy = held_jobs(tx, places)
+    answers = {job_id: busy_verdict(job) for job_id, job in busy.items()}
+    for verdict in act([held[job_id] for job_id in places if job_id in held]):
+        answers[verdict.job_id] = verdict
     verdicts = [answers.get(job_id) or Verdict(job_id=job_id, done=False, state=None) for job_id in ids]
     if again:
         for place, verdict in zip(again, judged(tx, [ids[place] for place in again], act), strict=True):

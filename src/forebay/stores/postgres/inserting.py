@@ -23,6 +23,7 @@ from forebay.errors import (
     InvalidJob,
     QueueClosed,
     QueueNotFound,
+    StoreBusy,
     StoreRefused,
 )
 from forebay.stores.ids import ids_for
@@ -37,6 +38,7 @@ from forebay.stores.rows import new_options_text
 
 # No statement holds much more than this: the server takes no message of a gigabyte.
 LOT_BYTES: Final = 64 * 2**20
+WAY_OUT: Final = "try again once that is committed or rolled back"
 _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
 
 
@@ -86,6 +88,10 @@ class Lot:
 class Intake:
     """The jobs of one insert.
 
+    A key or an id that a caller's open transaction has taken is not waited for: that may stay open for hours,
+    and who inserts here may hold up others. Its job is refused with StoreBusy. Between this look and the
+    write a caller may take one still; then the write waits, at most for the lock time-out.
+
     What others have is looked at first, for all of them at once; then each is judged in its turn, as if it
     came alone; then all are written. Somebody else may have taken a key, an id or a queue's name in between:
     what we write waits for them, notices, and the whole transaction is made again with a fresh look. A queue
@@ -108,7 +114,7 @@ class Intake:
         self._turnstile = Turnstile(tx.later(), self._bucket, self._together) if self._rated else None
         self._holders = tx.key_holders(key for job in jobs for key in _keys_of(job))
         brought = {job.id for job in jobs if job.id is not None}
-        self._states = tx.states([*brought, *self._holders.values()])
+        self._states, self._busy = tx.states_and_busy(brought, self._holders.values())
         self._taken: list[tuple[Key, JobId, int | None]] = []
         self.receipts: list[Receipt] = []  # of the jobs that came before
         self._spots: dict[JobId, tuple[Lot, int]] = {}
@@ -230,10 +236,15 @@ class Intake:
             if self._rules.on_conflict != "ignore":
                 raise DuplicateJob(f"job id {job.id} is taken", holder=job.id)
             return Receipt(id=job.id, is_new=False, state=self._states[job.id])
+        if job.id is not None and job.id in self._busy:
+            raise StoreBusy(f"job id {job.id} is taken in an open transaction: {WAY_OUT}")
         for key in _keys_of(job):
             holder = self._holders.get(key)
             if holder is not None:
                 return self._key_taken(key, holder)
+        for key in _keys_of(job) if self._tx.busy_keys else ():
+            if key in self._tx.busy_keys:
+                raise StoreBusy(busy_key(key))
         return None
 
     def _key_taken(self, key: Key, holder: JobId) -> Receipt:
@@ -280,6 +291,8 @@ class Intake:
         # make the same two queues, each its own first, would wait for each other.
         for name in sorted({lot.job.queue for lot in lots}):
             tx.existing_queue(name)
+        if self._brought and self._rules.is_borrowed:
+            tx.run("ids_lock", {"ids": sorted(self._brought)})
         for lot in lots:
             tx.run("insert", self._values(lot))
         if self._brought:
@@ -338,6 +351,11 @@ class Intake:
             "dependants": lot.dependants,
             "unmet": lot.unmet,
         }
+
+
+def busy_key(key: Key) -> str:
+    """Tell that a caller's open transaction has taken a key, and the way out."""
+    return f"{key.kind} key {key.key!r} of queue {key.queue} is taken in an open transaction: {WAY_OUT}"
 
 
 def _keys_of(job: NewJob) -> Iterator[Key]:

@@ -8,18 +8,20 @@ from typing import Final
 import psycopg
 from psycopg import errors
 
-from forebay.errors import StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+from forebay.errors import StoreBusy, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.postgres.session import NoAnswer
 
 _AWAY: Final = "cannot be reached"
 _CROWDED: Final = "has no connection left: raise max_connections or use a pooler"
+_LOCKED: Final = "is busy: an open transaction holds a lock that this call needs; end it and try again"
 _POOLED: Final = "is behind a pooler that gives each transaction to any session: add `pooler=transaction`"
 # What an error means to the caller; the first that fits.
 _MEANING: Final[tuple[tuple[type[psycopg.Error], type[StoreError], str], ...]] = (
-    (errors.LockNotAvailable, StoreUnavailable, "is busy: somebody holds a lock for too long"),
+    # The server has undone the transaction in these three cases, so nothing has happened.
+    (errors.LockNotAvailable, StoreBusy, _LOCKED),
     (errors.QueryCanceled, StoreUnavailable, "is busy: a statement took too long"),
-    (errors.DeadlockDetected, StoreUnavailable, "is busy: transactions stand in each other's way"),
-    (errors.SerializationFailure, StoreUnavailable, "is busy: transactions stand in each other's way"),
+    (errors.DeadlockDetected, StoreBusy, "is busy: transactions stand in each other's way"),
+    (errors.SerializationFailure, StoreBusy, "is busy: transactions stand in each other's way"),
     (errors.TooManyConnections, StoreUnavailable, _CROWDED),
     (errors.DiskFull, StoreUnavailable, "has no room left: free some space on its disk"),
     (
@@ -89,5 +91,11 @@ def translated(place: str, exc: Exception) -> StoreError:
             return ours(f"{place} {meaning} ({said})")
     for kind, ours, meaning in _MEANING:
         if isinstance(exc, kind):
-            return ours(f"{place} {meaning} ({said})")
+            return ours(f"{place} {meaning} ({said}{_where(exc)})")
     return StoreError(f"{place}: {said}")
+
+
+def _where(exc: psycopg.Error) -> str:
+    """The row and table of a lock that was waited for in vain, in the server's words."""
+    context = exc.diag.context if isinstance(exc, errors.LockNotAvailable) else None
+    return f", {context.splitlines()[0]}" if context else ""

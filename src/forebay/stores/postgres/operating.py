@@ -20,7 +20,8 @@ from forebay.stores.clock_reading import NAMES, ClockReading, earlier_of, is_rec
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.duties import bury_queue, end_waiting, forget_history, others_insert
 from forebay.stores.postgres.edges import reopened
-from forebay.stores.postgres.holding import held_job, narrow
+from forebay.stores.postgres.holding import busy_verdict, held_jobs, narrow
+from forebay.stores.postgres.inserting import busy_key
 from forebay.stores.postgres.rows import options_text_with
 from forebay.stores.postgres.sequences import rejoin
 from forebay.stores.postgres.sharing import come
@@ -30,8 +31,13 @@ from forebay.stores.reviving import Revival
 from forebay.stores.rows import json_text, said_text
 
 
+class Busy(str):
+    """A reason against an action that ends with another transaction."""
+
+
 def _refused(job: Job, reason: str) -> Verdict:
-    return Verdict(job_id=job.id, done=False, state=job.state, reason=reason)
+    is_busy = isinstance(reason, Busy)
+    return Verdict(job_id=job.id, done=False, state=job.state, reason=str(reason), is_busy=is_busy)
 
 
 # Cancel
@@ -102,7 +108,10 @@ def _take_away(tx: Transaction, job: Job, reason: str, actor: str) -> Verdict:
 def amend(tx: Transaction, job_id: JobId, change: Amendment, actor: str) -> Verdict:
     if change.queue is not None:
         _look_at_target(tx, change.queue)
-    job = held_job(tx, job_id)
+    held, busy = held_jobs(tx, [job_id])
+    if job_id in busy:
+        return busy_verdict(busy[job_id])
+    job = held.get(job_id)
     if job is None:
         return Verdict(job_id=job_id, done=False, state=None)
     state, name = JobState.PENDING if change.delay_ms == 0 else job.state, change.queue or job.queue
@@ -164,6 +173,8 @@ def _moved_key(tx: Transaction, job: Job, name: QueueName, state: JobState) -> s
         return ""
     if there in holders:
         return f"its unique key is held by {holders[there]}"
+    if there in tx.busy_keys:
+        return Busy(busy_key(there))
     tx.free_keys([(job.id, job.queue, job.unique_key)])
     if not tx.take_keys([(there, job.id, None)]):
         raise TryAgain
@@ -265,6 +276,8 @@ def _objection_to_revival(tx: Transaction, job: Job, how: Revival) -> str:
         holder = tx.key_holders([key]).get(key)
         if holder is not None:
             return f"its unique key is held by {holder}"
+        if key in tx.busy_keys:
+            return Busy(busy_key(key))
         if not tx.take_keys([(key, job.id, None)]):
             raise TryAgain
     return ""

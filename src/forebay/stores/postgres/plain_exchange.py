@@ -16,6 +16,7 @@ from psycopg.errors import UniqueViolation
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
 from forebay.domain.limits import scopes_of
 from forebay.domain.settlement import Settlement
+from forebay.errors import StoreBusy
 from forebay.stores.parts import as_lost_answer
 from forebay.stores.postgres.beside import Beside
 from forebay.stores.postgres.calling import Call, together
@@ -218,8 +219,13 @@ class PlainExchange:
             most = max(0, min(want.most, room - part.claimed))
             is_limited = self._is_limited(want, ends)
             meets = bool(ends) and not is_limited and self._may_meet()
-            with as_lost_answer() if part.claimed else _NOTHING:
-                step = self._step(Asked(worker, ends, want, most, known or "", is_limited, meets))
+            try:
+                with as_lost_answer() if part.claimed else _NOTHING:
+                    step = self._step(Asked(worker, ends, want, most, known or "", is_limited, meets))
+            except StoreBusy:
+                if part.done is None:
+                    raise
+                break  # what was done before is committed, and the long way goes on from there
             if step is None or step.done is None:
                 break
             left = step.settlements if part.done is None else part.settlements

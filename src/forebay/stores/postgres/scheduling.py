@@ -12,11 +12,14 @@ from msgspec.structs import replace
 from forebay.domain.changes import schedule_changes
 from forebay.domain.firing import Move
 from forebay.domain.history import Changes, Event, EventKind
+from forebay.domain.job import NewJob
 from forebay.domain.query import check_limit
 from forebay.domain.schedule import FIRINGS_KEPT, Firing, Schedule
+from forebay.errors import StoreBusy
 from forebay.stores.postgres.connection import Values
 from forebay.stores.postgres.inserting import Rules, insert_all
 from forebay.stores.postgres.transaction import Transaction
+from forebay.stores.protocol import Receipt
 from forebay.stores.rows import Row
 from forebay.stores.scheduling import (
     DueSchedules,
@@ -143,7 +146,7 @@ def fire(tx: Transaction, moves: Sequence[Move]) -> list[Fired]:
         schedule = locked.pop(move.name, None) if may_fire(locked.get(move.name), move, tx.now) else None
         made.append((move, schedule))
     jobs = [run.job for move, schedule in made if schedule is not None for run in move.runs]
-    receipts = iter(insert_all(tx, jobs, Rules(), atomic=False) if jobs else ())
+    receipts = iter(_inserted(tx, jobs) if jobs else ())
     landings = [
         None if schedule is None else landed(schedule, move, [next(receipts) for _ in move.runs], tx.now)
         for move, schedule in made
@@ -153,6 +156,16 @@ def fire(tx: Transaction, moves: Sequence[Move]) -> list[Fired]:
         Fired(name=move.name, done=landing is not None, firings=landing.firings if landing else ())
         for move, landing in zip(moves, landings, strict=True)
     ]
+
+
+def _inserted(tx: Transaction, jobs: Sequence[NewJob]) -> list[Receipt]:
+    """Insert the jobs of runs. One that is refused for good is noted as failed; one whose key another
+    transaction holds is not, and nothing moves: else its run would be lost."""
+    receipts = insert_all(tx, jobs, Rules(), atomic=False)
+    for receipt in receipts:
+        if isinstance(receipt.error, StoreBusy):
+            raise receipt.error
+    return receipts
 
 
 def _keep(tx: Transaction, landings: Sequence[tuple[str, Landing]]) -> None:

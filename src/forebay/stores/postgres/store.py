@@ -16,7 +16,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
 from forebay.domain.workflow import RELEASED_AT_ONCE, Aftermath
-from forebay.errors import StoreError, StoreUnavailable
+from forebay.errors import StoreBusy, StoreError, StoreUnavailable
 from forebay.stores.clock_reading import ClockReading
 from forebay.stores.following import StillListed
 from forebay.stores.parts import as_lost_answer, none_if_failed
@@ -243,10 +243,16 @@ class PostgresStore(PostgresSchedules, PostgresLimits, PostgresDocuments, Postgr
         whole = part.whole
         if whole is None:
             left = room - part.claimed
-            with as_lost_answer() if part.claimed else nullcontext():
-                rest = self._transact(
-                    lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
-                )
+            try:
+                with as_lost_answer() if part.claimed else nullcontext():
+                    rest = self._transact(
+                        lambda tx: exchange(tx, worker, part.settlements, part.wants, left, known, notes)
+                    )
+            except StoreBusy as exc:
+                if part.done is None:
+                    raise
+                # StoreBusy says that nothing has happened. Here a part has, as when an answer is lost.
+                raise StoreUnavailable(str(exc)) from exc
             whole = part.joined(rest)
             if self._beside is not None:
                 self._beside.gone(rest.jobs)

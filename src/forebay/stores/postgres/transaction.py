@@ -77,7 +77,14 @@ class Transaction:
     """
 
     def __init__(
-        self, raw: Runs, statements: Statements, new_id: Callable[[], JobId], memory: Memory
+        self,
+        raw: Runs,
+        statements: Statements,
+        new_id: Callable[[], JobId],
+        memory: Memory,
+        *,
+        is_borrowed: bool = False,
+        completes: JobId | None = None,
     ) -> None:
         self._raw = raw
         self._caps = memory.caps
@@ -104,8 +111,10 @@ class Transaction:
         self.has_news = False  # somebody should look: something has changed
         self.has_new_jobs = False  # somebody should look: work has come
         self.listed: list[int] = []  # lines of the list of what the ends of jobs mean for others
-        self.is_borrowed = False  # the caller's own, which may hold a lock for as long as it likes
-        self._clock = self.run("now")
+        # The caller's own, which may hold a lock for as long as it likes; and the job that it completes.
+        self.is_borrowed = is_borrowed
+        self._clock = self.run("now") if completes is None else self.run("now_holding", {"id": completes})
+        self.busy_keys: set[Key] = set()  # those that a caller's open transaction has taken
         self._now: int | None = None
 
     @property
@@ -287,12 +296,17 @@ class Transaction:
     # Keys
 
     def key_holders(self, keys: Iterable[Key]) -> dict[Key, JobId]:
-        """Who holds these keys now."""
+        """Who holds these keys now. Those that a caller's open transaction has taken are in `busy_keys`.
+
+        A caller's own transaction does not look for those: it waits for another caller, as for any row.
+        """
         wanted = sorted(set(keys))
         if not wanted:
             return {}
-        rows = self.all("key_holders", {**_columns(wanted), "now": self.now})
-        return {Key(*row[:3]): row[3] for row in rows}
+        values = {**_columns(wanted), "now": self.now, "probes": not self.is_borrowed}
+        rows = self.all("key_holders", values)
+        self.busy_keys.update(Key(*row[:3]) for row in rows if row[3] is None)
+        return {Key(*row[:3]): row[3] for row in rows if row[3] is not None}
 
     def take_keys(self, keys: Sequence[tuple[Key, JobId, int | None]]) -> bool:
         """Give keys to jobs; whether all of them were free."""
@@ -305,7 +319,8 @@ class Transaction:
             "untils": [until for _, _, until in ordered],
             "now": self.now,
         }
-        return len(self.all("keys_take", values)) == len(ordered)
+        taken = self.all("keys_take_within" if self.is_borrowed else "keys_take", values)
+        return len(taken) == len(ordered)
 
     def free_keys(self, rows: Iterable[tuple[JobId, str, str | None]]) -> None:
         """Let go of the unique keys of jobs, given as (id, queue, key)."""
@@ -320,6 +335,18 @@ class Transaction:
         """The states of these jobs, wherever they are."""
         wanted = sorted(set(ids))
         return {row[0]: STATES[row[1]] for row in self.all("states", {"ids": wanted})} if wanted else {}
+
+    def states_and_busy(
+        self, brought: Iterable[JobId], others: Iterable[JobId]
+    ) -> tuple[dict[JobId, JobState], set[JobId]]:
+        """The states of jobs, and which of the ids that the caller has brought another caller's open
+        transaction is about to write."""
+        ids = sorted(set(brought))
+        if self.is_borrowed or not ids:
+            return self.states([*ids, *others]), set()
+        rows = self.all("states_brought", {"ids": sorted({*ids, *others}), "brought": ids})
+        found = {row[0]: STATES[row[1]] for row in rows if row[1] is not None}
+        return found, {row[0] for row in rows if row[1] is None} - found.keys()
 
     def list_aftermaths(self, aftermaths: Sequence[tuple[JobId, str]]) -> None:
         """Remember to look at what depends on these jobs."""

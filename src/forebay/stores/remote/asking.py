@@ -18,6 +18,7 @@ import msgspec
 from forebay.errors import (
     Forbidden,
     ForebayError,
+    StoreBusy,
     StoreError,
     StoreRefused,
     StoreUnavailable,
@@ -132,6 +133,8 @@ class Asking:
                 chosen = self.chosen
                 try:
                     return self._ask(operation, body, chosen, is_impatient and pause is not None)
+                except StoreBusy:
+                    raise  # any other server of this service meets the same transaction
                 except StoreUnavailable as exc:
                     lost = exc
                     self.go_on(chosen)

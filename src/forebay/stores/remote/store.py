@@ -16,7 +16,7 @@ from forebay.domain.note import Note
 from forebay.domain.query import Fate
 from forebay.domain.settlement import Settlement
 from forebay.domain.text import clean
-from forebay.errors import ConfigError, ForebayError, StoreError, StoreUnavailable
+from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreError, StoreUnavailable
 from forebay.stores.ids import new_id, several_ids
 from forebay.stores.protocol import Exchange, Features, OnConflict, Reader, Receipt, Store, Wakeups, Want
 from forebay.stores.remote.asking import Address, Asking, TimedOut, Unheard
@@ -141,8 +141,8 @@ class RemoteStore(Handle):
         try:
             receipts: list[Receipt] = ask(named, on_conflict=on_conflict)
             return receipts
-        except Unheard:
-            raise
+        except (Unheard, StoreBusy):
+            raise  # nothing has happened
         except StoreUnavailable as exc:
             ours = {job.id for job, given in zip(named, jobs, strict=True) if given.id is None and job.id}
             if len(ours) < len(jobs):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar
 from weakref import WeakSet
 
-from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+from forebay.errors import ConfigError, StoreError, StoreLocked, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.sqlite.places import Places
 
 Durability = Literal["default", "relaxed", "full"]
@@ -26,9 +26,9 @@ PAUSE_SECONDS: Final = 0.002
 
 # What the first part of an error's name means to the caller.
 _MEANING: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
-    ("SQLITE_BUSY", StoreUnavailable, "is locked by another program"),
+    ("SQLITE_BUSY", StoreLocked, "is locked by another program"),
     ("SQLITE_PROTOCOL", StoreUnavailable, "is locked by another program"),
-    ("SQLITE_LOCKED", StoreUnavailable, "is locked by another program"),
+    ("SQLITE_LOCKED", StoreLocked, "is locked by another program"),
     ("SQLITE_FULL", StoreUnavailable, "has no room left: free some space on its disk"),
     ("SQLITE_IOERR", StoreUnavailable, "cannot be read or written: look at its disk"),
     (
@@ -137,7 +137,7 @@ class Connection:
         while (mode := self._switched(raw)) is None and time.monotonic() < until:
             time.sleep(PAUSE_SECONDS)
         if mode is None:
-            raise StoreUnavailable(f"{self._path} is locked by another program: end its transaction")
+            raise StoreLocked(f"{self._path} is locked by another program: end its transaction")
         if mode != "wal":
             raise StoreUnusable(
                 f"{self._path} cannot be switched to write-ahead logging (it stays in {mode} mode): "
@@ -256,7 +256,7 @@ class Connection:
             if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
             if waited > self._lock_wait:
-                raise StoreUnavailable(
+                raise StoreLocked(
                     f"{self._path} is locked by another program for more than {self._lock_wait:g} s: "
                     "end its transaction, or wait longer with lock_wait"
                 ) from exc

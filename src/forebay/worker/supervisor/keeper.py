@@ -374,7 +374,8 @@ class Keeper:
         instead = Instead(lambda lease: self._taken[lease], random.random)
         answer = exchange_all(store, self._sweeper, settlements, fallback=instead)
         self._given_up.extend(_given_up(instead.ends(settlements), answer))
-        self._taken.clear()
+        # What another transaction holds is offered again with the next worker that dies, or is swept again.
+        self._taken = {lease: self._taken[lease] for lease in answer.busy}
 
     def _lost(self, lease: Lease, started: dict[Lease, bool], ended: Ended) -> Lost:
         reason = f"worker process {ended.child.pid} {ended.reason}"
@@ -449,10 +450,10 @@ class Keeper:
 
 
 def _given_up(ends: Sequence[Settlement], answer: Exchange) -> Iterator[GivenUp]:
-    """Those that are in the dead letters now; a refused settlement is another holder's."""
-    refused = {refusal.lease for refusal in answer.refused}
+    """Those that are in the dead letters now; a refused settlement is another holder's, a busy one waits."""
+    unwritten = {*(refusal.lease for refusal in answer.refused), *answer.busy}
     for end in ends:
-        if end.state is JobState.DEAD and Lease(end.job_id, end.attempt) not in refused:
+        if end.state is JobState.DEAD and Lease(end.job_id, end.attempt) not in unwritten:
             yield GivenUp(
                 job_id=end.job_id,
                 attempt=end.attempt,

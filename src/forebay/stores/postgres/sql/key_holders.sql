@@ -1,8 +1,17 @@
--- key_holders: who holds these keys now. A once key that has run out is held by nobody.
+-- key_holders: who holds these keys now. A once key that has run out is held by nobody. With `probes` also keys that nobody
+-- holds yet and a caller's open transaction has taken (`keys_take_within`); these come without a job.
+-- Guarantees: waits for nobody. The probe takes the lock of the session and lets go of it at once, so a batch of any size
+-- takes one place in the server's table of locks. It is shared, so two probes never meet. Two keys with one number make
+-- a key look taken that is free: the caller is answered busy, and tries again.
 -- Each key is looked up by itself, for the reason that `due` gives.
-select k.queue, k.kind, k.key, k.job_id
+select w.queue, w.kind, w.key, k.job_id
 from unnest(%(queues)b::text[], %(kinds)b::text[], %(keys)b::text[]) as w (queue, kind, key)
 cross join lateral (
-  select * from forebay.keys where queue = w.queue and kind = w.kind and key = w.key offset 0
-) as k
-where k.until is null or k.until > %(now)s;
+  select hashtextextended('forebay.keys ' || w.queue || ' ' || w.kind || ' ' || w.key, 0) as number offset 0
+) as l
+left join lateral (
+  select job_id, until from forebay.keys where queue = w.queue and kind = w.kind and key = w.key offset 0
+) as k on k.until is null or k.until > %(now)s
+where k.job_id is not null
+  or %(probes)s::boolean
+  and not case when pg_try_advisory_lock_shared(l.number) then pg_advisory_unlock_shared(l.number) else false end;

@@ -1,2 +1,2 @@
 -- leases_lock: hold a running job.
-select 1 from forebay.leases where id = %(id)s for update;
+select 1 from forebay.leases where id = %(id)s for update skip locked;

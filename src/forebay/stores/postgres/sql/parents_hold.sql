@@ -2,8 +2,20 @@
 -- Guarantees: whoever ends one of them deletes its row, and so waits for us and finds the mark in the row that it
 -- deletes; or was first, and then the row is not found here, and a later statement finds the job among those that ended.
 -- In the order of ids, as everybody who locks several. A claim does not touch these rows, so it does not wait.
-with held as materialized (
-  select id, has_dependants from forebay.jobs where id = any(%(ids)b::text[]) order by id for key share
+-- One that a caller's open transaction completes (`now_holding`) is not waited for: it is answered as one that is not held.
+with busy as materialized (
+  select n.id
+  from (
+    select w.id, hashtextextended('forebay.jobs ' || w.id, 0) as number from unnest(%(ids)b::text[]) as w (id) offset 0
+  ) as n
+  where not case when pg_try_advisory_lock_shared(n.number) then pg_advisory_unlock_shared(n.number) else false end
+),
+held as materialized (
+  select id, has_dependants
+  from forebay.jobs
+  where id = any(array(select unnest(%(ids)b::text[]) except select id from busy))
+  order by id
+  for key share
 ),
 marked as (
   update forebay.jobs
@@ -15,4 +27,6 @@ marked as (
     cross join lateral (select 1 from forebay.jobs where id = h.id for no key update) as j
   ))
 )
-select id from held;
+select id, true from held
+union all
+select id, false from busy;

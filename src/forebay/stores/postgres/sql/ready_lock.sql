@@ -8,4 +8,4 @@ where queue = %(queue)s
   and (rank, seq) >= (%(rank)s, %(seq)s)
   and (rank, seq) <= (%(rank)s, %(seq)s)
 order by rank, seq
-for update;
+for update skip locked;

@@ -1,0 +1,12 @@
+-- ids_lock: show that a caller's transaction is about to write jobs under ids that it has brought, until it ends; see
+-- keys_take_within, also for the number of locks.
+with room as materialized (
+  select coalesce(nullif(current_setting('forebay_tx.locks', true), '')::bigint, 0) as taken
+)
+select
+  count(
+    case when r.taken + n.place <= 16 then pg_advisory_xact_lock(hashtextextended('forebay.jobs ' || n.id, 0))::text end
+  ),
+  set_config('forebay_tx.locks', (max(r.taken) + cardinality(%(ids)b::text[]))::text, true)
+from room r
+cross join unnest(%(ids)b::text[]) with ordinality as n (id, place);

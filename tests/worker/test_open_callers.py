@@ -1,0 +1,237 @@
+"""A program's transaction that stays open holds up nobody but those who need what it has taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Barrier, Event
+from typing import Any
+
+import psycopg
+import pytest
+
+from forebay import Forebay, current_job
+from forebay.app import patience
+from forebay.app.task import Task
+from forebay.domain.lifecycle import JobState
+from forebay.errors import StoreBusy
+from forebay.stores.postgres.engine import PostgresEngine
+from tests.stores.sqlite_support import in_thread
+from tests.urls import url_of
+from tests.worker.support import eventually
+
+PATIENCE = 120
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[Forebay]:
+    with Forebay(url_of("postgresql", tmp_path), defaults={"retries": 0}) as app:
+        app.counts()  # the tables are there
+        yield app
+        assert app.client.read(lambda reader: reader.health()).problems == ()
+
+
+@pytest.fixture
+def work(app: Forebay) -> Task[[], None]:
+    return app.task(name="work")(lambda: None)
+
+
+@pytest.fixture
+def caller(app: Forebay, work: Task[[], None]) -> Iterator[psycopg.Connection[Any]]:
+    """A transaction that has taken a key, and is open."""
+    engine = app.engine
+    assert isinstance(engine, PostgresEngine)
+    with closing(psycopg.connect(engine.address.dsn)) as connection:
+        work.using(unique="daily").enqueue_within(connection)
+        yield connection
+
+
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
+
+
+def test_a_worker_goes_on_while_one_settlement_waits_for_a_key(
+    app: Forebay, work: Task[[], None], caller: psycopg.Connection[Any]
+) -> None:
+    has_ended = Event()
+
+    @app.task(name="leads")
+    def leads() -> None:
+        current_job().follow_up(work.using(unique="daily").job())
+        has_ended.set()
+
+    with app.working(threads=2):
+        culprit = leads.enqueue()
+        assert has_ended.wait(PATIENCE)
+        innocents = [work.enqueue() for _ in range(20)]
+        for one in innocents:
+            one.wait(PATIENCE)
+        before = culprit.refresh()
+        caller.commit()
+        after = culprit.wait(PATIENCE)
+
+    assert (before.state, after.state, after.attempt) == (JobState.RUNNING, JobState.COMPLETED, 1)
+    assert len([one for one in app.search().jobs if one.task == "work"]) == 21  # one of them has the key
+
+
+def test_a_worker_stops_while_a_settlement_waits_and_the_job_is_not_lost(
+    app: Forebay, work: Task[[], None], caller: psycopg.Connection[Any]
+) -> None:
+    has_ended = Event()
+
+    @app.task(name="leads")
+    def leads() -> None:
+        current_job().follow_up(work.using(unique="daily").job())
+        has_ended.set()
+
+    with app.working(threads=1):
+        culprit = leads.enqueue()
+        assert has_ended.wait(PATIENCE)
+        work.enqueue().wait(PATIENCE)
+        stopping = in_thread(caller.commit)
+    stopping()
+
+    assert culprit.refresh().state is JobState.COMPLETED
+
+
+def test_threads_that_enqueue_together_do_not_suffer_for_the_one_whose_key_is_taken(
+    app: Forebay, work: Task[[], None], caller: psycopg.Connection[Any], no_patience: None
+) -> None:
+    rounds = 25
+    all_there = Barrier(5)
+
+    def keyed() -> int:
+        all_there.wait(PATIENCE)
+        return sum(_is_busy(lambda: work.using(unique="daily").enqueue()) for _ in range(rounds))
+
+    def plain() -> int:
+        all_there.wait(PATIENCE)
+        return sum(work.enqueue().error is None for _ in range(rounds))
+
+    calls = [in_thread(keyed), *(in_thread(plain) for _ in range(4))]
+
+    assert [call() for call in calls] == [rounds] * 5
+    assert len(app.search().jobs) == 4 * rounds
+
+
+def _is_busy(call: object) -> bool:
+    with pytest.raises(StoreBusy, match="unique key 'daily'"):
+        call()  # type: ignore[operator]  # a lambda
+    return True
+
+
+def test_who_wants_the_key_waits_for_a_short_transaction_without_holding_up_others(
+    app: Forebay, work: Task[[], None], caller: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_waiting, pauses = Event(), patience.pauses
+
+    def noted(seconds: float = PATIENCE) -> Iterator[float]:
+        for pause in pauses(PATIENCE):
+            is_waiting.set()
+            yield pause
+
+    monkeypatch.setattr(patience, "pauses", noted)
+    keyed = in_thread(lambda: work.using(unique="daily").enqueue())
+    assert is_waiting.wait(PATIENCE)
+    other = work.enqueue()
+    caller.commit()
+
+    assert keyed().id != other.id
+    assert len(app.search().jobs) == 2
+
+
+def test_a_coroutine_that_wants_the_key_holds_up_no_other(
+    app: Forebay, work: Task[[], None], caller: psycopg.Connection[Any], no_patience: None
+) -> None:
+    async def all_at_once() -> list[Any]:
+        calls = [work.using(unique="daily").enqueue_async(), *(work.enqueue_async() for _ in range(9))]
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    first, *others = asyncio.run(all_at_once())
+
+    assert isinstance(first, StoreBusy)
+    assert not [one for one in others if isinstance(one, BaseException)]
+
+
+def test_a_batch_that_may_be_stored_in_part_has_the_error_in_its_place(
+    app: Forebay, work: Task[[], None], caller: psycopg.Connection[Any]
+) -> None:
+
+    handles = app.enqueue_many([work.job(), work.using(unique="daily").job(), work.job()], atomic=False)
+
+    assert [type(one.error) for one in handles] == [type(None), StoreBusy, type(None)]
+
+
+def test_a_transaction_is_known_to_the_worker_before_the_statement_that_completes_the_job(
+    app: Forebay, work: Task[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt may come right behind the statement: then the settlement must not wait for its lock."""
+    engine = app.engine
+    assert isinstance(engine, PostgresEngine)
+    opened: list[psycopg.Connection[Any]] = []
+    seen: list[bool] = []
+    has_ended = Event()
+    complete = PostgresEngine.complete_within
+
+    def interrupted(*args: Any) -> None:
+        complete(*args)
+        seen.append(current_job().is_within)
+        raise KeyboardInterrupt("right behind the statement")
+
+    monkeypatch.setattr(PostgresEngine, "complete_within", interrupted)
+
+    @app.task(name="serve")
+    def serve() -> None:
+        opened.append(psycopg.connect(engine.address.dsn))
+        with pytest.raises(KeyboardInterrupt):
+            current_job().complete_within(opened[0])
+        seen.append(current_job().is_within)
+        has_ended.set()
+        raise ValueError("and the transaction stays open")
+
+    with app.working(threads=2):
+        job = serve.enqueue()
+        assert has_ended.wait(PATIENCE)
+        # Settled with others, it would hold up their exchange.
+        work.enqueue().wait(PATIENCE)
+        before = job.refresh().state
+        opened[0].commit()
+        after = job.wait(PATIENCE).state
+        opened[0].close()
+
+    assert seen == [True, True]
+    assert (before, after) == (JobState.RUNNING, JobState.COMPLETED)
+
+
+def test_a_statement_that_was_refused_leaves_no_open_transaction_behind(app: Forebay) -> None:
+    seen: list[bool] = []
+
+    @app.task(name="serve")
+    def serve() -> str:
+        with pytest.raises(Exception, match="joins the transactions"):
+            current_job().complete_within(object())
+        seen.append(current_job().is_within)
+        return "served"
+
+    with app.working(threads=1):
+        assert serve.enqueue().result(PATIENCE) == "served"
+    assert seen == [False]
+
+
+def test_an_operator_is_told_which_jobs_are_busy(app: Forebay, work: Task[[], None]) -> None:
+    engine = app.engine
+    assert isinstance(engine, PostgresEngine)
+    jobs = [work.enqueue() for _ in range(3)]
+    consumer = app.consumer()
+    with closing(psycopg.connect(engine.address.dsn)) as connection:
+        [held] = consumer.claim(1)
+        consumer.complete_within(connection, held)
+        verdicts = app.client.cancel([job.id for job in jobs])
+        connection.commit()
+    consumer.close()
+
+    assert [verdict.is_busy for verdict in verdicts] == [job.id == held.id for job in jobs]
+    assert eventually(lambda: jobs[0].refresh().state is JobState.COMPLETED)
