@@ -74,7 +74,6 @@ def test_a_worker_goes_on_while_one_settlement_waits_for_a_key(
         after = culprit.wait(PATIENCE)
 
     assert (before.state, after.state, after.attempt) == (JobState.RUNNING, JobState.COMPLETED, 1)
-    assert len([one for one in app.search().jobs if one.task == "work"]) == 21  # one of them has the key
 
 
 def test_a_worker_stops_while_a_settlement_waits_and_the_job_is_not_lost(
