@@ -22,7 +22,7 @@ EXEMPT: Final = {
     "worker/channel.py": "used by the supervisor's threads",
     "worker/supervised.py": "used by the threads of a supervised worker",
     "worker/executors/attending.py": "used by the threads that attend to isolated processes",
-    "worker/executors/hiding.py": "taken by a thread that is hidden, and by the one that interrupts",
+    "worker/executors/task_thread.py": "taken by a thread that is hidden, and by the one that interrupts",
     "worker/executors/threads.py": "the executor itself, which gives its reasons there",
     "worker/executors/voice.py": "no interrupt is raised while the line is busy",
     "facades/task_queue.py": "closing a queue waits for its tasks, so none of them can do it",

@@ -19,7 +19,7 @@ from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.interrupts import be_interruptible
 from forebay.telemetry.logs import defer_interrupts_in_logging
-from forebay.worker.executors.hiding import TaskThread
+from forebay.worker.executors.task_thread import TaskThread
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoke import Call, Invoke
 from forebay.worker.slots import Assignment, Kind
