@@ -55,6 +55,11 @@ def prune(stage: Stage) -> Act:
     return lambda process: process.store.prune()
 
 
+@ROWS.add("read the clock and record the reading", "read_clock")
+def read_clock(stage: Stage) -> Act:
+    return lambda process: process.store.read_clock(record=True)
+
+
 @ROWS.add("take a duty", "take_duty")
 def take_duty(stage: Stage) -> Act:
     return lambda process: process.store.take_duty("sweep", 1_000)
