@@ -156,7 +156,7 @@ def test_a_store_that_somebody_else_has_locked_is_not_reachable_and_nothing_is_s
         other.execute("begin immediate")
         error = refusal("enqueue", "t", "--url", "sqlite:///jobs.db?lock_wait=0")
 
-    assert (error["kind"], error["status"]) == ("StoreUnavailable", 3)
+    assert (error["kind"], error["status"]) == ("StoreLocked", 3)
     assert "locked" in error["message"]
     assert answer("stats")["total"]["total"] == 0
 

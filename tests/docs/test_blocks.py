@@ -154,6 +154,9 @@ ELSEWHERE: Final = {
     ("guide/postgresql.md", "sql"): (
         "stores/test_postgres_guide.py::test_the_rights_of_the_page_are_enough_and_no_more"
     ),
+    ("troubleshooting.md", "sql"): (
+        "stores/test_postgres_guide.py::test_the_query_of_the_page_finds_a_transaction_that_is_left_open"
+    ),
     ("guide/workers.md", "ini"): (
         "docs/test_commands.py::test_the_unit_for_systemd_starts_a_worker_and_leaves_it_time_to_stop"
     ),

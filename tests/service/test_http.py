@@ -141,7 +141,7 @@ def test_a_commit_that_fails_is_answered_as_a_store_that_is_away(tmp_path: Path)
             refused = served.post("/v1/jobs", {"task": "t", "queue": queue})
         again = served.post("/v1/jobs", {"task": "t", "queue": queue})
 
-    assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
+    assert (refused.status_code, refused.json()["code"]) == (503, "busy")
     assert again.status_code == 201
 
 

@@ -179,7 +179,7 @@ def test_what_a_server_says_is_an_error_of_ours_and_nothing_is_half_stored(
 @pytest.mark.parametrize(
     ("code", "kind", "words"),
     [
-        ("55P03", StoreUnavailable, "somebody holds a lock"),
+        ("55P03", StoreBusy, "an open transaction holds a lock"),
         ("53100", StoreUnavailable, "no room left"),
         ("57014", StoreUnavailable, "took too long"),
         ("42501", StoreUnusable, "grant it"),
@@ -218,7 +218,7 @@ def test_an_exchange_whose_commit_fails_raises_an_error_of_ours_and_changes_noth
     first, second = claim(store, 2)
     store.exchange(WORKER, [complete(first)])
 
-    schema, words = engine.address.schema, "somebody holds a lock"
+    schema, words = engine.address.schema, "an open transaction holds a lock"
     with refused_at_commit(schema, "leases", "55P03"), pytest.raises(StoreUnavailable, match=words):
         store.exchange(WORKER, [complete(second)], [Want(DEFAULT, 1)], 1)
 

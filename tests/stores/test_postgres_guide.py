@@ -71,6 +71,16 @@ def test_the_rights_of_the_page_are_enough_and_no_more(own_server: Postgres, tmp
     reader.close()
 
 
+def test_the_query_of_the_page_finds_a_transaction_that_is_left_open(own_server: Postgres) -> None:
+    [query] = blocks("troubleshooting.md", "sql")
+    with psycopg.connect(own_server.url()) as left_open, psycopg.connect(own_server.url()) as admin:
+        left_open.execute("select 1")
+
+        found = admin.execute(query.encode()).fetchall()
+
+        assert left_open.info.backend_pid in [row[0] for row in found]
+
+
 def test_a_job_takes_as_much_room_as_the_page_says(own_server: Postgres) -> None:
     jobs, payload = 2_000, b'{"v":1}'
     store = PostgresEngine(Address(dsn=own_server.url(), schema="room")).store()

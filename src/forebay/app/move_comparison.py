@@ -78,7 +78,7 @@ class BlobCheck:
     def __init__(self, blobs: Blobs | None) -> None:
         self._blobs = blobs
         self._names: dict[str, set[str]] = {}  # by the id of their store
-        self.unchecked = 0
+        self.unchecked: int = 0
         self.gone: list[JobId] = []
 
     def look_at(self, job: Job) -> None:

@@ -86,7 +86,7 @@ _KINDS: Final[tuple[tuple[type[ForebayError], Kind], ...]] = (
     (ConfigError, Kind("invalid", 422, "INVALID_ARGUMENT", "The request asks for what cannot be")),
     (UnknownTask, Kind("unknown_task", 422, "INVALID_ARGUMENT", "There is no such task")),
     (StoreRefused, Kind("payload", 422, "INVALID_ARGUMENT", "The store cannot hold this")),
-    (StoreBusy, Kind("busy", 409, "ABORTED", "Another transaction holds what this needs")),
+    (StoreBusy, Kind("busy", 503, "ABORTED", "Another transaction holds what this needs")),
     (StoreUnavailable, Kind("store_unavailable", 503, "UNAVAILABLE", "The store does not answer")),
     (StoreError, Kind("store_unusable", 503, "UNAVAILABLE", "The store cannot be used as it is")),
 )

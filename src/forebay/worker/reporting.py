@@ -46,7 +46,7 @@ class Reporting:
         wear: Wear | None = None,
     ) -> None:
         self._worker = worker
-        self.wear = wear or Wear(slots)
+        self.wear: Wear = wear or Wear(slots)
         self._slots = slots
         self._steering = steering
         self._watchdog = watchdog

@@ -33,6 +33,8 @@ _HEADERS: Final = frozenset(
         *("root_id", "shadow", "stamped_headers", "stamps", "task", "timelimit", "x-match"),
     }
 )
+# Trace context, which Sentry and OpenTelemetry write: it belongs to the program that has sent the message.
+_TRACE_HEADERS: Final = frozenset({"baggage", "headers", "traceparent", "tracestate"})
 _TYPES: Final[dict[str, Callable[[Any], Any]]] = {
     "bytes": lambda value: value.encode(),
     "base64": b64decode,
@@ -194,9 +196,13 @@ def _dropped(said: Mapping[str, Any], headers: Mapping[str, Any]) -> tuple[str, 
         dropped.append("retries made so far")
     if said.get("group"):
         dropped.append("membership of a group (kept as a note)")
-    if own := sorted(name for name in headers if name not in _HEADERS):
+    if own := sorted(name for name in headers if _is_own(name)):
         dropped.append(f"headers of your own: {', '.join(own):.200}")
     return tuple(dropped)
+
+
+def _is_own(header: str) -> bool:
+    return header not in _HEADERS and header not in _TRACE_HEADERS and not header.startswith("sentry-")
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Lane:
 
     def __init__(self, consume: Callable[[Lane], Coroutine[Any, Any, None]], size: int, number: int) -> None:
         self.waiting: deque[Assignment] = deque()
-        self.is_closed = False
+        self.is_closed: bool = False
         self.has_left = False  # some coroutine on it was given up
         self._asked_at: float | None = None
         self._sleeping: deque[asyncio.Future[None]] = deque()

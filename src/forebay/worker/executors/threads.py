@@ -59,7 +59,7 @@ class Seat:
         self.thread: int = get_ident()
         self.assignment: Assignment | None = None
         self.raising: list[None] = []
-        self.hiding = TaskThread(_raise_in)
+        self.hiding: TaskThread = TaskThread(_raise_in)
 
 
 class ThreadExecutor:
