@@ -386,7 +386,7 @@ def test_all_rules_together_cost_a_few_looks(memory: Engine, clock: ManualClock)
     counted: Any = Counted()
     evaluate(store, counted, clock)
 
-    # Rules and standings, the clock, jobs, queues, workers, the server, and rows of hours and of seconds: those
+    # Rules and standings, the clock, jobs, queues, workers, the server, rows of hours and of seconds: those
     # of the window, and those of the consumers that are there now.
     assert sorted(looks) == sorted(
         ["documents"] * 2 + ["now", "counts", "queues", "workers", "vitals"] + ["metrics"] * 3
