@@ -125,6 +125,10 @@ NO_FENCE: Final = {
     "head[READY_AT] = head[ATTEMPT] > 0 and head[READY_AT] or head[RUN_AT]": "whether it was ever claimed",
     "local holds = head[UNIQUE_KEY] and not FINAL[state] and (not head[UNTIL_STARTED] or head[ATTEMPT] == "
     "0)": "`doctor` looks",
+    "local unstarted = job.head[ATTEMPT] > 1 and redis.call('HGET', prefix .. 'unstarted', "
+    "job.id)": "whether an earlier attempt may not have begun",
+    "if job.head[ATTEMPT] > 1 or job.head[STATE] ~= 'completed' then": "whether an attempt may not have "
+    "begun",
     "if attempt == TRIES - 1:": "tries of a transaction",
 }
 

@@ -192,6 +192,7 @@ export interface ClaimedJob {
   queue: string;
   task: string;
   attempt: number;
+  run_number: number;
   failures: number;
   priority: number;
   lease_expires_at: string;
@@ -499,6 +500,7 @@ export interface JobShape {
   is_final: boolean;
   priority: number;
   attempt: number;
+  run_number: number;
   failures: number;
   crashes: number;
   max_retries: number;

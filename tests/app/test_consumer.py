@@ -359,6 +359,7 @@ def test_a_job_of_another_attempt_another_worker_or_another_state_is_not_held(
     consumer.release(job)
     assert consumer.holds([job]) == [False]
     [again] = consumer.claim()
+    assert (again.attempt, again.run_number) == (2, 1)
     assert consumer.holds([job, again]) == [False, True]
     assert consumer.holds([]) == []
 

@@ -13,7 +13,7 @@ from forebay.domain.job import QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.note import LogLine, Note, Progress, Step
-from forebay.domain.outcome import AttemptError, Completed, Failed
+from forebay.domain.outcome import AttemptError, Completed, Failed, Interrupted
 from forebay.domain.retry import RetryPolicy
 from forebay.stores.opening import open_engine
 from forebay.stores.protocol import Reader, Store
@@ -227,6 +227,17 @@ def test_people_see_arguments_and_results_as_json(store: Store) -> None:
     assert re.search(r'^result +\{"sent": null\}$', shown, re.MULTILINE)
     assert re.search(r'^metadata +\{"tenant": null\}$', shown, re.MULTILINE)
     assert '{"sent": null}' in ended
+
+
+def test_a_job_is_shown_with_the_number_of_its_runs(store: Store) -> None:
+    job_id = put(store)
+    store.exchange(steps.W1, [steps.ended(steps.start(store), Interrupted(started=False))])
+    steps.start(store)
+
+    shown = answer("jobs", "show", job_id)
+
+    assert (shown["attempt"], shown["run_number"], "unstarted" in shown) == (2, 1, False)
+    assert re.search(r"run number\W+1\b", call("jobs", "show", job_id).stdout)
 
 
 def test_a_payload_that_cannot_be_read_is_shown_as_it_is(store: Store) -> None:

@@ -337,6 +337,10 @@ def test_a_job_says_where_it_stands(
     assert (job.status, job.is_final, job.will_retry) == (status, is_final, will_retry)
 
 
+def test_the_run_number_of_a_job_leaves_out_attempts_that_did_not_begin() -> None:
+    assert a_job(attempt=5, unstarted=2).run_number == 3
+
+
 @pytest.mark.shows("R-JOB-32")
 @pytest.mark.parametrize(
     ("started_at", "finished_at", "duration"),

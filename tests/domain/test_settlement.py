@@ -56,6 +56,7 @@ CASES = [
         gate="task:b",
         reason="no such task",
         charge=UNSTARTED,
+        unstarted=1,
     ),
     row("completed with nothing", Completed(), {}, ending=Ending.COMPLETED, state=JobState.COMPLETED),
     row(
@@ -238,6 +239,7 @@ CASES = [
         state=JobState.PENDING,
         crashes=2,
         charge=UNSTARTED,
+        unstarted=1,
     ),
 ]
 
@@ -336,6 +338,21 @@ def test_an_attempt_is_charged_what_it_has_cost_beyond_what_it_took(outcome: Out
     assert decide(job, outcome, 0.0).charge == Charge(SCOPES, 3)
     assert decide(replace(job, cost=5), outcome, 0.0).charge is None
     assert replace(decide(job, outcome, 0.0), charge=None) == decide(job, replace(outcome, cost=None), 0.0)
+
+
+@pytest.mark.parametrize(
+    "outcome", [Interrupted(started=False), Lost("gone", started=False), Held("payload:2")]
+)
+def test_what_was_not_started_is_counted_as_such(outcome: Outcome) -> None:
+    assert decide(a_job(attempt=3, unstarted=1), outcome, 0.0).unstarted == 2
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [Completed(), Completed(cost=3), Failed(ERROR), Interrupted(), Lost("gone"), Held("t", started=True)],
+)
+def test_what_has_begun_leaves_the_count_of_unstarted_attempts(outcome: Outcome) -> None:
+    assert decide(a_job(attempt=3, unstarted=1), outcome, 0.0).unstarted == 0
 
 
 @pytest.mark.parametrize(

@@ -305,3 +305,4 @@ def test_a_job_that_was_released_goes_back_at_once(served: Served) -> None:
 
         [again] = waiting.result(PATIENCE)
     assert (again["id"], again["attempt"], again["failures"]) == (job["id"], 2, 0)
+    assert (job["run_number"], again["run_number"], served.job(job["id"])["run_number"]) == (1, 1, 1)

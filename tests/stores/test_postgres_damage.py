@@ -12,7 +12,7 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
 from forebay.domain.note import LogLine, Note
-from forebay.domain.outcome import AttemptError, Failed
+from forebay.domain.outcome import AttemptError, Failed, Interrupted
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
@@ -87,6 +87,10 @@ def test_options_that_cannot_be_read_are_shown_as_such_and_stop_nobody(
     assert [each.id for each in found.jobs] == [sound]
     assert job.metadata == {"unreadable": "{"}
     assert store.renew(WORKER, [Lease(job.id, job.attempt)]).refused == ()
+    assert store.exchange(WORKER, [decide(job, Interrupted(started=False), 0.0)]).settled == (spoiled,)
+    [back] = reader.jobs([spoiled])
+    assert back is not None
+    assert back.metadata == {"unreadable": "{"}
     reader.close()
 
 

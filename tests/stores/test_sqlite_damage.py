@@ -14,8 +14,10 @@ from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.note import LogLine, Note, Progress, Step
+from forebay.domain.outcome import Interrupted
 from forebay.domain.query import JobQuery
 from forebay.domain.retry import DEFAULT_POLICY
+from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnusable
 from forebay.stores.protocol import Reader
@@ -199,6 +201,26 @@ def test_a_search_by_options_goes_past_damaged_ones(path: Path, clock: ManualClo
     reader.close()
 
     assert [[job.id for job in jobs] for jobs in found.values()] == [[second]] * len(SEARCHES)
+
+
+@pytest.mark.parametrize("text", [text for text in BROKEN if not text.startswith('{"')])
+def test_a_job_with_damaged_options_can_be_handed_back_unstarted(
+    path: Path, clock: ManualClock, text: str
+) -> None:
+    engine = SqliteEngine(str(path), clock=clock)
+    store, reader = engine.store(), engine.reader()
+    store.insert([new_job()])
+    [job] = claim(store)
+    spoil(path, job.id, "options", text)
+
+    answer = store.exchange(WORKER, [decide(job, Interrupted(started=False), 0.0)])
+    [shown] = reader.jobs([job.id])
+    store.close()
+    reader.close()
+
+    assert answer.settled == (job.id,)
+    assert shown is not None
+    assert (shown.state, shown.metadata) == (JobState.PENDING, {"unreadable": text})
 
 
 @pytest.mark.shows("R-SER-20")

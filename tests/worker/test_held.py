@@ -6,11 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from forebay import Forebay
-from forebay.app.codec import VERSION
+from forebay import Forebay, current_job
+from forebay.app.codec import VERSION, encode_result
 from forebay.domain.history import EventKind
-from forebay.domain.job import NewJob
+from forebay.domain.job import DEFAULT_QUEUE, NewJob
+from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
+from forebay.domain.note import Note, Step
+from forebay.domain.outcome import Interrupted
+from forebay.domain.settlement import decide
+from forebay.stores.protocol import Want
+from tests.stores.support import WORKER
 from tests.worker.support import DEADLINE, eventually
 
 
@@ -56,4 +62,25 @@ def test_a_payload_for_a_later_version_is_held_and_shown_and_never_dead(url: str
         eventually(lambda: handle.refresh().gate)
     job = handle.refresh()
     assert (job.state, job.gate, job.failures) == (JobState.PENDING, f"payload:{VERSION + 1}", 0)
+    assert (job.attempt, job.run_number) == (1, 0)
+    app.close()
+
+
+def test_a_task_that_has_begun_and_cannot_read_a_step_has_run(url: str) -> None:
+    app = Forebay(url)
+
+    @app.task(name="resume")
+    def resume() -> None:
+        current_job().step("pack", list)
+
+    handle, store = resume.enqueue(), app.engine.store()
+    [job] = store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1)], room=1).jobs
+    newer = Step(name="pack", result=encode_result([]).replace(b"fb1", b"fb2"), attempt=1)
+    note = Note(lease=Lease(job.id, job.attempt), steps=(newer,))
+    store.exchange(WORKER, [decide(job, Interrupted(), 0.0)], notes=[note])
+    store.close()
+    with app.working(threads=1):
+        eventually(lambda: handle.refresh().gate)
+    held = handle.refresh()
+    assert (held.gate, held.attempt, held.run_number) == (f"payload:{VERSION + 1}", 2, 2)
     app.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay import Forebay
+from forebay import Forebay, current_job
 from forebay.domain.lifecycle import JobState
 from forebay.worker.worker import Worker
 from tests.worker.support import DEADLINE, eventually, no_thread_stays, waiting_in_c
@@ -88,6 +88,30 @@ def test_a_stop_hands_back_what_waits_for_a_thread(app: Forebay) -> None:
 
     assert jobs[0].refresh().state is JobState.COMPLETED
     assert (jobs[1].refresh().failures, jobs[1].refresh().crashes) == (0, 0)
+
+
+def test_a_job_that_was_handed_back_unstarted_has_run_number_one_in_its_first_run(app: Forebay) -> None:
+    started, go_on = Event(), Event()
+
+    @app.task(name="hold")
+    def hold() -> list[int]:
+        started.set()
+        go_on.wait(DEADLINE)
+        return [current_job().attempt, current_job().run_number]
+
+    worker = worker_of(app, threads=2)
+    worker._executors._calls._missing -= 1  # two slots, one thread: the second job waits in the executor
+    worker.start()
+    jobs = app.enqueue_many([hold.job() for _ in range(2)])
+    assert started.wait(DEADLINE)
+    eventually(lambda: jobs[1].refresh().attempt == 1)
+    stop = Thread(target=worker.stop, daemon=True)
+    stop.start()
+    eventually(lambda: jobs[1].refresh().state is JobState.PENDING)
+    go_on.set()
+    stop.join(DEADLINE)
+    with app.working(threads=1):
+        assert [job.result(timeout=DEADLINE) for job in jobs] == [[1, 1], [2, 1]]
 
 
 @pytest.mark.shows("R-WORK-31", "R-EDGE-77")

@@ -225,7 +225,7 @@ class Consumer:
 
     def release(self, job: Job) -> bool:
         """Hand it back unstarted; counts for nothing."""
-        return self.settle([(job, Interrupted())])[0]
+        return self.settle([(job, Interrupted(started=False))])[0]
 
     def settle(self, endings: Sequence[tuple[Job, Outcome]]) -> list[bool]:
         """End many leases at once; False for those that were lost, and for an end that contradicts an earlier

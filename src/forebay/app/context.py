@@ -143,8 +143,14 @@ class JobContext:
     @property
     def attempt(self) -> int:
         """The number of this attempt. It grows with each claim, also of a job that was handed back unstarted:
-        it tells attempts apart, and does not count runs."""
+        it tells attempts apart. `run_number` counts runs."""
         return self.job.attempt
+
+    @property
+    def run_number(self) -> int:
+        """The number of this run: 1 in the first one that has begun, however often the job was claimed and
+        handed back unstarted before. A retry, and a run after a snooze, has a higher one."""
+        return self.job.run_number
 
     @property
     def token(self) -> Token:

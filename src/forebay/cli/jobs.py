@@ -404,6 +404,7 @@ def _facts(job: Job) -> dict[str, object]:
         "payload": call.get("payload_error"),
         "result": _json(result(job.result)["result"]),
         "attempt": job.attempt,
+        "run number": job.run_number,
         "failures": f"{job.failures} ({_retries(job.policy.max_retries)} allowed)",
         "crashes": job.crashes or None,
         "created": moment(job.created_at),

@@ -26,7 +26,7 @@ from forebay.errors import PayloadError
 from forebay.stores.protocol import Verdict
 
 # How an engine keeps a job is no business of programs that read our answers.
-_INNER: Final = ("seq", "rank", "capped", "payload", "result")
+_INNER: Final = ("seq", "rank", "capped", "payload", "result", "unstarted")
 _QUEUE_INNER: Final = ("rank_version",)
 _RAMP_INNER: Final = (
     "query",
@@ -69,6 +69,7 @@ def job_json(job: Job) -> dict[str, Any]:
     # Whole: it is stored without what is usual, and a reader cannot know what that is.
     fields["policy"] = msgspec.structs.asdict(job.policy)
     fields["status"] = job.status
+    fields["run_number"] = job.run_number
     return fields
 
 

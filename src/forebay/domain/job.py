@@ -203,6 +203,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
     `worker` is the holder of the newest attempt and stays after it has ended; only `state` says
     whether it still holds the lease. `due` times and `_at` fields are milliseconds UTC. Fields stand in
     the order of the stores' columns, because engines build thousands of these a second by position.
+    `unstarted` counts the attempts that were claimed and are known never to have begun.
     """
 
     id: JobId
@@ -246,6 +247,7 @@ class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
     limit_keys: dict[str, str] = {}
     sequence: str | None = None
     cost: int = 1
+    unstarted: int = 0
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and other.id == self.id
@@ -262,6 +264,12 @@ class Job(msgspec.Struct, frozen=True, eq=False, gc=False):
     def is_final(self) -> bool:
         """Whether nothing more will become of it by itself."""
         return is_final(self.state)
+
+    @property
+    def run_number(self) -> int:
+        """How many attempts have begun, the running one included: 1 in the first run. An attempt that a
+        worker has claimed and handed back unstarted does not count."""
+        return self.attempt - self.unstarted
 
     @property
     def will_retry(self) -> bool:

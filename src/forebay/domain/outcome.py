@@ -68,10 +68,12 @@ class Interrupted(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """This program cannot run the job, and another one may: it waits behind a gate. Not a failure."""
+    """This program cannot run the job, and another one may: it waits behind a gate. Not a failure. `started`
+    says that the task had begun before this showed."""
 
     gate: str
     reason: str = ""
+    started: bool = False
 
 
 class Lost(msgspec.Struct, frozen=True):

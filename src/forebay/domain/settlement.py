@@ -78,7 +78,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """This lease ends like this.
 
     Speaks in delays: the store adds its own clock. `follow_ups` are new jobs that are written in the
-    same transaction. `seq` is a hint that saves the store a look; what counts is the id.
+    same transaction. `seq` is a hint that saves the store a look; what counts is the id. `unstarted` is the
+    new count of the job's attempts that never began; 0 leaves the stored count as it is.
     """
 
     job_id: JobId
@@ -95,6 +96,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seq: int | None = None
     follow_ups: tuple[NewJob, ...] = ()
     charge: Charge | None = None
+    unstarted: int = 0
 
 
 def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
@@ -114,7 +116,14 @@ def decide(job: Job, outcome: Outcome, roll: float) -> Settlement:
         )
     cost = _cost_of(outcome)
     end = _ended(job, outcome, roll)
+    if not _has_begun(outcome):
+        end = replace(end, unstarted=job.unstarted + 1)
     return end if cost is None or cost == job.cost else replace(end, charge=charge_of(job, cost - job.cost))
+
+
+def _has_begun(outcome: Outcome) -> bool:
+    """Return whether the task may have run. Only a worker or supervisor that knows better says no."""
+    return not isinstance(outcome, (Held, Interrupted, Lost)) or outcome.started
 
 
 def _cost_of(outcome: Outcome) -> int | None:

@@ -173,8 +173,9 @@ class WorkQueue:
     def _settle_others(self, jobs: Sequence[Job], most: int) -> None:
         """Discard what was tried too often. Hand back the rest: it stood in front, or somebody was quicker
         than we after the look, and we have taken what came next. It counts as never taken."""
+        untouched = Interrupted(started=False)
         endings: list[tuple[Job, Outcome]] = [
-            (job, _tried_too_often(tries(job), most) if tries(job) >= most else Interrupted()) for job in jobs
+            (job, _tried_too_often(tries(job), most) if tries(job) >= most else untouched) for job in jobs
         ]
         if endings:
             self._consumer.settle(endings)

@@ -47,7 +47,7 @@ def job_values(job: Job) -> dict[str, object]:
     """The columns of a job by their names, but for what a store works out for itself."""
     return {
         **{name: getattr(job, name) for name in _COLUMNS},
-        "options": options_text(options_of(job)),
+        "options": options_text(replace(options_of(job), unstarted=job.unstarted)),
         "state": job.state.value,
         "errors": json_text(job.errors) if job.errors else None,
     }

@@ -58,7 +58,11 @@ def json_text(value: object) -> str:
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job was given besides its place in a queue; the column `options` holds what is not default."""
+    """What a job was given besides its place in a queue; the column `options` holds what is not default.
+
+    `unstarted` is the one value that changes while the job is processed. It has no column of its own: few
+    jobs have one, and a claim reads the options anyway.
+    """
 
     policy: RetryPolicy = DEFAULT_POLICY
     lease_ms: int | None = None
@@ -73,6 +77,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit_keys: dict[str, str] = {}
     sequence: str | None = None
     cost: int = 1
+    unstarted: int = 0
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -223,8 +228,14 @@ def job_of(head: Row, has: JobOptions, middle: Row, limits: Row, errors: str | N
 
 def with_rare(job: Job, has: JobOptions) -> Job:
     """A job with what few jobs have; positional fields more would cost all of them."""
-    if has.limit_keys or has.sequence is not None or has.cost != 1:
-        return replace(job, limit_keys=has.limit_keys, sequence=has.sequence, cost=has.cost)
+    if has.limit_keys or has.sequence is not None or has.cost != 1 or has.unstarted:
+        return replace(
+            job,
+            limit_keys=has.limit_keys,
+            sequence=has.sequence,
+            cost=has.cost,
+            unstarted=has.unstarted,
+        )
     return job
 
 

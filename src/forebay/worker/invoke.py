@@ -167,14 +167,14 @@ class Invoke:
                 return self._unprepared(assignment, exc)
             unread = unread_by(assignment.context)
             if unread is not None and exc is unread:
-                return _held(assignment, unread)
+                return replace(_held(assignment, unread), started=True)
             return _raised(exc, call.task.conduct.no_retry_for)
         # What the task asks for makes no sense, a snooze of "soon" for example.
         except BaseException as wrong:
             return Failed(attempt_error(wrong))
 
 
-def _held(assignment: Assignment, exc: UnknownTask | NewerPayload) -> Outcome:
+def _held(assignment: Assignment, exc: UnknownTask | NewerPayload) -> Held:
     logger.warning("job %s is held: %s", assignment.job.id, exc, extra=job_fields(assignment.job))
     return Held(_gate(assignment.job.task, exc), str(exc))
 

@@ -50,6 +50,11 @@ def about() -> dict[str, object]:
     }
 
 
+@app.task(name="numbers", isolated=True)
+def numbers() -> list[int]:
+    return [current_job().attempt, current_job().run_number]
+
+
 @app.task(name="add", isolated=True)
 def add(first: int, second: int) -> int:
     return first + second

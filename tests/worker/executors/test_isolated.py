@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from forebay import Forebay
+from forebay.domain.job import DEFAULT_QUEUE
 from forebay.domain.lifecycle import JobState
+from forebay.domain.outcome import Interrupted
+from forebay.domain.settlement import decide
+from forebay.stores.protocol import Want
+from tests.stores.support import WORKER
 from tests.worker.executors.isolating import Isolating, children, isolating
 from tests.worker.support import DEADLINE, eventually
 
@@ -48,6 +53,17 @@ def test_it_runs_on_the_main_thread_in_a_group_of_its_own_after_the_start_hooks(
         "group": True,
         "main module": True,
     }
+
+
+def test_an_isolated_task_knows_its_run_number(app: Forebay) -> None:
+    job = app.enqueue("numbers")
+    store = app.engine.store()
+    [claimed] = store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1)], room=1).jobs
+    store.exchange(WORKER, [decide(claimed, Interrupted(started=False), 0.0)])
+    store.close()
+
+    with isolating(app, isolated=1):
+        assert job.result(timeout=DEADLINE) == [2, 1]
 
 
 def test_large_arguments_and_results_pass(isolated: Isolating) -> None:

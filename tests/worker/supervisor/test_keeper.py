@@ -343,6 +343,7 @@ def test_what_a_silent_worker_has_not_begun_goes_back_when_it_had_time_to_say_so
         JobState.PENDING,
     ]
     assert (scene.job(waiting.id).crashes, scene.job(waiting.id).failures) == (0, 0)
+    assert [scene.job(job.id).run_number for job in (begun, waiting, late)] == [1, 0, 0]
 
 
 def test_a_job_that_begins_just_before_the_wish_stays_where_it_is(scene: Scene) -> None:
@@ -374,10 +375,10 @@ def test_of_a_dead_worker_what_had_begun_is_lost_and_the_rest_counts_for_nothing
     assert scene.keeper.play()
 
     records = [scene.job(job.id) for job in (begun, waiting, unknown)]
-    assert [(job.state, job.crashes) for job in records] == [
-        (JobState.PENDING, 1),
-        (JobState.PENDING, 0),
-        (JobState.PENDING, 0),
+    assert [(job.state, job.crashes, job.run_number) for job in records] == [
+        (JobState.PENDING, 1, 1),
+        (JobState.PENDING, 0, 0),
+        (JobState.PENDING, 0, 0),
     ]
     said = f"worker process {scene.process.pid} was killed by SIGKILL"
     assert [error.message for error in records[0].errors] == [said]

@@ -165,7 +165,7 @@ class GetTaskStatusRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "queue", "task", "state", "status", "is_final", "priority", "attempt", "failures", "crashes", "max_retries", "created_at", "updated_at", "run_at", "started_at", "finished_at", "deadline_at", "expires_at", "lease_expires_at", "worker", "timeout_seconds", "unique_key", "idempotency_key", "metadata_json", "tags", "correlation_id", "parent_id", "limit_keys", "sequence", "cost", "cancel_reason", "reason", "attempts", "events", "depends_on", "dependants", "progress", "args_json", "kwargs_json", "payload_base64", "payload_error")
+    __slots__ = ("id", "queue", "task", "state", "status", "is_final", "priority", "attempt", "run_number", "failures", "crashes", "max_retries", "created_at", "updated_at", "run_at", "started_at", "finished_at", "deadline_at", "expires_at", "lease_expires_at", "worker", "timeout_seconds", "unique_key", "idempotency_key", "metadata_json", "tags", "correlation_id", "parent_id", "limit_keys", "sequence", "cost", "cancel_reason", "reason", "attempts", "events", "depends_on", "dependants", "progress", "args_json", "kwargs_json", "payload_base64", "payload_error")
     class LimitKeysEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -181,6 +181,7 @@ class Job(_message.Message):
     IS_FINAL_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RUN_NUMBER_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     CRASHES_FIELD_NUMBER: _ClassVar[int]
     MAX_RETRIES_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +223,7 @@ class Job(_message.Message):
     is_final: bool
     priority: int
     attempt: int
+    run_number: int
     failures: int
     crashes: int
     max_retries: int
@@ -255,7 +257,7 @@ class Job(_message.Message):
     kwargs_json: str
     payload_base64: str
     payload_error: str
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., state: _Optional[str] = ..., status: _Optional[str] = ..., is_final: _Optional[bool] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., crashes: _Optional[int] = ..., max_retries: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., worker: _Optional[str] = ..., timeout_seconds: _Optional[float] = ..., unique_key: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., limit_keys: _Optional[_Mapping[str, str]] = ..., sequence: _Optional[str] = ..., cost: _Optional[int] = ..., cancel_reason: _Optional[str] = ..., reason: _Optional[str] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping[str, _Any]]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping[str, _Any]]]] = ..., depends_on: _Optional[_Iterable[_Union[Edge, _Mapping[str, _Any]]]] = ..., dependants: _Optional[_Iterable[_Union[Edge, _Mapping[str, _Any]]]] = ..., progress: _Optional[_Union[Progress, _Mapping[str, _Any]]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., state: _Optional[str] = ..., status: _Optional[str] = ..., is_final: _Optional[bool] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., run_number: _Optional[int] = ..., failures: _Optional[int] = ..., crashes: _Optional[int] = ..., max_retries: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., worker: _Optional[str] = ..., timeout_seconds: _Optional[float] = ..., unique_key: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., limit_keys: _Optional[_Mapping[str, str]] = ..., sequence: _Optional[str] = ..., cost: _Optional[int] = ..., cancel_reason: _Optional[str] = ..., reason: _Optional[str] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping[str, _Any]]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping[str, _Any]]]] = ..., depends_on: _Optional[_Iterable[_Union[Edge, _Mapping[str, _Any]]]] = ..., dependants: _Optional[_Iterable[_Union[Edge, _Mapping[str, _Any]]]] = ..., progress: _Optional[_Union[Progress, _Mapping[str, _Any]]] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
 
 class Attempt(_message.Message):
     __slots__ = ("attempt", "ending", "worker", "started_at", "ended_at", "duration_seconds", "error_type", "error", "traceback")
@@ -466,12 +468,13 @@ class ClaimAnswer(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[ClaimedJob, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class ClaimedJob(_message.Message):
-    __slots__ = ("id", "lease", "queue", "task", "attempt", "failures", "priority", "lease_expires_at", "heartbeat_seconds", "timeout_seconds", "deadline_at", "metadata_json", "tags", "correlation_id", "args_json", "kwargs_json", "payload_base64", "payload_error")
+    __slots__ = ("id", "lease", "queue", "task", "attempt", "run_number", "failures", "priority", "lease_expires_at", "heartbeat_seconds", "timeout_seconds", "deadline_at", "metadata_json", "tags", "correlation_id", "args_json", "kwargs_json", "payload_base64", "payload_error")
     ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RUN_NUMBER_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     LEASE_EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
@@ -490,6 +493,7 @@ class ClaimedJob(_message.Message):
     queue: str
     task: str
     attempt: int
+    run_number: int
     failures: int
     priority: int
     lease_expires_at: _timestamp_pb2.Timestamp
@@ -503,7 +507,7 @@ class ClaimedJob(_message.Message):
     kwargs_json: str
     payload_base64: str
     payload_error: str
-    def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., attempt: _Optional[int] = ..., failures: _Optional[int] = ..., priority: _Optional[int] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., heartbeat_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., lease: _Optional[str] = ..., queue: _Optional[str] = ..., task: _Optional[str] = ..., attempt: _Optional[int] = ..., run_number: _Optional[int] = ..., failures: _Optional[int] = ..., priority: _Optional[int] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., heartbeat_seconds: _Optional[float] = ..., timeout_seconds: _Optional[float] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., metadata_json: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., correlation_id: _Optional[str] = ..., args_json: _Optional[str] = ..., kwargs_json: _Optional[str] = ..., payload_base64: _Optional[str] = ..., payload_error: _Optional[str] = ...) -> None: ...
 
 class DequeueBatchRequest(_message.Message):
     __slots__ = ("queues", "tasks", "lease_seconds", "most", "wait_seconds")

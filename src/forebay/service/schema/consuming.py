@@ -70,6 +70,7 @@ class ClaimedJob(CallShape, frozen=True, kw_only=True):
     queue: str
     task: str
     attempt: int
+    run_number: int
     failures: int
     priority: int
     lease_expires_at: datetime
@@ -228,6 +229,7 @@ def claimed(job: Job, now_ms: int) -> ClaimedJob:
         payload_base64=call.payload_base64,
         payload_error=call.payload_error,
         attempt=job.attempt,
+        run_number=job.run_number,
         failures=job.failures,
         priority=job.priority,
         lease_expires_at=moment_of(ends),

@@ -79,7 +79,8 @@ class ProgressShape(Shape, frozen=True, kw_only=True):
 
 class JobShape(CallShape, frozen=True, kw_only=True):
     """A job with all that is known of it but its result, which has an address of its own. What stands under
-    names that look secret is masked: only who claims the job is told."""
+    names that look secret is masked: only who claims the job is told. `attempt` grows with each claim,
+    `run_number` with each attempt that has begun."""
 
     id: str
     queue: str
@@ -89,6 +90,7 @@ class JobShape(CallShape, frozen=True, kw_only=True):
     is_final: bool
     priority: int
     attempt: int
+    run_number: int
     failures: int
     crashes: int
     max_retries: int
@@ -229,9 +231,9 @@ def without(shape: JobShape, hidden: Collection[str]) -> JobShape:
 
 
 _PLAIN = (
-    *("id", "queue", "task", "state", "status", "is_final", "priority", "attempt", "failures", "crashes"),
-    *("worker", "unique_key", "metadata", "correlation_id", "parent_id", "limit_keys", "sequence", "cost"),
-    *("cancel_reason", "reason"),
+    *("id", "queue", "task", "state", "status", "is_final", "priority", "attempt", "run_number"),
+    *("failures", "crashes", "worker", "unique_key", "metadata", "correlation_id", "parent_id"),
+    *("limit_keys", "sequence", "cost", "cancel_reason", "reason"),
 )
 _MOMENTS = (
     *("created_at", "updated_at", "run_at", "started_at", "finished_at", "deadline_at", "expires_at"),

@@ -171,7 +171,8 @@ def _end(state: State, record: Record, worker: WorkerId, end: Settlement) -> Non
     check_transition(record.job.state, end.state)
     if end.error is not None:
         record = _with_error(state, record, worker, end.ending, cut(end.error))
-    job = replace(record.job, failures=end.failures, crashes=end.crashes)
+    unstarted = end.unstarted or record.job.unstarted
+    job = replace(record.job, failures=end.failures, crashes=end.crashes, unstarted=unstarted)
     if is_final(end.state):
         reason = "cancelled" if end.state is JobState.CANCELLED and end.reason is None else end.reason
         state.put_final(job, end.state, reason, end.result)

@@ -23,3 +23,12 @@ def options_text_with(text: str | None, metadata: dict[str, Any]) -> str:
     except msgspec.MsgspecError:
         options = {}
     return json_text({**options, "metadata": metadata})
+
+
+def options_text_unstarted(text: str | None, unstarted: int) -> str | None:
+    """Stored settings with another count of unstarted attempts. A damaged text stays: readers show it."""
+    try:
+        options = msgspec.json.decode("{}" if text is None else text, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return text
+    return json_text({**options, "unstarted": unstarted})

@@ -17,6 +17,7 @@ from forebay.domain.rank import Place
 from forebay.domain.settlement import Charge, Ending, Settlement, is_same_end
 from forebay.stores.postgres.connection import TryAgain
 from forebay.stores.postgres.inserting import insert_follow_ups
+from forebay.stores.postgres.rows import options_text_unstarted
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Refusal
 from forebay.stores.rows import STATES, Row, errors_from_text, json_text
@@ -54,6 +55,7 @@ class Settling:
         self._worker = worker
         self._is_locked = held is not None
         self._held = held or {}
+        self._options: dict[JobId, str | None] = {}  # of jobs with an attempt that did not begin
         self._gathered: dict[JobId, Settlement] = {}
         self._sent: list[tuple[dict[JobId, Settlement], psycopg.Cursor[Row]]] = []
         self.settled: list[JobId] = []
@@ -61,6 +63,12 @@ class Settling:
         self.queues: set[QueueName] = set()  # of those that were not plain successes
         self.repeated: list[JobId] = []
         self.refused: list[Refusal] = []
+
+    def read_options(self, settlements: Sequence[Settlement]) -> None:
+        """Read what `count_unstarted` will write again, for all of these in one round trip."""
+        ids = [end.job_id for end in settlements if end.unstarted]
+        if ids:
+            self._options = dict(self._tx.all("options_of", {"ids": ids}))
 
     def add(self, settlement: Settlement) -> None:
         if is_plain(settlement) and settlement.job_id not in self._gathered:
@@ -116,6 +124,9 @@ class Settling:
         tx, worker = self._tx, self._worker
         check_transition(JobState.RUNNING, settlement.state)
         errors = _keep_error(tx, held, worker, settlement)
+        if settlement.unstarted:
+            options = options_text_unstarted(self._options[held.id], settlement.unstarted)
+            tx.run("count_unstarted", {"id": held.id, "options": options})
         if settlement.state not in WAITING:
             finish(tx, held, settlement, settlement.state, settlement.reason, errors)
         elif held.cancel_reason is not None:
@@ -143,6 +154,7 @@ def settle_all(tx: Transaction, worker: WorkerId, settlements: Sequence[Settleme
     if not all(map(is_plain, settlements)):
         held = lock_leases(tx, (settlement.job_id for settlement in settlements))
     settling = Settling(tx, worker, held)
+    settling.read_options(settlements)
     for settlement in settlements:
         settling.add(settlement)
     settling.send()

@@ -81,6 +81,7 @@ def _brought(whole: Whole, arguments: list[bytes | str]) -> dict[str, Any]:
         "head": _head(whole),
         "takes_key": whole.takes_key,
         "attempts": [_attempt_row(attempt) for attempt in whole.attempts],
+        "unstarted": job.unstarted or False,
         "events": [event_row(event) for event in whole.events],
         "progress": False
         if progress is None

@@ -271,6 +271,7 @@ def _ending(end: Settlement, arguments: list[bytes | str], intake: Intake) -> tu
         len(end.follow_ups),
         end.charge is not None and end.charge.tokens,
         end.charge is not None and end.charge.scopes,
+        end.unstarted or False,
     )
 
 

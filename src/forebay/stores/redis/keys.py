@@ -47,6 +47,8 @@ Jobs that depend on others
 
 What is remembered
   attempts:<id>            list    attempts that ended badly, oldest first
+  unstarted                hash    id -> how many attempts were claimed and never began. Not in the head: few
+                           jobs have any, and scripts of an older program refuse a longer head
   notes:<id>, lines:<id>, steps:<id>   the latest progress, the last log lines, the steps done
   events, event_number     hash and counter: all events
   event_order, event_times sorted sets of their numbers: by number, and by time

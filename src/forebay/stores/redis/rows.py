@@ -170,8 +170,8 @@ def _some(value: Any) -> Any:
 
 
 def job_from_row(row: Sequence[Any]) -> Job:
-    """A job from id, head, body, end of lease and bad attempts."""
-    job_id, packed, stored, lease_expires_at, errors = row
+    """A job from id, head, body, end of lease, bad attempts and how many attempts never began."""
+    job_id, packed, stored, lease_expires_at, errors, unstarted = row
     head = _decode_head(packed)
     body = _body_in(stored)
     has = PLAIN if body.options is None else options_from_text(body.options)
@@ -219,6 +219,7 @@ def job_from_row(row: Sequence[Any]) -> Job:
         has.limit_keys or {},
         has.sequence,
         has.cost,
+        unstarted,
     )
 
 
@@ -244,11 +245,16 @@ def jobs_from_lists(
     bodies: Sequence[bytes | None],
     ends: Sequence[int],
     errors: Sequence[tuple[int, Sequence[bytes]]],
+    unstarted: Sequence[tuple[int, int]] = (),
 ) -> list[Job]:
-    """Claimed jobs; `errors` are the bad attempts of some of them, by their number from 1 on."""
+    """Claimed jobs; `errors` are the bad attempts of some of them, by their number from 1 on, and `unstarted`
+    how many attempts of some never began."""
     found = dict(errors)
     bad = map(found.get, range(1, len(ids) + 1))
-    return [job_from_row(row) for row in zip(ids, heads, bodies, ends, bad, strict=True)]
+    counts = [0] * len(ids)
+    for number, count in unstarted:
+        counts[number - 1] = count
+    return [job_from_row(row) for row in zip(ids, heads, bodies, ends, bad, counts, strict=True)]
 
 
 def _past_error(packed: bytes) -> PastError:

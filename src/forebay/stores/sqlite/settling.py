@@ -173,6 +173,8 @@ def _end_otherwise(tx: Transaction, token: Token, settlement: Settlement) -> Que
     queue, cancel_reason, errors, started_at, swept_from, *_ = held
     if settlement.error is not None:
         _keep_error(tx, token, settlement, errors, started_at, swept_from)
+    if settlement.unstarted:
+        tx.run("count_unstarted", {"seq": token["seq"], "unstarted": settlement.unstarted})
     if settlement.state not in WAITING:
         return _finish(tx, token, settlement, settlement.state, settlement.reason)
     if cancel_reason is not None:

@@ -1,7 +1,7 @@
 #!lua
 -- Take in jobs of another store with all that is known of them; refused by the server when its memory is full.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: jobs, each with id, head, takes_key, attempts, events, progress, lines, steps (name and number of
+-- ARGV: 1 the request: jobs, each with id, head, takes_key, attempts, unstarted, events, progress, lines, steps (name and number of
 --   an argument, ...), edges (parent, what its failure means, state, ...), once (key and its end), sequence, share,
 --   is_dear, body and result (numbers of arguments); fresh (a queue that nobody has configured).  2... these arguments
 -- Returns for each job whether it was new: one whose id is here already stays as it is.
@@ -14,6 +14,9 @@ local function keep_history(brought)
   noted[#noted + 1] = function()
     for _, bad in ipairs(brought.attempts) do
       redis.call('RPUSH', prefix .. 'attempts:' .. id, cmsgpack.pack(bad))
+    end
+    if brought.unstarted then
+      redis.call('HSET', prefix .. 'unstarted', id, brought.unstarted)
     end
     if brought.progress then
       redis.call('SET', prefix .. 'notes:' .. id, brought.progress)

@@ -6,8 +6,8 @@
 --       attempt; results and steps, as the request numbers them; then id and body of each follow-up
 -- Returns an answer for each end (settled, repeated, or why not), number and answer of each completed one that
 -- was not settled, claimed jobs, rows of adopted ones, cancels, the wait until the next job is due, an answer
--- for each note. Claimed jobs are lists of ids, heads, bodies and ends of leases, and pairs of a number and the
--- last bad attempts of that job.
+-- for each note. Claimed jobs are lists of ids, heads, bodies and ends of leases, pairs of a number and the
+-- last bad attempts of that job, and pairs of a number and how many attempts of that job never began.
 -- Nothing is written before all settlements and follow-ups are known to be possible.
 local worker = ask.worker
 local PROMOTED = 1000
@@ -78,7 +78,8 @@ end
 
 -- Settlements
 local E_ID, E_ATTEMPT, E_ENDING, E_STATE, E_FAILURES, E_CRASHES, E_DELAY_MS = 1, 2, 3, 4, 5, 6, 7
-local E_REASON, E_GATE, E_RESULT, E_ERROR, E_FOLLOW_UPS, E_COST, E_SCOPES, E_PLACE = 8, 9, 10, 11, 12, 13, 14, 15
+local E_REASON, E_GATE, E_RESULT, E_ERROR, E_FOLLOW_UPS, E_COST, E_SCOPES = 8, 9, 10, 11, 12, 13, 14
+local E_UNSTARTED, E_PLACE = 15, 16
 
 local RECORDED = {failed = 1, discarded = 1, lost = 1}  -- these leave a row in the history
 
@@ -155,6 +156,11 @@ local function finish_attempt(job, ending)
     keep_error(job, ending)
   end
   head[FAILURES], head[CRASHES] = ending[E_FAILURES], ending[E_CRASHES]
+  if ending[E_UNSTARTED] then
+    noted[#noted + 1] = function()
+      redis.call('HSET', prefix .. 'unstarted', job.id, ending[E_UNSTARTED])
+    end
+  end
   if FINAL[state] then
     local reason = ending[E_REASON]
     if state == 'cancelled' and not reason then
@@ -214,8 +220,8 @@ local function settle(ending)
 end
 
 -- Claims
--- Lists of ids, heads, keys of bodies, ends of leases; and numbers with bad attempts.
-local claimed = {{}, {}, {}, {}, {}}
+-- Lists of ids, heads, keys of bodies, ends of leases; numbers with bad attempts; numbers with unstarted attempts.
+local claimed = {{}, {}, {}, {}, {}, {}}
 
 local function start(job, queue, lease_ms)
   local head = job.head
@@ -244,6 +250,11 @@ local function claim_job(job, queue, lease_ms)
   claimed[3][number], claimed[4][number] = body_key(job.head[SEQ]), job.lease_ends_at
   if job.head[ERRORS] > 0 then
     table.insert(claimed[5], {number, errors_of(job)})
+  end
+  -- An attempt that did not begin was claimed before this one.
+  local unstarted = job.head[ATTEMPT] > 1 and redis.call('HGET', prefix .. 'unstarted', job.id)
+  if unstarted then
+    table.insert(claimed[6], {number, tonumber(unstarted)})
   end
 end
 

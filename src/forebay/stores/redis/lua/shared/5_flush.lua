@@ -74,6 +74,10 @@ local function forget(job)
   end
   forget_events(redis.call('LRANGE', prefix .. 'events_of:' .. id, 0, -1))
   redis.call('HDEL', prefix .. 'heads', id)
+  -- Of most jobs the only attempt has completed, so it has begun.
+  if job.head[ATTEMPT] > 1 or job.head[STATE] ~= 'completed' then
+    redis.call('HDEL', prefix .. 'unstarted', id)
+  end
   redis.call(
     'UNLINK',
     prefix .. 'body:' .. string.format('%.0f', job.head[SEQ]),

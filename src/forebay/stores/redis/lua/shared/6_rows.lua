@@ -1,4 +1,5 @@
--- Jobs as they are answered: id, head, body, the end of the lease, the last ten bad attempts.
+-- Jobs as they are answered: id, head, body, the end of the lease, the last ten bad attempts, how many attempts
+-- never began.
 local ERRORS_KEPT = 10
 
 local function body_key(seq)
@@ -26,17 +27,18 @@ local function errors_of(job)
 end
 
 local function rows_of(jobs)
-  local names, rows = {}, {}
+  local names, ids, rows = {}, {}, {}
   for i, job in ipairs(jobs) do
-    names[i] = body_key(job.head[SEQ])
+    names[i], ids[i] = body_key(job.head[SEQ]), job.id
   end
   local found = fetch('MGET', names)
+  local unstarted = fetch('HMGET', ids, prefix .. 'unstarted')
   for i, job in ipairs(jobs) do
     local head = job.head
     local ends_at = head[STATE] == 'running'
       and (job.lease_ends_at or redis.call('ZSCORE', prefix .. 'leases:' .. head[WORKER], member(job)))
     local errors = head[ERRORS] > 0 and errors_of(job)
-    rows[i] = {job.id, job.packed, found[i], ends_at and tonumber(ends_at), errors}
+    rows[i] = {job.id, job.packed, found[i], ends_at and tonumber(ends_at), errors, tonumber(unstarted[i] or 0)}
   end
   return rows
 end
