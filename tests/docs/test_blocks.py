@@ -136,6 +136,9 @@ ELSEWHERE: Final = {
     ("troubleshooting.md", "console"): (
         "docs/test_troubleshooting.py::test_every_command_of_the_page_about_troubles_answers"
     ),
+    ("troubleshooting.md", "sql"): (
+        "stores/test_postgres_guide.py::test_the_statement_of_the_page_about_troubles_finds_open_transactions"
+    ),
     **{
         ("tutorials/fastapi.md", language): (
             "docs/test_tutorials.py::test_the_tutorial_for_fastapi_works_as_it_is_written"

@@ -44,6 +44,15 @@ def test_the_program_of_the_page_about_transactions_runs(own_server: Postgres, t
     assert (answer.stdout, answer.stderr, answer.returncode) == ("", "", 0)
 
 
+def test_the_statement_of_the_page_about_troubles_finds_open_transactions(own_server: Postgres) -> None:
+    [statement] = blocks("troubleshooting.md", "sql")
+    with psycopg.connect(own_server.url()) as caller, psycopg.connect(own_server.url()) as admin:
+        caller.execute("select 1")
+        found = [pid for pid, *_ in admin.execute(statement.encode()).fetchall()]
+
+        assert found == [caller.info.backend_pid]
+
+
 def test_the_rights_of_the_page_are_enough_and_no_more(own_server: Postgres, tmp_path: Path) -> None:
     [script] = blocks(PAGE, "sql")
     before, after = script.split("-- as jobs_owner:", 1)
