@@ -138,8 +138,8 @@ def sweep(
     """Settle up to `limit` attempts whose lease has ended, or whose worker died, as lost; answers how many.
     With `only_dead` just those of workers that are known to be dead.
 
-    The duty of the same name holds back after an outage, so that the holders of leases come first. This is
-    for an operator who has decided, and does not.
+    The duty of the same name holds back after an outage or a step of the store's clock, so that the holders
+    of leases come first. This is for an operator who has decided, and does not.
     """
     swept = {job.id: job for job in store.sweep(sweeper, limit, only_dead=only_dead)}
     if not swept:
