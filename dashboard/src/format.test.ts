@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, bytes, counted, length, number, plural, rate, short, shown } from "./format";
+import { ago, busyNote, bytes, counted, length, number, plural, rate, short, shown } from "./format";
 
 test("lengths of time are said in the two largest units that matter", () => {
   const said = [0.02, 4.24, 42, 185, 7_800, 90_000, 1_000_000].map(length);
@@ -23,6 +23,14 @@ test("moments are told against now", () => {
 test("a count says whether it is exact", () => {
   expect([counted(10_000, false), counted(7, true), counted(7, false)]).toEqual(["more than 10,000", "7", "at least 7"]);
   expect([plural(1, "job"), plural(2, "job")]).toEqual(["1 job", "2 jobs"]);
+});
+
+test("a bulk result says how many jobs another transaction holds", () => {
+  expect([busyNote(0), busyNote(1), busyNote(1_200)]).toEqual([
+    "",
+    " 1 other is held by another transaction; try again later.",
+    " 1,200 others are held by another transaction; try again later.",
+  ]);
 });
 
 test("what looks like a secret is not shown", () => {

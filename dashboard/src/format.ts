@@ -78,6 +78,12 @@ export function plural(count: number, one: string, many = `${one}s`): string {
   return `${number(count)} ${count === 1 ? one : many}`;
 }
 
+/** The end of a bulk result: how many jobs were left alone because another transaction holds them. */
+export function busyNote(busy: number): string {
+  if (!busy) return "";
+  return ` ${plural(busy, "other")} ${busy === 1 ? "is" : "are"} held by another transaction; try again later.`;
+}
+
 const EXACT_UP_TO = 10_000;
 
 /** A number that may stand for more: exact up to 10,000, and as far as was looked. */

@@ -107,6 +107,7 @@ export interface BulkAnswer {
   matched_is_exact: boolean;
   done: number;
   dry_run: boolean;
+  busy: number;
 }
 
 export interface BulkRequest {

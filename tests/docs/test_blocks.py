@@ -136,6 +136,9 @@ ELSEWHERE: Final = {
     ("troubleshooting.md", "console"): (
         "docs/test_troubleshooting.py::test_every_command_of_the_page_about_troubles_answers"
     ),
+    ("troubleshooting.md", "sql"): (
+        "stores/test_postgres_guide.py::test_the_statement_of_the_page_about_troubles_finds_open_transactions"
+    ),
     **{
         ("tutorials/fastapi.md", language): (
             "docs/test_tutorials.py::test_the_tutorial_for_fastapi_works_as_it_is_written"
@@ -153,9 +156,6 @@ ELSEWHERE: Final = {
     ),
     ("guide/postgresql.md", "sql"): (
         "stores/test_postgres_guide.py::test_the_rights_of_the_page_are_enough_and_no_more"
-    ),
-    ("troubleshooting.md", "sql"): (
-        "stores/test_postgres_guide.py::test_the_query_of_the_page_finds_a_transaction_that_is_left_open"
     ),
     ("guide/workers.md", "ini"): (
         "docs/test_commands.py::test_the_unit_for_systemd_starts_a_worker_and_leaves_it_time_to_stop"

@@ -154,6 +154,12 @@ def spawn(number: int) -> int:
     return hold(number)
 
 
+@app.task(name="lead")
+def lead(number: int) -> None:
+    current_job().follow_up(note.using(unique="daily").job(number))
+    said("ended", number)
+
+
 @app.task(name="fail")
 def fail(number: int) -> None:
     raise RuntimeError(number)

@@ -101,7 +101,7 @@ def test_jobs_of_a_queue_are_purged_and_put_back_by_a_filter(served: Served) -> 
     purged = served.done("POST", f"/v1/queues/{queue}/purge", {"where": where})
     revived = served.done("POST", f"/v1/queues/{queue}/requeue", {})
 
-    assert tried == {"matched": 1, "matched_is_exact": True, "done": 0, "dry_run": True}
+    assert tried == {"matched": 1, "matched_is_exact": True, "done": 0, "dry_run": True, "busy": 0}
     assert (purged["matched"], purged["done"], revived["done"]) == (1, 1, 1)
     assert served.ask("GET", f"/v1/jobs/{high}").status_code == 404
     assert [served.job(job_id)["state"] for job_id in (low, dead)] == ["pending", "pending"]

@@ -130,18 +130,23 @@ def test_a_store_that_is_away_is_told_with_a_time_to_come_again(monkeypatch: pyt
     assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
 
 
-def test_a_commit_that_fails_is_answered_as_a_store_that_is_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sqlstate", "answer"), [("53100", (503, "store_unavailable")), ("55P03", (503, "busy"))]
+)
+def test_a_commit_that_fails_is_answered_as_a_store_that_is_away_or_busy(
+    tmp_path: Path, sqlstate: str, answer: tuple[int, str]
+) -> None:
     """Not as a fault of the service: a program that asks again is served."""
     with lent_url("postgresql", tmp_path) as url, serving(open_engine(url)) as served:
         queue = served.queue()
         for _ in range(3):  # once the queue is known, an insert is one statement
             served.enqueue(queue)
         support = import_module("tests.stores.postgres_support")
-        with support.refused_at_commit(url.rpartition("=")[2], "jobs", "55P03"):
+        with support.refused_at_commit(url.rpartition("=")[2], "jobs", sqlstate):
             refused = served.post("/v1/jobs", {"task": "t", "queue": queue})
         again = served.post("/v1/jobs", {"task": "t", "queue": queue})
 
-    assert (refused.status_code, refused.json()["code"]) == (503, "busy")
+    assert (refused.status_code, refused.json()["code"]) == answer
     assert again.status_code == 201
 
 

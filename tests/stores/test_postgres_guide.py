@@ -44,6 +44,15 @@ def test_the_program_of_the_page_about_transactions_runs(own_server: Postgres, t
     assert (answer.stdout, answer.stderr, answer.returncode) == ("", "", 0)
 
 
+def test_the_statement_of_the_page_about_troubles_finds_open_transactions(own_server: Postgres) -> None:
+    [statement] = blocks("troubleshooting.md", "sql")
+    with psycopg.connect(own_server.url()) as caller, psycopg.connect(own_server.url()) as admin:
+        caller.execute("select 1")
+        found = [pid for pid, *_ in admin.execute(statement.encode()).fetchall()]
+
+        assert found == [caller.info.backend_pid]
+
+
 def test_the_rights_of_the_page_are_enough_and_no_more(own_server: Postgres, tmp_path: Path) -> None:
     [script] = blocks(PAGE, "sql")
     before, after = script.split("-- as jobs_owner:", 1)
@@ -69,16 +78,6 @@ def test_the_rights_of_the_page_are_enough_and_no_more(own_server: Postgres, tmp
         PostgresEngine(Address(dsn=program, schema="elsewhere")).store()
     store.close()
     reader.close()
-
-
-def test_the_query_of_the_page_finds_a_transaction_that_is_left_open(own_server: Postgres) -> None:
-    [query] = blocks("troubleshooting.md", "sql")
-    with psycopg.connect(own_server.url()) as left_open, psycopg.connect(own_server.url()) as admin:
-        left_open.execute("select 1")
-
-        found = admin.execute(query.encode()).fetchall()
-
-        assert left_open.info.backend_pid in [row[0] for row in found]
 
 
 def test_a_job_takes_as_much_room_as_the_page_says(own_server: Postgres) -> None:

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { ask, enc, may, post } from "../api";
-import { counted, exact, moment, number, plural } from "../format";
+import { busyNote, counted, exact, moment, number, plural } from "../format";
 import { now } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
@@ -39,7 +39,7 @@ export function DeadLetters() {
       ? await sure(group ? "Revive this group?" : "Revive all that fit?", `${words} go back to their queues with their failures forgotten.`, `Revive ${words}`, false)
       : await sure(group ? "Delete this group?" : "Delete all that fit?", `${words} will be deleted for good.`, `Delete ${words}`);
     if (!isYes) return;
-    await act(() => post<BulkAnswer>(`/v1/dead/${deed}`, body), (answer: BulkAnswer) => `${plural(answer.done, "dead letter")} ${deed === "revive" ? "revived" : "deleted"}.`);
+    await act(() => post<BulkAnswer>(`/v1/dead/${deed}`, body), (answer: BulkAnswer) => `${plural(answer.done, "dead letter")} ${deed === "revive" ? "revived" : "deleted"}.${busyNote(answer.busy)}`);
     found.reload();
     total.reload();
   };

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { may, post } from "../api";
-import { counted, exact, length, moment, number } from "../format";
+import { busyNote, counted, exact, length, moment, number } from "../format";
 import { now, queues } from "../live";
 import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
@@ -108,7 +108,7 @@ export function Jobs() {
     const words = { cancel: "Cancel", revive: "Revive", delete: "Delete" }[action];
     const what = { cancel: "that have not ended will be cancelled; running ones are asked to stop.", revive: "that are dead or cancelled go back to their queues.", delete: "that do not run will be deleted for good." }[action];
     if (await sure(`${words} all that fit?`, `${jobs} ${what}`, `${words} ${jobs}`, action !== "revive")) {
-      await act(() => post<BulkAnswer>("/v1/jobs/bulk", { action, where, everything }), (answer: BulkAnswer) => `${number(answer.done)} done.`);
+      await act(() => post<BulkAnswer>("/v1/jobs/bulk", { action, where, everything }), (answer: BulkAnswer) => `${number(answer.done)} done.${busyNote(answer.busy)}`);
       found.reload();
       all.reload();
     }

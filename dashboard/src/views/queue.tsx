@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { ask, enc, get, may, post } from "../api";
-import { length, number, plural } from "../format";
+import { busyNote, length, number, plural } from "../format";
 import { queues } from "../live";
 import { useLoad } from "../load";
 import { addressOf } from "../router";
@@ -83,7 +83,7 @@ export function QueueView({ id: name }: { id: string }) {
     const path = `/v1/queues/${enc(name)}/purge`;
     const found = await tried(() => post<BulkAnswer>(path, { dry_run: true }));
     if (found && await sure(`Delete what waits in ${name}?`, `${plural(found.matched, "job")} that wait will be deleted for good. Running ones stay.`, "Delete them")) {
-      await act(() => post<BulkAnswer>(path), (answer: BulkAnswer) => `${plural(answer.done, "job")} deleted.`);
+      await act(() => post<BulkAnswer>(path), (answer: BulkAnswer) => `${plural(answer.done, "job")} deleted.${busyNote(answer.busy)}`);
     }
   };
   const drop = async () => {

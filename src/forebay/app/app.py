@@ -367,7 +367,9 @@ class Forebay(Declares, Queueing):
     def sweep(self) -> int:
         """Put back at once the jobs of workers that died or whose leases have ended; answers how many moved.
 
-        Workers and consumers do this by themselves every second.
+        Workers and consumers do this by themselves every second, and hold back after a step of the store's
+        clock. This call has no such guard: right after a step forward it takes jobs from workers that live,
+        and those jobs run again.
         """
         from random import random  # noqa: PLC0415 - like the next three, loaded by nobody who only enqueues
 

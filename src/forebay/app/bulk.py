@@ -25,6 +25,7 @@ from forebay.stores.protocol import BATCH, Reader, Store, Verdict
 from forebay.stores.reviving import AT_ONCE, Revival
 
 Progress: TypeAlias = Callable[[int], None]
+Hear: TypeAlias = Callable[[Sequence[Verdict]], None]
 
 _SWEPT = "the lease ended without a word from the worker, or the worker died"
 _DELETABLE = frozenset(JobState) - {JobState.RUNNING}
@@ -47,15 +48,18 @@ def purge(
     group: str | None = None,
     actor: str = "",
     progress: Progress = _in_silence,
+    hear: Hear = _unheard,
 ) -> int:
     """Delete the jobs that fit, except running ones; with `group` the dead letters of that failure group
     among them. Answers how many went.
 
-    `progress` hears the number so far after each batch.
+    `progress` hears the number so far after each batch, and `hear` is given the verdicts of each batch.
     """
 
     def delete(ids: Sequence[JobId]) -> list[Verdict]:
-        return store.delete(ids, actor=actor)
+        verdicts = store.delete(ids, actor=actor)
+        hear(verdicts)
+        return verdicts
 
     return _walk(reader, query, _DELETABLE, delete, progress, group)
 
@@ -68,12 +72,15 @@ def revive_matching(
     group: str | None = None,
     how: Revival = AT_ONCE,
     progress: Progress = _in_silence,
+    hear: Hear = _unheard,
 ) -> int:
     """Put back the dead and cancelled jobs that fit; with `group` the dead letters of that failure group
-    among them. Answers how many."""
+    among them. Answers how many; `hear` is given the verdicts of each batch."""
 
     def revive(ids: Sequence[JobId]) -> list[Verdict]:
-        return store.revive(ids, **how._asdict())
+        verdicts = store.revive(ids, **how._asdict())
+        hear(verdicts)
+        return verdicts
 
     return _walk(reader, query, _REVIVABLE, revive, progress, group)
 
@@ -86,7 +93,7 @@ def cancel_matching(
     reason: str = "cancelled",
     actor: str = "",
     progress: Progress = _in_silence,
-    hear: Callable[[Sequence[Verdict]], None] = _unheard,
+    hear: Hear = _unheard,
 ) -> int:
     """Cancel the live jobs that fit; answers how many. Running ones are asked to stop, and count; `hear` is
     given the verdicts of each batch, which tell them apart."""
@@ -131,8 +138,8 @@ def sweep(
     """Settle up to `limit` attempts whose lease has ended, or whose worker died, as lost; answers how many.
     With `only_dead` just those of workers that are known to be dead.
 
-    The duty of the same name holds back after an outage, so that the holders of leases come first. This is
-    for an operator who has decided, and does not.
+    The duty of the same name holds back after an outage or a step of the store's clock, so that the holders
+    of leases come first. This is for an operator who has decided, and does not.
     """
     swept = {job.id: job for job in store.sweep(sweeper, limit, only_dead=only_dead)}
     if not swept:

@@ -41,6 +41,7 @@ from forebay.app.move_records import (
     note_copied,
     write_mark,
 )
+from forebay.app.move_witness import Witnesses
 from forebay.app.ramping import KIND as RAMPS
 from forebay.app.sealed import KIND as BLOBS
 from forebay.clock import Clock
@@ -149,7 +150,7 @@ class Mover:
         for _ in range(MOST_PASSES):
             deleted += self._delete_all()
             self._close_empty()
-            if not self._left():
+            if not any(counts.total for counts in self._old.reader.counts().values()):
                 break
             self._pause()  # what came between: a queue that is closed would give it out
         else:
@@ -171,9 +172,6 @@ class Mover:
         for queue in self._old.reader.queues():
             if queue.state is not QueueState.DRAINING:
                 self._old.store.save_queue(queue.name, state=QueueState.DRAINING, actor=self._actor)
-
-    def _left(self) -> int:
-        return sum(counts.total for counts in self._old.reader.counts().values())
 
     def _let_forget(self) -> None:
         """From now on the new store forgets jobs of the queues that were made there when the old one would
@@ -226,6 +224,7 @@ class Mover:
             mark = self._first_mark(0 if found is None else found[1])
         self._known = Copied(self._old.store, self._old.reader, mark.token)
         self._check_expected(mark, self._known)
+        self._witnesses().resolve(self._actor)
         self._pause()
         return mark
 
@@ -399,10 +398,13 @@ class Mover:
         there = self._new.reader.fates(ids)
         missing = [job_id for job_id, fate in zip(ids, there, strict=True) if fate is None]
         wholes = [whole for whole in self._old.reader.wholes(missing) if whole] if missing else []
-        fresh = sum(sum(self._new.store.adopt(part)) for part in _light(wholes))
+        fresh = sum(self._witnesses().adopt(part, copied, self._actor) for part in _light(wholes))
         gone = {*missing} - {whole.job.id for whole in wholes}  # pruned meanwhile
         self._note(job_id for job_id in ids if job_id not in gone)
         return fresh
+
+    def _witnesses(self) -> Witnesses:
+        return Witnesses(self._old[2:], self._new[2:], self._copied().token, self._note)
 
     # Taking out
 

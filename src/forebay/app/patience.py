@@ -16,9 +16,9 @@ LONGEST_PAUSE_SECONDS: Final = 0.25
 T = TypeVar("T")
 
 
-def pauses(seconds: float = PATIENCE_SECONDS) -> Iterator[float]:
+def pauses(seconds: float | None = None) -> Iterator[float]:
     """Yield pauses between tries, each twice as long as the one before, until the time is over."""
-    until, pause = monotonic() + seconds, FIRST_PAUSE_SECONDS
+    until, pause = monotonic() + (PATIENCE_SECONDS if seconds is None else seconds), FIRST_PAUSE_SECONDS
     while (left := until - monotonic()) > 0:
         yield min(pause, left)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import click
 
@@ -22,6 +23,7 @@ Progress = Callable[[int], None]
 
 
 Tally = dict[str, int]  # how many jobs each word of an answer is true of
+_BUSY: Final = "held by another transaction (try again later)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +43,13 @@ class Deed:
     asks_for_ids: bool = True
 
     def tally(self, verdicts: Iterable[Verdict]) -> Tally:
-        """How many jobs were done what to."""
+        """How many jobs were done what to; `busy` is there if another transaction holds some."""
         counts = {self.past: 0, **{word: 0 for word, _ in self.otherwise.values()}}
         for verdict in verdicts:
             if verdict.done:
                 counts[self._word(verdict.state)] += 1
+            elif verdict.is_busy:
+                counts["busy"] = counts.get("busy", 0) + 1
         return counts
 
     def _word(self, state: JobState | None) -> str:
@@ -54,7 +58,7 @@ class Deed:
 
     def told(self, tally: Tally) -> str:
         """The same in words; what was done to no job is left out, unless nothing was done at all."""
-        phrases = {self.past: self.past, **dict(self.otherwise.values())}
+        phrases = {self.past: self.past, "busy": _BUSY, **dict(self.otherwise.values())}
         some = {word: count for word, count in tally.items() if count} or {self.past: 0}
         return ", ".join(f"{jobs_of(count)} {phrases[word]}" for word, count in some.items())
 

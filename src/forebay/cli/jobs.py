@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -124,7 +125,7 @@ def cancelling(desk: Desk, reason: str, *, force: bool, dependants: bool = False
             reason=reason,
             actor=desk.actor,
             progress=tell,
-            hear=lambda verdicts: tally.update(deed.tally(verdicts)),
+            hear=partial(_count, deed, tally),
         )
         return dict(tally)
 
@@ -137,6 +138,10 @@ def cancelling(desk: Desk, reason: str, *, force: bool, dependants: bool = False
         otherwise={JobState.RUNNING: ASKED, JobState.DEAD: TAKEN} if force else {JobState.RUNNING: ASKED},
     )
     return deed
+
+
+def _count(deed: Deed, tally: Counter[str], verdicts: Sequence[Verdict]) -> None:
+    tally.update(deed.tally(verdicts))
 
 
 def revival_options(func: Command) -> Command:
@@ -192,10 +197,12 @@ def revival(
     how = Revival(to, delay, reset, desk.actor, dependants)
 
     def revive_all(query: JobQuery, tell: Callable[[int], None]) -> Tally:
-        done = revive_matching(desk.store, desk.reader, query, group=group, how=how, progress=tell)
-        return {"revived": done}
+        tally = Counter(deed.tally([]))
+        hear = partial(_count, deed, tally)
+        revive_matching(desk.store, desk.reader, query, group=group, how=how, progress=tell, hear=hear)
+        return dict(tally)
 
-    return Deed(
+    deed = Deed(
         verb="revive",
         past="revived",
         allowed=allowed,
@@ -203,6 +210,7 @@ def revival(
         to_all=revive_all,
         asks_for_ids=False,  # a job that was put back can be cancelled again
     )
+    return deed
 
 
 @jobs.command()
@@ -220,16 +228,19 @@ def deletion(desk: Desk, allowed: frozenset[JobState], group: str | None = None)
     """The deed that removes jobs."""
 
     def delete_all(query: JobQuery, tell: Callable[[int], None]) -> Tally:
-        done = purge(desk.store, desk.reader, query, group=group, actor=desk.actor, progress=tell)
-        return {"deleted": done}
+        tally = Counter(deed.tally([]))
+        hear = partial(_count, deed, tally)
+        purge(desk.store, desk.reader, query, group=group, actor=desk.actor, progress=tell, hear=hear)
+        return dict(tally)
 
-    return Deed(
+    deed = Deed(
         verb="delete",
         past="deleted",
         allowed=allowed,
         to_ids=lambda ids: desk.store.delete(ids, actor=desk.actor),
         to_all=delete_all,
     )
+    return deed
 
 
 @jobs.command()

@@ -237,7 +237,10 @@ class WorkQueue:
         return self.mark_as_retry(task, error)
 
     def requeue_expired(self) -> int:
-        """Take back what nobody has kept visible; answers how many tasks. A dequeue does so by and by."""
+        """Take back what nobody has kept visible; answers how many tasks. A dequeue does so by and by.
+
+        This acts at once and, other than a dequeue, does not hold back after a step of the store's clock.
+        """
         return self._app.sweep()
 
     # Inside

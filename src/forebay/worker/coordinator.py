@@ -116,9 +116,14 @@ class Coordinator:
         return self._in_doubt
 
     @property
+    def put_off(self) -> int:
+        """How many results wait for the end of another transaction."""
+        return len(self._put_off)
+
+    @property
     def unwritten(self) -> int:
         """How many attempts have ended whose results the store has not taken."""
-        return sum(one.started_at is not None for one, _ in self._unsettled) + len(self._put_off)
+        return sum(one.started_at is not None for one, _ in self._unsettled) + self.put_off
 
     def turn(self) -> float:
         """Settle, claim, dispatch; answers how many seconds there is nothing to do."""

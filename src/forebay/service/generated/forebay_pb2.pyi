@@ -1050,16 +1050,18 @@ class JobFilter(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[str]] = ..., priority_from: _Optional[int] = ..., priority_to: _Optional[int] = ..., created_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., created_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., finished_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., unique_key: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., correlation_id: _Optional[str] = ..., parent_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., metadata_json: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class BulkAnswer(_message.Message):
-    __slots__ = ("matched", "matched_is_exact", "done", "dry_run")
+    __slots__ = ("matched", "matched_is_exact", "done", "dry_run", "busy")
     MATCHED_FIELD_NUMBER: _ClassVar[int]
     MATCHED_IS_EXACT_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
     matched: int
     matched_is_exact: bool
     done: int
     dry_run: bool
-    def __init__(self, matched: _Optional[int] = ..., matched_is_exact: _Optional[bool] = ..., done: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    busy: int
+    def __init__(self, matched: _Optional[int] = ..., matched_is_exact: _Optional[bool] = ..., done: _Optional[int] = ..., dry_run: _Optional[bool] = ..., busy: _Optional[int] = ...) -> None: ...
 
 class RequeueTasksRequest(_message.Message):
     __slots__ = ("name", "where", "dry_run")

@@ -66,7 +66,9 @@ async def inspect(request: Asking, job_id: JobIdPath) -> InspectAnswer:
 
 @post("/v1/debug/sweep", tags=["debug"], status_code=202)
 async def sweep(request: Asking) -> SweepAnswer:
-    """Begin to settle attempts whose lease has ended or whose worker died, and wait for nothing."""
+    """Begin to settle attempts whose lease has ended or whose worker died, and wait for nothing. The server
+    does so every second by itself. This request acts at once, also right after a step of the store's clock,
+    and then takes jobs from workers that live."""
     return await permitted.sweep(permit_of(request))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -50,7 +50,11 @@ REVIVABLE: Final = frozenset({JobState.DEAD, JobState.CANCELLED})
 DELETABLE: Final = frozenset(JobState) - {JobState.RUNNING}
 DEAD: Final = frozenset({JobState.DEAD})
 
-Deed = Callable[[Store, Reader, JobQuery], int]
+
+class Deed(Protocol):
+    """Change all jobs that fit, tell the verdicts of each batch, and return how many jobs were changed."""
+
+    def __call__(self, store: Store, reader: Reader, query: JobQuery, *, hear: bulk.Hear) -> int: ...
 
 
 class Administering:
@@ -166,10 +170,10 @@ class Administering:
                 "a filter without conditions means all jobs: say so by everything", field="where"
             )
         deeds: dict[str, tuple[Deed, frozenset[JobState]]] = {
-            "cancel": (partial(_cancel, reason=request.reason, actor=actor), LIVE),
+            "cancel": (partial(bulk.cancel_matching, reason=request.reason, actor=actor), LIVE),
             "revive": (
                 partial(
-                    _revive,
+                    bulk.revive_matching,
                     how=Revival(
                         queue=None if request.queue is None else QueueName(request.queue),
                         delay_ms=length(request.delay_seconds) or 0,
@@ -179,7 +183,7 @@ class Administering:
                 ),
                 REVIVABLE,
             ),
-            "delete": (partial(_purge, actor=actor), DELETABLE),
+            "delete": (partial(bulk.purge, actor=actor), DELETABLE),
         }
         deed, allowed = deeds[request.action]
         return await self._done(deed, allowed, request.where.query(), dry_run=request.dry_run)
@@ -187,25 +191,25 @@ class Administering:
     async def purge_queue(self, name: str, request: FilterRequest, actor: str = "") -> BulkAnswer:
         """Delete jobs of a queue: those that wait, unless the filter names states; running ones stay."""
         query = await self._within(name, request.where, WAITING)
-        return await self._done(partial(_purge, actor=actor), DELETABLE, query, dry_run=request.dry_run)
+        return await self._done(partial(bulk.purge, actor=actor), DELETABLE, query, dry_run=request.dry_run)
 
     async def requeue(self, name: str, request: FilterRequest, actor: str = "") -> BulkAnswer:
         """Put dead and cancelled jobs of a queue back."""
         query = await self._within(name, request.where, REVIVABLE)
         return await self._done(
-            partial(_revive, how=Revival(actor=actor)), REVIVABLE, query, dry_run=request.dry_run
+            partial(bulk.revive_matching, how=Revival(actor=actor)), REVIVABLE, query, dry_run=request.dry_run
         )
 
     async def revive_dead(self, request: DeadRequest, actor: str = "") -> BulkAnswer:
         """Put dead letters back."""
-        deed = partial(_revive, how=Revival(actor=actor), group=request.group)
+        deed = partial(bulk.revive_matching, how=Revival(actor=actor), group=request.group)
         return await self._done(
             deed, DEAD, request.where.query(), dry_run=request.dry_run, group=request.group
         )
 
     async def purge_dead(self, request: DeadRequest, actor: str = "") -> BulkAnswer:
         """Delete dead letters for good."""
-        deed = partial(_purge, actor=actor, group=request.group)
+        deed = partial(bulk.purge, actor=actor, group=request.group)
         return await self._done(
             deed, DEAD, request.where.query(), dry_run=request.dry_run, group=request.group
         )
@@ -226,17 +230,17 @@ class Administering:
     ) -> BulkAnswer:
         states = tuple(state for state in query.states or JobState if state in allowed)
         if not states:
-            return BulkAnswer(matched=0, matched_is_exact=True, done=0, dry_run=dry_run)
+            return BulkAnswer(matched=0, matched_is_exact=True, done=0, dry_run=dry_run, busy=0)
         narrow = replace(query, states=states)
         if group is None:
             matched, is_exact = await self._desk.read(lambda reader: counted(reader, narrow))
         else:  # whoever just looks does not wait for one who goes through all dead letters
             matched, is_exact = await self._desk.at_length(lambda _, reader: counted(reader, narrow, group))
-        done = 0
+        done, busy = 0, 0
         if (matched or not is_exact) and not dry_run:
-            done = await self._desk.at_length(lambda store, reader: deed(store, reader, narrow))
+            done, busy = await self._desk.at_length(lambda store, reader: _act(deed, store, reader, narrow))
             self._waiting.poke()
-        return BulkAnswer(matched=matched, matched_is_exact=is_exact, done=done, dry_run=dry_run)
+        return BulkAnswer(matched=matched, matched_is_exact=is_exact, done=done, dry_run=dry_run, busy=busy)
 
     # One job
 
@@ -301,16 +305,15 @@ def _found(reader: Reader, name: QueueName) -> Queue:
     return found[0]
 
 
-def _purge(store: Store, reader: Reader, query: JobQuery, *, actor: str, group: str | None = None) -> int:
-    return bulk.purge(store, reader, query, actor=actor, group=group)
+def _act(deed: Deed, store: Store, reader: Reader, query: JobQuery) -> tuple[int, int]:
+    """Return how many jobs were changed, and how many another transaction holds."""
+    busy = 0
 
+    def hear(verdicts: Sequence[StoreVerdict]) -> None:
+        nonlocal busy
+        busy += sum(verdict.is_busy for verdict in verdicts)
 
-def _cancel(store: Store, reader: Reader, query: JobQuery, *, reason: str, actor: str) -> int:
-    return bulk.cancel_matching(store, reader, query, reason=reason, actor=actor)
-
-
-def _revive(store: Store, reader: Reader, query: JobQuery, *, how: Revival, group: str | None = None) -> int:
-    return bulk.revive_matching(store, reader, query, how=how, group=group)
+    return deed(store, reader, query, hear=hear), busy
 
 
 def _told(verdict: StoreVerdict) -> Verdict:

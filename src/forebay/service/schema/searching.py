@@ -98,12 +98,14 @@ class FilterRequest(Asked, frozen=True, kw_only=True):
 
 
 class BulkAnswer(Shape, frozen=True, kw_only=True):
-    """How many jobs fitted before, which is exact up to 10,000, and how many were really changed."""
+    """How many jobs fitted before, which is exact up to 10,000, and how many were really changed. `busy` jobs
+    were left as they are, because another transaction holds them: ask again once it has ended."""
 
     matched: int
     matched_is_exact: bool
     done: int
     dry_run: bool
+    busy: int
 
 
 class ReviveRequest(Asked, frozen=True, kw_only=True):
