@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from forebay import Forebay
 from forebay.app import buffering, patience
+from forebay.app.blobs import FolderBlobs
 from forebay.app.buffering import Buffer
 from forebay.app.task import Call, Task
 from forebay.domain.job import JobId
@@ -188,3 +189,25 @@ def test_a_lock_time_out_of_a_whole_carry_does_not_keep_the_rows(
 
     assert (carried.stored, carried.refused, shop.rows()) == (3, 0, 0)
     assert all(is_stored(app, job_id) for job_id in jobs)
+
+
+def test_an_enqueue_that_is_refused_as_busy_leaves_no_blob(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.05)
+    folder = tmp_path / "blobs"
+    folder.mkdir()
+    url = url_of("postgresql", tmp_path)
+    with Forebay(url, blobs=FolderBlobs(folder)) as app:
+
+        @app.task
+        def report(text: str) -> None: ...
+
+        report.enqueue("a")
+        with psycopg.connect(url.partition("?")[0]) as caller:
+            app.client.enqueue_within(caller, [report.using(unique="daily").job("b")])
+            with pytest.raises(StoreBusy):
+                report.using(unique="daily").enqueue("x" * 500_000)
+            caller.rollback()
+
+    assert [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size > 100_000] == []

@@ -25,7 +25,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.note import Note, Notes
 from forebay.domain.schedule import Schedule
 from forebay.domain.settlement import Settlement
-from forebay.errors import ConfigError, ForebayError, StoreUnavailable
+from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreLocked, StoreUnavailable
 from forebay.stores.ids import new_id
 from forebay.stores.protocol import BATCH, Engine, Exchange, Reader, Receipt, Store, Verdict, Want
 from forebay.stores.scheduling import DueSchedules, Fired
@@ -204,9 +204,9 @@ class SealedStore(_Around):
         ]
         try:
             receipts = self._inner.insert(wrapped, **options)
-        except StoreUnavailable:
-            raise  # perhaps they were stored, and only the answer is lost
-        except ForebayError:
+        except ForebayError as exc:
+            if isinstance(exc, StoreUnavailable) and not isinstance(exc, (StoreBusy, StoreLocked)):
+                raise  # perhaps they were stored, and only the answer is lost
             self._remove(name for name in written if name is not None)
             raise
         pairs = zip(written, receipts, strict=True)

@@ -383,7 +383,8 @@ class Connection:
         return translated(self.place, exc)
 
     def _gave_up(self, exc: Exception) -> StoreError:
-        if isinstance(exc, psycopg.Error):
+        # A taken id says nothing against the value: with other ids the same call may succeed.
+        if isinstance(exc, psycopg.Error) and not isinstance(exc, ID_WAS_TAKEN):
             return translated(self.place, exc)
         return StoreBusy(f"{self.place} is too busy: others changed the same jobs {TRIES} times")
 
