@@ -7,6 +7,7 @@ import pytest
 from forebay.domain.gate import (
     gates_of,
     is_limit_gate,
+    lane_gate,
     limit_gate,
     needs_gate,
     payload_gate,
@@ -36,3 +37,10 @@ def test_the_gate_of_a_limit_names_its_scope_and_is_no_other_gate() -> None:
     assert scope_behind(limit_gate("key:tenant:acme")) == "key:tenant:acme"
     assert is_limit_gate(limit_gate("task:a"))
     assert not any(map(is_limit_gate, gates_of(["limit:a"], 1)))
+
+
+def test_the_lane_of_a_share_behind_a_limit_names_the_scope_and_belongs_to_that_share_alone() -> None:
+    lane = lane_gate("key:tenant:acme", "b")
+
+    assert (is_limit_gate(lane), scope_behind(lane)) == (True, "key:tenant:acme")
+    assert lane not in (limit_gate("key:tenant:acme"), lane_gate("key:tenant", "acme:b"))

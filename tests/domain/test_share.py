@@ -18,6 +18,7 @@ from forebay.domain.share import (
     in_turn,
     is_fair_gate,
     joining,
+    resuming,
     share_behind,
     step,
 )
@@ -43,6 +44,13 @@ def test_a_heavier_share_takes_shorter_steps() -> None:
 def test_who_had_nothing_begins_a_step_behind_the_first() -> None:
     assert joining({}, "a", None) == STEP
     assert joining({"a": 2}, "a", 700) == 700 + STEP // 2
+
+
+def test_a_share_that_was_held_up_by_a_limit_goes_on_at_most_a_step_from_the_first() -> None:
+    assert resuming({}, "a", 7 * STEP, None) == 7 * STEP
+    assert resuming({}, "a", 7 * STEP, 7 * STEP + 1) == 7 * STEP
+    assert resuming({"a": 2}, "a", STEP, 9 * STEP) == 9 * STEP - STEP // 2
+    assert resuming({"a": 2}, "a", 9 * STEP, STEP) == STEP + STEP // 2
 
 
 def test_room_goes_to_those_whose_turn_it_is() -> None:

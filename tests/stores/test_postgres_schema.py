@@ -304,5 +304,5 @@ def test_tables_through_which_jobs_flow_are_vacuumed_by_the_number_of_their_dead
 
     flow = {"jobs", "ready", "gated", "due", "leases", "keys", "count_deltas"}
     flow |= {"blocked", "edges", "aftermaths", "sequences"}
-    flow |= {"limits", "buckets", "places", "closed", "freed", "shares"}
+    flow |= {"limits", "buckets", "places", "closed", "freed", "shares", "lanes"}
     assert {name for (name,) in rows} == flow

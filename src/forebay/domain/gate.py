@@ -7,6 +7,8 @@ from typing import Final
 
 # Before the others in the order of gates, so that statements can step over all of these at once.
 _LIMIT: Final = "limit:"
+# Between a scope and a share. Neither contains control characters, so the name of a lane is unambiguous.
+_LANE: Final = "\t"
 
 
 def task_gate(task: str) -> str:
@@ -29,13 +31,18 @@ def limit_gate(scope: str) -> str:
     return f"{_LIMIT}{scope}"
 
 
+def lane_gate(scope: str, share: str) -> str:
+    """The gate of one share's jobs at the limit of a scope; claims bring them back by the turns of shares."""
+    return f"{_LIMIT}{scope}{_LANE}{share}"
+
+
 def is_limit_gate(gate: str) -> bool:
     return gate.startswith(_LIMIT)
 
 
 def scope_behind(gate: str) -> str:
-    """The scope of a gate that `limit_gate` has named."""
-    return gate.removeprefix(_LIMIT)
+    """The scope of a gate that `limit_gate` or `lane_gate` has named."""
+    return gate.removeprefix(_LIMIT).partition(_LANE)[0]
 
 
 def gates_of(tasks: Iterable[str], version: int) -> frozenset[str]:

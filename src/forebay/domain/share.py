@@ -83,6 +83,19 @@ def joining(weights: Mapping[str, int], share: str, first: int | None) -> int:
     return (first or 0) + step(weights, share)
 
 
+def resuming(weights: Mapping[str, int], share: str, resume: int, first: int | None) -> int:
+    """Return the turn of a share that had no other jobs than some behind a limit, when it has one to run.
+
+    `resume` is the turn that it had reached, `first` the lowest turn of the other shares. Without that
+    memory a share whose jobs come from outside of the limit would take each place before it. A share that
+    was held up is owed one step at most: else all others would pay for a long wait.
+    """
+    if first is None:
+        return resume
+    by = step(weights, share)
+    return max(first - by, min(resume, first + by))
+
+
 def allotted(
     shares: Iterable[Share], weights: Mapping[str, int], room: int, most: Mapping[str, int]
 ) -> dict[str, int]:

@@ -1,8 +1,9 @@
-"""What a claim takes of shares, on the engines that look at several jobs at once."""
+"""What a claim takes of shares, and which of their jobs come back from behind a limit."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -66,3 +67,25 @@ class Turns(ABC, Generic[H]):
         # ahead of all of them by a whole claim.
         if dry := [share for share in jobs if share in self._short]:
             self._leave(dry)
+
+
+class Lanes(Turns[H]):
+    """The shares with jobs behind one limit of a queue. Each share has a lane there, with a turn of its own.
+
+    A lane also keeps `resume`, the turn of its share in the queue, for as long as the share has no jobs
+    outside of lanes.
+    """
+
+    @abstractmethod
+    def _put_back(self, heads: Sequence[tuple[str, H]]) -> None:
+        """Move these jobs behind the gates of their shares, and give turns to shares that have none."""
+
+    def bring_back(self, most: int) -> int:
+        """Let the next jobs wait for the turns of their shares again; return the number of jobs."""
+        heads = self.heads(most)
+        if heads:
+            jobs = Counter(share for share, _ in heads)
+            self._put_back(heads)
+            self.took(jobs)
+            self._leave(list(jobs))
+        return len(heads)

@@ -9,13 +9,15 @@ from functools import partial
 from msgspec.structs import replace
 
 from forebay.domain.changes import limit_changes
-from forebay.domain.gate import limit_gate
+from forebay.domain.gate import lane_gate, limit_gate
 from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import Job, QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Bucket, Limit, Usage, limit_scope, narrow_scopes, queue_scope, usage_of
+from forebay.domain.share import is_fair_gate, share_behind
 from forebay.stores.limiting import MOST_BACK, Gauge, Kept, Tally
 from forebay.stores.memory.order import Record
+from forebay.stores.memory.sharing import MemoryLanes, join_lane, waiting_behind
 from forebay.stores.memory.state import State
 from forebay.stores.protocol import Want
 
@@ -80,9 +82,16 @@ def keep(state: State, limits: Tally, wants: Sequence[Want], *, freed: Counter[Q
 
 
 def put_aside(state: State, record: Record, scope: str, limits: Tally) -> None:
-    """A job that this scope has no room for waits behind its gate."""
-    gauge, queue = limits.gauge(scope), record.job.queue
-    state.put(record._replace(job=replace(record.job, gate=limit_gate(scope), updated_at=state.now)))
+    """A job that this scope has no room for waits behind its gate; one that had its turn as a job of a share
+    waits in the lane of that share."""
+    gauge, queue, gate = limits.gauge(scope), record.job.queue, record.job.gate
+    if gate is not None and is_fair_gate(gate):
+        share = share_behind(gate)
+        join_lane(state, queue, scope, share)
+        gate = lane_gate(scope, share)
+    else:
+        gate = limit_gate(scope)
+    state.put(record._replace(job=replace(record.job, gate=gate, updated_at=state.now)))
     if gauge is not None:
         state.write(state.closed, (queue, scope), gauge.look_at(state.now, 0))
 
@@ -93,13 +102,22 @@ def bring_back(state: State, queue: QueueName, limits: Tally) -> None:
     for scope in [scope for (name, scope), at in state.closed.items() if name == queue and at <= state.now]:
         gauge = limits.gauge(scope)
         room = None if gauge is None else gauge.room(state.now)
-        waiting = _behind(state, queue, scope)
-        back = waiting[: left if room is None else min(room, left)]
-        for record in back:
-            state.put(record._replace(job=replace(record.job, gate=None, updated_at=state.now)))
-        left -= len(back)
-        at = state.now if gauge is None else gauge.look_at(state.now, len(back))
-        state.write(state.closed, (queue, scope), at if len(back) < len(waiting) else None)
+        most = left if room is None else min(room, left)
+        back = _bring_back(state, queue, scope, most)
+        left -= min(left, back)
+        is_used = bool(waiting_behind(state, queue, limit_gate(scope))) or any(
+            lane[:2] == (queue, scope) for lane in state.lanes
+        )
+        at = state.now if gauge is None else gauge.look_at(state.now, min(back, most))
+        state.write(state.closed, (queue, scope), at if is_used else None)
+
+
+def _bring_back(state: State, queue: QueueName, scope: str, most: int) -> int:
+    """Bring back as many jobs with a share as without: the claim that follows compares them."""
+    back = waiting_behind(state, queue, limit_gate(scope))[:most]
+    for record in back:
+        state.put(record._replace(job=replace(record.job, gate=None, updated_at=state.now)))
+    return len(back) + MemoryLanes(state, queue, scope).bring_back(most)
 
 
 def free(state: State, job: Job) -> None:
@@ -116,12 +134,6 @@ def note_waits(state: State, limits: Tally, wants: Sequence[Want]) -> None:
     queues = {want.queue for want in wants}
     looks = [at for (queue, _), at in state.closed.items() if queue in queues]
     limits.wait(min(looks) - state.now if looks else None)
-
-
-def _behind(state: State, queue: QueueName, scope: str) -> list[Record]:
-    gate = limit_gate(scope)
-    waiting = [record for record in state.among(queue, [JobState.PENDING]) if record.job.gate == gate]
-    return sorted(waiting, key=lambda record: (record.job.capped, record.job.rank, record.job.seq))
 
 
 def _gauge(state: State, limit: Limit, scope: str) -> Gauge:

@@ -20,7 +20,7 @@ from forebay.domain.query import Archived
 from forebay.domain.queue import Queue
 from forebay.domain.rank import Place, place
 from forebay.domain.schedule import Firing, Schedule
-from forebay.domain.share import SHARE, gate_of, joining
+from forebay.domain.share import SHARE, gate_of, joining, resuming
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.domain.workflow import Aftermath, Edge
 from forebay.errors import StoreRefused
@@ -49,6 +49,10 @@ class State:
 
     expiring: Order
     rescoring: Order
+    # Gates of limits with jobs behind them, and when to look there.
+    closed: dict[tuple[QueueName, str], int]
+    # Shares with jobs behind a limit: queue, scope, share -> turn behind the limit, last turn in the queue.
+    lanes: dict[tuple[QueueName, str, str], tuple[int, int]]
 
     def __init__(self, new_id: Callable[[], JobId]) -> None:
         self.new_id = new_id
@@ -78,8 +82,7 @@ class State:
         self.limits: dict[str, Kept] = {}
         self.buckets: dict[str, Bucket] = {}  # of keys, and of rates at which queues take jobs
         self.shares: dict[tuple[QueueName, str], int] = {}  # those that have jobs waiting, and their turns
-        # Gates of limits with jobs behind them, and when to look there.
-        self.closed: dict[tuple[QueueName, str], int] = {}
+        self.closed, self.lanes = {}, {}
         self.schedules: dict[str, Schedule] = {}
         self.firings: dict[str, tuple[Firing, ...]] = {}
         self.documents: dict[tuple[str, str], Document] = {}
@@ -137,14 +140,19 @@ class State:
         """Write a job whose time has come: one of a share waits for the turn of that."""
         share = job.limit_keys.get(SHARE)
         if share is not None:
-            self._join(job.queue, share)
+            self.join(job.queue, share)
         self.put_pending(replace(job, gate=gate_of(job.limit_keys)))
 
-    def _join(self, queue: QueueName, share: str) -> None:
+    def join(self, queue: QueueName, share: str) -> None:
+        """A share has something to run: give it a turn, unless it has one."""
         if (queue, share) not in self.shares:
-            turns = [turn for (name, _), turn in self.shares.items() if name == queue]
+            first = min((turn for (name, _), turn in self.shares.items() if name == queue), default=None)
             weights = self.queues[queue].settings.share_weights
-            self.write(self.shares, (queue, share), joining(weights, share, min(turns, default=None)))
+            kept = [
+                resume for lane, (_, resume) in self.lanes.items() if (lane[0], lane[2]) == (queue, share)
+            ]
+            turn = resuming(weights, share, max(kept), first) if kept else joining(weights, share, first)
+            self.write(self.shares, (queue, share), turn)
 
     def put_pending(self, job: Job) -> None:
         """Write a job that becomes pending, or whose place among the pending ones has changed."""

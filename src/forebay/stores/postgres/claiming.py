@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from forebay.domain.gate import is_limit_gate, limit_gate, scope_behind, task_gate
+from forebay.domain.gate import is_limit_gate, lane_gate, limit_gate, scope_behind, task_gate
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, UniqueUntil, WorkerId
 from forebay.domain.lease import Lease
@@ -19,7 +19,7 @@ from forebay.domain.share import is_fair_gate, share_behind
 from forebay.stores.limiting import Tally
 from forebay.stores.postgres.cursor import HEAD, Cursor, Passed, Snapshot, most_arrivals, moved
 from forebay.stores.postgres.limiting import close_gates, load_for, take_places
-from forebay.stores.postgres.sharing import PostgresTurns
+from forebay.stores.postgres.sharing import PostgresTurns, join_lanes
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Want
 from forebay.stores.rows import Row, claimed_job
@@ -45,6 +45,11 @@ class Head(NamedTuple):
     @property
     def place(self) -> tuple[int, int]:
         return self.job.rank, self.job.seq
+
+    @property
+    def share(self) -> str | None:
+        """The share behind whose gate it was found."""
+        return share_behind(self.behind) if self.behind is not None and is_fair_gate(self.behind) else None
 
     @property
     def is_ordinary(self) -> bool:
@@ -183,7 +188,7 @@ class Claim:
         for head in heads:
             if self._limits.is_spent(self._want.queue, self._started + len(mine)):
                 return mine, others, False
-            aside = self._aside(head.job)
+            aside = self._aside(head)
             if aside is None:
                 mine.append(head)
             elif self._left > len(others):
@@ -193,15 +198,17 @@ class Claim:
         self._left -= len(others)
         return mine, others, False
 
-    def _aside(self, job: Job) -> str | None:
-        """The gate that keeps a job from this worker; None if it takes it, and a place under its limits."""
-        gate, limits = task_gate(job.task), self._limits
+    def _aside(self, head: Head) -> str | None:
+        """The gate that keeps a job from this worker; None if it takes it, and a place under its limits. A
+        job that had its turn as one of a share goes to the lane of that share behind the limit."""
+        job, limits = head.job, self._limits
+        gate = task_gate(job.task)
         if not self._want.passes(gate):
             return gate
         scopes = limits.scopes_for(job.task, job.limit_keys)
         full = limits.full_among(scopes)
         if full is not None:
-            return limit_gate(full)
+            return limit_gate(full) if head.share is None else lane_gate(full, head.share)
         limits.start(scopes, job.lease_expires_at or 0, job.cost)
         if scopes:
             self._places[Lease(job.id, job.attempt)] = scopes
@@ -232,8 +239,7 @@ class Claim:
         )
         tx.move(self._want.queue, JobState.PENDING, JobState.RUNNING, len(jobs))
         if self._turns is not None:
-            fair = (head.behind for head in heads if head.behind is not None and is_fair_gate(head.behind))
-            self._turns.took(Counter(map(share_behind, fair)))
+            self._turns.took(Counter(head.share for head in heads if head.share is not None))
         return jobs
 
     def _ask_gates(self) -> psycopg.Cursor[Row]:
@@ -270,6 +276,10 @@ class Claim:
         tx.run("hold", values)
         full = {scope_behind(gate): None for gate in gates if is_limit_gate(gate)}
         if full:
+            # First the lanes: a gate without jobs of its own is closed as long as it has one.
+            fair = ((head.aside, head.share) for head in heads if is_limit_gate(head.aside))
+            lanes = ((scope_behind(gate), share) for gate, share in fair if share is not None)
+            join_lanes(tx, self._want.queue, lanes)
             close_gates(tx, self._want.queue, list(full), self._limits)
         for job, gate in zip(jobs, gates, strict=True):
             if not is_limit_gate(gate):

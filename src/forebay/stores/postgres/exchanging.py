@@ -108,7 +108,7 @@ class Claims:
             self._claims[0].forget_first()
         queues = [want.queue for want in self._wants]
         self.limits = tally(tx, queues, charges)
-        if self._wants[0].queue in bring_back(tx, self.limits):
+        if self._wants[0].queue in bring_back(tx, queues, self.limits):
             self._claims[0].forget_first()
         take_turns(tx, queues)
         jobs: list[Job] = []

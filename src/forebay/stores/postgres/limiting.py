@@ -10,12 +10,13 @@ from typing import Protocol, TypeVar
 from forebay.domain.changes import limit_changes
 from forebay.domain.gate import limit_gate
 from forebay.domain.history import Changes, Event, EventKind
-from forebay.domain.job import Job, JobId
+from forebay.domain.job import Job, JobId, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Bucket, Limit, Usage, queue_scope, scopes_of
 from forebay.domain.settlement import Charge
 from forebay.stores.limiting import MOST_BACK, MOST_LOOKS, Gauge, Kept, Tally, buckets_values
 from forebay.stores.postgres.connection import TryAgain, Values
+from forebay.stores.postgres.sharing import PostgresLanes, lock_shares
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.protocol import Want
 from forebay.stores.rows import Row, kept_from_row, row_from_kept, usage_from_row
@@ -139,21 +140,47 @@ def load_for(tx: Transaction, limits: Tally, jobs: Iterable[Job]) -> None:
         load(tx, limits, {scope for job in jobs for scope in limits.scopes_for(job.task, job.limit_keys)})
 
 
-def bring_back(tx: Transaction, limits: Tally) -> set[str]:
-    """Open gates that it is time to look behind, as far as there is room; the queues of these gates."""
+def bring_back(tx: Transaction, queues: Collection[str], limits: Tally) -> set[str]:
+    """Open gates of these queues that it is time to look behind, as far as there is room; the queues of these
+    gates."""
     due: dict[str, list[str]] = {}
-    for queue, scope in tx.due_gates or ():
+    lanes: dict[str, list[str]] = {}
+    for queue, scope, has_lanes in tx.due_gates or ():
         due.setdefault(queue, []).append(scope)
+        if has_lanes:
+            lanes.setdefault(queue, []).append(scope)
     load(tx, limits, {scope for scopes in due.values() for scope in scopes})
+    if lanes:
+        # All at once, in the order of their names: the claim that follows locks the same queues.
+        tx.shared.update(lanes)
+        lock_shares(tx, tx.shared.intersection(queues))
+        _bring_back_in_turn(tx, lanes, limits)
     for queue, scopes in due.items():
         _bring_back(tx, queue, scopes, limits)
     return set(due)
 
 
+def _bring_back_in_turn(tx: Transaction, lanes: Mapping[str, Sequence[str]], limits: Tally) -> None:
+    """Let jobs leave their lanes by the turns of shares: as many as come back without a share, since the
+    claim that follows compares both.
+
+    Before closed gates are saved: these stay closed while they have lanes. Under the lock of shares, which
+    comes after those of limits here as in a claim. Only claims that hold both put jobs into lanes, so no lane
+    that was seen as empty gets a job before this transaction ends.
+    """
+    for queue, scopes in lanes.items():
+        for scope in scopes:
+            PostgresLanes(tx, QueueName(queue), scope).bring_back(_most_back(tx, limits.gauge(scope)))
+
+
+def _most_back(tx: Transaction, gauge: Gauge | None) -> int:
+    room = None if gauge is None else gauge.room(tx.now)
+    return MOST_BACK if room is None else min(MOST_BACK, room)
+
+
 def _bring_back(tx: Transaction, queue: str, scopes: Sequence[str], limits: Tally) -> None:
     gauges = [limits.gauge(scope) for scope in scopes]
-    rooms = [MOST_BACK if gauge is None else gauge.room(tx.now) for gauge in gauges]
-    most = [MOST_BACK if room is None else min(MOST_BACK, room) for room in rooms]
+    most = [_most_back(tx, gauge) for gauge in gauges]
     gates = [limit_gate(scope) for scope in scopes]
     tx.brought.append(tx.run("bring_back", {"queue": queue, "gates": gates, "rooms": most}))
     looks = [

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 
+from forebay.domain.gate import lane_gate
 from forebay.domain.job import QueueName
 from forebay.domain.share import STEP, Share, fair_gate, share_behind, step
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.rows import Row
-from forebay.stores.sharing import Turns
+from forebay.stores.sharing import Lanes, Turns
 
 
 def come(tx: Transaction, jobs: Iterable[tuple[str, str | None]]) -> None:
@@ -21,6 +22,11 @@ def come(tx: Transaction, jobs: Iterable[tuple[str, str | None]]) -> None:
         tx.shared.update(queues)  # a claim of this transaction takes from them, too
 
 
+def lock_shares(tx: Transaction, queues: Collection[str]) -> None:
+    """Lock the shares of these queues, in the order of their names; a lock that is held is taken again."""
+    tx.run("shares_lock", {"queues": sorted(queues)})
+
+
 def take_turns(tx: Transaction, queues: Collection[str]) -> None:
     """Lock the shares of these queues, and give those that have come their turns.
 
@@ -30,7 +36,7 @@ def take_turns(tx: Transaction, queues: Collection[str]) -> None:
     if not shared:
         return
     weighted = [(queue, share) for queue in shared for share in _weights(tx, queue)]
-    tx.run("shares_lock", {"queues": shared})
+    lock_shares(tx, shared)
     values = {
         "names": shared,
         "queues": [queue for queue, _ in weighted],
@@ -39,6 +45,15 @@ def take_turns(tx: Transaction, queues: Collection[str]) -> None:
         "step": STEP,
     }
     tx.run("shares_join", values)
+
+
+def join_lanes(tx: Transaction, queue: QueueName, lanes: Iterable[tuple[str, str]]) -> None:
+    """Jobs of shares wait behind limits, given as scope and share. Under the lock of the queue's shares."""
+    pairs = sorted(set(lanes))
+    if pairs:
+        scopes, shares = zip(*pairs, strict=True)
+        steps = [step(_weights(tx, queue), share) for share in shares]
+        tx.run("lanes_join", {"queue": queue, "scopes": list(scopes), "shares": list(shares), "steps": steps})
 
 
 def _weights(tx: Transaction, name: str) -> Mapping[str, int]:
@@ -73,3 +88,36 @@ class PostgresTurns(Turns[Row]):
 
     def _move(self, by: Mapping[str, int]) -> None:
         self._tx.run("shares_move", {"queue": self._queue, "shares": list(by), "by": list(by.values())})
+
+
+class PostgresLanes(Lanes[str]):
+    """The shares with jobs behind one limit of a queue, under the lock of its shares; heads are ctids."""
+
+    def __init__(self, tx: Transaction, queue: QueueName, scope: str) -> None:
+        super().__init__(_weights(tx, queue))
+        self._tx = tx
+        self._lane = {"queue": queue, "scope": scope}
+        self._queue = queue
+        self._scope = scope
+
+    def _shares(self, limit: int) -> list[Share]:
+        return [Share(*row) for row in self._tx.all("lanes", {**self._lane, "limit": limit})]
+
+    def _look(self, wanted: Mapping[str, int]) -> Mapping[str, Sequence[str]]:
+        shares = {lane_gate(self._scope, share): share for share in wanted}
+        values = {"queue": self._queue, "gates": list(shares), "rooms": list(wanted.values())}
+        found: dict[str, list[str]] = {}
+        for spot, gate in self._tx.all("lane_heads", values):
+            found.setdefault(shares[gate], []).append(spot)
+        return found
+
+    def _leave(self, shares: Sequence[str]) -> None:
+        self._tx.run("lanes_leave", {**self._lane, "shares": list(shares)})
+
+    def _put_back(self, heads: Sequence[tuple[str, str]]) -> None:
+        spots = [spot for _, spot in heads]
+        self._tx.brought.append(self._tx.run("lanes_return", {"spots": spots}))
+        come(self._tx, ((self._queue, share) for share, _ in heads))
+
+    def _move(self, by: Mapping[str, int]) -> None:
+        self._tx.run("lanes_move", {**self._lane, "shares": list(by), "by": list(by.values())})

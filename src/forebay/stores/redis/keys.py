@@ -77,6 +77,9 @@ The rest
   closed:<queue>           sorted set by time: scopes with jobs behind their gates, and when to look there
   closed_queues            set     queues that have such scopes
   shares:<queue>           sorted set by turn: shares with jobs behind their gates
+  lanes:<queue>\\t<scope>   sorted set by turn: shares with jobs behind the limit of a scope
+  lane_counts:<queue>      hash    share -> how many such lanes it has
+  lane_turns:<queue>       hash    share with lanes -> its last turn in the queue
   has_shares               string  there once a job had a share
   duties                   hash    name -> when it is next due
   schema                   hash    number of this layout, and the oldest program that can work with it

@@ -166,7 +166,7 @@ class Claim:
             if full is None:
                 self._hold([head])
             else:
-                put_aside(tx, want.queue, job.seq, full, limits)
+                put_aside(tx, want.queue, job.seq, full, limits, self._share_of.get(job.seq))
         take_places(tx, places)
         self._start(mine)
         return mine, others

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from forebay.domain.changes import limit_changes
-from forebay.domain.gate import limit_gate
+from forebay.domain.gate import lane_gate, limit_gate
 from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.lifecycle import JobState
@@ -16,6 +16,7 @@ from forebay.domain.settlement import Charge
 from forebay.stores.limiting import MOST_BACK, MOST_LOOKS, Gauge, Kept, Tally, buckets_values
 from forebay.stores.protocol import Want
 from forebay.stores.rows import Row, json_text, kept_from_row, row_from_kept, usage_from_row
+from forebay.stores.sqlite.sharing import SqliteLanes, join_lane
 from forebay.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")
@@ -105,10 +106,16 @@ def keep(tx: Transaction, limits: Tally, wants: Sequence[Want], *, freed: int) -
         tx.has_news = True
 
 
-def put_aside(tx: Transaction, queue: QueueName, seq: int, scope: str, limits: Tally) -> None:
-    """A job that this scope has no room for waits behind its gate."""
+def put_aside(
+    tx: Transaction, queue: QueueName, seq: int, scope: str, limits: Tally, share: str | None
+) -> None:
+    """A job that this scope has no room for waits behind its gate; one that had its turn as a job of a share
+    waits in the lane of that share."""
     gauge = limits.gauge(scope)
-    tx.run("hold", {"seq": seq, "gate": limit_gate(scope), "now": tx.now})
+    gate = limit_gate(scope) if share is None else lane_gate(scope, share)
+    tx.run("hold", {"seq": seq, "gate": gate, "now": tx.now})
+    if share is not None:
+        join_lane(tx, queue, scope, share)
     look_at = tx.now if gauge is None else gauge.look_at(tx.now, 0)
     tx.run("closed_save", {"queue": queue, "scope": scope, "look_at": look_at})
 
@@ -117,18 +124,21 @@ def bring_back(tx: Transaction, queue: QueueName, limits: Tally) -> None:
     """Open gates that it is time to look behind, as far as there is room."""
     left = MOST_BACK
     due = tx.all("closed_due", {"queue": queue, "now": tx.now, "limit": MOST_LOOKS})
-    load(tx, limits, [scope for (scope,) in due])
-    for (scope,) in due:
+    load(tx, limits, [scope for scope, _ in due])
+    for scope, has_lanes in due:
         gauge = limits.gauge(scope)
         room = None if gauge is None else gauge.room(tx.now)
         gate = {"queue": queue, "gate": limit_gate(scope)}
         most = left if room is None else min(room, left)
         back = tx.run("bring_back", {**gate, "room": most, "now": tx.now}).rowcount
-        left -= back
-        if tx.one("gate_first", gate) is None:
+        if has_lanes:
+            # As many with a share as without: the claim that follows compares them.
+            back += SqliteLanes(tx, queue, scope).bring_back(most)
+        left -= min(left, back)
+        if tx.one("gate_first", {**gate, "scope": scope}) is None:
             tx.run("closed_remove", {"queue": queue, "scope": scope})
         else:
-            look_at = tx.now if gauge is None else gauge.look_at(tx.now, back)
+            look_at = tx.now if gauge is None else gauge.look_at(tx.now, min(back, most))
             tx.run("closed_save", {"queue": queue, "scope": scope, "look_at": look_at})
 
 

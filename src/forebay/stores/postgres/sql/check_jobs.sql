@@ -37,6 +37,18 @@ from forebay.gated g
 where g.gate like 'fair:%%'
   and not exists (select 1 from forebay.shares s where s.queue = g.queue and s.share = substr(g.gate, 6))
 union all
+select g.id, 'waits behind a limit in a lane that is not known'
+from forebay.gated g
+where g.gate like 'limit:%%'
+  and split_part(g.gate, E'\t', 2) <> ''
+  and not exists (
+    select 1
+    from forebay.lanes l
+    where l.queue = g.queue
+      and l.scope = split_part(substr(g.gate, 7), E'\t', 1)
+      and l.share = split_part(g.gate, E'\t', 2)
+  )
+union all
 select j.id, 'is in no known queue'
 from forebay.jobs j
 where not exists (select 1 from forebay.queues q where q.name = j.queue)

@@ -2,7 +2,8 @@
 with wanted as (
   select c.scope, c.look_at,
     -- Not `exists`: the planner might read all gates to look these up in memory.
-    (select 1 from forebay.gated where queue = %(queue)s and gate = 'limit:' || c.scope limit 1) is not null as is_used
+    (select 1 from forebay.gated where queue = %(queue)s and gate = 'limit:' || c.scope limit 1) is not null
+    or (select 1 from forebay.lanes where queue = %(queue)s and scope = c.scope limit 1) is not null as is_used
   from unnest(%(scopes)b::text[], %(looks)b::bigint[]) as c (scope, look_at)
 ),
 -- Not one that is not due: where its limit was dropped nobody has locked anything, and somebody may have closed the gate

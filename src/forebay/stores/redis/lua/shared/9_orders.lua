@@ -34,6 +34,9 @@ local function all_gates_of(queue)
   local names = gates_of(queue)
   for _, scope in ipairs(redis.call('ZRANGE', prefix .. 'closed:' .. queue, 0, -1)) do
     names[#names + 1] = 'limit:' .. scope
+    for _, share in ipairs(redis.call('ZRANGE', lanes_key(queue, scope), 0, -1)) do
+      names[#names + 1] = lane_gate(scope, share)
+    end
   end
   for _, share in ipairs(redis.call('ZRANGE', prefix .. 'shares:' .. queue, 0, -1)) do
     names[#names + 1] = 'fair:' .. share

@@ -246,10 +246,15 @@ local function close_gate(queue, scope, look_at)
   redis.call('SADD', prefix .. 'closed_queues', queue)
 end
 
--- A job that this scope has no room for waits behind its gate.
+-- A job that this scope has no room for waits behind its gate; one that had its turn as a job of a share waits in the lane
+-- of that share.
 local function put_aside(job, scope)
+  local share = job.head[GATE] and string.match(job.head[GATE], '^fair:(.*)')
   lift(job)
-  job.head[GATE], job.head[UPDATED_AT] = 'limit:' .. scope, now
+  job.head[GATE], job.head[UPDATED_AT] = share and lane_gate(scope, share) or 'limit:' .. scope, now
+  if share then
+    join_lane(job.head[QUEUE], scope, share)
+  end
   put(job)
   close_gate(job.head[QUEUE], scope, look_at_of(gauge_of(scope), 0))
 end
@@ -288,13 +293,16 @@ local function bring_back(queue)
       look_closer(gauge)
     end
     local room = gauge and room_of(gauge) or nil
-    local back = bring_from(queue, scope, math.min(room or left, left))
-    left = left - back
+    local most = math.min(room or left, left)
+    -- As many with a share as without: the claim that follows compares them.
+    local back = bring_from(queue, scope, most) + (has_shares() and bring_in_turn(queue, scope, most) or 0)
+    left = left - math.min(left, back)
     local gate = 'limit:' .. scope
-    if redis.call('EXISTS', ready_key(queue, gate, false), ready_key(queue, gate, true)) == 0 then
+    local keys = {ready_key(queue, gate, false), ready_key(queue, gate, true), lanes_key(queue, scope)}
+    if redis.call('EXISTS', unpack(keys)) == 0 then
       redis.call('ZREM', closed, scope)
     else
-      close_gate(queue, scope, gauge and look_at_of(gauge, back) or now)
+      close_gate(queue, scope, gauge and look_at_of(gauge, math.min(back, most)) or now)
     end
   end
   if redis.call('EXISTS', closed) == 0 then

@@ -23,15 +23,104 @@ local function note_shares()
   end
 end
 
--- A share has something to run. One that had nothing begins a step behind the first.
+-- A share has something to run. One that had nothing begins a step behind the first; one with lanes behind limits goes on
+-- from the turn that was kept for it, at most a step from the first (`resuming` in domain/share.py).
 local function join_share(name, share)
-  local key = prefix .. 'shares:' .. name
-  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-  redis.call('ZADD', key, 'NX', tonumber(first or 0) + share_step(queue_of(name), share), share)
+  local key, by = prefix .. 'shares:' .. name, share_step(queue_of(name), share)
+  local first = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+  local turn = tonumber(redis.call('HGET', prefix .. 'lane_turns:' .. name, share) or nil)
+  if not turn then
+    turn = (first or 0) + by
+  elseif first then
+    turn = math.max(first - by, math.min(turn, first + by))
+  end
+  redis.call('ZADD', key, 'NX', turn, share)
 end
 
+-- A share has nothing to run outside of its lanes.
 local function leave_share(name, share)
-  redis.call('ZREM', prefix .. 'shares:' .. name, share)
+  local key, kept = prefix .. 'shares:' .. name, prefix .. 'lane_turns:' .. name
+  if redis.call('HEXISTS', kept, share) == 1 then
+    redis.call('HSET', kept, share, redis.call('ZSCORE', key, share) or 0)
+  end
+  redis.call('ZREM', key, share)
+end
+
+local function lanes_key(name, scope)
+  return prefix .. 'lanes:' .. name .. '\t' .. scope
+end
+
+local function lane_gate(scope, share)
+  return 'limit:' .. scope .. '\t' .. share
+end
+
+-- A job of a share waits behind a limit. A new lane begins a step behind the first; with the first lane of a share its turn in
+-- the queue is kept.
+local function join_lane(name, scope, share)
+  local key = lanes_key(name, scope)
+  local first = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or 0)
+  local is_new = redis.call('ZADD', key, 'NX', first + share_step(queue_of(name), share), share) == 1
+  if is_new and redis.call('HINCRBY', prefix .. 'lane_counts:' .. name, share, 1) == 1 then
+    local turn = redis.call('ZSCORE', prefix .. 'shares:' .. name, share)
+    redis.call('HSET', prefix .. 'lane_turns:' .. name, share, turn or 0)
+  end
+end
+
+local function leave_lane(name, scope, share)
+  local is_gone = redis.call('ZREM', lanes_key(name, scope), share) == 1
+  if is_gone and redis.call('HINCRBY', prefix .. 'lane_counts:' .. name, share, -1) <= 0 then
+    redis.call('HDEL', prefix .. 'lane_counts:' .. name, share)
+    redis.call('HDEL', prefix .. 'lane_turns:' .. name, share)
+  end
+end
+
+-- The key and the member of a job of a lane, the how many-th counts from 0; nothing behind the last one.
+local function lane_member(name, gate, nth)
+  local key = ready_key(name, gate, false)
+  local one = redis.call('ZRANGE', key, nth, nth)[1]
+  if not one then
+    nth = nth - redis.call('ZCARD', key)
+    key = ready_key(name, gate, true)
+    one = redis.call('ZRANGE', key, nth, nth)[1]
+  end
+  return key, one
+end
+
+-- Let jobs leave their lanes by the turns of shares and wait for these in the queue again; answers how many.
+-- A lane that runs dry is left only when all is written: till then it keeps the turn of its share.
+local function bring_in_turn(name, scope, most)
+  local key, back, taken, dry = lanes_key(name, scope), 0, {}, 0
+  while back < most do
+    local share = redis.call('ZRANGE', key, dry, dry)[1]
+    if not share then
+      break
+    end
+    local gate = lane_gate(scope, share)
+    local from, one = lane_member(name, gate, taken[share] or 0)
+    taken[share] = (taken[share] or 0) + 1
+    local job = one and find(id_in(one))
+    if job then
+      lift(job)
+      job.head[GATE], job.head[UPDATED_AT] = 'fair:' .. share, now
+      put(job)
+      back = back + 1
+      redis.call('ZADD', key, 'XX', 'INCR', share_step(queue_of(name), share), share)
+    elseif one then
+      remove_later(from, one)
+    else
+      -- In front of all others, where it is passed over.
+      redis.call('ZADD', key, 'XX', '-inf', share)
+      dry = dry + 1
+    end
+  end
+  flush()
+  for share in pairs(taken) do
+    local gate = lane_gate(scope, share)
+    if redis.call('EXISTS', ready_key(name, gate, false), ready_key(name, gate, true)) == 0 then
+      leave_lane(name, scope, share)
+    end
+  end
+  return back
 end
 
 -- Look at the shares of a queue that are next, as many as a claim may take jobs; and at as many again each time, where some
