@@ -8,7 +8,7 @@ import pytest
 
 from forebay.app.duty import run_due
 from forebay.domain.history import EventKind
-from forebay.domain.job import Job, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, Job, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts
@@ -16,7 +16,7 @@ from forebay.domain.retry import RetryPolicy
 from forebay.errors import StoreRefused, StoreUnavailable
 from forebay.scheduler.sweeping import Sweeping
 from forebay.stores.clock_reading import ClockReading
-from forebay.stores.protocol import Reader, Store
+from forebay.stores.protocol import Reader, Store, Want
 from forebay.testing.clock import ManualClock
 from tests.app.watching import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, complete, new_job
@@ -355,6 +355,68 @@ def test_after_a_step_ahead_a_job_whose_worker_died_before_it_is_put_back_after_
     duty.run(store)
 
     assert look(reader, job).state is JobState.PENDING
+
+
+def hold_until(store: Store, duty: Sweeping, moved: tuple[ManualClock, ManualClock], seconds: float) -> None:
+    """Let the sweeper have a turn each second, for this long."""
+    for _ in range(int(seconds)):
+        for one in moved:
+            one.advance(ms=1_000)
+        duty.run(store)
+
+
+@pytest.mark.shows("R-EDGE-31")
+@pytest.mark.parametrize("steps", [(400_000,), (400_000, 400_000), (-60_000, 400_000)])
+@pytest.mark.parametrize("seconds", [36, 60, 90])
+def test_after_a_step_ahead_a_lease_of_up_to_90_seconds_is_left_to_its_holder_until_it_renews(
+    store: Store, reader: Reader, clock: ManualClock, seconds: int, steps: tuple[int, ...]
+) -> None:
+    own = ManualClock()
+    duty = sweeping(store, clock, own)
+    store.insert([new_job()])
+    [job] = store.exchange(WORKER, wants=[Want(DEFAULT_QUEUE, 1, seconds * 1_000)], room=1).jobs
+
+    # The holder renews after a third of its lease, and the sweeper has a turn each second before that.
+    for step in steps:
+        clock.set(clock.now_ms() + step)
+        hold_until(store, duty, (clock, own), seconds / 3 / len(steps))
+
+    assert look(reader, job).worker == WORKER
+    renewed = store.renew(WORKER, [Lease(job.id, job.attempt)], seconds * 1_000)
+    assert [one.job_id for one in renewed.renewed] == [job.id]
+
+
+def test_after_a_step_ahead_what_had_ended_before_it_is_taken_over_meanwhile(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
+    own = ManualClock()
+    duty = sweeping(store, clock, own)
+    [job] = lose(store, clock)
+    own.advance(ms=LEASE)
+    clock.set(clock.now_ms() + 60_000)
+    duty.run(store)
+
+    hold_until(store, duty, (clock, own), LEASE / 2_000)
+
+    assert look(reader, job).state is JobState.PENDING
+
+
+@pytest.mark.parametrize("awake", [0.1, 5, 40])
+def test_a_program_that_is_frozen_between_its_turns_takes_over_what_a_dead_one_held(
+    store: Store, reader: Reader, clock: ManualClock, awake: float
+) -> None:
+    own = ManualClock()
+    duty = sweeping(store, clock, own)
+    [job] = lose(store, clock)
+
+    states = []
+    for _ in range(4):
+        clock.advance(seconds=300)
+        own.advance(seconds=awake)  # its monotonic clock stands still while it is frozen
+        duty.run(store)
+        states.append(look(reader, job).state)
+
+    assert states[-1] is JobState.PENDING
 
 
 def test_while_it_holds_back_others_may_sweep(store: Store, other_store: Store, clock: ManualClock) -> None:

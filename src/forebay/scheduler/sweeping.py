@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Final, TypeAlias
@@ -69,6 +70,9 @@ class Sweeping:
         self._held: dict[JobId, Job] = {}
         self._was_away = False
         self._quiet_until = inf  # until the store's clock has been read
+        # Times of the store's clock just before its steps, while the sweeper holds back for them. Two are
+        # enough: a program that is frozen between its turns sees a step in each, and must not stay behind.
+        self._before_steps: deque[int] = deque(maxlen=2)
 
     @property
     def name(self) -> str:
@@ -112,14 +116,27 @@ class Sweeping:
         step before its start. After an outage or a step before that reading, the holders have had these ten
         seconds to renew. One after it does not matter: a holder in order renews long before its lease ends,
         so at that reading its lease had not ended.
+
+        Ten seconds are enough for leases of 30 s. Longer ones are renewed less often. So after a step that
+        this program has seen, it also goes no further than the clock stood before the step. A lease that
+        lasted longer is left to its holder until the hold-back is over.
         """
-        seen = self._store_clock.read(store, record=self.quiet_seconds > 0)
+        is_quiet = self.quiet_seconds > 0
+        seen = self._store_clock.read(store, record=is_quiet)
         if seen.is_first:
             self._quiet_until = self._clock.monotonic() + self._lease_ms / 3_000
         elif seen.has_stepped:
+            self._before_steps.append(seen.latest)
             self._be_quiet_for(self._lease_ms / 1_000)
+            if not is_quiet:
+                # Read again, and record it. Else a program that is frozen between its turns, and so sees a
+                # step in each of them, would never have an earlier reading. A step between the two readings
+                # is seen by the second one.
+                return self._ended_by(store)
         if self.quiet_seconds:
-            return seen.reading.earlier
+            earlier = seen.reading.earlier
+            return None if earlier is None else min([earlier, *self._before_steps])
+        self._before_steps.clear()
         return min(seen.reading.now, seen.latest)
 
     def _sweep(self, store: Store, ended_by: int | None) -> bool:
