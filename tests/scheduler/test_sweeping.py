@@ -14,7 +14,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import Counts
 from forebay.domain.retry import RetryPolicy
-from forebay.errors import StoreRefused, StoreUnavailable
+from forebay.errors import StoreBusy, StoreRefused, StoreUnavailable
 from forebay.scheduler.sweeping import Sweeping
 from forebay.stores.clock_reading import ClockReading
 from forebay.stores.protocol import Reader, Store, Want
@@ -533,6 +533,22 @@ def test_after_an_outage_the_holders_come_first(store: Store, clock: ManualClock
     clock.advance(ms=HOLD_BACK)
 
     assert not back_again
+    assert swept(store, duty)
+
+
+@pytest.mark.parametrize("method", ["read_clock", "sweep"])
+def test_a_transaction_that_holds_up_a_sweep_is_no_outage(
+    store: Store, clock: ManualClock, method: str
+) -> None:
+    duty = sweeping(store, clock)
+
+    def hold_up(name: str, args: tuple[Any, ...]) -> None:
+        if name == method:
+            raise StoreBusy("another transaction holds a job")
+
+    with pytest.raises(StoreBusy):
+        duty.run(Watched(store, hold_up).seam)
+
     assert swept(store, duty)
 
 

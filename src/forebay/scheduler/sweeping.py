@@ -14,7 +14,7 @@ from forebay.domain.job import Job, JobId, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import StoreUnavailable
+from forebay.errors import StoreBusy, StoreUnavailable
 from forebay.scheduler.store_clock import StoreClock
 from forebay.stores.clock_reading import LATE_MS
 from forebay.stores.protocol import BATCH, Refusal, Store
@@ -106,6 +106,8 @@ class Sweeping:
                 return self._sweep(store, None)
             ended_by = self._ended_by(store)
             return ended_by is not None and self._sweep(store, ended_by)
+        except StoreBusy:
+            raise  # another transaction holds a job: the store answers, and holders can renew
         except StoreUnavailable:
             self._was_away = True
             raise
